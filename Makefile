@@ -1,0 +1,43 @@
+# Everything here works on a machine with Python 3.11 or newer and make; nothing is installed outside .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test test-all lint types layers bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/bagwise demo -o bagwise-demo --force
+
+test: $(VENV)/.installed-dev lint types layers
+	$(BIN)/pytest -n auto
+
+test-all: $(VENV)/.installed-dev lint types layers
+	$(BIN)/pytest -n auto -m "slow or not slow"
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/pip install --quiet --group bench
+	$(BIN)/python -m benchmarks.cut
+	$(BIN)/python -m benchmarks.release
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --editable ".[all]"
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
+	$(BIN)/pip install --quiet --group dev
+	touch $@
+
+clean:
+	rm -rf $(VENV) bagwise-demo dist build

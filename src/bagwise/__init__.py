@@ -1,0 +1,51 @@
+"""Bags of rows with one aggregate label each: make them, learn from them, know what they reveal.
+
+>>> import numpy as np
+>>> import pyarrow as pa
+>>> import bagwise as bw
+>>> rng = np.random.default_rng(0)
+>>> x = rng.normal(size=2000)
+>>> table = pa.table({"x": x, "y": 1 + 2 * x + rng.normal(size=2000)})
+>>> release = bw.make_release(table, label="y", bag_size=10, strategy="random", not_private=True)
+>>> X, y, bag_ids = release.training_data()
+>>> model = bw.BaggedGLM(loss="bag").fit(X, y, bags=bag_ids)
+>>> bool(abs(model.coef_[0] - 2) < 0.4)
+True
+"""
+
+from bagwise._version import __version__
+from bagwise.api import fit_release, make_bags, make_release
+from bagwise.bagging import STRATEGIES
+from bagwise.bagging.random_bags import RandomBags
+from bagwise.bagging.sorted_bags import SortedBags
+from bagwise.bagging.super_bags import SuperBags
+from bagwise.bags import Bags
+from bagwise.encode import Encoder
+from bagwise.errors import BagwiseError, BagwiseWarning
+from bagwise.evaluate import evaluate_release, evaluate_rows
+from bagwise.families import FAMILIES
+from bagwise.learn import BaggedGLM, RowModel
+from bagwise.privacy import Certificate
+from bagwise.release import Release
+
+__all__ = [
+    "FAMILIES",
+    "STRATEGIES",
+    "BaggedGLM",
+    "Bags",
+    "BagwiseError",
+    "BagwiseWarning",
+    "Certificate",
+    "Encoder",
+    "RandomBags",
+    "Release",
+    "RowModel",
+    "SortedBags",
+    "SuperBags",
+    "__version__",
+    "evaluate_release",
+    "evaluate_rows",
+    "fit_release",
+    "make_bags",
+    "make_release",
+]

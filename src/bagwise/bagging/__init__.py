@@ -1,0 +1,139 @@
+"""Strategies: how rows are put into bags. One file each, and one line in `STRATEGIES`.
+
+A strategy sees features, which are public, and scores that were paid for before it is called.
+It never sees a label, so whatever it does is post-processing and costs no privacy.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.bagging.random_bags import RandomBags
+from bagwise.bagging.sorted_bags import SortedBags
+from bagwise.bagging.super_bags import SuperBags
+from bagwise.bags import Bags
+from bagwise.errors import BagTooSmallError, StrategyError
+
+
+@runtime_checkable
+class BaggingStrategy(Protocol):
+    """A frozen dataclass whose fields are its parameters."""
+
+    name: ClassVar[str]
+
+    @property
+    def uses_scores(self) -> bool:
+        """Whether `assign` reads the scores; False means that it is label-agnostic."""
+
+    def assign(
+        self,
+        X: FloatArray,
+        scores: FloatArray | None,
+        *,
+        bag_size: int,
+        rng: np.random.Generator,
+    ) -> Bags:
+        """Put the n rows of X into bags of at least `bag_size`; needs n >= bag_size."""
+
+
+STRATEGIES: dict[str, type[BaggingStrategy]] = {
+    strategy.name: strategy for strategy in (RandomBags, SortedBags, SuperBags)
+}
+
+
+def find_strategy(
+    strategy: str | BaggingStrategy, parameters: Mapping[str, str] | None = None
+) -> BaggingStrategy:
+    """Return a strategy by name, with parameters spelled as text, or the instance as given.
+
+    >>> find_strategy("super", {"half": "true"})
+    SuperBags(order='random', half=True)
+    """
+    if not isinstance(strategy, str):
+        if not isinstance(strategy, BaggingStrategy):
+            raise StrategyError(f"{type(strategy).__name__} is not a bagging strategy.")
+        return strategy
+    if strategy not in STRATEGIES:
+        raise StrategyError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}.")
+    kind = STRATEGIES[strategy]
+    return kind(**_parse_parameters(kind, parameters or {}))
+
+
+def assign_bags(
+    strategy: BaggingStrategy,
+    X: FloatArray,
+    scores: FloatArray | None,
+    *,
+    bag_size: int,
+    rng: np.random.Generator,
+) -> Bags:
+    """Check the request, run the strategy, and check that it kept its word."""
+    check_bag_size(bag_size, n_rows=X.shape[0])
+    if strategy.uses_scores:
+        scores = _check_scores(strategy, scores, n_rows=X.shape[0])
+    bags = strategy.assign(X, scores, bag_size=bag_size, rng=rng)
+    if bags.n_rows != X.shape[0] or bags.sizes.min() < bag_size:
+        raise StrategyError(
+            f"strategy {strategy.name!r} broke its contract: {bags} for {X.shape[0]} rows and "
+            f"bag_size {bag_size}. This is a fault of the strategy, not of your data."
+        )
+    return bags
+
+
+def check_bag_size(bag_size: int, *, n_rows: int) -> None:
+    """Refuse a bag size that is not a whole number between 1 and the number of rows."""
+    if isinstance(bag_size, bool) or not isinstance(bag_size, int | np.integer):
+        raise BagTooSmallError(f"bag_size must be a whole number, got {bag_size!r}.")
+    if bag_size < 1:
+        raise BagTooSmallError(f"bag_size must be at least 1, got {bag_size}.")
+    if n_rows < bag_size:
+        raise BagTooSmallError(
+            f"{n_rows} rows cannot fill one bag of {bag_size}. Use a smaller bag_size or more rows."
+        )
+
+
+def _check_scores(
+    strategy: BaggingStrategy, scores: FloatArray | None, *, n_rows: int
+) -> FloatArray:
+    if scores is None:
+        raise StrategyError(
+            f"strategy {strategy.name!r} sorts rows by scores, and got none. Give scores, "
+            "or use a strategy that looks at features only, such as 'random'."
+        )
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.shape != (n_rows,):
+        raise StrategyError(f"scores must be one per row ({n_rows}), got shape {scores.shape}.")
+    if not np.isfinite(scores).all():
+        raise StrategyError("scores hold NaN or infinite values.")
+    return scores
+
+
+def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> dict[str, Any]:
+    types = typing.get_type_hints(kind)
+    known = {f.name: types[f.name] for f in dataclasses.fields(typing.cast(Any, kind))}
+    parsed: dict[str, Any] = {}
+    for name, text in given.items():
+        if name not in known:
+            raise StrategyError(
+                f"strategy {kind.name!r} has no parameter {name!r}; "
+                f"it has {', '.join(known) or 'none'}."
+            )
+        parsed[name] = _parse_value(name, text, known[name])
+    return parsed
+
+
+def _parse_value(name: str, text: str, kind: Any) -> Any:
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise StrategyError(f"parameter {name!r} is true or false, got {text!r}.")
+        return text.lower() == "true"
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            raise StrategyError(f"parameter {name!r} is a number, got {text!r}.") from None
+    return text

@@ -1,0 +1,38 @@
+"""Bags drawn at random: the baseline, blind to features and labels."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.bagging._cut import equal_sizes, group_index
+from bagwise.bags import Bags
+
+
+@dataclass(frozen=True)
+class RandomBags:
+    """A uniformly random partition; rows that do not fill another bag are spread one per bag.
+
+    Guarantee: membership is independent of features and labels. Bag loss is unbiased; instance
+    loss shrinks the slopes to about 1/bag_size of their size (erratum E9).
+
+    References
+    ----------
+    Section "random bagging" of the paper (Lemmas 11 and 12); super-bags are in `SuperBags`.
+    """
+
+    name: ClassVar[str] = "random"
+    uses_scores: ClassVar[bool] = False
+
+    def assign(
+        self,
+        X: FloatArray,
+        scores: FloatArray | None,  # noqa: ARG002 (blind to scores)
+        *,
+        bag_size: int,
+        rng: np.random.Generator,
+    ) -> Bags:
+        """Put the rows into bags of `bag_size`, or one more."""
+        index = group_index(equal_sizes(X.shape[0], bag_size))
+        return Bags(rng.permutation(index))

@@ -1,0 +1,434 @@
+"""The command line: parse, call one public function, print. No arithmetic here.
+
+Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does not verify;
+3 a valid release that is less private than asked; 130 interrupted.
+"""
+
+import functools
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bagwise._version import __version__
+from bagwise.errors import BagwiseError, BagwiseWarning, StageError, StrategyError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 2, 3, 130
+
+app = typer.Typer(
+    name="bagwise",
+    help="Share bags of rows with one aggregate label each; learn row-level models from them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # they print local variables, and those hold labels
+    rich_markup_mode="rich",
+)
+out = Console()
+err = Console(stderr=True)
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def command(run: Callable[P, None]) -> Callable[P, None]:
+    """Register a verb whose errors become one line and an exit code, never a traceback."""
+
+    @functools.wraps(run)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        quiet = bool(kwargs.get("quiet"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", BagwiseWarning)
+            warnings.showwarning = functools.partial(_show_warning, quiet)
+            code = _run(lambda: run(*args, **kwargs))
+        if code:
+            raise typer.Exit(code)
+
+    app.command(name=run.__name__.strip("_").replace("_", "-"))(guarded)
+    return guarded
+
+
+def _run(action: Callable[[], None]) -> int:
+    try:
+        action()
+    except StageError as error:
+        return _fail(str(error), 1)
+    except BagwiseError as error:
+        return _fail(str(error), BAD_INPUT)
+    except OSError as error:
+        return _fail(f"{error.strerror or type(error).__name__}: {error.filename or ''}", BAD_INPUT)
+    except KeyboardInterrupt:
+        return _fail("interrupted; nothing was written.", INTERRUPTED)
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        return _fail(str(StageError("the command", error)), 1)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    err.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True)
+    return code
+
+
+def _show_warning(
+    quiet: bool, message: Warning | str, category: type[Warning], *_args: Any, **_kwargs: Any
+) -> None:
+    # Warnings of other libraries may quote data; only our own are known not to.
+    if issubclass(category, BagwiseWarning) and not quiet:
+        err.print(f"[yellow]Warning:[/] {escape(str(message))}", soft_wrap=True)
+
+
+@contextmanager
+def _progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
+    """Show the current stage on the terminal while it runs; nothing where there is none."""
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=err, transient=True, disable=quiet) as progress:
+        task = progress.add_task("starting", total=steps)
+
+        def on_stage(name: str) -> None:
+            progress.update(task, description=name, advance=1)
+
+        yield on_stage
+
+
+def _emit(values: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"bagwise {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    del version
+
+
+@command
+def release(
+    table: Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")],
+    label: Annotated[str, typer.Option(help="The column to protect.")],
+    bag_size: Annotated[int, typer.Option(help="Smallest number of rows in a bag.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],
+    bounds: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Public range LO HI of a label; labels outside are clipped."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
+    not_private: Annotated[
+        bool, typer.Option("--not-private", help="Release exact aggregates, without noise.")
+    ] = False,
+    label_kind: Annotated[
+        str, typer.Option(help="mean: average of a bag's labels; pick: the label of one row.")
+    ] = "mean",
+    strategy: Annotated[
+        str, typer.Option(help="How rows are put together: auto, random, sorted, super.")
+    ] = "auto",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Strategy parameter NAME=VALUE; repeatable.")
+    ] = None,
+    scores: Annotated[
+        str, typer.Option(help="What sorted bags sort by: auto, none, labels.")
+    ] = "auto",
+    features: Annotated[
+        str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
+    ] = None,
+    exclude: Annotated[
+        str | None, typer.Option(help="Columns to leave out, separated by commas.")
+    ] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Public key column that leaves with the rows.")
+    ] = None,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", help="Do not shuffle the rows; recorded.")
+    ] = False,
+    nulls: Annotated[str, typer.Option(help="Missing features: indicator or error.")] = "indicator",
+    max_levels: Annotated[int, typer.Option(help="Levels of a text column before pooling.")] = 32,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the partition only; recorded in the release.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing release.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a labelled table into a release directory.
+
+    Example: [bold]bagwise release rents.parquet --label rent --bounds 0 5000 --bag-size 50
+    --epsilon 1 --delta 1e-6 -o out[/]
+    """
+    from bagwise.api import make_release  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.release import check_output  # noqa: PLC0415
+
+    check_output(output, force=force)
+    replaces = force and output.exists()
+    with _progress(quiet or as_json, steps=6) as on_stage:
+        made = make_release(
+            table,
+            label=label,
+            bag_size=bag_size,
+            bounds=bounds,
+            label_kind=label_kind,
+            strategy=strategy,
+            strategy_parameters=_parse_settings(set_ or []),
+            scores=scores,
+            epsilon=epsilon,
+            delta=delta,
+            not_private=not_private,
+            features=_split(features),
+            exclude=_split(exclude) or (),
+            id=id_,
+            keep_order=keep_order,
+            seed=seed,
+            nulls=nulls,  # type: ignore[arg-type]
+            max_levels=max_levels,
+            on_stage=on_stage,
+        )
+        on_stage("writing the release")
+        made.save(output, force=force)
+    summary = made.summary()
+    if as_json:
+        _emit({"path": str(output), **summary})
+    elif not quiet:
+        _print_pairs(f"Release in {output}", summary)
+        if made.certificate.is_private and replaces:
+            out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
+        out.print(f"Next: [bold]bagwise verify {output}[/] · [bold]bagwise fit {output}[/]")
+
+
+@command
+def verify(
+    directory: Annotated[Path, typer.Argument(help="A release directory.")],
+    max_epsilon: Annotated[
+        float | None, typer.Option(help="Exit with 3 if the release spends more.")
+    ] = None,
+    max_delta: Annotated[
+        float | None, typer.Option(help="Exit with 3 if the release spends more.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recheck a release: hashes, bag sizes, columns, and that the certificate adds up.
+
+    Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
+    """
+    from bagwise.release import Release  # noqa: PLC0415 (help must not wait for it)
+
+    loaded = Release.load(directory)
+    found = loaded.verify()
+    fits = loaded.certificate.within(max_epsilon=max_epsilon, max_delta=max_delta)
+    if as_json:
+        _emit({**found.to_json(), "within_limits": fits})
+    elif not quiet:
+        for check in found.checks:
+            out.print(f"[green]ok[/] {escape(check)}")
+        out.print(f"[bold]{escape(loaded.certificate.text())}[/]", soft_wrap=True)
+        out.print(f"digest {found.digest}\n{found.note}", soft_wrap=True, highlight=False)
+    if not fits:
+        _fail(f"the release is valid, but {found.headline} is less than asked for.", 0)
+        raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
+
+
+@command
+def fit(
+    directory: Annotated[Path, typer.Argument(help="A release directory.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
+        "model.json"
+    ),
+    family: Annotated[str, typer.Option(help="Distribution of a label: gaussian.")] = "gaussian",
+    loss: Annotated[str, typer.Option(help="bag, instance or aggregate.")] = "bag",
+    debias: Annotated[
+        bool, typer.Option("--debias", help="Undo the shrinkage of instance loss.")
+    ] = False,
+    ridge: Annotated[float, typer.Option(help="Penalty on the squared coefficients.")] = 0.0,
+    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Fit without one.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a row-level model to a release.
+
+    Example: [bold]bagwise fit out --loss bag -o model.json[/]
+    """
+    from bagwise.api import fit_release  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.release import Release  # noqa: PLC0415
+
+    with _progress(quiet or as_json, steps=3) as on_stage:
+        on_stage("reading the release")
+        loaded = Release.load(directory)
+        loaded.verify()
+        on_stage("fitting")
+        model = fit_release(
+            loaded,
+            family=family,
+            loss=loss,
+            debias=debias,
+            ridge=ridge,
+            fit_intercept=not no_intercept,
+        )
+        on_stage("writing the model")
+        model.save(output)
+    if as_json:
+        _emit({"path": str(output), "coefficients": model.coefficients(), **model.trained_on})
+    elif not quiet:
+        shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
+        _print_pairs(f"Model in {output}: {model.loss} loss", shown)
+        out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
+
+
+@command
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    table: Annotated[Path, typer.Argument(help="A table with the model's feature columns.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to: .parquet or .csv.")],
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Column to copy beside the predictions.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the label of every row of a table.
+
+    Example: [bold]bagwise predict model.json new.parquet -o predictions.parquet[/]
+    """
+    from bagwise.learn import RowModel  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.table import read_table, write_table  # noqa: PLC0415
+
+    loaded = RowModel.load(model)
+    with _progress(quiet or as_json, steps=3) as on_stage:
+        on_stage("reading the table")
+        rows = read_table(table)
+        on_stage("predicting")
+        predictions = loaded.predict_table(rows, id=id_)
+        on_stage("writing")
+        write_table(predictions, output)
+    if as_json:
+        _emit({"path": str(output), "rows": predictions.num_rows})
+    elif not quiet:
+        out.print(f"{predictions.num_rows} predictions in {output}")
+
+
+@command
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    data: Annotated[Path, typer.Argument(help="A labelled table, or a release directory.")],
+    label: Annotated[
+        str | None, typer.Option(help="Label column of the table. Default: the model's.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score a model on rows with labels, or on the bags of a release.
+
+    Example: [bold]bagwise evaluate model.json holdout.csv --label rent[/]
+    """
+    from bagwise.evaluate import evaluate_release, evaluate_rows  # noqa: PLC0415
+    from bagwise.learn import RowModel  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.release import Release  # noqa: PLC0415
+
+    loaded = RowModel.load(model)
+    if data.is_dir():
+        if label is not None:
+            raise StrategyError("--label belongs to a table; a release has only bag labels.")
+        checked = Release.load(data)
+        checked.verify()
+        scores = evaluate_release(loaded, checked).to_json()
+    else:
+        scores = evaluate_rows(loaded, data, label=label).to_json()
+    if as_json:
+        _emit(scores)
+    elif not quiet:
+        shown = {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in scores.items()}
+        _print_pairs(f"{model} on {data}", shown)
+
+
+@command
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to leave a release to look at.")
+    ] = Path("bagwise-demo"),
+    rows: Annotated[int, typer.Option(help="Rows of synthetic data.")] = 50_000,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing release.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole way on built-in data: bags, labels, models, and their error.
+
+    Example: [bold]bagwise demo -o bagwise-demo[/]
+    """
+    from bagwise.experiments.demo import recipes, run_demo  # noqa: PLC0415 (help must not wait)
+    from bagwise.release import check_output  # noqa: PLC0415
+
+    check_output(output, force=force)
+    with _progress(quiet or as_json, steps=len(recipes()) + 1) as on_step:
+        result = run_demo(n=rows, on_step=on_step)
+        result.release.save(output, force=force)
+    if as_json:
+        _emit({"path": str(output), **result.to_json()})
+    elif not quiet:
+        _print_demo(result, output)
+
+
+def _print_demo(result: Any, output: Path) -> None:
+    grid = Table(
+        title=f"Squared error of the coefficients: {result.n:,} rows, {result.d} features",
+        caption=(
+            f"Least squares on the true labels: {result.row_level_error:.2g}. "
+            f"Knowing nothing (all zero): {result.truth_norm:.1f}."
+        ),
+    )
+    for column in ("private", "strategy", "size", "label"):
+        grid.add_column(column, no_wrap=True)
+    for name in result.loss_names:
+        grid.add_column(name, justify="right")
+    for row in result.rows:
+        cells = [f"{error:.2g}" for error in row.errors]
+        private = result.release.certificate.headline if row.private else "no"
+        grid.add_row(private, row.strategy, str(row.bag_size), row.label_kind, *cells)
+    out.print(grid)
+    for remark in result.remarks:
+        out.print(f"· {remark}", soft_wrap=True, highlight=False)
+    out.print(f"A private release is in {output}. Next: [bold]bagwise verify {output}[/]")
+
+
+def _print_pairs(title: str, values: Mapping[str, Any]) -> None:
+    grid = Table(title=escape(title), show_header=False)
+    for name, value in values.items():
+        grid.add_row(escape(str(name)), escape(str(value)))
+    out.print(grid)
+
+
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _parse_settings(settings: list[str]) -> dict[str, str]:
+    parsed = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise StrategyError(f"--set takes NAME=VALUE, got {setting!r}.")
+        parsed[name] = value
+    return parsed

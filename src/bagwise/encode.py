@@ -1,0 +1,260 @@
+"""Mixed columns in, a numeric matrix out, by a recipe that is plain JSON.
+
+Numbers keep their own units (strategies that need a scale bring their own). Text, booleans and
+categories become one column per level, without the most frequent level; beyond `max_levels` the
+rare ones share one column. Missing values follow a stated policy. The recipe holds only facts
+about the features, which are public, so it may leave with a release; a learner replays it.
+"""
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import FloatArray
+from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, shielded
+from bagwise.table import as_float, find_column, is_numeric, is_text
+
+Nulls = Literal["indicator", "error"]
+
+DEFAULT_MAX_LEVELS = 32
+_MISSING = "(missing)"
+_POOLED = "(other)"
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A column of numbers; missing ones become `fill`, and are marked in a column of their own."""
+
+    kind: ClassVar[str] = "numeric"
+    name: str
+    fill: float
+    indicator: bool
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the columns of X that this column becomes."""
+        return [self.name, f"{self.name}={_MISSING}"] if self.indicator else [self.name]
+
+    def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
+        """Fill ``out``, (n, len(outputs))."""
+        if not (is_numeric(column.type) or pa.types.is_null(column.type)):
+            raise ColumnError(
+                f"column {self.name!r} was numeric in the release, here it is {column.type}."
+            )
+        values = as_float(column)
+        if np.isinf(values).any():
+            raise ColumnError(
+                f"feature {self.name!r} holds infinite values. Replace or exclude them."
+            )
+        missing = np.isnan(values)
+        values[missing] = self.fill
+        out[:, 0] = values
+        if self.indicator:
+            out[:, 1] = missing
+
+
+@dataclass(frozen=True)
+class LevelsColumn:
+    """A column of text, booleans or categories; `reference` is the level that gets no column."""
+
+    kind: ClassVar[str] = "levels"
+    name: str
+    reference: str | None
+    levels: tuple[str | None, ...]
+    pooled: bool
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the columns of X that this column becomes."""
+        shown = [_MISSING if level is None else level for level in self.levels]
+        return [f"{self.name}={level}" for level in [*shown, *([_POOLED] * self.pooled)]]
+
+    def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
+        """Fill ``out``, (n, len(outputs)); levels never seen go with the pooled ones."""
+        known = pa.array([self.reference, *self.levels], type=pa.string())
+        codes = pc.fill_null(pc.index_in(as_text(column), value_set=known), -1).to_numpy()
+        unseen = codes < 0
+        if unseen.any() and not self.pooled:
+            warnings.warn(
+                f"column {self.name!r} has {int(unseen.sum())} row(s) with a level that the "
+                "encoder has not seen; they are treated as its most frequent level.",
+                UnseenLevelWarning,
+                stacklevel=2,
+            )
+        out[:] = 0.0
+        position = np.where(unseen, len(self.levels) if self.pooled else -1, codes - 1)
+        rows = np.flatnonzero(position >= 0)
+        out[rows, position[rows]] = 1.0
+
+
+Column = NumericColumn | LevelsColumn
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The recipe from a table's columns to X.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [31, 45, 45], "city": ["Bonn", "Pune", "Bonn"]})
+    >>> encoder = Encoder.for_table(table, ["age", "city"])
+    >>> encoder.feature_names
+    ['age', 'city=Pune']
+    >>> Encoder.from_json(encoder.to_json()).transform(table)
+    array([[31., 0.],
+           [45., 1.],
+           [45., 0.]])
+    """
+
+    columns: tuple[Column, ...]
+    nulls: Nulls
+
+    @classmethod
+    def for_table(
+        cls,
+        table: pa.Table,
+        names: Sequence[str],
+        *,
+        named: Collection[str] = (),
+        max_levels: int = DEFAULT_MAX_LEVELS,
+        nulls: Nulls = "indicator",
+    ) -> Self:
+        """Write the recipe for columns `names`; `named` are those the user asked for by name."""
+        if nulls not in get_args(Nulls):
+            raise ColumnError(f"nulls must be one of {', '.join(get_args(Nulls))}, got {nulls!r}.")
+        if max_levels < 1:
+            raise ColumnError(f"max_levels must be at least 1, got {max_levels}.")
+        columns = []
+        for name in names:
+            column = find_column(table, name, role="feature")
+            if name not in named:
+                _refuse_id(name, column)
+            columns.append(_describe(name, column, max_levels=max_levels, nulls=nulls))
+        return cls(tuple(columns), nulls)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the table columns that the recipe reads."""
+        return [column.name for column in self.columns]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of X."""
+        return [output for column in self.columns for output in column.outputs]
+
+    def transform(self, table: pa.Table) -> FloatArray:
+        """Return X, (n, d), for a table that has the columns of the recipe."""
+        X = np.empty((table.num_rows, len(self.feature_names)))
+        start = 0
+        for recipe in self.columns:
+            column = find_column(table, recipe.name, role="feature")
+            if self.nulls == "error":
+                _refuse_missing(recipe.name, column)
+            stop = start + len(recipe.outputs)
+            recipe.write(column, X[:, start:stop])
+            start = stop
+        return X
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the recipe as plain values for a JSON file."""
+        return {
+            "nulls": self.nulls,
+            "columns": [{"kind": column.kind, **vars(column)} for column in self.columns],
+        }
+
+    @classmethod
+    def from_json(cls, spec: Mapping[str, Any]) -> Self:
+        """Read a recipe back."""
+        return shielded(
+            lambda: cls(
+                tuple(_column_from_json(entry) for entry in spec["columns"]), spec["nulls"]
+            ),
+            lambda _: ReleaseError("the encoder recipe is damaged or from another version."),
+        )
+
+
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of levels as strings; booleans become true and false."""
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    return pc.cast(column, pa.string())
+
+
+def _column_from_json(entry: Mapping[str, Any]) -> Column:
+    values = {key: value for key, value in entry.items() if key != "kind"}
+    if entry["kind"] == NumericColumn.kind:
+        return NumericColumn(**values)
+    if entry["kind"] == LevelsColumn.kind:
+        return LevelsColumn(**{**values, "levels": tuple(values["levels"])})
+    raise ReleaseError(f"unknown encoder column kind {entry['kind']!r}.")
+
+
+def _describe(name: str, column: pa.ChunkedArray, *, max_levels: int, nulls: Nulls) -> Column:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if column.null_count == len(column):
+        raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")
+    if nulls == "error":
+        _refuse_missing(name, column)
+    if is_numeric(kind) and not pa.types.is_dictionary(column.type):
+        return _describe_numbers(name, column)
+    if is_numeric(kind) or is_text(kind) or pa.types.is_boolean(kind):
+        return _describe_levels(name, column, max_levels)
+    if pa.types.is_temporal(kind):
+        raise ColumnError(
+            f"feature {name!r} is of type {kind}: a moment in time has no natural unit. Replace it "
+            "by numbers that mean something, such as age in years, month or weekday, or exclude it."
+        )
+    raise ColumnError(f"feature {name!r} is of type {kind}, which cannot be encoded. Exclude it.")
+
+
+def _describe_numbers(name: str, column: pa.ChunkedArray) -> NumericColumn:
+    values = as_float(column)
+    missing = np.isnan(values)
+    if missing.all():
+        raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")
+    if not missing.any():
+        return NumericColumn(
+            name, fill=float(np.mean(values)) if np.isfinite(values).all() else 0.0, indicator=False
+        )
+    return NumericColumn(name, fill=float(np.mean(values[~missing])), indicator=True)
+
+
+def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> LevelsColumn:
+    counts = pc.value_counts(as_text(column)).to_pylist()
+    # Most frequent first; ties in alphabetical order, missing last, so that the recipe is unique.
+    ordered = sorted(counts, key=lambda c: (-c["counts"], c["values"] is None, c["values"] or ""))
+    levels = [entry["values"] for entry in ordered]
+    return LevelsColumn(
+        name,
+        reference=levels[0],
+        levels=tuple(levels[1:max_levels]),
+        pooled=len(levels) > max_levels,
+    )
+
+
+def _refuse_id(name: str, column: pa.ChunkedArray) -> None:
+    """Refuse a column that looks like a key: integers or text, all different."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_integer(kind) or is_text(kind)):
+        return
+    present = len(column) - column.null_count
+    mostly_there = 2 * present > len(column) > 1
+    if mostly_there and pc.count_distinct(column, mode="only_valid").as_py() == present:
+        raise ColumnError(
+            f"column {name!r} is different in every row, like an id. Leave it out with "
+            f"exclude=[{name!r}] (--exclude {name}), carry it along with id={name!r} "
+            f"(--id {name}), or name it in features if it is a real feature."
+        )
+
+
+def _refuse_missing(name: str, column: pa.ChunkedArray) -> None:
+    floating = pa.types.is_floating(column.type)
+    if column.null_count or (floating and np.isnan(as_float(column)).any()):
+        raise ColumnError(
+            f"feature {name!r} has missing values and nulls='error'. "
+            "Fill them, or use nulls='indicator' (--nulls indicator)."
+        )

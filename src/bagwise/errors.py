@@ -1,0 +1,150 @@
+"""What can go wrong, as one tree.
+
+::
+
+    BagwiseError (a ValueError)
+    ├── TableError         a file or frame cannot be read
+    ├── ColumnError        a column is unknown, doubled, or cannot be a feature
+    ├── LabelError         the label column has missing, infinite or non-numeric values
+    ├── BoundsError        the label bounds are missing or impossible
+    ├── BagTooSmallError   fewer rows than one bag needs
+    ├── BagsError          bag ids do not describe a partition
+    ├── StrategyError      an unknown strategy, score or parameter
+    ├── BudgetError        an impossible or contradictory privacy request
+    ├── CertificateError   a certificate does not follow from its own events
+    ├── ReleaseError       a release directory is damaged, edited or incomplete
+    │   └── OutputExistsError
+    ├── ModelFileError     a model file is damaged, edited or from another version
+    ├── MissingExtraError  an optional part is not installed (also an ImportError)
+    └── StageError         something unforeseen; carries no text of the original error
+
+    BagwiseWarning (a UserWarning)
+    ├── LeakWarning        allowed because you said NOT PRIVATE, and worth a second look
+    ├── RankWarning        the features do not determine every coefficient
+    ├── BiasWarning        this loss on these bags estimates something else
+    └── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
+
+A message says what was wrong, where, what was found and what to do. It never holds a label
+value: exceptions end up in logs, and logs are read by people who may not see labels.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from traceback import extract_tb
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class BagwiseError(ValueError):
+    """Anything the caller can put right."""
+
+
+class TableError(BagwiseError):
+    """A file or frame cannot be read."""
+
+
+class ColumnError(BagwiseError):
+    """A column is unknown, doubled, or cannot be used as asked."""
+
+
+class LabelError(BagwiseError):
+    """The label column holds something that cannot be aggregated."""
+
+
+class BoundsError(BagwiseError):
+    """The label bounds are missing or impossible."""
+
+
+class BagTooSmallError(BagwiseError):
+    """There are fewer rows than one bag needs."""
+
+
+class BagsError(BagwiseError):
+    """Bag ids, or what is given per bag, do not describe a partition of the rows."""
+
+
+class StrategyError(BagwiseError):
+    """A strategy, score or parameter is unknown or does not fit."""
+
+
+class BudgetError(BagwiseError):
+    """A privacy request is impossible or contradicts itself."""
+
+
+class CertificateError(BagwiseError):
+    """A certificate does not follow from its own events."""
+
+
+class ReleaseError(BagwiseError):
+    """A release directory is damaged, edited or incomplete."""
+
+
+class OutputExistsError(ReleaseError):
+    """The place to write to is taken."""
+
+
+class ModelFileError(BagwiseError):
+    """A model file is damaged, edited or from another version."""
+
+
+class MissingExtraError(BagwiseError, ImportError):
+    """An optional part is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f'{what} needs an optional part: pip install "bagwise[{extra}]"')
+        self.extra = extra
+
+
+class StageError(BagwiseError):
+    """Something unforeseen happened in one stage; the original message is withheld."""
+
+    def __init__(self, stage: str, error: BaseException) -> None:
+        frames = extract_tb(error.__traceback__)
+        last = frames[-1] if frames else None
+        where = f" at {Path(last.filename).name}:{last.lineno}" if last else ""
+        super().__init__(
+            f"{stage} failed unexpectedly: {type(error).__name__}{where}. "
+            "The original message is withheld, since it may quote a label. Nothing was written."
+        )
+        self.stage = stage
+
+
+class BagwiseWarning(UserWarning):
+    """Something to know before going on."""
+
+
+class LeakWarning(BagwiseWarning):
+    """What leaves says more about single labels than an average would."""
+
+
+class RankWarning(BagwiseWarning):
+    """The features do not determine every coefficient."""
+
+
+class BiasWarning(BagwiseWarning):
+    """A loss, on the bags it is given, estimates something other than the row-level model."""
+
+
+class UnseenLevelWarning(BagwiseWarning):
+    """A table has levels that the encoder was not made from."""
+
+
+def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseError]) -> T:
+    """Run `action`; replace a foreign exception by a described one and drop the original.
+
+    Parsers and casts quote the value they choked on, and ``raise … from None`` only hides the
+    original from the printed traceback: it stays reachable as ``__context__``, with its frames
+    and their local variables. Raising after the ``except`` block has ended leaves no link.
+
+    >>> shielded(lambda: float("secret"), lambda error: LabelError("not a number"))
+    Traceback (most recent call last):
+    bagwise.errors.LabelError: not a number
+    """
+    try:
+        return action()
+    except BagwiseError:
+        raise
+    except Exception as error:
+        failure = describe(error)
+    raise failure

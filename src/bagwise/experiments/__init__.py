@@ -1,0 +1,1 @@
+"""Synthetic problems with a known answer, and what is run on them."""

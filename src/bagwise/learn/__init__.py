@@ -1,0 +1,7 @@
+"""Learning a row-level model from bag labels."""
+
+from bagwise.learn.estimator import BaggedGLM
+from bagwise.learn.losses import LOSSES
+from bagwise.learn.row_model import RowModel
+
+__all__ = ["LOSSES", "BaggedGLM", "RowModel"]

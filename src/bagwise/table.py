@@ -1,0 +1,313 @@
+"""Tables in: files and frames become one Arrow table; its label column becomes a checked vector.
+
+Everything that can quote a cell of the table in an error message is called through `shielded`.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import FloatArray
+from bagwise.atomic import new_file
+from bagwise.errors import BoundsError, ColumnError, LabelError, TableError, shielded
+
+Bounds = tuple[float, float]
+
+FILE_KINDS = (".parquet", ".pq", ".csv", ".csv.gz", ".arrow", ".feather", ".ipc")
+
+
+def read_table(source: Any, *, index_names: Iterable[str | None] = ()) -> pa.Table:
+    """Return `source` as an Arrow table without any metadata of where it came from.
+
+    Parameters
+    ----------
+    source : path, or a pandas, polars, pyarrow or other frame that narwhals understands
+        Paths end in one of `FILE_KINDS`.
+    index_names : iterable of str
+        Columns the caller asks for by name. A pandas index is dropped unless its name is here:
+        it often numbers the rows of an earlier, differently sorted table.
+    """
+    table = (
+        _read_file(Path(source))
+        if isinstance(source, str | Path)
+        else _from_frame(source, set(index_names))
+    )
+    _refuse_duplicates(table.column_names)
+    if table.num_columns == 0 or table.num_rows == 0:
+        raise TableError("the table is empty: it has no rows or no columns.")
+    plain = pa.schema([pa.field(f.name, f.type, nullable=f.nullable) for f in table.schema])
+    return pa.Table.from_arrays(table.columns, schema=plain)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a table as Parquet or CSV, by the ending of `path`, whole or not at all."""
+    match path.suffix.lower():
+        case ".parquet" | ".pq":
+            import pyarrow.parquet as pq  # noqa: PLC0415 (each writer costs import time)
+
+            write = pq.write_table
+        case ".csv":
+            from pyarrow import csv  # noqa: PLC0415 (each writer costs import time)
+
+            write = csv.write_csv
+        case _:
+            raise TableError(f"{path} must end in .parquet or .csv.")
+    with new_file(path) as draft:
+        write(table, draft)
+
+
+def find_column(table: pa.Table, name: str, *, role: str) -> pa.ChunkedArray:
+    """Return one column, or say which name was probably meant."""
+    if name not in table.column_names:
+        raise ColumnError(
+            f"{role} {name!r} is not a column of the table."
+            f"{_did_you_mean(name, table.column_names)}"
+        )
+    return table.column(name)
+
+
+def select_features(
+    table: pa.Table,
+    *,
+    reserved: Sequence[str],
+    features: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+) -> list[str]:
+    """Return the feature columns in table order: all but `reserved`, or those asked for."""
+    for argument, names in (("features", features or ()), ("exclude", exclude)):
+        _refuse_duplicates(names, f"{argument} names")
+        for name in names:
+            find_column(table, name, role=f"{argument} column")
+    if taken := set(features or ()) & set(reserved):
+        raise ColumnError(f"{_quoted(taken)} cannot be a feature: it is the label or the id.")
+    if both := set(features or ()) & set(exclude):
+        raise ColumnError(f"{_quoted(both)} is both in features and in exclude. Name it once.")
+    wanted = (
+        set(table.column_names if features is None else features) - set(reserved) - set(exclude)
+    )
+    chosen = [name for name in table.column_names if name in wanted]
+    if not chosen:
+        raise ColumnError("no feature column is left after label, id and excluded columns.")
+    return chosen
+
+
+def label_vector(table: pa.Table, label: str) -> FloatArray:
+    """Return the label column as finite float64 values, or say in which row it is not."""
+    column = find_column(table, label, role="label")
+    kind = column.type
+    if not (pa.types.is_boolean(kind) or is_numeric(kind)):
+        raise LabelError(
+            f"label {label!r} is of type {kind}, not a number. Convert it to numbers "
+            "(or to true/false) first."
+        )
+    if column.null_count:
+        raise LabelError(_where_bad(label, "missing", pc.is_null(column)))
+    values = as_float(column)
+    if not np.isfinite(values).all():
+        raise LabelError(_where_bad(label, "NaN or infinite", ~np.isfinite(values)))
+    return values
+
+
+def check_bounds(bounds: Sequence[float] | None) -> Bounds | None:
+    """Return public label bounds as two floats lo < hi."""
+    if bounds is None:
+        return None
+    pair = shielded(
+        lambda: tuple(float(edge) for edge in bounds),
+        lambda _: BoundsError("bounds must be two numbers (lo, hi)."),
+    )
+    if len(pair) != 2:
+        raise BoundsError(f"bounds must be two numbers (lo, hi), got {len(pair)}.")
+    low, high = pair
+    if not (np.isfinite(low) and np.isfinite(high) and np.isfinite(high - low)):
+        raise BoundsError(f"bounds must be finite, got ({low:g}, {high:g}).")
+    if low >= high:
+        raise BoundsError(
+            f"bounds must satisfy lo < hi, got ({low:g}, {high:g}). Swap or widen them."
+        )
+    return low, high
+
+
+def refuse_copies_of_label(
+    table: pa.Table, columns: Iterable[str], labels: FloatArray, *, label: str
+) -> None:
+    """Refuse columns that would carry the label out under another name."""
+    for name in columns:
+        values = _as_numbers(table.column(name))
+        if values is not None and np.array_equal(values, labels):
+            raise ColumnError(
+                f"column {name!r} equals the label {label!r} in every row: releasing it would "
+                f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
+            )
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Tell whether a type holds numbers (not booleans, dates or durations)."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def as_float(column: pa.ChunkedArray) -> FloatArray:
+    """Return a numeric or boolean column as float64, with nulls as NaN."""
+    if pa.types.is_boolean(column.type):
+        column = pc.cast(column, pa.int8())
+    floats = pc.cast(column, pa.float64(), safe=False)
+    return np.array(floats.to_numpy(), dtype=np.float64)
+
+
+def _as_numbers(column: pa.ChunkedArray) -> FloatArray | None:
+    """Return the column as floats if that is what it spells, also as text or categories."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = pc.cast(column, kind.value_type)
+    if pa.types.is_boolean(column.type) or is_numeric(column.type):
+        return as_float(column)
+    if not is_text(column.type):
+        return None
+    try:
+        return as_float(pc.cast(column, pa.float64()))
+    except pa.ArrowInvalid:
+        return None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether a type holds strings, in any of Arrow's layouts."""
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _from_frame(frame: Any, wanted: set[str | None]) -> pa.Table:
+    names = getattr(frame, "column_names", getattr(frame, "columns", ()))
+    _refuse_duplicates([str(name) for name in names])
+    wrapped = shielded(
+        lambda: nw.from_native(frame),
+        lambda _: TableError(
+            f"cannot read a {type(frame).__name__} as a table. "
+            "Pass a path, or a pandas, polars or pyarrow frame."
+        ),
+    )
+    if isinstance(wrapped, nw.LazyFrame):
+        wrapped = shielded(
+            lambda: wrapped.collect("pyarrow"),
+            lambda error: TableError(
+                f"the lazy frame could not be computed: {type(error).__name__}."
+            ),
+        )
+    index = nw.maybe_get_index(wrapped)
+    columns = {str(name): _column_to_arrow(wrapped[name]) for name in wrapped.columns}
+    if index is not None and index.name is not None and index.name in wanted:
+        columns.setdefault(str(index.name), _to_arrow(str(index.name), lambda: pa.array(index)))
+    return pa.table(columns)
+
+
+def _column_to_arrow(series: "nw.Series[Any]") -> Any:
+    return _to_arrow(str(series.name), series.to_arrow)
+
+
+def _to_arrow(name: str, convert: Callable[[], Any]) -> Any:
+    return shielded(
+        convert,
+        lambda _: TableError(
+            f"column {name!r} mixes types that do not go together (for example numbers and text). "
+            "Make it one type."
+        ),
+    )
+
+
+def _read_file(path: Path) -> pa.Table:
+    if path.is_dir():
+        raise TableError(f"{path} is a directory; give one file ending in {', '.join(FILE_KINDS)}.")
+    if not path.is_file():
+        raise TableError(f"{path} does not exist. Check the path.")
+    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    match suffix.lower():
+        case ".parquet" | ".pq":
+            import pyarrow.parquet as pq  # noqa: PLC0415 (each reader costs import time)
+
+            return shielded(
+                lambda: pq.read_table(path, partitioning=None, use_threads=True),
+                lambda _: _unreadable(path, "Parquet"),
+            )
+        case ".csv" | ".csv.gz":
+            return _read_csv(path)
+        case ".arrow" | ".feather" | ".ipc":
+            return shielded(lambda: _read_arrow(path), lambda _: _unreadable(path, "Arrow"))
+        case _:
+            raise TableError(
+                f"{path} has no known ending; expected one of {', '.join(FILE_KINDS)}."
+            )
+
+
+def _read_arrow(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as source:
+        try:
+            return pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            return pa.ipc.open_stream(source).read_all()
+
+
+def _read_csv(path: Path) -> pa.Table:
+    from pyarrow import csv  # noqa: PLC0415 (each reader costs import time)
+
+    # Strings are null only when empty and unquoted, as spreadsheets and databases write them.
+    options = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+    return shielded(
+        lambda: csv.read_csv(path, convert_options=options),
+        lambda error: _csv_error(path, str(error)),
+    )
+
+
+def _csv_error(path: Path, message: str) -> TableError:
+    """Keep the place out of Arrow's message, and nothing else: the rest quotes the row."""
+    if row := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
+        return TableError(
+            f"{path}: row {row[1]} has {row[3]} cells where the header has {row[2]}. Fix that row."
+        )
+    if column := re.search(r"In CSV column #(\d+)", message):
+        return TableError(
+            f"{path}: column {int(column[1]) + 1}, counted from 1, changes its type further down "
+            "(for example numbers, then text). Make it one type."
+        )
+    return _unreadable(path, "CSV")
+
+
+def _unreadable(path: Path, kind: str) -> TableError:
+    return TableError(
+        f"{path} cannot be read as {kind}: it is damaged, cut short or another format."
+    )
+
+
+def _refuse_duplicates(names: Iterable[str], where: str = "the table has columns") -> None:
+    seen: set[str] = set()
+    doubled = {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
+    if doubled:
+        raise ColumnError(f"{where} {_quoted(doubled)} more than once. Rename or drop the copies.")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))
+
+
+def _did_you_mean(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    shown = ", ".join(repr(column) for column in known[:10])
+    return f" Columns are {shown}{', …' if len(known) > 10 else ''}."
+
+
+def _where_bad(label: str, what: str, bad: Any) -> str:
+    rows = np.flatnonzero(np.asarray(bad))
+    return (
+        f"label {label!r} is {what} in {rows.size} row(s), the first being row {rows[0] + 1} "
+        "(counting from 1). Drop or repair those rows."
+    )
