@@ -405,7 +405,7 @@ def _print_demo(result: Any, output: Path) -> None:
         grid.add_column(name, justify="right")
     for row in result.rows:
         cells = [f"{error:.2g}" for error in row.errors]
-        private = result.release.certificate.headline if row.private else "no"
+        private = f"ε = {result.release.certificate.epsilon:g}" if row.private else "no"
         grid.add_row(private, row.strategy, str(row.bag_size), row.label_kind, *cells)
     out.print(grid)
     for remark in result.remarks:

@@ -238,8 +238,9 @@ def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> Lev
 
 def _refuse_id(name: str, column: pa.ChunkedArray) -> None:
     """Refuse a column that looks like a key: integers or text, all different."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_integer(kind) or is_text(kind)):
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    if not (pa.types.is_integer(column.type) or is_text(column.type)):
         return
     present = len(column) - column.null_count
     mostly_there = 2 * present > len(column) > 1

@@ -20,6 +20,7 @@
 
     BagwiseWarning (a UserWarning)
     ├── LeakWarning        allowed because you said NOT PRIVATE, and worth a second look
+    ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
     ├── RankWarning        the features do not determine every coefficient
     ├── BiasWarning        this loss on these bags estimates something else
     └── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
@@ -116,6 +117,10 @@ class BagwiseWarning(UserWarning):
 
 class LeakWarning(BagwiseWarning):
     """What leaves says more about single labels than an average would."""
+
+
+class ClippingWarning(BagwiseWarning):
+    """Labels lie outside the bounds; how many is said only when nothing is promised."""
 
 
 class RankWarning(BagwiseWarning):

@@ -1,6 +1,7 @@
 """From a table and a choice to a release, and the release itself: what leaves the custodian."""
 
 import dataclasses
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -13,12 +14,12 @@ from bagwise import _html, _release_files
 from bagwise._release_files import SCHEMA, ReleaseFiles
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import __version__
-from bagwise.aggregate import AGGREGATES, LabelKind
+from bagwise.aggregate import AGGREGATES, LabelKind, check_label_kind
 from bagwise.atomic import check_target
 from bagwise.bagging import BaggingStrategy, assign_bags, check_bag_size
 from bagwise.bags import LEFT_OUT, Bags
 from bagwise.encode import Encoder, Nulls
-from bagwise.errors import ColumnError, ReleaseError, shielded
+from bagwise.errors import ClippingWarning, ColumnError, ReleaseError, shielded
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import calibrate_bag_means
 from bagwise.privacy.noise import NOISE_SOURCE, private_bag_means
@@ -35,6 +36,7 @@ from bagwise.table import (
 )
 
 BAG_ID = "bag_id"
+BAG_COLUMNS = (BAG_ID, "size", "label", "noise_sd")
 
 
 def check_output(path: str | Path, *, force: bool = False) -> None:
@@ -75,7 +77,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> "
     """Carry out a choice: the steps in order, and nothing else."""
     run = Stages(on_stage)
     secret = SecretSource()
-    named = (choice.label, choice.id, *(choice.features or ()))
+    named = [choice.label, *([choice.id] if choice.id else []), *(choice.features or ())]
     table = run("reading the table", read_table, source, index_names=named)
     check_bag_size(choice.bag_size, n_rows=table.num_rows)
     labels = run("checking the labels", label_vector, table, choice.label)  # (n,), secret
@@ -177,7 +179,7 @@ def _bag_labels(
             remarks=_delta_remark(choice.budget.delta, bags.n_rows),
         )
     if choice.bounds is not None:
-        labels = np.clip(labels, *choice.bounds)
+        labels = _clip_openly(labels, choice.bounds)
     return AGGREGATES[choice.label_kind](labels, bags, secret), Certificate(
         epsilon=None,
         delta=None,
@@ -187,6 +189,18 @@ def _bag_labels(
         noise_source="none",
         remarks=_leak_remark(choice.scores),
     )
+
+
+def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:
+    """Clip, and say how many: allowed here only because nothing is promised."""
+    clipped = np.clip(labels, *bounds)
+    if outside := int((clipped != labels).sum()):
+        warnings.warn(
+            f"{outside} label(s) lie outside the bounds and were clipped to them.",
+            ClippingWarning,
+            stacklevel=2,
+        )
+    return clipped
 
 
 def _delta_remark(delta: float, n_rows: int) -> tuple[str, ...]:
@@ -390,12 +404,8 @@ class Release:
         return {
             "instances": self.instances.append_column(BAG_ID, ids),
             "bags": pa.table(
-                {
-                    BAG_ID: np.arange(self.bags.n_bags),
-                    "size": self.bags.sizes,
-                    "label": self.labels,
-                    "noise_sd": self.noise_sd,
-                }
+                [np.arange(self.bags.n_bags), self.bags.sizes, self.labels, self.noise_sd],
+                names=BAG_COLUMNS,
             ),
         }
 
@@ -422,6 +432,8 @@ class Release:
     @classmethod
     def _from_files(cls, files: ReleaseFiles) -> Self:
         manifest, bags = files.manifest, files.bags
+        if bags.column_names != list(BAG_COLUMNS):
+            raise ReleaseError(f"bags hold other columns than {', '.join(BAG_COLUMNS)}.")
         if bags[BAG_ID].to_pylist() != list(range(bags.num_rows)):
             raise ReleaseError("bags are not numbered 0, 1, 2, …")
         partition = Bags(pc.fill_null(files.instances[BAG_ID], LEFT_OUT).to_numpy())
@@ -441,7 +453,7 @@ class Release:
             bags=partition,
             labels=bags["label"].to_numpy(),
             noise_sd=bags["noise_sd"].to_numpy(),
-            label_kind=manifest["label_kind"],
+            label_kind=check_label_kind(manifest["label_kind"]),
             certificate=Certificate.from_json(files.certificate),
             encoder=Encoder.from_json(manifest["encoder"]),
             instances=files.instances.drop_columns([BAG_ID]),

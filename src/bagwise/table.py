@@ -4,6 +4,7 @@ Everything that can quote a cell of the table in an error message is called thro
 """
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,14 +17,14 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray
 from bagwise.atomic import new_file
-from bagwise.errors import BoundsError, ColumnError, LabelError, TableError, shielded
+from bagwise.errors import BagwiseError, BoundsError, ColumnError, LabelError, TableError, shielded
 
 Bounds = tuple[float, float]
 
 FILE_KINDS = (".parquet", ".pq", ".csv", ".csv.gz", ".arrow", ".feather", ".ipc")
 
 
-def read_table(source: Any, *, index_names: Iterable[str | None] = ()) -> pa.Table:
+def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:
     """Return `source` as an Arrow table without any metadata of where it came from.
 
     Parameters
@@ -32,13 +33,15 @@ def read_table(source: Any, *, index_names: Iterable[str | None] = ()) -> pa.Tab
         Paths end in one of `FILE_KINDS`.
     index_names : iterable of str
         Columns the caller asks for by name. A pandas index is dropped unless its name is here:
-        it often numbers the rows of an earlier, differently sorted table.
+        it often numbers the rows of an earlier, differently sorted table. The same holds for an
+        index that pandas wrote into a file.
     """
-    table = (
-        _read_file(Path(source))
-        if isinstance(source, str | Path)
-        else _from_frame(source, set(index_names))
-    )
+    wanted = set(index_names)
+    if isinstance(source, str | Path):
+        table = _read_file(Path(source))
+        table = table.drop_columns(sorted(_pandas_index(table) - wanted))
+    else:
+        table = _from_frame(source, wanted)
     _refuse_duplicates(table.column_names)
     if table.num_columns == 0 or table.num_rows == 0:
         raise TableError("the table is empty: it has no rows or no columns.")
@@ -104,8 +107,8 @@ def label_vector(table: pa.Table, label: str) -> FloatArray:
     kind = column.type
     if not (pa.types.is_boolean(kind) or is_numeric(kind)):
         raise LabelError(
-            f"label {label!r} is of type {kind}, not a number. Convert it to numbers "
-            "(or to true/false) first."
+            f"label {label!r} is of type {kind}, not a number{_first_text(column)}. "
+            "Convert it to numbers (or to true/false) first."
         )
     if column.null_count:
         raise LabelError(_where_bad(label, "missing", pc.is_null(column)))
@@ -185,16 +188,8 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _from_frame(frame: Any, wanted: set[str | None]) -> pa.Table:
-    names = getattr(frame, "column_names", getattr(frame, "columns", ()))
-    _refuse_duplicates([str(name) for name in names])
-    wrapped = shielded(
-        lambda: nw.from_native(frame),
-        lambda _: TableError(
-            f"cannot read a {type(frame).__name__} as a table. "
-            "Pass a path, or a pandas, polars or pyarrow frame."
-        ),
-    )
+def _from_frame(frame: Any, wanted: set[str]) -> pa.Table:
+    wrapped = shielded(lambda: nw.from_native(frame), lambda error: _frame_error(frame, error))
     if isinstance(wrapped, nw.LazyFrame):
         wrapped = shielded(
             lambda: wrapped.collect("pyarrow"),
@@ -202,11 +197,21 @@ def _from_frame(frame: Any, wanted: set[str | None]) -> pa.Table:
                 f"the lazy frame could not be computed: {type(error).__name__}."
             ),
         )
+    _refuse_duplicates([str(name) for name in wrapped.columns])
     index = nw.maybe_get_index(wrapped)
     columns = {str(name): _column_to_arrow(wrapped[name]) for name in wrapped.columns}
     if index is not None and index.name is not None and index.name in wanted:
         columns.setdefault(str(index.name), _to_arrow(str(index.name), lambda: pa.array(index)))
     return pa.table(columns)
+
+
+def _frame_error(frame: Any, error: Exception) -> BagwiseError:
+    if isinstance(error, nw.exceptions.DuplicateError):
+        return ColumnError("the frame has a column more than once. Rename or drop the copies.")
+    return TableError(
+        f"cannot read a {type(frame).__name__} as a table. "
+        "Pass a path, or a pandas, polars or pyarrow frame."
+    )
 
 
 def _column_to_arrow(series: "nw.Series[Any]") -> Any:
@@ -247,6 +252,16 @@ def _read_file(path: Path) -> pa.Table:
             )
 
 
+def _pandas_index(table: pa.Table) -> set[str]:
+    """Names of the columns that were the index of a pandas frame, as its file metadata says."""
+    notes = (table.schema.metadata or {}).get(b"pandas")
+    try:
+        index = json.loads(notes)["index_columns"] if notes else []
+    except (ValueError, KeyError, TypeError):
+        return set()
+    return {name for name in index if isinstance(name, str)} & set(table.column_names)
+
+
 def _read_arrow(path: Path) -> pa.Table:
     with pa.memory_map(str(path)) as source:
         try:
@@ -260,22 +275,27 @@ def _read_csv(path: Path) -> pa.Table:
 
     # Strings are null only when empty and unquoted, as spreadsheets and databases write them.
     options = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
-    return shielded(
-        lambda: csv.read_csv(path, convert_options=options),
-        lambda error: _csv_error(path, str(error)),
-    )
+
+    def read(*, use_threads: bool) -> pa.Table:
+        reading = csv.ReadOptions(use_threads=use_threads)
+        return csv.read_csv(path, read_options=reading, convert_options=options)
+
+    def locate(_error: Exception) -> TableError:
+        # Arrow counts rows only with one thread, so the place takes a second look.
+        try:
+            read(use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            return _csv_error(path, str(error))
+        return _unreadable(path, "CSV")
+
+    return shielded(lambda: read(use_threads=True), locate)
 
 
 def _csv_error(path: Path, message: str) -> TableError:
-    """Keep the place out of Arrow's message, and nothing else: the rest quotes the row."""
-    if row := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
+    """Take the place out of Arrow's message, and nothing else: the rest quotes the row."""
+    if cells := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
         return TableError(
-            f"{path}: row {row[1]} has {row[3]} cells where the header has {row[2]}. Fix that row."
-        )
-    if column := re.search(r"In CSV column #(\d+)", message):
-        return TableError(
-            f"{path}: column {int(column[1]) + 1}, counted from 1, changes its type further down "
-            "(for example numbers, then text). Make it one type."
+            f"{path}: line {cells[1]} has {cells[3]} cells where the header has {cells[2]}. Fix it."
         )
     return _unreadable(path, "CSV")
 
@@ -284,6 +304,15 @@ def _unreadable(path: Path, kind: str) -> TableError:
     return TableError(
         f"{path} cannot be read as {kind}: it is damaged, cut short or another format."
     )
+
+
+def _first_text(column: pa.ChunkedArray) -> str:
+    """Say where a column of text stops being numbers, for the one bad cell in a million."""
+    if not is_text(column.type):
+        return ""
+    number = pc.match_substring_regex(column, r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")
+    first = pc.index(number, False).as_py()
+    return f"; the first text is in row {first + 1} (counting from 1)" if first >= 0 else ""
 
 
 def _refuse_duplicates(names: Iterable[str], where: str = "the table has columns") -> None:

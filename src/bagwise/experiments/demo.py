@@ -59,10 +59,10 @@ class DemoResult:
     def remarks(self) -> list[str]:
         """What to read off the table."""
         return [
-            "Instance loss on random bags shrinks the slopes to a tenth of their size; 'debiased' is "
-            "the same loss with that undone.",
-            "Bags sorted by label serve instance loss and bias the others. They show the labels too, "
-            "so they are never private.",
+            "Instance loss on random bags shrinks the slopes to a tenth; 'debiased' is "
+            "the same with that undone.",
+            "Bags sorted by label serve instance loss and bias the others. They show the labels "
+            "too, so they are never private.",
             "At epsilon = 1 random bags of any size teach little: averaging hides the features as "
             "much as it saves noise.",
         ]

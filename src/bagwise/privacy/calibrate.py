@@ -2,7 +2,7 @@
 
 import math
 
-from bagwise.errors import BudgetError
+from bagwise.errors import BoundsError, BudgetError
 from bagwise.privacy.accounting import gaussian_mu, total_delta
 from bagwise.privacy.events import GaussianBagMeans
 from bagwise.table import Bounds
@@ -24,7 +24,9 @@ def calibrate_bag_means(bounds: Bounds, *, epsilon: float, delta: float) -> Gaus
     variance, and the formula it rests on is not proved beyond epsilon = 1.
     """
     low, high = bounds
-    step = (high - low) / LABEL_STEPS
+    step = (high - low) / LABEL_STEPS  # exact: the number of steps is a power of two
+    if step * LABEL_STEPS != high - low:
+        raise BoundsError(f"bounds ({low:g}, {high:g}) are too narrow to put a grid between them.")
     scale_in_steps = math.ceil(LABEL_STEPS / gaussian_mu(epsilon, delta))
     event = GaussianBagMeans(
         sensitivity=LABEL_STEPS * step, noise_scale=scale_in_steps * step, grid_step=step

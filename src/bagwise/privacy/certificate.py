@@ -73,9 +73,9 @@ class Certificate:
         else:
             promise = (
                 f"Whatever a reader knows beforehand, changing one row's label to any other value "
-                f"in the bounds changes the chance of any outcome by a factor of at most "
-                f"exp({self.epsilon:g}) = {math.exp(min(self.epsilon, 700)):.4g}, "
-                f"except with probability {self.delta:g}.",
+                f"in the bounds changes the probability of any outcome by at most a factor of "
+                f"exp({self.epsilon:g}) = {math.exp(min(self.epsilon, 700)):.4g} and an addition "
+                f"of {self.delta:g}.",
                 _NOT_PROTECTED,
             )
         return (*promise, *self.remarks)

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bagwise.bagging import _cut, _kernels
+
+
+def cost(values, sizes):
+    """Sum of squares around group means, added up group by group."""
+    groups = np.split(values, np.cumsum(sizes)[:-1])
+    return sum(float(np.sum((group - group.mean()) ** 2)) for group in groups)
+
+
+def partitions(items, size):
+    """All partitions of `items` into sets of at least `size`, contiguous or not."""
+    if not items:
+        yield []
+        return
+    first, rest = items[0], items[1:]
+    for mask in range(2 ** len(rest)):
+        group = [first] + [item for bit, item in enumerate(rest) if mask >> bit & 1]
+        if len(group) >= size:
+            left = [item for bit, item in enumerate(rest) if not mask >> bit & 1]
+            for others in partitions(left, size):
+                yield [group, *others]
+
+
+def brute_force(values, size):
+    """The least cost over all partitions, not only over consecutive groups."""
+    return min(
+        sum(float(np.sum((values[g] - values[g].mean()) ** 2)) for g in groups)
+        for groups in partitions(list(range(values.size)), size)
+    )
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_no_partition_at_all_is_better(count, size):
+    if count < size:
+        return
+    rng = np.random.default_rng(count * 10 + size)
+    for values in (rng.normal(size=count), rng.integers(0, 3, size=count).astype(float)):
+        ordered = np.sort(values)
+        sizes = _cut.optimal_sizes(ordered, size)
+        assert cost(ordered, sizes) == pytest.approx(brute_force(ordered, size), abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "size"), [(12, 2), (12, 3), (12, 5), (11, 2)])
+def test_no_partition_at_all_is_better_up_to_twelve(count, size):
+    ordered = np.sort(np.random.default_rng(size).normal(size=count))
+    sizes = _cut.optimal_sizes(ordered, size)
+    assert cost(ordered, sizes) == pytest.approx(brute_force(ordered, size), abs=1e-12)
+
+
+def test_a_minimum_size_beats_equal_chunks():
+    values = np.array([0, 0.1, 0.2, 5, 5.1, 5.2])
+    assert cost(values, _cut.optimal_sizes(values, 2)) == pytest.approx(0.04)
+    assert cost(values, _cut.equal_sizes(6, 2)) == pytest.approx(11.53)
+
+
+sorted_floats = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60).map(sorted).map(np.array)
+
+
+@given(sorted_floats, st.integers(2, 12))
+def test_compiled_and_numpy_agree_and_respect_sizes(ordered, size):
+    if ordered.size < 2 * size:
+        return
+    numpy_sizes = _cut._trace_back(_cut.best_last_lengths(ordered, size))
+    compiled_sizes = _cut._trace_back(_kernels.best_last_lengths(ordered, size))
+    scale = max(1.0, float(np.var(ordered)) * ordered.size)
+    for sizes in (numpy_sizes, compiled_sizes):
+        assert sizes.sum() == ordered.size
+        assert sizes.min() >= size
+        assert sizes.max() <= 2 * size - 1
+        assert (
+            cost(ordered, sizes)
+            <= cost(ordered, _cut.equal_sizes(ordered.size, size)) + 1e-9 * scale
+        )
+    assert cost(ordered, numpy_sizes) == pytest.approx(
+        cost(ordered, compiled_sizes), rel=1e-9, abs=1e-9 * scale
+    )
+
+
+def test_close_values_far_from_zero_keep_their_digits():
+    near_zero = np.sort(np.random.default_rng(0).normal(size=500))
+    far = near_zero + 1e7
+    expected = cost(near_zero, _cut.optimal_sizes(near_zero, 5))
+    assert cost(near_zero, _cut.optimal_sizes(far, 5)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_numpy_is_used_where_numba_is_missing(monkeypatch):
+    monkeypatch.setattr(_cut.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(_kernels, "best_last_lengths", None)
+    values = np.array([0, 0.1, 0.2, 5, 5.1, 5.2])
+    assert _cut.optimal_sizes(values, 2).tolist() == [3, 3]
+
+
+@given(st.integers(1, 200), st.integers(1, 50))
+def test_equal_sizes(count, size):
+    if count < size:
+        return
+    sizes = _cut.equal_sizes(count, size)
+    assert sizes.sum() == count
+    assert sizes.min() >= size
+    assert sizes.max() - sizes.min() <= 1
+    assert np.all(np.diff(sizes) >= 0)

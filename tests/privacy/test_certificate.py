@@ -1,0 +1,128 @@
+import dataclasses
+import json
+
+import pytest
+
+from bagwise.errors import CertificateError
+from bagwise.privacy import Certificate
+from bagwise.privacy.calibrate import calibrate_bag_means
+from bagwise.privacy.events import event_from_json
+
+BOUNDS = (0.0, 10.0)
+
+
+@pytest.fixture
+def private():
+    return Certificate(
+        epsilon=1.0,
+        delta=1e-5,
+        bounds=BOUNDS,
+        events=(calibrate_bag_means(BOUNDS, epsilon=1.0, delta=1e-5),),
+        smallest_bag=5,
+        noise_source="OpenDP discrete Gaussian",
+    )
+
+
+@pytest.fixture
+def open_one():
+    return Certificate(None, None, None, (), smallest_bag=5, noise_source="none")
+
+
+def test_words_come_first_and_say_it(private, open_one):
+    private.check()
+    open_one.check()
+    assert private.headline == "(1, 1e-05)-label-DP"
+    assert "exp(1) = 2.718" in private.text()
+    assert "Not protected: features" in private.text()
+    assert open_one.headline == "NOT PRIVATE"
+    assert open_one.text().startswith("NOT PRIVATE")
+    assert not open_one.is_private
+
+
+def test_it_survives_json(private, open_one):
+    for certificate in (private, open_one):
+        assert Certificate.from_json(json.loads(json.dumps(certificate.to_json()))) == certificate
+
+
+def test_claiming_more_than_the_events_give_is_caught(private):
+    event = private.events[0]
+    for wrong in (
+        dataclasses.replace(private, epsilon=0.99),
+        dataclasses.replace(private, delta=9.9e-6),
+        dataclasses.replace(
+            private, events=(dataclasses.replace(event, noise_scale=event.noise_scale * 0.999),)
+        ),
+        dataclasses.replace(private, events=(event, event)),
+    ):
+        with pytest.raises(CertificateError, match="its events give"):
+            wrong.check()
+
+
+def test_events_must_fit_the_bounds_and_each_other(private, open_one):
+    event = private.events[0]
+    for wrong, message in (
+        (dataclasses.replace(private, bounds=(0.0, 20.0)), "does not fit the bounds"),
+        (dataclasses.replace(private, bounds=None), "without an event or bounds"),
+        (dataclasses.replace(private, events=()), "without an event or bounds"),
+        (dataclasses.replace(private, delta=None), "contradicts itself"),
+        (dataclasses.replace(open_one, events=(event,)), "contradicts itself"),
+        (
+            dataclasses.replace(private, events=(dataclasses.replace(event, noise_scale=-1.0),)),
+            "impossible parameters",
+        ),
+        (
+            dataclasses.replace(
+                private, events=(dataclasses.replace(event, noise_scale=float("inf")),)
+            ),
+            "impossible parameters",
+        ),
+    ):
+        with pytest.raises(CertificateError, match=message):
+            wrong.check()
+
+
+def test_edited_words_are_caught(private):
+    entry = private.to_json()
+    for key, value in (
+        ("headline", "(0.1, 1e-09)-label-DP"),
+        ("statement", ["Perfectly safe."]),
+        ("private", False),
+        ("extra", 1),
+    ):
+        with pytest.raises(CertificateError, match="do not match"):
+            Certificate.from_json({**entry, key: value})
+
+
+def test_unknown_versions_and_damage_are_caught(private):
+    entry = private.to_json()
+    with pytest.raises(CertificateError, match="this version reads"):
+        Certificate.from_json({**entry, "schema": "bagwise-certificate/9"})
+    with pytest.raises(CertificateError, match="unknown event kind"):
+        Certificate.from_json({**entry, "events": [{"kind": "magic"}]})
+    with pytest.raises(CertificateError, match="damaged"):
+        Certificate.from_json({key: value for key, value in entry.items() if key != "delta"})
+    with pytest.raises(CertificateError, match="needs exactly the numbers"):
+        event_from_json(
+            {"kind": "gaussian-bag-means", "sensitivity": "1", "noise_scale": 1, "grid_step": 1}
+        )
+    with pytest.raises(CertificateError, match="needs exactly the numbers"):
+        event_from_json({"kind": "gaussian-bag-means", "sensitivity": 1})
+
+
+@pytest.mark.parametrize(
+    ("max_epsilon", "max_delta", "fits"),
+    [
+        (None, None, True),
+        (1.0, None, True),
+        (0.9, None, False),
+        (None, 1e-5, True),
+        (None, 1e-6, False),
+        (1.0, 1e-5, True),
+        (1.0, 1e-6, False),
+        (1.3, 1e-6, True),  # the same noise at another point of its curve
+    ],
+)
+def test_limits(private, open_one, max_epsilon, max_delta, fits):
+    assert private.within(max_epsilon=max_epsilon, max_delta=max_delta) is fits
+    unlimited = max_epsilon is None and max_delta is None
+    assert open_one.within(max_epsilon=max_epsilon, max_delta=max_delta) is unlimited
