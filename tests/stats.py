@@ -18,7 +18,7 @@ def mean_is(sample, expected, *, alpha=ALPHA):
 
 
 def sd_is(sample, expected, *, alpha=ALPHA):
-    """Whether a Gaussian sample with mean zero has this standard deviation (chi-square interval)."""
+    """Whether a Gaussian sample around zero has this standard deviation (chi-square interval)."""
     sample = np.asarray(sample, dtype=float)
     total = np.sum(sample**2) / expected**2
     low, high = stats.chi2.ppf([alpha / 2, 1 - alpha / 2], sample.size)

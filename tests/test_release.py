@@ -15,7 +15,6 @@ from bagwise.errors import (
     BagwiseError,
     BoundsError,
     BudgetError,
-    CertificateError,
     ClippingWarning,
     ColumnError,
     LeakWarning,

@@ -72,7 +72,7 @@ def test_every_source_gives_the_same_table(source, tmp_path):
 
 
 def test_a_pandas_index_is_dropped_unless_asked_for(tmp_path):
-    frame = pd.DataFrame(DATA).set_index("a")
+    frame = pd.DataFrame({**DATA, "a": [5, 1, 3]}).set_index("a")
     assert read_table(frame).column_names == ["b", "y"]
     assert read_table(frame, index_names=["a"]).column_names == ["b", "y", "a"]
     frame.to_parquet(tmp_path / "t.parquet")

@@ -13,20 +13,44 @@
 True
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from bagwise._version import __version__
-from bagwise.api import fit_release, make_bags, make_release
-from bagwise.bagging import STRATEGIES
-from bagwise.bagging.random_bags import RandomBags
-from bagwise.bagging.sorted_bags import SortedBags
-from bagwise.bagging.super_bags import SuperBags
-from bagwise.bags import Bags
-from bagwise.encode import Encoder
-from bagwise.errors import BagwiseError, BagwiseWarning
-from bagwise.evaluate import evaluate_release, evaluate_rows
-from bagwise.families import FAMILIES
-from bagwise.learn import BaggedGLM, RowModel
-from bagwise.privacy import Certificate
-from bagwise.release import Release
+
+if TYPE_CHECKING:
+    from bagwise.api import fit_release, make_bags, make_release
+    from bagwise.bagging import STRATEGIES
+    from bagwise.bagging.random_bags import RandomBags
+    from bagwise.bagging.sorted_bags import SortedBags
+    from bagwise.bagging.super_bags import SuperBags
+    from bagwise.bags import Bags
+    from bagwise.encode import Encoder
+    from bagwise.errors import BagwiseError, BagwiseWarning
+    from bagwise.evaluate import evaluate_release, evaluate_rows
+    from bagwise.families import FAMILIES
+    from bagwise.learn import BaggedGLM, RowModel
+    from bagwise.privacy import Certificate
+    from bagwise.release import Release
+
+# Names are fetched from their home on first use: the command line's help should not wait for
+# scikit-learn and Arrow.
+_HOMES = {
+    "api": ["fit_release", "make_bags", "make_release"],
+    "bagging": ["STRATEGIES"],
+    "bagging.random_bags": ["RandomBags"],
+    "bagging.sorted_bags": ["SortedBags"],
+    "bagging.super_bags": ["SuperBags"],
+    "bags": ["Bags"],
+    "encode": ["Encoder"],
+    "errors": ["BagwiseError", "BagwiseWarning"],
+    "evaluate": ["evaluate_release", "evaluate_rows"],
+    "families": ["FAMILIES"],
+    "learn": ["BaggedGLM", "RowModel"],
+    "privacy": ["Certificate"],
+    "release": ["Release"],
+}
+_HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "FAMILIES",
@@ -49,3 +73,13 @@ __all__ = [
     "make_bags",
     "make_release",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

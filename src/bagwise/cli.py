@@ -97,8 +97,9 @@ def _show_warning(
 @contextmanager
 def _progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
     """Show the current stage on the terminal while it runs; nothing where there is none."""
+    hidden = quiet or not err.is_terminal
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=err, transient=True, disable=quiet) as progress:
+    with Progress(*columns, console=err, transient=True, disable=hidden) as progress:
         task = progress.add_task("starting", total=steps)
 
         def on_stage(name: str) -> None:

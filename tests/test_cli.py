@@ -1,0 +1,239 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import bagwise as bw
+from bagwise.cli import app
+
+PRIVATE = ["--epsilon", "1", "--delta", "1e-5", "--bounds", "-10", "20"]
+
+
+def bagwise(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def rents(table, tmp_path):
+    path = tmp_path / "rents.parquet"
+    pq.write_table(table, path)
+    return path
+
+
+def release(path, out, *more):
+    return bagwise("release", path, "--label", "y", "--bag-size", "5", "-o", out, *more)
+
+
+def test_the_whole_way(rents, tmp_path):
+    out, model, predictions = tmp_path / "out", tmp_path / "model.json", tmp_path / "p.csv"
+    made = release(rents, out, *PRIVATE)
+    assert made.exit_code == 0, made.output
+    assert "(1, 1e-05)-label-DP" in made.output
+    assert "Next: bagwise verify" in made.output
+    checked = bagwise("verify", out)
+    assert checked.exit_code == 0
+    assert "digest" in checked.output
+    assert "damage, not authorship" in " ".join(checked.output.split())
+    fitted = bagwise("fit", out, "-o", model)
+    assert fitted.exit_code == 0, fitted.output
+    assert "city=Pune" in fitted.output
+    assert bagwise("predict", model, rents, "-o", predictions).exit_code == 0
+    assert len(predictions.read_text().splitlines()) == 61
+    for data in (rents, out):
+        scored = bagwise("evaluate", model, data)
+        assert scored.exit_code == 0, scored.output
+        assert "rmse" in scored.output
+
+
+def test_machines_get_json_and_nothing_else(rents, tmp_path):
+    out, model = tmp_path / "out", tmp_path / "model.json"
+    made = release(rents, out, "--not-private", "--json", "--strategy", "random")
+    assert json.loads(made.stdout)["bags"] == 12
+    assert json.loads(bagwise("verify", out, "--json").stdout)["headline"] == "NOT PRIVATE"
+    assert "coefficients" in json.loads(bagwise("fit", out, "-o", model, "--json").stdout)
+    assert json.loads(bagwise("evaluate", model, out, "--json").stdout)["n_bags"] == 12
+    assert json.loads(bagwise("evaluate", model, rents, "--json").stdout)["n_rows"] == 60
+    predicted = bagwise("predict", model, rents, "-o", tmp_path / "p.parquet", "--json")
+    assert json.loads(predicted.stdout)["rows"] == 60
+
+
+def test_quiet_prints_nothing(rents, tmp_path):
+    made = release(rents, tmp_path / "out", "--not-private", "--strategy", "sorted", "--quiet")
+    assert made.exit_code == 0
+    assert made.output == ""
+
+
+def test_private_json_and_files_tell_nothing_of_the_labels(table, tmp_path):
+    """Whatever the labels are, everything but the noisy bag labels comes out the same."""
+    outputs = []
+    for name, scale in (("one", 1.0), ("two", 1e6)):
+        path = tmp_path / f"{name}.parquet"
+        labels = pa.array(np.array(table["y"]) * scale)
+        pq.write_table(table.set_column(2, "y", labels), path)
+        out = tmp_path / "out"
+        made = release(path, out, *PRIVATE, "--seed", "1", "--keep-order", "--json", "--force")
+        manifest = json.loads((out / "manifest.json").read_text())
+        manifest["files"].pop("bags.parquet")
+        instances = (out / "instances.parquet").read_bytes()
+        outputs.append((made.stdout, manifest, instances, (out / "certificate.json").read_text()))
+    assert outputs[0] == outputs[1]
+
+
+def test_strategy_parameters_and_columns(rents, tmp_path):
+    out = tmp_path / "out"
+    made = release(
+        rents,
+        out,
+        "--not-private",
+        "--strategy",
+        "super",
+        "--set",
+        "half=true",
+        "--exclude",
+        "city",
+    )
+    assert made.exit_code == 0, made.output
+    loaded = bw.Release.load(out)
+    assert loaded.provenance["strategy_parameters"] == {"order": "random", "half": True}
+    assert loaded.instances.column_names == ["x"]
+    assert release(rents, tmp_path / "b", "--not-private", "--features", "x").exit_code == 0
+
+
+def test_warnings_name_the_next_step(rents, tmp_path):
+    out = tmp_path / "out"
+    made = release(rents, out, "--not-private", "--strategy", "sorted")
+    assert "Warning: bags are formed by sorting the labels" in made.stderr
+    fitted = bagwise("fit", out, "-o", tmp_path / "m.json")
+    assert "--loss instance" in fitted.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say how private"),
+        (["--not-private", *PRIVATE], "not both"),
+        (["--epsilon", "1"], "go together"),
+        (["--epsilon", "1", "--delta", "1e-5"], "needs bounds"),
+        (["--epsilon", "-1", "--delta", "1e-5", "--bounds", "0", "1"], "epsilon must be"),
+        (["--not-private", "--bounds", "1", "0"], "lo < hi"),
+        (["--not-private", "--set", "half"], "NAME=VALUE"),
+        (["--not-private", "--set", "half=true"], "name one instead"),
+        (["--not-private", "--strategy", "cubist"], "unknown strategy"),
+        (["--not-private", "--nulls", "maybe"], "nulls must be one of"),
+        (["--not-private", "--bag-size", "500"], "cannot fill one bag"),
+        (["--not-private", "--exclude", "nope"], "is not a column"),
+    ],
+)
+def test_bad_requests_end_with_two_and_one_line(rents, tmp_path, arguments, message):
+    failed = release(rents, tmp_path / "out", *arguments)
+    assert failed.exit_code == 2
+    assert message in failed.stderr
+    assert "Traceback" not in failed.output
+    assert len(failed.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_files_end_with_two(rents, tmp_path):
+    cases = [
+        release(tmp_path / "nowhere.parquet", tmp_path / "out", "--not-private"),
+        bagwise("verify", tmp_path),
+        bagwise("fit", tmp_path / "nowhere"),
+        bagwise("predict", rents, rents, "-o", tmp_path / "p.csv"),
+        bagwise("evaluate", tmp_path / "no.json", rents),
+    ]
+    for case in cases:
+        assert case.exit_code == 2
+        assert "Traceback" not in case.output
+        assert case.stderr.startswith("Error: ")
+
+
+def test_evaluate_refuses_a_label_for_a_release(rents, tmp_path):
+    out, model = tmp_path / "out", tmp_path / "m.json"
+    release(rents, out, "--not-private")
+    bagwise("fit", out, "-o", model)
+    failed = bagwise("evaluate", model, out, "--label", "y")
+    assert failed.exit_code == 2
+    assert "only bag labels" in failed.stderr
+
+
+def test_an_existing_output_is_refused_before_the_table_is_read(rents, tmp_path):
+    out = tmp_path / "out"
+    release(rents, out, "--not-private")
+    failed = release(tmp_path / "nowhere.parquet", out, "--not-private")
+    assert failed.exit_code == 2
+    assert "--force" in failed.stderr
+    replaced = release(rents, out, *PRIVATE, "--force")
+    assert replaced.exit_code == 0
+    assert "spends epsilon anew" in " ".join(replaced.output.split())
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        ([], 0),
+        (["--max-epsilon", "1", "--max-delta", "1e-5"], 0),
+        (["--max-epsilon", "0.5"], 3),
+        (["--max-delta", "1e-9"], 3),
+    ],
+)
+def test_limits_set_the_exit_code(rents, tmp_path, limits, code):
+    release(rents, tmp_path / "out", *PRIVATE)
+    assert bagwise("verify", tmp_path / "out", *limits).exit_code == code
+    release(rents, tmp_path / "open", "--not-private")
+    assert bagwise("verify", tmp_path / "open", *limits).exit_code == (3 if limits else 0)
+
+
+def test_an_edited_release_is_refused_by_every_verb(rents, tmp_path):
+    out, model = tmp_path / "out", tmp_path / "m.json"
+    release(rents, out, *PRIVATE)
+    bagwise("fit", out, "-o", model)
+    certificate = out / "certificate.json"
+    certificate.write_text(certificate.read_text().replace("1e-05", "1e-06"))
+    for arguments in (["verify", out], ["fit", out], ["evaluate", model, out]):
+        failed = bagwise(*arguments)
+        assert failed.exit_code == 2
+        assert "certificate.json was changed" in failed.stderr
+
+
+def test_help_has_an_example_for_every_verb():
+    for verb in ("release", "verify", "fit", "predict", "evaluate", "demo"):
+        text = bagwise(verb, "--help").output
+        assert f"Example: bagwise {verb}" in " ".join(text.split())
+    assert bw.__version__ in bagwise("--version").output
+
+
+def test_the_demo_leaves_a_release_that_verifies(tmp_path):
+    shown = bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000")
+    assert shown.exit_code == 0, shown.output
+    assert "Knowing nothing" in shown.output
+    assert bagwise("verify", tmp_path / "demo", "--max-epsilon", "1").exit_code == 0
+    again = bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000", "--force", "--json")
+    rows = json.loads(again.stdout)["rows"]
+    assert {row["strategy"] for row in rows} == {"random", "sorted", "super sorted"}
+
+
+def test_a_killed_run_leaves_no_half_release(table, tmp_path):
+    """Interrupt a real process while it writes, then run again."""
+    path = tmp_path / "big.parquet"
+    pq.write_table(
+        pa.table({"x": np.random.default_rng(0).normal(size=300_000), "y": np.arange(3e5)}), path
+    )
+    command = [sys.executable, "-m", "bagwise", "release", path, "--label", "y", "--bag-size", "5"]
+    command += ["--not-private", "-o", tmp_path / "out"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not any(tmp_path.glob(".out.*.new")):
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    if not (tmp_path / "out").exists():  # killed in time
+        assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+    bw.Release.load(tmp_path / "out").verify()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["big.parquet", "out"]
