@@ -104,9 +104,14 @@ def test_another_run_that_is_still_writing_is_left_alone(tmp_path):
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     target = tmp_path / "model.json"
-    with atomic.new_file(target) as draft:
+    with atomic.new_file(target, force=False) as draft:
         draft.write_text("one")
-    with pytest.raises(RuntimeError), atomic.new_file(target) as draft:
+    with (
+        pytest.raises(OutputExistsError, match="already exists"),
+        atomic.new_file(target, force=False),
+    ):
+        pass
+    with pytest.raises(RuntimeError), atomic.new_file(target, force=True) as draft:
         draft.write_text("tw")
         raise RuntimeError
     assert target.read_text() == "one"

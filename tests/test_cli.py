@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.cli import app
+from bagwise.learn import LOSSES
 
 PRIVATE = ["--epsilon", "1", "--delta", "1e-5", "--bounds", "-10", "20"]
 
@@ -153,6 +154,26 @@ def test_bad_files_end_with_two(rents, tmp_path):
         assert case.exit_code == 2
         assert "Traceback" not in case.output
         assert case.stderr.startswith("Error: ")
+
+
+def test_models_and_predictions_are_not_overwritten_by_accident(rents, tmp_path):
+    out, model = tmp_path / "out", tmp_path / "m.json"
+    release(rents, out, "--not-private")
+    assert bagwise("fit", out, "-o", model).exit_code == 0
+    assert bagwise("fit", out, "-o", model).exit_code == 2
+    assert bagwise("fit", out, "-o", model, "--force").exit_code == 0
+    before = rents.read_bytes()
+    failed = bagwise("predict", model, rents, "-o", rents)
+    assert failed.exit_code == 2
+    assert "already exists" in failed.stderr
+    assert rents.read_bytes() == before
+
+
+def test_help_names_everything_that_is_registered():
+    text = bagwise("release", "--help").output
+    assert all(name in text for name in bw.STRATEGIES)
+    text = bagwise("fit", "--help").output
+    assert all(name in text for name in (*LOSSES, *bw.FAMILIES))
 
 
 def test_evaluate_refuses_a_label_for_a_release(rents, tmp_path):

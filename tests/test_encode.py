@@ -110,6 +110,18 @@ def test_a_table_to_predict_on_must_fit():
         encoder.transform(pa.table({"a": ["1"], "c": ["u"]}))
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"c": ["(missing)", None, "u", "u", "u"]},
+        {"a": ["b", "c", "c"], "a=b": [1.0, 2.0, 3.0]},
+    ],
+)
+def test_names_of_features_must_not_collide(columns):
+    with pytest.raises(ColumnError, match="would both be called"):
+        encode(columns)
+
+
 def test_options_are_checked():
     with pytest.raises(ColumnError, match="nulls must be one of"):
         encode({"a": [1.0]}, nulls="whatever")
@@ -129,7 +141,7 @@ def test_a_damaged_recipe_is_refused():
             Encoder.from_json(broken)
 
 
-cells = st.one_of(st.none(), st.sampled_from(["a", "b", "(other)", "(missing)", "", "é"]))
+cells = st.one_of(st.none(), st.sampled_from(["a", "b", "(oth", "missing", "", "é"]))
 
 
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9) | st.none(), cells), min_size=1, max_size=30))
@@ -142,7 +154,7 @@ def test_the_recipe_survives_json_and_every_row_has_one_level(rows):
     again = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
     assert again == encoder
     assert np.array_equal(again.transform(pa.table(columns)), X)
-    assert len(set(encoder.feature_names)) == len(encoder.feature_names) or "(" in str(texts)
+    assert len(set(encoder.feature_names)) == len(encoder.feature_names)
     levels = X[:, [name.startswith("c=") for name in encoder.feature_names]]
     assert np.isin(levels.sum(axis=1), [0, 1]).all()
     assert np.isfinite(X).all()

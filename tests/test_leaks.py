@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bagwise as bw
-from bagwise import _release_files, release
+from bagwise import _release_files, build
 from bagwise.cli import app
 from bagwise.errors import BagwiseError
 
@@ -55,7 +55,7 @@ def choke(*_args, **_kwargs):
 def test_a_failing_stage_shows_no_label(stage, table, tmp_path, monkeypatch, logs):
     path = tmp_path / "t.parquet"
     pq.write_table(table, path)
-    monkeypatch.setattr(release, stage, choke)
+    monkeypatch.setattr(build, stage, choke)
     with pytest.raises(BagwiseError) as caught:
         bw.make_release(table, label="y", bag_size=5, not_private=True)
     assert not leaks("".join(traceback.format_exception(caught.value)))

@@ -117,7 +117,8 @@ def test_sorted_bags_do_not_betray_their_order(table):
 
 
 def test_keeping_the_order_is_recorded(table):
-    release = make(table, keep_order=True)
+    release = make(table, keep_order=True, **PRIVATE)
+    assert any("order of the source table" in remark for remark in release.certificate.remarks)
     assert release.instances["x"].to_pylist() == table["x"].to_pylist()
     assert release.provenance["row_order"] == "kept"
 
@@ -126,7 +127,12 @@ def test_without_a_seed_no_seed_is_recorded_and_partitions_differ(table):
     first, second = (make(table, keep_order=True) for _ in range(2))
     assert first.provenance["seed"] is None
     assert not np.array_equal(first.bags.index, second.bags.index)
-    assert make(table, seed=7).provenance["seed"] == 7
+    seeded = make(table, seed=np.int64(7))
+    assert seeded.provenance["seed"] == 7
+    assert any("public seed" in remark for remark in seeded.certificate.remarks)
+    for wrong in (True, -1, 0.5, "1"):
+        with pytest.raises(StrategyError, match="seed must be"):
+            make(table, seed=wrong)
 
 
 def test_nothing_of_the_source_leaves_but_its_features(tmp_path):
@@ -150,6 +156,33 @@ def test_nothing_of_the_source_leaves_but_its_features(tmp_path):
             assert hidden not in content
         source_hash = hashlib.sha256(path.read_bytes()).hexdigest().encode()
         assert source_hash not in content
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pd.Categorical(["a", "b", "a"] * 4),
+        pd.Categorical([1, 2, 1] * 4),
+        pl.Series(["a", "b", "a"] * 4, dtype=pl.Categorical),
+        pl.Series(["a", "b", "a"] * 4, dtype=pl.Enum(["a", "b", "c"])),
+        pl.Series(["a", None, "a"] * 4),
+        pa.array([1, 2, 1] * 4, pa.decimal128(5, 2)),
+        pa.array(["a", "b", "a"] * 4, pa.string_view()),
+        pa.array([1, 2, 1] * 4, pa.uint8()),
+    ],
+    ids=lambda kind: f"{type(kind).__module__}-{getattr(kind, 'dtype', getattr(kind, 'type', ''))}",
+)
+def test_every_type_of_feature_survives_the_disk(kind, tmp_path):
+    frame = pa.table(
+        {
+            "c": pa.array(kind) if not isinstance(kind, pl.Series) else kind.to_arrow(),
+            "y": np.arange(12.0),
+        }
+    )
+    release = make(frame, bag_size=3, features="c")
+    loaded = bw.Release.load(release.save(tmp_path / "out"))
+    loaded.verify()
+    assert np.array_equal(loaded.training_data()[0], release.training_data()[0])
 
 
 def test_a_named_index_can_be_the_id(tmp_path):
@@ -222,6 +255,8 @@ def test_bounds_without_epsilon_clip_too_and_say_so(table):
         ({**PRIVATE, "bounds": None}, BoundsError, "needs bounds"),
         ({**PRIVATE, "bounds": (3, 3)}, BoundsError, "lo < hi"),
         ({**PRIVATE, "epsilon": 0.0}, BudgetError, "positive"),
+        ({**PRIVATE, "epsilon": "1"}, BudgetError, "epsilon must be a number"),
+        ({**PRIVATE, "epsilon": 1e-9, "delta": 1e-12}, BudgetError, "too small to calibrate"),
         ({**PRIVATE, "delta": 1.0}, BudgetError, "below 1"),
         ({**PRIVATE, "delta": 0.0}, BudgetError, "Laplace"),
         ({**PRIVATE, "label_kind": "pick"}, BudgetError, "'mean' only"),
@@ -322,6 +357,11 @@ def test_damage_is_noticed_at_loading(saved):
 
 
 FORGERIES = {
+    "another headline": lambda d: edit_json(
+        d, "manifest.json", certificate="(0.1, 1e-05)-label-DP"
+    ),
+    "more rows": lambda d: edit_json(d, "manifest.json", n_rows=61_000),
+    "an extra entry": lambda d: edit_json(d, "manifest.json", approved_by="the privacy officer"),
     "less noise claimed": lambda d: edit_table(
         d, "bags.parquet", lambda t: replace_column(t, "noise_sd", np.zeros(t.num_rows))
     ),

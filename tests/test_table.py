@@ -121,6 +121,14 @@ def test_csv_errors_name_the_place_and_not_the_value(tmp_path):
     assert caught.value.__context__ is None
 
 
+def test_empty_cells_are_missing_and_namibia_is_not(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('country,size,y\nNA,1,1\n,NA,2\n"",,3\nDE,4,4\n')
+    read = read_table(path).to_pydict()
+    assert read["country"] == ["NA", None, None, "DE"]
+    assert read["size"] == [1, None, None, 4]
+
+
 def test_mixed_objects_are_refused_without_quoting_them():
     frame = pd.DataFrame({"a": [1, 2], "y": pd.Series([1.0, f"no{SECRET}"], dtype=object)})
     with pytest.raises(TableError, match="column 'y' mixes types") as caught:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from bagwise.atomic import new_directory
 from bagwise.errors import ReleaseError, shielded
+from bagwise.table import read_parquet
 
 SCHEMA = "bagwise-release/1"
 
@@ -107,7 +108,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _read_parquet(path: Path) -> pa.Table:
     return shielded(
-        lambda: pq.read_table(path, partitioning=None),
+        lambda: read_parquet(path),
         lambda _: ReleaseError(f"{path} is not a readable Parquet file."),
     )
 

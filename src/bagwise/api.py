@@ -9,11 +9,12 @@ import numpy as np
 from bagwise.aggregate import check_label_kind
 from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
 from bagwise.bags import Bags
+from bagwise.build import Budget, Choice, build
 from bagwise.encode import DEFAULT_MAX_LEVELS, Nulls
 from bagwise.errors import BiasWarning, BoundsError, BudgetError, StrategyError
 from bagwise.learn import BaggedGLM, RowModel
 from bagwise.privacy.accounting import check_budget
-from bagwise.release import Budget, Choice, Release, build
+from bagwise.release import Release
 from bagwise.rng import Seed, make_generator
 from bagwise.scores import resolve_scores
 from bagwise.stages import OnStage, ignore_stage
@@ -69,11 +70,11 @@ def make_release(
     epsilon: float | None = None,
     delta: float | None = None,
     not_private: bool = False,
-    features: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
+    features: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] = (),
     id: str | None = None,
     keep_order: bool = False,
-    seed: Seed = None,
+    seed: int | None = None,
     nulls: Nulls = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
     on_stage: OnStage = ignore_stage,
@@ -103,15 +104,15 @@ def make_release(
         Label differential privacy to deliver. Give both, or `not_private`.
     not_private : bool
         Release exact aggregates. The certificate says NOT PRIVATE.
-    features, exclude : lists of str
+    features, exclude : str or list of str
         Columns to use, or to leave out. An excluded column does not leave either.
     id : str, optional
         A public key that leaves with the rows, for joining back.
     keep_order : bool
         Let rows leave in the order of the table. By default their order is a secret permutation,
         since a table may be sorted by its label.
-    seed : int, Generator or None
-        Drives the partition only; an integer is recorded in the release, and tells anybody which
+    seed : int or None
+        Drives the partition only; it is recorded in the release, and tells anybody which
         *positions* of the table share a bag. Noise, picks and the row order have no seed.
     nulls : {"indicator", "error"}
         Missing features: mark them (numbers are filled with the column's mean), or refuse.
@@ -149,11 +150,11 @@ def make_release(
         label_kind=kind,
         budget=budget,
         bounds=limits,
-        features=None if features is None else tuple(features),
-        exclude=tuple(exclude),
+        features=None if features is None else _names(features),
+        exclude=_names(exclude),
         id=id,
         keep_order=keep_order,
-        seed=seed,
+        seed=_resolve_seed(seed),
         nulls=nulls,
         max_levels=max_levels,
     )
@@ -217,13 +218,26 @@ def _warn_of_bias(release: Release, *, loss: str, debias: bool) -> None:
             BiasWarning,
             stacklevel=3,
         )
-    if loss in ("bag", "aggregate") and by_labels:
+    if (loss in ("bag", "aggregate") or debias) and by_labels:
         warnings.warn(
-            f"{loss} loss on bags that were sorted by the same labels exaggerates the slopes: rows "
-            "were grouped by their noise as well. Use loss='instance' (--loss instance).",
+            f"{'debiased ' if debias else ''}{loss} loss on bags that were sorted by the same "
+            "labels exaggerates the slopes: rows were grouped by their noise as well. "
+            "Use plain loss='instance' (--loss instance).",
             BiasWarning,
             stacklevel=3,
         )
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _resolve_seed(seed: int | None) -> int | None:
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise StrategyError(f"seed must be a whole number of at least 0, or None, got {seed!r}.")
+    return int(seed)
 
 
 def _resolve_strategy(

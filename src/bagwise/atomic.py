@@ -17,13 +17,18 @@ from secrets import token_hex
 
 from bagwise.errors import OutputExistsError, ReleaseError, shielded
 
+_REPLACE = "Choose another name, or replace it with force=True (--force)."
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 @contextmanager
-def new_file(target: Path) -> Iterator[Path]:
-    """Yield a path beside `target` to write to; move it there when the block ends well."""
+def new_file(target: Path, *, force: bool) -> Iterator[Path]:
+    """Yield a path beside `target` to write to; move it there when the block ends well.
+
+    `force` allows replacing an existing file.
+    """
+    check_file(target, force=force)
     draft = _beside(target, "new")
     try:
         yield draft
@@ -56,19 +61,27 @@ def new_directory(
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def check_file(target: Path, *, force: bool) -> None:
+    """Refuse a file that is there already; cheap, so that callers can ask before they start."""
+    if target.is_dir():
+        raise OutputExistsError(f"{target} is a directory; choose a file name.")
+    if target.exists() and not force:
+        raise OutputExistsError(f"{target} already exists. {_REPLACE}")
+
+
 def check_target(target: Path, *, force: bool, replaceable: Callable[[Path], bool]) -> None:
     """Refuse a target that is taken; cheap, so that callers can ask before they start work."""
     _recover(target)
     if not target.exists():
         return
     if not target.is_dir():
-        raise OutputExistsError(f"{target} is a file; a release is a directory. Choose another -o.")
+        raise OutputExistsError(
+            f"{target} is a file; a release is a directory. Choose another name."
+        )
     if not any(target.iterdir()):
         return
     if not force:
-        raise OutputExistsError(
-            f"{target} already exists. Choose another output directory, or replace it with --force."
-        )
+        raise OutputExistsError(f"{target} already exists. {_REPLACE}")
     if not replaceable(target):
         raise OutputExistsError(
             f"{target} is not a bagwise release, so --force will not delete it. "

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from bagwise._version import __version__
+from bagwise.atomic import check_file
 from bagwise.errors import BagwiseError, BagwiseWarning, StageError, StrategyError
 
 P = ParamSpec("P")
@@ -38,6 +39,7 @@ out = Console()
 err = Console(stderr=True)
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -172,7 +174,7 @@ def release(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the partition only; recorded in the release.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing release.")] = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -215,6 +217,8 @@ def release(
         _emit({"path": str(output), **summary})
     elif not quiet:
         _print_pairs(f"Release in {output}", summary)
+        for remark in made.certificate.remarks:
+            out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
         out.print(f"Next: [bold]bagwise verify {output}[/] · [bold]bagwise fit {output}[/]")
@@ -249,7 +253,7 @@ def verify(
         out.print(f"[bold]{escape(loaded.certificate.text())}[/]", soft_wrap=True)
         out.print(f"digest {found.digest}\n{found.note}", soft_wrap=True, highlight=False)
     if not fits:
-        _fail(f"the release is valid, but {found.headline} is less than asked for.", 0)
+        _fail(f"the release is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
 
 
@@ -266,6 +270,7 @@ def fit(
     ] = False,
     ridge: Annotated[float, typer.Option(help="Penalty on the squared coefficients.")] = 0.0,
     no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Fit without one.")] = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -276,6 +281,7 @@ def fit(
     from bagwise.api import fit_release  # noqa: PLC0415 (help must not wait for it)
     from bagwise.release import Release  # noqa: PLC0415
 
+    check_file(output, force=force)
     with _progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the release")
         loaded = Release.load(directory)
@@ -290,7 +296,7 @@ def fit(
             fit_intercept=not no_intercept,
         )
         on_stage("writing the model")
-        model.save(output)
+        model.save(output, force=force)
     if as_json:
         _emit({"path": str(output), "coefficients": model.coefficients(), **model.trained_on})
     elif not quiet:
@@ -307,6 +313,7 @@ def predict(
     id_: Annotated[
         str | None, typer.Option("--id", help="Column to copy beside the predictions.")
     ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -317,6 +324,7 @@ def predict(
     from bagwise.learn import RowModel  # noqa: PLC0415 (help must not wait for it)
     from bagwise.table import read_table, write_table  # noqa: PLC0415
 
+    check_file(output, force=force)
     loaded = RowModel.load(model)
     with _progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the table")
@@ -324,7 +332,7 @@ def predict(
         on_stage("predicting")
         predictions = loaded.predict_table(rows, id=id_)
         on_stage("writing")
-        write_table(predictions, output)
+        write_table(predictions, output, force=force)
     if as_json:
         _emit({"path": str(output), "rows": predictions.num_rows})
     elif not quiet:
@@ -361,7 +369,7 @@ def evaluate(
     if as_json:
         _emit(scores)
     elif not quiet:
-        shown = {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in scores.items()}
+        shown = {name: _readable(value) for name, value in scores.items()}
         _print_pairs(f"{model} on {data}", shown)
 
 
@@ -371,7 +379,7 @@ def demo(
         Path, typer.Option("--output", "-o", help="Where to leave a release to look at.")
     ] = Path("bagwise-demo"),
     rows: Annotated[int, typer.Option(help="Rows of synthetic data.")] = 50_000,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing release.")] = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -412,6 +420,12 @@ def _print_demo(result: Any, output: Path) -> None:
     for remark in result.remarks:
         out.print(f"· {remark}", soft_wrap=True, highlight=False)
     out.print(f"A private release is in {output}. Next: [bold]bagwise verify {output}[/]")
+
+
+def _readable(score: float | int | None) -> str:
+    if score is None:
+        return "hidden by the privacy noise"
+    return f"{score:.6g}" if isinstance(score, float) else str(score)
 
 
 def _print_pairs(title: str, values: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ about the features, which are public, so it may leave with a release; a learner 
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray
 from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, shielded
-from bagwise.table import as_float, find_column, is_numeric, is_text
+from bagwise.table import as_float, find_column, is_numeric, is_text, without_dictionary
 
 Nulls = Literal["indicator", "error"]
 
@@ -39,6 +39,10 @@ class NumericColumn:
     def outputs(self) -> list[str]:
         """Names of the columns of X that this column becomes."""
         return [self.name, f"{self.name}={_MISSING}"] if self.indicator else [self.name]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column as plain values."""
+        return {"kind": self.kind, **asdict(self)}
 
     def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
         """Fill ``out``, (n, len(outputs))."""
@@ -73,6 +77,10 @@ class LevelsColumn:
         """Names of the columns of X that this column becomes."""
         shown = [_MISSING if level is None else level for level in self.levels]
         return [f"{self.name}={level}" for level in [*shown, *([_POOLED] * self.pooled)]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column as plain values."""
+        return {"kind": self.kind, **asdict(self), "levels": list(self.levels)}
 
     def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
         """Fill ``out``, (n, len(outputs)); levels never seen go with the pooled ones."""
@@ -134,7 +142,9 @@ class Encoder:
             if name not in named:
                 _refuse_id(name, column)
             columns.append(_describe(name, column, max_levels=max_levels, nulls=nulls))
-        return cls(tuple(columns), nulls)
+        encoder = cls(tuple(columns), nulls)
+        _refuse_colliding(encoder.feature_names)
+        return encoder
 
     @property
     def inputs(self) -> list[str]:
@@ -163,7 +173,7 @@ class Encoder:
         """Return the recipe as plain values for a JSON file."""
         return {
             "nulls": self.nulls,
-            "columns": [{"kind": column.kind, **vars(column)} for column in self.columns],
+            "columns": [column.to_json() for column in self.columns],
         }
 
     @classmethod
@@ -179,9 +189,7 @@ class Encoder:
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of levels as strings; booleans become true and false."""
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
-    return pc.cast(column, pa.string())
+    return pc.cast(without_dictionary(column), pa.string())
 
 
 def _column_from_json(entry: Mapping[str, Any]) -> Column:
@@ -238,8 +246,7 @@ def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> Lev
 
 def _refuse_id(name: str, column: pa.ChunkedArray) -> None:
     """Refuse a column that looks like a key: integers or text, all different."""
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
+    column = without_dictionary(column)
     if not (pa.types.is_integer(column.type) or is_text(column.type)):
         return
     present = len(column) - column.null_count
@@ -249,6 +256,14 @@ def _refuse_id(name: str, column: pa.ChunkedArray) -> None:
             f"column {name!r} is different in every row, like an id. Leave it out with "
             f"exclude=[{name!r}] (--exclude {name}), carry it along with id={name!r} "
             f"(--id {name}), or name it in features if it is a real feature."
+        )
+
+
+def _refuse_colliding(outputs: Sequence[str]) -> None:
+    doubled = sorted({name for name in outputs if outputs.count(name) > 1})
+    if doubled:
+        raise ColumnError(
+            f"two features would both be called {doubled[0]!r}. Rename the column or the level."
         )
 
 

@@ -1,7 +1,7 @@
-"""From a table and a choice to a release, and the release itself: what leaves the custodian."""
+"""What leaves the custodian: bags, their labels, the features, and what is promised about them."""
 
 import dataclasses
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -14,26 +14,12 @@ from bagwise import _html, _release_files
 from bagwise._release_files import SCHEMA, ReleaseFiles
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import __version__
-from bagwise.aggregate import AGGREGATES, LabelKind, check_label_kind
+from bagwise.aggregate import LabelKind, check_label_kind
 from bagwise.atomic import check_target
-from bagwise.bagging import BaggingStrategy, assign_bags, check_bag_size
 from bagwise.bags import LEFT_OUT, Bags
-from bagwise.encode import Encoder, Nulls
-from bagwise.errors import ClippingWarning, ColumnError, ReleaseError, shielded
+from bagwise.encode import Encoder
+from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy import Certificate
-from bagwise.privacy.calibrate import calibrate_bag_means
-from bagwise.privacy.noise import NOISE_SOURCE, private_bag_means
-from bagwise.rng import SecretSource, Seed, make_generator
-from bagwise.scores import ScoresKind, compute_scores
-from bagwise.stages import OnStage, Stages, ignore_stage
-from bagwise.table import (
-    Bounds,
-    find_column,
-    label_vector,
-    read_table,
-    refuse_copies_of_label,
-    select_features,
-)
 
 BAG_ID = "bag_id"
 BAG_COLUMNS = (BAG_ID, "size", "label", "noise_sd")
@@ -44,198 +30,12 @@ def check_output(path: str | Path, *, force: bool = False) -> None:
     check_target(Path(path), force=force, replaceable=_release_files.is_release)
 
 
-@dataclass(frozen=True)
-class Budget:
-    """The privacy that was asked for, with the public bounds it needs."""
-
-    epsilon: float
-    delta: float
-    bounds: Bounds
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Every decision about a release, resolved: nothing here is "auto"."""
-
-    label: str
-    bag_size: int
-    strategy: BaggingStrategy
-    scores: ScoresKind
-    label_kind: LabelKind
-    budget: Budget | None
-    bounds: Bounds | None
-    features: tuple[str, ...] | None
-    exclude: tuple[str, ...]
-    id: str | None
-    keep_order: bool
-    seed: Seed
-    nulls: Nulls
-    max_levels: int
-
-
-def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> "Release":
-    """Carry out a choice: the steps in order, and nothing else."""
-    run = Stages(on_stage)
-    secret = SecretSource()
-    named = [choice.label, *([choice.id] if choice.id else []), *(choice.features or ())]
-    table = run("reading the table", read_table, source, index_names=named)
-    check_bag_size(choice.bag_size, n_rows=table.num_rows)
-    labels = run("checking the labels", label_vector, table, choice.label)  # (n,), secret
-    names = run("checking the columns", _choose_columns, table, labels, choice)
-    encoder, bags = run("forming bags", _form_bags, table, names, labels, choice)
-    order = _leaving_order(table.num_rows, choice, secret)
-    instances = run("ordering the rows", _take_rows, table, names, order, choice.id)
-    bags, labels = bags.take(order), labels[order]
-    values, certificate = run("aggregating labels", _bag_labels, labels, bags, choice, secret)
-    return Release(
-        bags=bags,
-        labels=values,
-        noise_sd=_noise_sd(certificate, bags.sizes),
-        label_kind=choice.label_kind,
-        certificate=certificate,
-        encoder=encoder,
-        instances=instances,
-        provenance=_provenance(choice),
-    )
-
-
-def _choose_columns(table: pa.Table, labels: FloatArray, choice: Choice) -> list[str]:
-    reserved = [choice.label, *([choice.id] if choice.id else [])]
-    names = select_features(
-        table, reserved=reserved, features=choice.features, exclude=choice.exclude
-    )
-    if choice.id is not None:
-        _check_id(table, choice)
-    leaving = [*names, *([choice.id] if choice.id else [])]
-    if BAG_ID in leaving:
-        raise ColumnError(f"a column is called {BAG_ID!r}, which a release uses itself. Rename it.")
-    refuse_copies_of_label(table, leaving, labels, label=choice.label)
-    return names
-
-
-def _check_id(table: pa.Table, choice: Choice) -> None:
-    if choice.id == choice.label:
-        raise ColumnError("id and label name the same column.")
-    column = find_column(table, str(choice.id), role="id")
-    if column.null_count or pc.count_distinct(column).as_py() != len(column):
-        raise ColumnError(
-            f"id {choice.id!r} is missing or repeated in some rows; a key is neither."
-        )
-
-
-def _form_bags(
-    table: pa.Table, names: list[str], labels: FloatArray, choice: Choice
-) -> tuple[Encoder, Bags]:
-    encoder = Encoder.for_table(
-        table,
-        names,
-        named=choice.features or (),
-        max_levels=choice.max_levels,
-        nulls=choice.nulls,
-    )
-    X = encoder.transform(table)  # (n, d), public
-    scores = compute_scores(choice.scores, labels)
-    rng = make_generator(choice.seed)
-    return encoder, assign_bags(choice.strategy, X, scores, bag_size=choice.bag_size, rng=rng)
-
-
-def _leaving_order(n_rows: int, choice: Choice, secret: SecretSource) -> IntArray:
-    # The input may be sorted by label, so rows leave shuffled unless that is waived.
-    return np.arange(n_rows) if choice.keep_order else secret.permutation(n_rows)
-
-
-def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | None) -> pa.Table:
-    rows = pa.array(order)
-    leaving = [*([id] if id else []), *names]
-    return pa.table(
-        {name: _without_unused_levels(table.column(name).take(rows)) for name in leaving}
-    )
-
-
-def _without_unused_levels(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Rebuild a dictionary column, since its levels may name values that only other rows had."""
-    if not pa.types.is_dictionary(column.type):
-        return column
-    return pc.cast(column, column.type.value_type).dictionary_encode()
-
-
-def _bag_labels(
-    labels: FloatArray, bags: Bags, choice: Choice, secret: SecretSource
-) -> tuple[FloatArray, Certificate]:
-    smallest = int(bags.sizes.min())
-    if choice.budget is not None:
-        bounds = choice.budget.bounds
-        event = calibrate_bag_means(
-            bounds, epsilon=choice.budget.epsilon, delta=choice.budget.delta
-        )
-        noisy = private_bag_means(labels, bags, bounds=bounds, event=event)
-        return noisy, Certificate(
-            epsilon=choice.budget.epsilon,
-            delta=choice.budget.delta,
-            bounds=bounds,
-            events=(event,),
-            smallest_bag=smallest,
-            noise_source=NOISE_SOURCE,
-            remarks=_delta_remark(choice.budget.delta, bags.n_rows),
-        )
-    if choice.bounds is not None:
-        labels = _clip_openly(labels, choice.bounds)
-    return AGGREGATES[choice.label_kind](labels, bags, secret), Certificate(
-        epsilon=None,
-        delta=None,
-        bounds=choice.bounds,
-        events=(),
-        smallest_bag=smallest,
-        noise_source="none",
-        remarks=_leak_remark(choice.scores),
-    )
-
-
-def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:
-    """Clip, and say how many: allowed here only because nothing is promised."""
-    clipped = np.clip(labels, *bounds)
-    if outside := int((clipped != labels).sum()):
-        warnings.warn(
-            f"{outside} label(s) lie outside the bounds and were clipped to them.",
-            ClippingWarning,
-            stacklevel=2,
-        )
-    return clipped
-
-
-def _delta_remark(delta: float, n_rows: int) -> tuple[str, ...]:
-    if delta <= 1 / n_rows:
-        return ()
-    return (
-        f"delta = {delta:g} is above 1/n: on its own terms the promise would allow showing "
-        "one of the n labels outright. Choose delta well below 1/n.",
-    )
-
-
-def _leak_remark(scores: ScoresKind) -> tuple[str, ...]:
-    if scores == "none":
-        return ()
-    return ("Rows were put into bags by sorting their labels: membership alone tells the labels.",)
-
-
-def _noise_sd(certificate: Certificate, sizes: IntArray) -> FloatArray:
+def noise_per_bag(certificate: Certificate, sizes: IntArray) -> FloatArray:
+    """Return the standard deviation of the privacy noise on each bag's label."""
     if not certificate.events:
         return np.zeros(sizes.size)
     variance: FloatArray = sum(event.noise_sd(sizes) ** 2 for event in certificate.events)
     return np.sqrt(variance)
-
-
-def _provenance(choice: Choice) -> dict[str, Any]:
-    return {
-        "label": choice.label,
-        "bag_size": int(choice.bag_size),
-        "strategy": choice.strategy.name,
-        "strategy_parameters": dataclasses.asdict(choice.strategy),  # type: ignore[call-overload]
-        "scores": choice.scores,
-        "seed": choice.seed if isinstance(choice.seed, int) else None,
-        "row_order": "kept" if choice.keep_order else "secret permutation",
-        "id": choice.id,
-    }
 
 
 @dataclass(frozen=True)
@@ -339,18 +139,15 @@ class Release:
         checks = []
         digest = None
         if self.path is not None:
-            manifest = _release_files.read_release(self.path).manifest
+            self._check_manifest(_release_files.read_release(self.path).manifest)
             digest = _release_files.release_digest(self.path)
-            if manifest["columns"] != self._columns():
-                raise ReleaseError("the tables do not have the columns that the manifest lists.")
-            checks.append(
-                "every file has the hash that the manifest records, and no other is there"
-            )
+            checks.append("every file has the hash in the manifest, which describes this release")
         self._check_columns()
         checks.append("no label column and no picked index among the instances")
         self._check_bags()
         checks.append(
-            f"every bag has at least {self.provenance['bag_size']} rows, every row one bag"
+            f"every bag has at least {self.provenance['bag_size']} rows, no row is in two, "
+            f"{int((~self.bags.in_bag).sum())} are left out"
         )
         self._check_certificate()
         checks.append("the certificate's totals and the noise of each bag follow from its events")
@@ -361,6 +158,12 @@ class Release:
             checks=tuple(checks),
             digest=digest,
         )
+
+    def _check_manifest(self, manifest: Mapping[str, Any]) -> None:
+        expected = {**self._to_files().manifest, "software": manifest.get("software")}
+        for key in sorted({*expected, *manifest} - {"files"}):
+            if key not in manifest or key not in expected or manifest[key] != expected[key]:
+                raise ReleaseError(f"the manifest's entry {key!r} does not describe this release.")
 
     def _check_columns(self) -> None:
         key = self.provenance["id"]
@@ -387,7 +190,9 @@ class Release:
         self.certificate.check()
         if self.certificate.smallest_bag != int(self.bags.sizes.min()):
             raise ReleaseError("the certificate names another smallest bag than there is.")
-        if not np.allclose(self.noise_sd, _noise_sd(self.certificate, self.bags.sizes), rtol=1e-9):
+        if not np.allclose(
+            self.noise_sd, noise_per_bag(self.certificate, self.bags.sizes), rtol=1e-9
+        ):
             raise ReleaseError("the noise of the bags is not the one the certificate describes.")
         if self.certificate.is_private and self.provenance["scores"] != "none":
             raise ReleaseError("the certificate promises privacy, yet bags were sorted by labels.")

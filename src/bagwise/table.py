@@ -45,11 +45,19 @@ def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:
     _refuse_duplicates(table.column_names)
     if table.num_columns == 0 or table.num_rows == 0:
         raise TableError("the table is empty: it has no rows or no columns.")
-    plain = pa.schema([pa.field(f.name, f.type, nullable=f.nullable) for f in table.schema])
-    return pa.Table.from_arrays(table.columns, schema=plain)
+    columns = [_without_views(column) for column in table.columns]
+    return pa.table(columns, names=table.column_names)  # and so without any metadata
 
 
-def write_table(table: pa.Table, path: Path) -> None:
+def read_parquet(path: Path) -> pa.Table:
+    """Read one Parquet file without holding its compressed pages beside the table."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 (each reader costs import time)
+
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        return file.read()
+
+
+def write_table(table: pa.Table, path: Path, *, force: bool = False) -> None:
     """Write a table as Parquet or CSV, by the ending of `path`, whole or not at all."""
     match path.suffix.lower():
         case ".parquet" | ".pq":
@@ -62,7 +70,7 @@ def write_table(table: pa.Table, path: Path) -> None:
             write = csv.write_csv
         case _:
             raise TableError(f"{path} must end in .parquet or .csv.")
-    with new_file(path) as draft:
+    with new_file(path, force=force) as draft:
         write(table, draft)
 
 
@@ -158,6 +166,18 @@ def is_numeric(kind: pa.DataType) -> bool:
     )
 
 
+def without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a categorical column as its plain values; others as they are."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return pc.cast(column, column.type.value_type)
+
+
+def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return strings in a layout that every Arrow function knows."""
+    return pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
 def as_float(column: pa.ChunkedArray) -> FloatArray:
     """Return a numeric or boolean column as float64, with nulls as NaN."""
     if pa.types.is_boolean(column.type):
@@ -168,9 +188,7 @@ def as_float(column: pa.ChunkedArray) -> FloatArray:
 
 def _as_numbers(column: pa.ChunkedArray) -> FloatArray | None:
     """Return the column as floats if that is what it spells, also as text or categories."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = pc.cast(column, kind.value_type)
+    column = without_dictionary(column)
     if pa.types.is_boolean(column.type) or is_numeric(column.type):
         return as_float(column)
     if not is_text(column.type):
@@ -236,12 +254,7 @@ def _read_file(path: Path) -> pa.Table:
     suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     match suffix.lower():
         case ".parquet" | ".pq":
-            import pyarrow.parquet as pq  # noqa: PLC0415 (each reader costs import time)
-
-            return shielded(
-                lambda: pq.read_table(path, partitioning=None, use_threads=True),
-                lambda _: _unreadable(path, "Parquet"),
-            )
+            return shielded(lambda: read_parquet(path), lambda _: _unreadable(path, "Parquet"))
         case ".csv" | ".csv.gz":
             return _read_csv(path)
         case ".arrow" | ".feather" | ".ipc":
@@ -273,12 +286,8 @@ def _read_arrow(path: Path) -> pa.Table:
 def _read_csv(path: Path) -> pa.Table:
     from pyarrow import csv  # noqa: PLC0415 (each reader costs import time)
 
-    # Strings are null only when empty and unquoted, as spreadsheets and databases write them.
-    options = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
-
     def read(*, use_threads: bool) -> pa.Table:
-        reading = csv.ReadOptions(use_threads=use_threads)
-        return csv.read_csv(path, read_options=reading, convert_options=options)
+        return csv.read_csv(path, read_options=csv.ReadOptions(use_threads=use_threads))
 
     def locate(_error: Exception) -> TableError:
         # Arrow counts rows only with one thread, so the place takes a second look.
@@ -288,7 +297,15 @@ def _read_csv(path: Path) -> pa.Table:
             return _csv_error(path, str(error))
         return _unreadable(path, "CSV")
 
-    return shielded(lambda: read(use_threads=True), locate)
+    table = shielded(lambda: read(use_threads=True), locate)
+    return pa.table([_empty_as_null(column) for column in table.columns], names=table.column_names)
+
+
+def _empty_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Take an empty cell of text for missing. "NA" stays text: it may be Namibia."""
+    if not is_text(column.type):
+        return column
+    return pc.if_else(pc.equal(column, ""), None, column)
 
 
 def _csv_error(path: Path, message: str) -> TableError:

@@ -67,8 +67,8 @@ sorted_floats = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60).map(sort
 def test_compiled_and_numpy_agree_and_respect_sizes(ordered, size):
     if ordered.size < 2 * size:
         return
-    numpy_sizes = _cut._trace_back(_cut.best_last_lengths(ordered, size))
-    compiled_sizes = _cut._trace_back(_kernels.best_last_lengths(ordered, size))
+    numpy_sizes = _cut.trace_back(_cut.best_last_lengths(ordered, size))
+    compiled_sizes = _kernels.trace_back(_kernels.best_last_lengths(ordered, size))
     scale = max(1.0, float(np.var(ordered)) * ordered.size)
     for sizes in (numpy_sizes, compiled_sizes):
         assert sizes.sum() == ordered.size

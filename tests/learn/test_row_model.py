@@ -59,4 +59,6 @@ def test_biased_combinations_are_said(table, release):
         )
     with pytest.warns(BiasWarning, match="exaggerates the slopes"):
         bw.fit_release(by_label, loss="bag")
+    with pytest.warns(BiasWarning, match="debiased instance loss"):
+        bw.fit_release(by_label, loss="instance", debias=True)
     bw.fit_release(by_label, loss="instance")

@@ -47,10 +47,8 @@ def optimal_sizes(ordered: FloatArray, size: int) -> IntArray:
     if importlib.util.find_spec("numba") is not None:
         from bagwise.bagging import _kernels  # noqa: PLC0415 (numba is slow to import)
 
-        lengths = _kernels.best_last_lengths(ordered, size)
-    else:
-        lengths = best_last_lengths(ordered, size)
-    return _trace_back(lengths)
+        return _kernels.trace_back(_kernels.best_last_lengths(ordered, size))
+    return trace_back(best_last_lengths(ordered, size))
 
 
 def best_last_lengths(ordered: FloatArray, size: int) -> IntArray:
@@ -85,7 +83,8 @@ def best_last_lengths(ordered: FloatArray, size: int) -> IntArray:
     return lengths[: count + 1]
 
 
-def _trace_back(lengths: IntArray) -> IntArray:
+def trace_back(lengths: IntArray) -> IntArray:
+    """Sizes of the groups, from the last back to the first."""
     steps = lengths.tolist()  # a plain list is several times faster to walk
     sizes, end = [], len(steps) - 1
     while end > 0:

@@ -61,9 +61,12 @@ class SortedBags:
 
 
 def sort_with_random_ties(scores: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Return the order of the scores, equal ones shuffled: the input order may mean something."""
+    """Return the order of the scores, equal ones shuffled: the input order may mean something.
+
+    Sorting sees only values, so after a uniform shuffle every order of equal ones is as likely.
+    """
     shuffled = rng.permutation(scores.size)
-    return shuffled[np.argsort(scores[shuffled], kind="stable")]
+    return shuffled[np.argsort(scores[shuffled])]
 
 
 def _equal(ordered: FloatArray, size: int) -> IntArray:

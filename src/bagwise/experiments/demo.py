@@ -63,8 +63,8 @@ class DemoResult:
             "the same with that undone.",
             "Bags sorted by label serve instance loss and bias the others. They show the labels "
             "too, so they are never private.",
-            "At epsilon = 1 random bags of any size teach little: averaging hides the features as "
-            "much as it saves noise.",
+            "Random bags are the private baseline. Larger ones carry less noise and, as their "
+            "features average out, less to learn from.",
         ]
 
     def to_json(self) -> dict[str, Any]:

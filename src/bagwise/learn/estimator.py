@@ -175,7 +175,8 @@ class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return solve(problem, fit_intercept=self.fit_intercept, ridge=self.ridge)
 
     def _check_parameters(self) -> LabelKind:
-        find_family(self.family)
+        if find_family(self.family).name != "gaussian":
+            raise StrategyError("this version fits the gaussian family only.")
         if self.loss not in LOSSES:
             raise StrategyError(f"unknown loss {self.loss!r}; known are {', '.join(LOSSES)}.")
         if self.weights not in ("known-noise", "equal"):

@@ -59,11 +59,11 @@ class RowModel:
         """Return the expected label of each row of X, already encoded."""
         return find_family(self.family).mean(X @ self.coef + self.intercept)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the model as one JSON file."""
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the model as one JSON file; `force` replaces an existing one."""
         content = self._to_json()
         text = json.dumps({**content, "sha256": _digest(content)}, indent=2, allow_nan=False)
-        with new_file(Path(path)) as draft:
+        with new_file(Path(path), force=force) as draft:
             draft.write_text(text + "\n", encoding="utf-8")
         return Path(path)
 

@@ -12,13 +12,15 @@ composition. They replace the constants of Thms 4 and 5, which are too small (er
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from bagwise.errors import BudgetError
 from bagwise.privacy.events import Event, GaussianBagMeans
 
-_SMALLEST_MU, _LARGEST_MU = 1e-12, 1e6
+# Outside this range noise could not be drawn in 64 bits, or would hardly be noise.
+_SMALLEST_MU, _LARGEST_MU = 1e-9, 1e3
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -87,6 +89,9 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 
 def check_budget(epsilon: float, delta: float) -> None:
     """Refuse an (epsilon, delta) that no Gaussian noise can meet."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise BudgetError(f"{name} must be a number, got {value!r}.")
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise BudgetError(f"epsilon must be a positive finite number, got {epsilon:g}.")
     if not 0 <= delta < 1:

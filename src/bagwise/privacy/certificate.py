@@ -60,7 +60,7 @@ class Certificate:
         """The promise in one line."""
         if self.epsilon is None or self.delta is None:
             return "NOT PRIVATE"
-        return f"({self.epsilon:g}, {self.delta:g})-label-DP"
+        return f"({exact(self.epsilon)}, {exact(self.delta)})-label-DP"
 
     @property
     def statement(self) -> tuple[str, ...]:
@@ -74,8 +74,8 @@ class Certificate:
             promise = (
                 f"Whatever a reader knows beforehand, changing one row's label to any other value "
                 f"in the bounds changes the probability of any outcome by at most a factor of "
-                f"exp({self.epsilon:g}) = {math.exp(min(self.epsilon, 700)):.4g} and an addition "
-                f"of {self.delta:g}.",
+                f"exp({exact(self.epsilon)}) = {math.exp(min(self.epsilon, 700)):.4g} and an "
+                f"addition of {exact(self.delta)}.",
                 _NOT_PROTECTED,
             )
         return (*promise, *self.remarks)
@@ -98,8 +98,8 @@ class Certificate:
         if not total_delta(self.events, self.epsilon) <= self.delta:
             true_epsilon = total_epsilon(self.events, self.delta)
             raise CertificateError(
-                f"the certificate claims epsilon {self.epsilon:g} at delta {self.delta:g}, but its "
-                f"events give {true_epsilon:.6g}."
+                f"the certificate claims epsilon {exact(self.epsilon)} at delta "
+                f"{exact(self.delta)}, but its events give {exact(true_epsilon)}."
             )
 
     def within(self, *, max_epsilon: float | None = None, max_delta: float | None = None) -> bool:
@@ -165,6 +165,15 @@ class Certificate:
     def text(self) -> str:
         """Return the certificate for reading."""
         return "\n".join([self.headline, *self.statement])
+
+
+def exact(value: float) -> str:
+    """Write a number so that it reads back as the same one: rounding would promise too much.
+
+    >>> exact(1.0), exact(1e-05), exact(1.0000004)
+    ('1', '1e-05', '1.0000004')
+    """
+    return repr(float(value)).removesuffix(".0")
 
 
 def _optional_float(value: Any) -> float | None:

@@ -1,0 +1,29 @@
+"""Keep what was measured, with what is needed to read it later."""
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def keep(name, rows, packages=()):
+    """Write results/NAME.json and print the rows."""
+    for row in rows:
+        print(row)
+    content = {
+        "command": f"python -m benchmarks.{name}",
+        "python": platform.python_version(),
+        "packages": {package: _version(package) for package in ("bagwise", "numpy", *packages)},
+        "rows": rows,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _version(package):
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
