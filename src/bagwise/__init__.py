@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bagwise._version import __version__
 
 if TYPE_CHECKING:
-    from bagwise.api import fit_release, make_bags, make_release
+    from bagwise.api import make_bags, make_release
     from bagwise.bagging import STRATEGIES
     from bagwise.bagging.random_bags import RandomBags
     from bagwise.bagging.sorted_bags import SortedBags
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from bagwise.errors import BagwiseError, BagwiseWarning
     from bagwise.evaluate import evaluate_release, evaluate_rows
     from bagwise.families import FAMILIES
-    from bagwise.learn import BaggedGLM, RowModel
+    from bagwise.learn import BaggedGLM, RowModel, fit_release
     from bagwise.privacy import Certificate
     from bagwise.release import Release
 
 # Names are fetched from their home on first use: the command line's help should not wait for
 # scikit-learn and Arrow.
 _HOMES = {
-    "api": ["fit_release", "make_bags", "make_release"],
+    "api": ["make_bags", "make_release"],
     "bagging": ["STRATEGIES"],
     "bagging.random_bags": ["RandomBags"],
     "bagging.sorted_bags": ["SortedBags"],
@@ -46,7 +46,7 @@ _HOMES = {
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate": ["evaluate_release", "evaluate_rows"],
     "families": ["FAMILIES"],
-    "learn": ["BaggedGLM", "RowModel"],
+    "learn": ["BaggedGLM", "RowModel", "fit_release"],
     "privacy": ["Certificate"],
     "release": ["Release"],
 }

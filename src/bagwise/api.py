@@ -1,6 +1,5 @@
 """The verbs: resolve every "auto", then call the layers below."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
 from bagwise.bags import Bags
 from bagwise.build import Budget, Choice, build
 from bagwise.encode import DEFAULT_MAX_LEVELS, Nulls
-from bagwise.errors import BiasWarning, BoundsError, BudgetError, StrategyError
-from bagwise.learn import BaggedGLM, RowModel
+from bagwise.errors import BoundsError, BudgetError, StrategyError
 from bagwise.privacy.accounting import check_budget
 from bagwise.release import Release
 from bagwise.rng import Seed, make_generator
@@ -159,73 +157,6 @@ def make_release(
         max_levels=max_levels,
     )
     return build(table, choice, on_stage=on_stage)
-
-
-def fit_release(
-    release: Release,
-    *,
-    family: str = "gaussian",
-    loss: str = "bag",
-    debias: bool = False,
-    ridge: float = 0.0,
-    fit_intercept: bool = True,
-) -> RowModel:
-    """Fit a row-level model to a release and keep it with the release's encoder.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> table = pa.table({"rooms": [1.0, 2.0, 3.0, 4.0], "rent": [500, 700, 900, 1100]})
-    >>> release = make_release(table, label="rent", bag_size=1, not_private=True)
-    >>> fit_release(release).predict(table).round(6).tolist()
-    [500.0, 700.0, 900.0, 1100.0]
-    """
-    _warn_of_bias(release, loss=loss, debias=debias)
-    estimator = BaggedGLM(
-        family=family,
-        loss=loss,
-        label_kind=release.label_kind,
-        debias=debias,
-        ridge=ridge,
-        fit_intercept=fit_intercept,
-    )
-    X, y, _ = release.training_data()
-    estimator.fit(X, y, **release.fit_params())
-    return RowModel(
-        family=family,
-        loss=loss,
-        label=release.provenance["label"],
-        encoder=release.encoder,
-        coef=estimator.coef_,
-        intercept=float(estimator.intercept_),
-        trained_on={
-            "privacy": release.certificate.headline,
-            "n_rows": release.bags.n_rows,
-            "n_bags": release.bags.n_bags,
-            "label_kind": release.label_kind,
-            "strategy": release.provenance["strategy"],
-        },
-    )
-
-
-def _warn_of_bias(release: Release, *, loss: str, debias: bool) -> None:
-    by_labels = release.provenance["scores"] == "labels"
-    if loss == "instance" and not debias and not by_labels and release.bags.sizes.max() > 1:
-        warnings.warn(
-            "instance loss on bags that were not sorted by label shrinks the slopes towards zero, "
-            "to about 1/bag_size for random bags. Use loss='bag' (--loss bag), or debias=True "
-            "(--debias).",
-            BiasWarning,
-            stacklevel=3,
-        )
-    if (loss in ("bag", "aggregate") or debias) and by_labels:
-        warnings.warn(
-            f"{'debiased ' if debias else ''}{loss} loss on bags that were sorted by the same "
-            "labels exaggerates the slopes: rows were grouped by their noise as well. "
-            "Use plain loss='instance' (--loss instance).",
-            BiasWarning,
-            stacklevel=3,
-        )
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -278,7 +279,7 @@ def fit(
 
     Example: [bold]bagwise fit out --loss bag -o model.json[/]
     """
-    from bagwise.api import fit_release  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.learn import fit_release  # noqa: PLC0415 (help must not wait for it)
     from bagwise.release import Release  # noqa: PLC0415
 
     check_file(output, force=force)
@@ -407,14 +408,16 @@ def _print_demo(result: Any, output: Path) -> None:
             f"Least squares on the true labels: {result.row_level_error:.2g}. "
             f"Knowing nothing (all zero): {result.truth_norm:.1f}."
         ),
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
-    for column in ("private", "strategy", "size", "label"):
+    for column in ("ε", "strategy", "size", "label"):
         grid.add_column(column, no_wrap=True)
     for name in result.loss_names:
-        grid.add_column(name, justify="right")
+        grid.add_column(name, justify="right", no_wrap=True)
     for row in result.rows:
         cells = [f"{error:.2g}" for error in row.errors]
-        private = f"ε = {result.release.certificate.epsilon:g}" if row.private else "no"
+        private = f"{result.release.certificate.epsilon:g}" if row.private else "none"
         grid.add_row(private, row.strategy, str(row.bag_size), row.label_kind, *cells)
     out.print(grid)
     for remark in result.remarks:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bagwise.api import fit_release, make_release
+from bagwise.api import make_release
 from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
 from bagwise.bagging.super_bags import SuperBags
 from bagwise.errors import BagwiseWarning
 from bagwise.experiments.synthetic import LinearProblem, isotropic_problem, public_bounds
-from bagwise.learn import BaggedGLM
+from bagwise.learn import BaggedGLM, fit_release
 from bagwise.release import Release
 
 EPSILON, DELTA = 1.0, 1e-5

@@ -1,7 +1,8 @@
 """Learning a row-level model from bag labels."""
 
 from bagwise.learn.estimator import BaggedGLM
+from bagwise.learn.from_release import fit_release
 from bagwise.learn.losses import LOSSES
 from bagwise.learn.row_model import RowModel
 
-__all__ = ["LOSSES", "BaggedGLM", "RowModel"]
+__all__ = ["LOSSES", "BaggedGLM", "RowModel", "fit_release"]
