@@ -4,19 +4,19 @@ from itertools import permutations
 
 import numpy as np
 
-from bagwise.rng import SecretSource
+from bagwise.rng import SecureNoise
 from tests import stats
 
 
 def test_no_secret_can_be_seeded():
-    for _, method in inspect.getmembers(SecretSource, inspect.isfunction):
+    for _, method in inspect.getmembers(SecureNoise, inspect.isfunction):
         assert not {"seed", "rng", "random_state"} & set(inspect.signature(method).parameters)
-    assert not inspect.signature(SecretSource).parameters
+    assert not inspect.signature(SecureNoise).parameters
 
 
 def test_indices_are_uniform_below_their_own_limit():
     limits = np.repeat([1, 2, 7], 20_000)
-    drawn = SecretSource().index_below(limits)
+    drawn = SecureNoise().index_below(limits)
     assert (drawn[limits == 1] == 0).all()
     for limit in (2, 7):
         counts = np.bincount(drawn[limits == limit], minlength=limit)
@@ -29,19 +29,19 @@ def test_rejection_is_what_keeps_large_limits_fair():
     limit = 3 * 2**61
     words = np.random.default_rng(0).integers(0, 2**64, size=30_000, dtype=np.uint64)
     unfair = np.bincount((words % np.uint64(limit)) // np.uint64(2**61), minlength=3)
-    drawn = SecretSource().index_below(np.full(30_000, limit))
+    drawn = SecureNoise().index_below(np.full(30_000, limit))
     fair = np.bincount(drawn // 2**61, minlength=3)
     assert not stats.is_uniform(unfair)
     assert stats.is_uniform(fair)
 
 
 def test_permutations_are_all_equally_likely():
-    source = SecretSource()
+    source = SecureNoise()
     seen = Counter(tuple(source.permutation(4).tolist()) for _ in range(12_000))
     assert set(seen) == set(permutations(range(4)))
     assert stats.is_uniform(list(seen.values()))
 
 
 def test_two_draws_differ():
-    source = SecretSource()
+    source = SecureNoise()
     assert not np.array_equal(source.permutation(100), source.permutation(100))

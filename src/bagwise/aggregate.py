@@ -8,17 +8,17 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bags import Bags
 from bagwise.errors import StrategyError
-from bagwise.rng import SecretSource
+from bagwise.rng import NoiseSource
 
 LabelKind = Literal["mean", "pick"]
 
 
-def mean_labels(labels: FloatArray, bags: Bags, _source: SecretSource) -> FloatArray:
+def mean_labels(labels: FloatArray, bags: Bags, _source: NoiseSource) -> FloatArray:
     """Average the labels of each bag (learning from label proportions)."""
     return bags.mean(labels)
 
 
-def pick_labels(labels: FloatArray, bags: Bags, source: SecretSource) -> FloatArray:
+def pick_labels(labels: FloatArray, bags: Bags, source: NoiseSource) -> FloatArray:
     """Take the label of one row of each bag (multiple-instance regression).
 
     The row is drawn by its index, uniformly and in secret: drawing by value would favour nobody
@@ -30,7 +30,7 @@ def pick_labels(labels: FloatArray, bags: Bags, source: SecretSource) -> FloatAr
     return picked
 
 
-AGGREGATES: dict[str, Callable[[FloatArray, Bags, SecretSource], FloatArray]] = {
+AGGREGATES: dict[str, Callable[[FloatArray, Bags, NoiseSource], FloatArray]] = {
     "mean": mean_labels,
     "pick": pick_labels,
 }

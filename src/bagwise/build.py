@@ -19,7 +19,7 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import calibrate_bag_means
 from bagwise.privacy.noise import NOISE_SOURCE, private_bag_means
 from bagwise.release import BAG_ID, Release, noise_per_bag
-from bagwise.rng import SecretSource, make_generator
+from bagwise.rng import NoiseSource, SecureNoise, make_generator
 from bagwise.scores import ScoresKind, compute_scores
 from bagwise.stages import OnStage, Stages, ignore_stage
 from bagwise.table import (
@@ -65,7 +65,7 @@ class Choice:
 def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> Release:
     """Carry out a choice: the steps in order, and nothing else."""
     run = Stages(on_stage)
-    secret = SecretSource()
+    secret = SecureNoise()
     named = [choice.label, *([choice.id] if choice.id else []), *(choice.features or ())]
     table = run("reading the table", read_table, source, index_names=named)
     check_bag_size(choice.bag_size, n_rows=table.num_rows)
@@ -128,7 +128,7 @@ def _form_bags(
     return encoder, assign_bags(choice.strategy, X, scores, bag_size=choice.bag_size, rng=rng)
 
 
-def _leaving_order(n_rows: int, choice: Choice, secret: SecretSource) -> IntArray:
+def _leaving_order(n_rows: int, choice: Choice, secret: NoiseSource) -> IntArray:
     # The input may be sorted by label, so rows leave shuffled unless that is waived.
     return np.arange(n_rows) if choice.keep_order else secret.permutation(n_rows)
 
@@ -141,7 +141,7 @@ def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | Non
 
 
 def _bag_labels(
-    labels: FloatArray, bags: Bags, choice: Choice, secret: SecretSource
+    labels: FloatArray, bags: Bags, choice: Choice, secret: NoiseSource
 ) -> tuple[FloatArray, Certificate]:
     smallest = int(bags.sizes.min())
     if choice.budget is not None:

@@ -1,13 +1,17 @@
-"""Randomness, as two types that cannot be confused.
+"""Randomness, as two kinds that cannot be confused.
 
-What is public or simulated (partitions, synthetic data) uses a seeded ``numpy`` Generator.
-What is secret (which label was picked, the order in which rows leave) comes from the operating
-system through `SecretSource`, which has no seed to give. Noise is drawn in `privacy.noise`.
+What is public (partitions, synthetic data) uses a seeded ``numpy`` Generator. What is secret (noise,
+which label was picked, the order in which rows leave) is drawn from a `NoiseSource`: `SecureNoise`
+asks the operating system and has no seed to give, `SimulatedNoise` is for experiments, and a release
+made with it says NOT PRIVATE.
 """
 
 import os
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bagwise._types import IntArray
 
@@ -19,13 +23,15 @@ def make_generator(seed: Seed) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-class SecretSource:
-    """Uniform draws from the operating system's generator, for what must not be guessed.
+class NoiseSource(ABC):
+    """Uniform random words, and the exact integer draws that are made of them."""
 
-    There is no seed argument, on purpose: a secret that can be replayed is not one.
-    """
+    name: ClassVar[str]
+    is_secret: ClassVar[bool]
 
-    name = "operating system (os.urandom)"
+    @abstractmethod
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Draw `count` independent uniform 64-bit words."""
 
     def index_below(self, limits: IntArray) -> IntArray:
         """Draw one integer uniformly from 0..limit-1 for each limit, by rejection (exact)."""
@@ -33,7 +39,7 @@ class SecretSource:
         drawn = np.empty(limits.shape, dtype=np.uint64)
         waiting = np.arange(limits.size)
         while waiting.size:
-            words = np.frombuffer(os.urandom(8 * waiting.size), dtype=np.uint64)
+            words = self.words(waiting.size)
             limit = limits[waiting]
             # The largest multiple of `limit` that fits: words above it would favour small results.
             fair = words < (np.uint64(2**64 - 1) // limit) * limit
@@ -42,9 +48,38 @@ class SecretSource:
         return drawn.astype(np.int64)
 
     def permutation(self, count: int) -> IntArray:
-        """Draw a uniform permutation of 0..count-1 by sorting distinct random 64-bit keys."""
+        """Draw a uniform permutation of 0..count-1 by sorting distinct random words."""
         while True:
-            keys = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+            keys = self.words(count)
             order = np.argsort(keys, kind="stable")
             if not np.any(np.diff(keys[order]) == 0):  # a tie would favour the input order
                 return order.astype(np.int64)
+
+
+class SecureNoise(NoiseSource):
+    """Words from the operating system's generator, for what must not be guessed.
+
+    There is no seed argument, on purpose: a secret that can be replayed is not one. Nor is there a
+    state in this process, so that forked or pickled copies never repeat each other.
+    """
+
+    name: ClassVar[str] = "operating system (os.urandom)"
+    is_secret: ClassVar[bool] = True
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Draw `count` words from the operating system."""
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+class SimulatedNoise(NoiseSource):
+    """Words from a seed, for experiments that must repeat. Whoever knows the seed removes the noise."""
+
+    name: ClassVar[str] = "simulated from a seed"
+    is_secret: ClassVar[bool] = False
+
+    def __init__(self, seed: Seed) -> None:
+        self._generator = make_generator(seed)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Draw `count` words from the seeded generator."""
+        return self._generator.integers(0, 2**64, size=count, dtype=np.uint64)
