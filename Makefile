@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# One BLAS thread per test process: more would wait for each other.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 .PHONY: demo test test-all lint types layers bench clean
 
@@ -9,10 +11,10 @@ demo: $(VENV)/.installed
 	$(BIN)/bagwise demo -o bagwise-demo --force
 
 test: $(VENV)/.installed-dev lint types layers
-	$(BIN)/pytest -n auto
+	$(PYTEST)
 
 test-all: $(VENV)/.installed-dev lint types layers
-	$(BIN)/pytest -n auto -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -112,7 +112,7 @@ def test_warnings_name_the_next_step(rents, tmp_path):
     out = tmp_path / "out"
     made = release(rents, out, "--not-private", "--strategy", "sorted")
     assert "Warning: bags are formed by sorting the labels" in made.stderr
-    fitted = bagwise("fit", out, "-o", tmp_path / "m.json")
+    fitted = bagwise("fit", out, "--loss", "bag", "-o", tmp_path / "m.json")
     assert "--loss instance" in fitted.stderr
 
 

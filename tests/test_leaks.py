@@ -23,6 +23,8 @@ STAGES = [
     "read_table",
     "label_vector",
     "_choose_columns",
+    "_encode",
+    "_compute_scores",
     "_form_bags",
     "_take_rows",
     "_bag_labels",

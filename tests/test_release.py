@@ -22,6 +22,7 @@ from bagwise.errors import (
     ReleaseError,
     StrategyError,
 )
+from bagwise.rng import SimulatedNoise
 
 PRIVATE = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 10)}
 
@@ -258,9 +259,17 @@ def test_bounds_without_epsilon_clip_too_and_say_so(table):
         ({**PRIVATE, "epsilon": "1"}, BudgetError, "epsilon must be a number"),
         ({**PRIVATE, "epsilon": 1e-9, "delta": 1e-12}, BudgetError, "too small to calibrate"),
         ({**PRIVATE, "delta": 1.0}, BudgetError, "below 1"),
-        ({**PRIVATE, "delta": 0.0}, BudgetError, "Laplace"),
-        ({**PRIVATE, "label_kind": "pick"}, BudgetError, "'mean' only"),
-        ({**PRIVATE, "strategy": "sorted"}, BudgetError, "not differentially private"),
+        ({**PRIVATE, "delta": 0.0, "strategy": "sorted"}, BudgetError, "need a positive delta"),
+        ({**PRIVATE, "delta": 0.0, "label_kind": "pick"}, BudgetError, "need a positive delta"),
+        ({**PRIVATE, "delta": 0.01, "label_kind": "pick"}, BudgetError, "too large for picked"),
+        ({**PRIVATE, "strategy": "sorted", "scores": "labels"}, BudgetError, "not differentially"),
+        ({**PRIVATE, "strategy": "sorted", "score_share": 1.0}, BudgetError, "below 1"),
+        ({**PRIVATE, "strategy": "sorted", "score_share": 0.0}, BudgetError, "above 0"),
+        ({**PRIVATE, "score_share": 0.5}, BudgetError, "belongs to scores that cost"),
+        ({"strategy": "sorted", "scores": "model"}, BudgetError, "made with noise"),
+        ({**PRIVATE, "unit": "q"}, ColumnError, "unit 'q' is not a column"),
+        ({**PRIVATE, "unit": "y"}, ColumnError, "same column"),
+        ({**PRIVATE, "noise": SimulatedNoise(0)}, BudgetError, "simulated noise is not private"),
         ({**PRIVATE, "scores": "labels"}, StrategyError, "does not use scores"),
         ({"strategy": "sorted", "scores": "none"}, StrategyError, "needs scores"),
         ({"scores": "guess"}, StrategyError, "unknown scores"),

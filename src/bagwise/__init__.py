@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bagwise._version import __version__
 
 if TYPE_CHECKING:
-    from bagwise.api import make_bags, make_release
+    from bagwise.api import make_bags, make_release, release_model
     from bagwise.bagging import STRATEGIES
     from bagwise.bagging.random_bags import RandomBags
     from bagwise.bagging.sorted_bags import SortedBags
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from bagwise.errors import BagwiseError, BagwiseWarning
     from bagwise.evaluate import evaluate_release, evaluate_rows
     from bagwise.families import FAMILIES
-    from bagwise.learn import BaggedGLM, RowModel, fit_release
+    from bagwise.learn import BaggedGLM, fit_release
     from bagwise.privacy import Certificate
     from bagwise.release import Release
+    from bagwise.row_model import RowModel
 
 # Names are fetched from their home on first use: the command line's help should not wait for
 # scikit-learn and Arrow.
 _HOMES = {
-    "api": ["make_bags", "make_release"],
+    "api": ["make_bags", "make_release", "release_model"],
     "bagging": ["STRATEGIES"],
     "bagging.random_bags": ["RandomBags"],
     "bagging.sorted_bags": ["SortedBags"],
@@ -46,9 +47,10 @@ _HOMES = {
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate": ["evaluate_release", "evaluate_rows"],
     "families": ["FAMILIES"],
-    "learn": ["BaggedGLM", "RowModel", "fit_release"],
+    "learn": ["BaggedGLM", "fit_release"],
     "privacy": ["Certificate"],
     "release": ["Release"],
+    "row_model": ["RowModel"],
 }
 _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name in names}
 
@@ -72,6 +74,7 @@ __all__ = [
     "fit_release",
     "make_bags",
     "make_release",
+    "release_model",
 ]
 
 

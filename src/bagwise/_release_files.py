@@ -18,17 +18,19 @@ SCHEMA = "bagwise-release/1"
 
 INSTANCES, BAGS = "instances.parquet", "bags.parquet"
 CERTIFICATE, MANIFEST = "certificate.json", "manifest.json"
+SCORES = "scores.json"  # only where rows were sorted by a private model
 HASHED = (INSTANCES, BAGS, CERTIFICATE)
 
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """The contents of the four files."""
+    """The contents of the files."""
 
     instances: pa.Table
     bags: pa.Table
     certificate: Mapping[str, Any]
     manifest: Mapping[str, Any]
+    scores: Mapping[str, Any] | None = None
 
 
 def write_release(files: ReleaseFiles, target: Path, *, force: bool) -> None:
@@ -37,7 +39,9 @@ def write_release(files: ReleaseFiles, target: Path, *, force: bool) -> None:
         for name, table in ((INSTANCES, files.instances), (BAGS, files.bags)):
             pq.write_table(table, draft / name, compression="zstd")
         _write_json(files.certificate, draft / CERTIFICATE)
-        hashes = {name: _sha256(draft / name) for name in HASHED}
+        if files.scores is not None:
+            _write_json(files.scores, draft / SCORES)
+        hashes = {file.name: _sha256(file) for file in sorted(draft.iterdir())}
         _write_json({**files.manifest, "files": hashes}, draft / MANIFEST)
 
 
@@ -58,21 +62,24 @@ def read_release(path: Path) -> ReleaseFiles:
         bags=_read_parquet(path / BAGS),
         certificate=_read_json(path / CERTIFICATE),
         manifest=manifest,
+        scores=_read_json(path / SCORES) if SCORES in manifest["files"] else None,
     )
 
 
 def check_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
     """Compare each file with the hash in the manifest; nothing else may lie in the directory."""
     recorded = manifest.get("files")
-    if not isinstance(recorded, dict) or set(recorded) != set(HASHED):
+    if not isinstance(recorded, dict) or set(recorded) - {SCORES} != set(HASHED):
         raise ReleaseError(f"{path / MANIFEST} does not list the files of a release.")
-    for name in HASHED:
+    for name in recorded:
+        if not (path / name).is_file():
+            raise ReleaseError(f"{path} is not a complete release: {name} is missing.")
         if _sha256(path / name) != recorded[name]:
             raise ReleaseError(
                 f"{path / name} was changed after the release was written (its SHA-256 is not the "
                 "one in the manifest). Ask for the release again."
             )
-    if strangers := {entry.name for entry in path.iterdir()} - {*HASHED, MANIFEST}:
+    if strangers := {entry.name for entry in path.iterdir()} - {*recorded, MANIFEST}:
         raise ReleaseError(f"{path} holds files that no release has: {sorted(strangers)}.")
 
 

@@ -1,20 +1,22 @@
 """The verbs: resolve every "auto", then call the layers below."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bagwise.aggregate import check_label_kind
 from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
 from bagwise.bags import Bags
-from bagwise.build import Budget, Choice, build
+from bagwise.build import Choice, Columns, build, build_model
 from bagwise.encode import DEFAULT_MAX_LEVELS, Nulls
 from bagwise.errors import BoundsError, BudgetError, StrategyError
-from bagwise.privacy.accounting import check_budget
+from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.release import Release
-from bagwise.rng import Seed, make_generator
-from bagwise.scores import resolve_scores
+from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
+from bagwise.row_model import RowModel
+from bagwise.scores import ScoresKind, resolve_scores
 from bagwise.stages import OnStage, ignore_stage
 from bagwise.table import Bounds, check_bounds
 
@@ -65,9 +67,11 @@ def make_release(
     strategy: str | BaggingStrategy = "auto",
     strategy_parameters: Mapping[str, str] | None = None,
     scores: str = "auto",
+    score_share: float | Literal["auto"] = "auto",
     epsilon: float | None = None,
     delta: float | None = None,
     not_private: bool = False,
+    unit: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
     id: str | None = None,
@@ -75,6 +79,8 @@ def make_release(
     seed: int | None = None,
     nulls: Nulls = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
+    noise: NoiseSource | None = None,
+    calibration: Calibration | None = None,
     on_stage: OnStage = ignore_stage,
 ) -> Release:
     """Turn a labelled table into bags with one aggregate label each.
@@ -96,12 +102,20 @@ def make_release(
         How rows are put together; "auto" is "random" for now.
     strategy_parameters : mapping, optional
         Parameters for a strategy given by name, as text (the command line's ``--set``).
-    scores : {"auto", "none", "labels"}
-        What a sorting strategy sorts by. "labels" is allowed only when not private.
+    scores : {"auto", "none", "labels", "noisy-labels", "model"}
+        What a sorting strategy sorts by. "labels" is allowed only when not private; "model" (the
+        choice of "auto" under privacy) and "noisy-labels" spend a share of the budget.
+    score_share : float or "auto"
+        Share of the budget for the scores, in units of mu squared. "auto" is the optimum for
+        instance loss on means for "model", and 0.5 elsewhere.
     epsilon, delta : float
-        Label differential privacy to deliver. Give both, or `not_private`.
+        Label differential privacy to deliver. Give both, or `not_private`. With delta = 0 the noise
+        is Laplace, and only strategies without scores are allowed.
     not_private : bool
         Release exact aggregates. The certificate says NOT PRIVATE.
+    unit : str, optional
+        A column that names people (or whatever has several rows): privacy then covers all labels of
+        a unit together. The column does not leave.
     features, exclude : str or list of str
         Columns to use, or to leave out. An excluded column does not leave either.
     id : str, optional
@@ -116,13 +130,19 @@ def make_release(
         Missing features: mark them (numbers are filled with the column's mean), or refuse.
     max_levels : int
         Levels of a text column that get a column of their own; the rarest are pooled.
+    noise : NoiseSource, optional
+        For experiments: ``rng.SimulatedNoise(seed)``, together with `not_private` and epsilon.
+    calibration : Calibration, optional
+        For experiments: another rule for the noise, together with `not_private`, instead of
+        epsilon and delta.
     on_stage : callable, optional
         Called with the name of each stage as it begins.
 
     Guarantee
     ---------
     With epsilon and delta: the release is (epsilon, delta)-differentially private for replacing one
-    row's label by any other within the bounds. Features, ids and bag membership are public.
+    row's label, or all labels of one unit, by others within the bounds. Features, ids and bag
+    membership are public.
 
     Examples
     --------
@@ -132,31 +152,80 @@ def make_release(
     Release(4 rows, 2 bags of at least 2, mean labels, NOT PRIVATE)
     """
     limits = check_bounds(bounds)
-    budget = _resolve_budget(epsilon, delta, not_private=not_private, bounds=limits)
-    kind = check_label_kind(label_kind)
-    if budget is not None and kind == "pick":
-        raise BudgetError(
-            "private releases offer label_kind='mean' only: the noise that a picked label needs is "
-            "not in this version. Use 'mean', or not_private=True."
-        )
+    source = SecureNoise() if noise is None else noise
+    if calibration is None:
+        rule = _resolve_calibration(epsilon, delta, limits, source, not_private=not_private)
+    else:
+        rule = _check_experiment(calibration, epsilon, delta, not_private=not_private)
     chosen = _resolve_strategy(strategy, strategy_parameters)
+    kind = resolve_scores(
+        scores,
+        strategy=chosen,
+        private=rule is not None,
+        pure=rule is not None and rule.delta == 0,
+    )
     choice = Choice(
-        label=label,
+        columns=_columns(
+            label, features, exclude, id=id, unit=unit, nulls=nulls, levels=max_levels
+        ),
         bag_size=bag_size,
         strategy=chosen,
-        scores=resolve_scores(scores, strategy=chosen, private=budget is not None),
-        label_kind=kind,
-        budget=budget,
+        scores=kind,
+        score_share=_check_share(score_share, kind),
+        label_kind=check_label_kind(label_kind),
+        calibration=rule,
         bounds=limits,
-        features=None if features is None else _names(features),
-        exclude=_names(exclude),
-        id=id,
         keep_order=keep_order,
         seed=_resolve_seed(seed),
-        nulls=nulls,
-        max_levels=max_levels,
+        noise=source,
     )
     return build(table, choice, on_stage=on_stage)
+
+
+def release_model(
+    table: Any,
+    *,
+    label: str,
+    bounds: Sequence[float],
+    epsilon: float,
+    delta: float,
+    unit: str | None = None,
+    features: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] = (),
+    nulls: Nulls = "indicator",
+    max_levels: int = DEFAULT_MAX_LEVELS,
+    on_stage: OnStage = ignore_stage,
+) -> RowModel:
+    """Release a linear model with label privacy, instead of bags.
+
+    For a linear model nothing made of bags beats this: private bag means and any unbiased decoder
+    are themselves such a release, and this one has the least privacy error of all (theory page, the
+    direct release). Bags are worth it for whoever needs data: another model, an audit.
+
+    Parameters are those of `make_release`.
+
+    Guarantee
+    ---------
+    (epsilon, delta)-differentially private for replacing one row's label, or all labels of a unit.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=20_000)
+    >>> table = {"x": x, "y": 1 + 2 * x + rng.normal(size=x.size)}
+    >>> import pyarrow as pa
+    >>> model = release_model(
+    ...     pa.table(table), label="y", bounds=(-9, 11), epsilon=1.0, delta=1e-6
+    ... )
+    >>> abs(model.coefficients()["x"] - 2) < 0.1
+    True
+    """
+    limits, source = check_bounds(bounds), SecureNoise()
+    rule = _resolve_calibration(epsilon, delta, limits, source, not_private=False)
+    if rule is None or rule.delta == 0:
+        raise BudgetError("a private model needs a positive delta: its noise is Gaussian.")
+    columns = _columns(label, features, exclude, id=None, unit=unit, nulls=nulls, levels=max_levels)
+    return build_model(table, columns, rule, noise=source, on_stage=on_stage)
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -181,24 +250,73 @@ def _resolve_strategy(
     return find_strategy(strategy, parameters)
 
 
-def _resolve_budget(
-    epsilon: float | None, delta: float | None, *, not_private: bool, bounds: Bounds | None
-) -> Budget | None:
-    if not_private:
+def _columns(
+    label: str,
+    features: str | Sequence[str] | None,
+    exclude: str | Sequence[str],
+    *,
+    id: str | None,
+    unit: str | None,
+    nulls: Nulls,
+    levels: int,
+) -> Columns:
+    return Columns(
+        label=label,
+        features=None if features is None else _names(features),
+        exclude=_names(exclude),
+        id=id,
+        unit=unit,
+        nulls=nulls,
+        max_levels=levels,
+    )
+
+
+def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> float | Literal["auto"]:
+    if share != "auto" and kind not in ("noisy-labels", "model"):
+        raise BudgetError("score_share belongs to scores that cost something; leave it at 'auto'.")
+    if share != "auto" and not 0 < share < 1:
+        raise BudgetError(f"score_share must be above 0 and below 1, got {share:g}.")
+    return share
+
+
+def _check_experiment(
+    calibration: Calibration, epsilon: float | None, delta: float | None, *, not_private: bool
+) -> Calibration:
+    if epsilon is not None or delta is not None:
+        raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
+    if not not_private and not calibration.is_exact:
+        raise BudgetError("only the exact calibration delivers privacy; say not_private=True.")
+    return calibration
+
+
+def _resolve_calibration(
+    epsilon: float | None,
+    delta: float | None,
+    bounds: Bounds | None,
+    source: NoiseSource,
+    *,
+    not_private: bool,
+) -> Calibration | None:
+    if not source.is_secret and not not_private:
+        raise BudgetError("simulated noise is not private: say so with not_private=True.")
+    if not_private and source.is_secret:
         if epsilon is not None or delta is not None:
             raise BudgetError("give either epsilon and delta, or not_private, not both.")
         return None
     if epsilon is None and delta is None:
+        if not_private:
+            return None
         raise BudgetError(
             "say how private the release is: epsilon and delta (for example --epsilon 1 "
             "--delta 1e-6), or not_private=True (--not-private) to release exact aggregates."
         )
     if epsilon is None or delta is None:
         raise BudgetError("epsilon and delta go together; delta is typically far below 1/n.")
-    check_budget(epsilon, delta)
+    check_epsilon(epsilon)
+    check_delta(delta)
     if bounds is None:
         raise BoundsError(
             "a private release needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
             "known without looking at these labels."
         )
-    return Budget(epsilon, delta, bounds)
+    return ExactCalibration(float(epsilon), float(delta), bounds)

@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +15,16 @@ from bagwise.bagging import BaggingStrategy, assign_bags, check_bag_size
 from bagwise.bags import Bags
 from bagwise.encode import Encoder, Nulls
 from bagwise.errors import ClippingWarning, ColumnError
-from bagwise.privacy import Certificate
-from bagwise.privacy.calibrate import calibrate_bag_means
-from bagwise.privacy.noise import NOISE_SOURCE, private_bag_means
+from bagwise.privacy import Certificate, total_epsilon
+from bagwise.privacy.calibrate import Calibration
+from bagwise.privacy.certificate import exact
+from bagwise.privacy.events import Event
+from bagwise.privacy.noise import private_bag_means, private_picks
+from bagwise.privacy.units import Units, units_of
 from bagwise.release import BAG_ID, Release, noise_per_bag
-from bagwise.rng import NoiseSource, SecureNoise, make_generator
-from bagwise.scores import ScoresKind, compute_scores
+from bagwise.rng import NoiseSource, make_generator
+from bagwise.row_model import RowModel
+from bagwise.scores import ScoreBudget, Scores, ScoresKind, compute_scores, model_scores
 from bagwise.stages import OnStage, Stages, ignore_stage
 from bagwise.table import (
     Bounds,
@@ -34,103 +38,186 @@ from bagwise.table import (
 
 
 @dataclass(frozen=True)
-class Budget:
-    """The privacy that was asked for, with the public bounds it needs."""
+class Columns:
+    """Which columns play which part, and how features become X."""
 
-    epsilon: float
-    delta: float
-    bounds: Bounds
+    label: str
+    features: tuple[str, ...] | None
+    exclude: tuple[str, ...]
+    id: str | None
+    unit: str | None
+    nulls: Nulls
+    max_levels: int
+
+    @property
+    def named(self) -> list[str]:
+        """Columns that the caller asked for by name."""
+        roles = [self.label, self.id, self.unit]
+        return [*(name for name in roles if name is not None), *(self.features or ())]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Every decision about a release, resolved: nothing here is "auto"."""
+    """Every decision about a release, resolved: nothing here is "auto" but the share of scores."""
 
-    label: str
+    columns: Columns
     bag_size: int
     strategy: BaggingStrategy
     scores: ScoresKind
+    score_share: float | Literal["auto"]
     label_kind: LabelKind
-    budget: Budget | None
+    calibration: Calibration | None
     bounds: Bounds | None
-    features: tuple[str, ...] | None
-    exclude: tuple[str, ...]
-    id: str | None
     keep_order: bool
     seed: int | None
-    nulls: Nulls
-    max_levels: int
+    noise: NoiseSource
 
 
 def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> Release:
     """Carry out a choice: the steps in order, and nothing else."""
-    run = Stages(on_stage)
-    secret = SecureNoise()
-    named = [choice.label, *([choice.id] if choice.id else []), *(choice.features or ())]
-    table = run("reading the table", read_table, source, index_names=named)
+    run, columns = Stages(on_stage), choice.columns
+    table = run("reading the table", read_table, source, index_names=columns.named)
     check_bag_size(choice.bag_size, n_rows=table.num_rows)
-    labels = run("checking the labels", label_vector, table, choice.label)  # (n,), secret
-    names = run("checking the columns", _choose_columns, table, labels, choice)
-    encoder, bags = run("forming bags", _form_bags, table, names, labels, choice)
-    order = _leaving_order(table.num_rows, choice, secret)
-    instances = run("ordering the rows", _take_rows, table, names, order, choice.id)
-    bags, labels = bags.take(order), labels[order]
-    values, certificate = run("aggregating labels", _bag_labels, labels, bags, choice, secret)
+    labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
+    names = run("checking the columns", _choose_columns, table, labels, columns)
+    units = _find_units(table, columns)
+    encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
+    scores = run("computing scores", _compute_scores, labels, X, encoder, units, choice)
+    bags = run("forming bags", _form_bags, X, scores, choice)
+    del X
+    order = _leaving_order(table.num_rows, choice)
+    instances = run("ordering the rows", _take_rows, table, names, order, columns.id)
+    bags, labels, units = bags.take(order), labels[order], units.take(order)
+    values, events = run("aggregating labels", _bag_labels, labels, bags, units, scores, choice)
     return Release(
         bags=bags,
         labels=values,
-        noise_sd=noise_per_bag(certificate, bags.sizes),
+        noise_sd=noise_per_bag(events, bags.sizes),
         label_kind=choice.label_kind,
-        certificate=certificate,
+        certificate=_certify(events, choice, bags),
         encoder=encoder,
         instances=instances,
         provenance=_provenance(choice),
+        model=scores.model,
     )
 
 
-def _choose_columns(table: pa.Table, labels: FloatArray, choice: Choice) -> list[str]:
-    reserved = [choice.label, *([choice.id] if choice.id else [])]
+def build_model(
+    source: Any,
+    columns: Columns,
+    calibration: Calibration,
+    *,
+    noise: NoiseSource,
+    on_stage: OnStage = ignore_stage,
+) -> RowModel:
+    """Release a private linear model instead of bags."""
+    run = Stages(on_stage)
+    table = run("reading the table", read_table, source, index_names=columns.named)
+    labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
+    names = run("checking the columns", _choose_columns, table, labels, columns)
+    units = _find_units(table, columns)
+    encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
+    budget = ScoreBudget(calibration, share=1.0, bag_size=1, unit_rows=units.largest)
+    scores = run(
+        "releasing the model",
+        model_scores,
+        labels,
+        X,
+        encoder.feature_names,
+        budget=budget,
+        source=noise,
+    )
+    if scores.model is None:
+        raise AssertionError("model scores always carry their model")
+    promise = _promise(calibration, noise, scores.events)
+    return RowModel(
+        family="gaussian",
+        loss="none: released directly",
+        label=columns.label,
+        encoder=encoder,
+        coef=scores.model.coef,
+        intercept=scores.model.intercept,
+        trained_on={"n_rows": table.num_rows},
+        certificate=Certificate(
+            epsilon=promise.epsilon,
+            delta=promise.delta,
+            bounds=calibration.bounds,
+            events=scores.events,
+            smallest_bag=None,
+            noise_source=noise.name,
+            unit=columns.unit,
+            remarks=(*_delta_remark(promise.delta, table.num_rows), *promise.remarks),
+        ),
+    )
+
+
+def _choose_columns(table: pa.Table, labels: FloatArray, columns: Columns) -> list[str]:
+    reserved = [name for name in (columns.label, columns.id, columns.unit) if name is not None]
     names = select_features(
-        table, reserved=reserved, features=choice.features, exclude=choice.exclude
+        table, reserved=reserved, features=columns.features, exclude=columns.exclude
     )
-    if choice.id is not None:
-        _check_id(table, choice)
-    leaving = [*names, *([choice.id] if choice.id else [])]
+    if columns.id is not None:
+        _check_id(table, columns)
+    leaving = [*names, *([columns.id] if columns.id else [])]
     if BAG_ID in leaving:
         raise ColumnError(f"a column is called {BAG_ID!r}, which a release uses itself. Rename it.")
-    refuse_copies_of_label(table, leaving, labels, label=choice.label)
+    refuse_copies_of_label(table, leaving, labels, label=columns.label)
     return names
 
 
-def _check_id(table: pa.Table, choice: Choice) -> None:
-    if choice.id == choice.label:
+def _check_id(table: pa.Table, columns: Columns) -> None:
+    if columns.id == columns.label:
         raise ColumnError("id and label name the same column.")
-    column = without_dictionary(find_column(table, str(choice.id), role="id"))
+    column = without_dictionary(find_column(table, str(columns.id), role="id"))
     if column.null_count or pc.count_distinct(column).as_py() != len(column):
         raise ColumnError(
-            f"id {choice.id!r} is missing or repeated in some rows; a key is neither."
+            f"id {columns.id!r} is missing or repeated in some rows; a key is neither."
         )
 
 
-def _form_bags(
-    table: pa.Table, names: list[str], labels: FloatArray, choice: Choice
-) -> tuple[Encoder, Bags]:
+def _find_units(table: pa.Table, columns: Columns) -> Units:
+    if columns.unit is None:
+        return Units()
+    if columns.unit == columns.label:
+        raise ColumnError("unit and label name the same column.")
+    find_column(table, columns.unit, role="unit")
+    return units_of(table, columns.unit)
+
+
+def _encode(table: pa.Table, names: list[str], columns: Columns) -> tuple[Encoder, FloatArray]:
     encoder = Encoder.for_table(
         table,
         names,
-        named=choice.features or (),
-        max_levels=choice.max_levels,
-        nulls=choice.nulls,
+        named=columns.features or (),
+        max_levels=columns.max_levels,
+        nulls=columns.nulls,
     )
-    X = encoder.transform(table)  # (n, d), public
-    scores = compute_scores(choice.scores, labels)
+    return encoder, encoder.transform(table)
+
+
+def _compute_scores(
+    labels: FloatArray, X: FloatArray, encoder: Encoder, units: Units, choice: Choice
+) -> Scores:
+    budget = None
+    if choice.calibration is not None:
+        calibration, rows = choice.calibration, units.largest
+        if choice.label_kind == "pick" and rows > 1:
+            # The bound for groups covers picks and scores at once, so both are set by row.
+            calibration, rows = calibration.per_row(rows), 1
+        budget = ScoreBudget(calibration, choice.score_share, choice.bag_size, rows)
+    return compute_scores(
+        choice.scores, labels, X, encoder.feature_names, budget=budget, source=choice.noise
+    )
+
+
+def _form_bags(X: FloatArray, scores: Scores, choice: Choice) -> Bags:
     rng = make_generator(choice.seed)
-    return encoder, assign_bags(choice.strategy, X, scores, bag_size=choice.bag_size, rng=rng)
+    return assign_bags(choice.strategy, X, scores.values, bag_size=choice.bag_size, rng=rng)
 
 
-def _leaving_order(n_rows: int, choice: Choice, secret: NoiseSource) -> IntArray:
+def _leaving_order(n_rows: int, choice: Choice) -> IntArray:
     # The input may be sorted by label, so rows leave shuffled unless that is waived.
-    return np.arange(n_rows) if choice.keep_order else secret.permutation(n_rows)
+    return np.arange(n_rows) if choice.keep_order else choice.noise.permutation(n_rows)
 
 
 def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | None) -> pa.Table:
@@ -141,34 +228,73 @@ def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | Non
 
 
 def _bag_labels(
-    labels: FloatArray, bags: Bags, choice: Choice, secret: NoiseSource
-) -> tuple[FloatArray, Certificate]:
-    smallest = int(bags.sizes.min())
-    if choice.budget is not None:
-        bounds = choice.budget.bounds
-        event = calibrate_bag_means(
-            bounds, epsilon=choice.budget.epsilon, delta=choice.budget.delta
+    labels: FloatArray, bags: Bags, units: Units, scores: Scores, choice: Choice
+) -> tuple[FloatArray, tuple[Event, ...]]:
+    """Return one label per bag, and everything that was spent on the way."""
+    calibration, source = choice.calibration, choice.noise
+    if calibration is None:
+        if choice.bounds is not None:
+            labels = _clip_openly(labels, choice.bounds)
+        return AGGREGATES[choice.label_kind](labels, bags, source), ()
+    spent, rows, bounds = scores.events, units.largest, calibration.bounds
+    if choice.label_kind == "pick":
+        picks = calibration.picks(sizes=bags.sizes.tolist(), rows=rows, spent=spent)
+        values = private_picks(labels, bags, bounds=bounds, event=picks, source=source)
+        return values, (*spent, picks)
+    # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
+    square = rows**2 if spent else units.square_in_bags(bags)
+    means = calibration.bag_means(square=square, rows=rows, spent=spent)
+    values = private_bag_means(labels, bags, bounds=bounds, event=means, source=source)
+    return values, (*spent, means)
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """What the certificate may claim."""
+
+    epsilon: float | None
+    delta: float | None
+    remarks: tuple[str, ...] = ()
+
+
+def _promise(
+    calibration: Calibration | None, noise: NoiseSource, events: tuple[Event, ...]
+) -> _Promise:
+    if calibration is None:
+        return _Promise(None, None)
+    if not noise.is_secret:
+        return _Promise(
+            None, None, ("The noise is simulated from a seed: who knows it removes it.",)
         )
-        noisy = private_bag_means(labels, bags, bounds=bounds, event=event)
-        return noisy, Certificate(
-            epsilon=choice.budget.epsilon,
-            delta=choice.budget.delta,
-            bounds=bounds,
-            events=(event,),
-            smallest_bag=smallest,
-            noise_source=NOISE_SOURCE,
-            remarks=(*_delta_remark(choice.budget.delta, bags.n_rows), *_order_remarks(choice)),
+    if not calibration.is_exact:
+        true = total_epsilon(events, calibration.delta)
+        return _Promise(
+            None,
+            None,
+            (
+                f"The noise was set by another rule for epsilon {exact(calibration.epsilon)} and "
+                f"delta {exact(calibration.delta)}. At that delta its true epsilon is {true:.6g}.",
+            ),
         )
-    if choice.bounds is not None:
-        labels = _clip_openly(labels, choice.bounds)
-    return AGGREGATES[choice.label_kind](labels, bags, secret), Certificate(
-        epsilon=None,
-        delta=None,
-        bounds=choice.bounds,
-        events=(),
-        smallest_bag=smallest,
-        noise_source="none",
-        remarks=(*_leak_remark(choice.scores), *_order_remarks(choice)),
+    return _Promise(calibration.epsilon, calibration.delta)
+
+
+def _certify(events: tuple[Event, ...], choice: Choice, bags: Bags) -> Certificate:
+    promise = _promise(choice.calibration, choice.noise, events)
+    return Certificate(
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        bounds=choice.calibration.bounds if choice.calibration else choice.bounds,
+        events=events,
+        smallest_bag=int(bags.sizes.min()),
+        noise_source=choice.noise.name if events else "none",
+        unit=choice.columns.unit if choice.calibration else None,
+        remarks=(
+            *promise.remarks,
+            *_delta_remark(promise.delta, bags.n_rows),
+            *_leak_remark(choice.scores),
+            *_order_remarks(choice),
+        ),
     )
 
 
@@ -184,8 +310,8 @@ def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:
     return clipped
 
 
-def _delta_remark(delta: float, n_rows: int) -> tuple[str, ...]:
-    if delta <= 1 / n_rows:
+def _delta_remark(delta: float | None, n_rows: int) -> tuple[str, ...]:
+    if delta is None or delta <= 1 / n_rows:
         return ()
     return (
         f"delta = {delta:g} is above 1/n: on its own terms the promise would allow showing "
@@ -194,7 +320,7 @@ def _delta_remark(delta: float, n_rows: int) -> tuple[str, ...]:
 
 
 def _leak_remark(scores: ScoresKind) -> tuple[str, ...]:
-    if scores == "none":
+    if scores != "labels":
         return ()
     return ("Rows were put into bags by sorting their labels: membership alone tells the labels.",)
 
@@ -216,12 +342,12 @@ def _order_remarks(choice: Choice) -> tuple[str, ...]:
 
 def _provenance(choice: Choice) -> dict[str, Any]:
     return {
-        "label": choice.label,
+        "label": choice.columns.label,
         "bag_size": int(choice.bag_size),
         "strategy": choice.strategy.name,
         "strategy_parameters": dataclasses.asdict(choice.strategy),  # type: ignore[call-overload]
         "scores": choice.scores,
         "seed": choice.seed,
         "row_order": "kept" if choice.keep_order else "secret permutation",
-        "id": choice.id,
+        "id": choice.columns.id,
     }

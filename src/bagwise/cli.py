@@ -156,8 +156,14 @@ def release(
         list[str] | None, typer.Option("--set", help="Strategy parameter NAME=VALUE; repeatable.")
     ] = None,
     scores: Annotated[
-        str, typer.Option(help="What sorted bags sort by: auto, none, labels.")
+        str, typer.Option(help="What bags are sorted by: auto, none, labels, noisy-labels, model.")
     ] = "auto",
+    score_share: Annotated[
+        float | None, typer.Option(help="Share of the budget for scores. Default: the best.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Column naming people with several rows, kept inside.")
+    ] = None,
     features: Annotated[
         str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
     ] = None,
@@ -189,7 +195,7 @@ def release(
 
     check_output(output, force=force)
     replaces = force and output.exists()
-    with _progress(quiet or as_json, steps=6) as on_stage:
+    with _progress(quiet or as_json, steps=8) as on_stage:
         made = make_release(
             table,
             label=label,
@@ -199,6 +205,8 @@ def release(
             strategy=strategy,
             strategy_parameters=_parse_settings(set_ or []),
             scores=scores,
+            score_share="auto" if score_share is None else score_share,
+            unit=unit,
             epsilon=epsilon,
             delta=delta,
             not_private=not_private,
@@ -265,7 +273,7 @@ def fit(
         "model.json"
     ),
     family: Annotated[str, typer.Option(help="Distribution of a label: gaussian.")] = "gaussian",
-    loss: Annotated[str, typer.Option(help="bag, instance or aggregate.")] = "bag",
+    loss: Annotated[str, typer.Option(help="auto, bag, instance or aggregate.")] = "auto",
     debias: Annotated[
         bool, typer.Option("--debias", help="Undo the shrinkage of instance loss.")
     ] = False,
@@ -307,6 +315,67 @@ def fit(
 
 
 @command
+def release_model(
+    table: Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")],
+    label: Annotated[str, typer.Option(help="The column to protect.")],
+    bounds: Annotated[tuple[float, float], typer.Option(help="Public range LO HI of a label.")],
+    epsilon: Annotated[float, typer.Option(help="Label-DP epsilon to deliver.")],
+    delta: Annotated[float, typer.Option(help="Label-DP delta, far below 1/rows.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
+    unit: Annotated[
+        str | None, typer.Option(help="Column naming people with several rows.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
+    ] = None,
+    exclude: Annotated[
+        str | None, typer.Option(help="Columns to leave out, separated by commas.")
+    ] = None,
+    nulls: Annotated[str, typer.Option(help="Missing features: indicator or error.")] = "indicator",
+    max_levels: Annotated[int, typer.Option(help="Levels of a text column before pooling.")] = 32,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Release a private linear model instead of bags: for a linear model nothing is more exact.
+
+    Example: [bold]bagwise release-model rents.csv --label rent --bounds 0 5000 --epsilon 1
+    --delta 1e-6 -o model.json[/]
+    """
+    from bagwise.api import release_model as make  # noqa: PLC0415 (help must not wait for it)
+
+    check_file(output, force=force)
+    with _progress(quiet or as_json, steps=6) as on_stage:
+        model = make(
+            table,
+            label=label,
+            bounds=bounds,
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            features=_split(features),
+            exclude=_split(exclude) or (),
+            nulls=nulls,  # type: ignore[arg-type]
+            max_levels=max_levels,
+            on_stage=on_stage,
+        )
+        model.save(output, force=force)
+    promise = model.certificate
+    if as_json:
+        _emit(
+            {
+                "path": str(output),
+                "privacy": promise.headline if promise else None,
+                "coefficients": model.coefficients(),
+            }
+        )
+    elif not quiet:
+        shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
+        _print_pairs(f"Model in {output}: {promise.headline if promise else ''}", shown)
+        out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
+
+
+@command
 def predict(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     table: Annotated[Path, typer.Argument(help="A table with the model's feature columns.")],
@@ -322,7 +391,7 @@ def predict(
 
     Example: [bold]bagwise predict model.json new.parquet -o predictions.parquet[/]
     """
-    from bagwise.learn import RowModel  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.row_model import RowModel  # noqa: PLC0415 (help must not wait for it)
     from bagwise.table import read_table, write_table  # noqa: PLC0415
 
     check_file(output, force=force)
@@ -355,8 +424,8 @@ def evaluate(
     Example: [bold]bagwise evaluate model.json holdout.csv --label rent[/]
     """
     from bagwise.evaluate import evaluate_release, evaluate_rows  # noqa: PLC0415
-    from bagwise.learn import RowModel  # noqa: PLC0415 (help must not wait for it)
     from bagwise.release import Release  # noqa: PLC0415
+    from bagwise.row_model import RowModel  # noqa: PLC0415 (help must not wait for it)
 
     loaded = RowModel.load(model)
     if data.is_dir():

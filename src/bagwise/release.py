@@ -1,7 +1,8 @@
 """What leaves the custodian: bags, their labels, the features, and what is promised about them."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,16 @@ from bagwise.bags import LEFT_OUT, Bags
 from bagwise.encode import Encoder
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy import Certificate
+from bagwise.privacy.events import (
+    Event,
+    GaussianBagMeans,
+    GaussianLabels,
+    GaussianModel,
+    LaplaceBagMeans,
+    PickedLabels,
+)
+from bagwise.privacy.private_model import LinearScores
+from bagwise.rng import SimulatedNoise
 
 BAG_ID = "bag_id"
 BAG_COLUMNS = (BAG_ID, "size", "label", "noise_sd")
@@ -30,12 +41,18 @@ def check_output(path: str | Path, *, force: bool = False) -> None:
     check_target(Path(path), force=force, replaceable=_release_files.is_release)
 
 
-def noise_per_bag(certificate: Certificate, sizes: IntArray) -> FloatArray:
+def noise_per_bag(events: Sequence[Event], sizes: IntArray) -> FloatArray:
     """Return the standard deviation of the privacy noise on each bag's label."""
-    if not certificate.events:
-        return np.zeros(sizes.size)
-    variance: FloatArray = sum(event.noise_sd(sizes) ** 2 for event in certificate.events)
-    return np.sqrt(variance)
+    noise = np.zeros(sizes.size)
+    for event in events:
+        if isinstance(event, GaussianBagMeans):
+            noise = event.noise_scale / sizes
+        elif isinstance(event, LaplaceBagMeans):
+            noise = math.sqrt(2) * event.noise_scale / sizes
+        elif isinstance(event, PickedLabels):
+            scales = dict(event.scales)
+            noise = np.array([scales.get(size, np.nan) for size in sizes.tolist()])
+    return noise
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,8 @@ class Release:
         The feature columns, and the id column if there is one.
     provenance : dict
         How the release was made, as the manifest records it.
+    model : LinearScores or None
+        The private model that rows were sorted by, if they were.
     """
 
     bags: Bags
@@ -89,6 +108,7 @@ class Release:
     encoder: Encoder
     instances: pa.Table
     provenance: dict[str, Any]
+    model: LinearScores | None = None
     path: Path | None = field(default=None)
 
     @property
@@ -108,12 +128,18 @@ class Release:
         bag_ids = self.bags.index[self.bags.in_bag]
         return {"bags": bag_ids, "noise_sd": self.noise_sd[bag_ids]}
 
-    def save(self, path: str | Path, *, force: bool = False) -> Path:
+    def save(self, path: str | Path, *, force: bool = False, simulated_noise: bool = False) -> Path:
         """Write the release as a directory, whole or not at all.
 
-        `force` replaces an existing release. A private release spends its epsilon anew each time it
-        is made: whoever saw the old one now has both.
+        A release made with simulated noise is written only if `simulated_noise` is set: it looks
+        like a private one and is not. `force` replaces an existing release. A private release
+        spends its epsilon anew each time it is made: whoever saw the old one now has both.
         """
+        if self.certificate.noise_source == SimulatedNoise.name and not simulated_noise:
+            raise ReleaseError(
+                "the noise of this release is simulated, so it is NOT PRIVATE. "
+                "Save it with simulated_noise=True if that is what you want."
+            )
         target = Path(path)
         _release_files.write_release(self._to_files(), target, force=force)
         return target
@@ -191,11 +217,20 @@ class Release:
         if self.certificate.smallest_bag != int(self.bags.sizes.min()):
             raise ReleaseError("the certificate names another smallest bag than there is.")
         if not np.allclose(
-            self.noise_sd, noise_per_bag(self.certificate, self.bags.sizes), rtol=1e-9
+            self.noise_sd, noise_per_bag(self.certificate.events, self.bags.sizes), rtol=1e-9
         ):
             raise ReleaseError("the noise of the bags is not the one the certificate describes.")
-        if self.certificate.is_private and self.provenance["scores"] != "none":
-            raise ReleaseError("the certificate promises privacy, yet bags were sorted by labels.")
+        if self.certificate.is_private:
+            self._check_scores()
+
+    def _check_scores(self) -> None:
+        """Bags must follow from features, or from scores that the certificate paid for."""
+        paid = {"none": set(), "noisy-labels": {GaussianLabels}, "model": {GaussianModel}}
+        found = {type(event) for event in self.certificate.events} & {GaussianLabels, GaussianModel}
+        if found != paid.get(self.provenance["scores"]):
+            raise ReleaseError(
+                "the certificate does not pay for the scores that bags were formed by."
+            )
 
     def _columns(self) -> dict[str, list[str]]:
         files = self._tables()
@@ -232,7 +267,19 @@ class Release:
             bags=tables["bags"],
             certificate=self.certificate.to_json(),
             manifest=manifest,
+            scores=None if self.model is None else self._scores_to_json(self.model),
         )
+
+    def _scores_to_json(self, model: LinearScores) -> dict[str, Any]:
+        names = self.encoder.feature_names
+        return {
+            "schema": "bagwise-scores/1",
+            "kind": "model",
+            "label": self.provenance["label"],
+            "intercept": model.intercept,
+            "coefficients": dict(zip(names, model.coef.tolist(), strict=True)),
+            "dropped": list(model.dropped),
+        }
 
     @classmethod
     def _from_files(cls, files: ReleaseFiles) -> Self:
@@ -263,6 +310,7 @@ class Release:
             encoder=Encoder.from_json(manifest["encoder"]),
             instances=files.instances.drop_columns([BAG_ID]),
             provenance={key: manifest[key] for key in keys},
+            model=None if files.scores is None else _scores_from_json(files.scores),
         )
 
     def summary(self) -> dict[str, Any]:
@@ -289,3 +337,11 @@ class Release:
 
     def _repr_html_(self) -> str:
         return _html.table("Release", list(self.summary().items()))
+
+
+def _scores_from_json(scores: Mapping[str, Any]) -> LinearScores:
+    return LinearScores(
+        float(scores["intercept"]),
+        np.array(list(scores["coefficients"].values()), dtype=np.float64),
+        tuple(scores["dropped"]),
+    )

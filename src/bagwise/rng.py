@@ -1,9 +1,9 @@
 """Randomness, as two kinds that cannot be confused.
 
-What is public (partitions, synthetic data) uses a seeded ``numpy`` Generator. What is secret (noise,
-which label was picked, the order in which rows leave) is drawn from a `NoiseSource`: `SecureNoise`
-asks the operating system and has no seed to give, `SimulatedNoise` is for experiments, and a release
-made with it says NOT PRIVATE.
+What is public (partitions, synthetic data) uses a seeded ``numpy`` Generator. What is secret
+(noise, which label was picked, the order in which rows leave) is drawn from a `NoiseSource`:
+`SecureNoise` asks the operating system and has no seed to give; `SimulatedNoise` is for
+experiments, and a release made with it says NOT PRIVATE.
 """
 
 import os
@@ -72,7 +72,7 @@ class SecureNoise(NoiseSource):
 
 
 class SimulatedNoise(NoiseSource):
-    """Words from a seed, for experiments that must repeat. Whoever knows the seed removes the noise."""
+    """Words from a seed, for experiments that must repeat: who knows the seed removes the noise."""
 
     name: ClassVar[str] = "simulated from a seed"
     is_secret: ClassVar[bool] = False

@@ -1,54 +1,150 @@
 """Scores: what a strategy may sort rows by, each with its price.
 
-=============  ===========================================  ========================
+=============  ===========================================  ================================
 name           what it is                                   what it costs
-=============  ===========================================  ========================
+=============  ===========================================  ================================
 none           nothing; the strategy looks at features      nothing
 labels         the labels themselves                        allowed only NOT PRIVATE
-=============  ===========================================  ========================
+noisy-labels   every label with Gaussian noise of its own   a share of the budget
+model          predictions of a private linear model        a share of the budget; the model
+                                                            is published with the bags
+=============  ===========================================  ================================
 """
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy
-from bagwise.errors import BudgetError, LeakWarning, StrategyError
+from bagwise.errors import BudgetError, LeakWarning, RankWarning, StrategyError
+from bagwise.privacy.calibrate import Calibration
+from bagwise.privacy.events import Event
+from bagwise.privacy.noise import noisy_labels
+from bagwise.privacy.private_model import (
+    LinearScores,
+    best_share,
+    design_model,
+    release_coefficients,
+)
+from bagwise.rng import NoiseSource
 
-ScoresKind = Literal["none", "labels"]
+ScoresKind = Literal["none", "labels", "noisy-labels", "model"]
 
 
-def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> ScoresKind:
+@dataclass(frozen=True)
+class Scores:
+    """Values to sort by, and what was spent on them."""
+
+    values: FloatArray | None
+    events: tuple[Event, ...] = ()
+    model: LinearScores | None = None
+
+
+@dataclass(frozen=True)
+class ScoreBudget:
+    """What scores may spend: a share of a calibration; "auto" is the optimum where it is known."""
+
+    calibration: Calibration
+    share: float | Literal["auto"]
+    bag_size: int
+    unit_rows: int
+
+
+def resolve_scores(
+    scores: str, *, strategy: BaggingStrategy, private: bool, pure: bool = False
+) -> ScoresKind:
     """Turn "auto" into what the strategy needs, and refuse scores that would leak."""
     if scores == "auto":
-        scores = "labels" if strategy.uses_scores else "none"
-    if scores not in get_args(ScoresKind):
-        raise StrategyError(
-            f"unknown scores {scores!r}; known are auto, {', '.join(get_args(ScoresKind))}."
-        )
-    if scores == "none" and strategy.uses_scores:
+        paid: ScoresKind = "model" if private else "labels"
+        scores = paid if strategy.uses_scores else "none"
+    kinds: tuple[ScoresKind, ...] = get_args(ScoresKind)
+    if scores not in kinds:
+        raise StrategyError(f"unknown scores {scores!r}; known are auto, {', '.join(kinds)}.")
+    kind = kinds[kinds.index(scores)]
+    if kind == "none" and strategy.uses_scores:
         raise StrategyError(f"strategy {strategy.name!r} needs scores; scores='none' gives none.")
-    if scores == "labels" and not strategy.uses_scores:
+    if kind != "none" and not strategy.uses_scores:
         raise StrategyError(
-            f"strategy {strategy.name!r} does not use scores; leave scores at 'auto'."
+            f"strategy {strategy.name!r} does not use scores; leave them at 'auto'."
         )
-    if scores == "labels" and private:
+    if kind == "labels" and private:
         raise BudgetError(
             f"strategy {strategy.name!r} would sort rows by their labels, and bag membership is "
             "published: that is not differentially private, whatever noise the bag labels carry. "
-            "Use a strategy that looks at features only, such as 'random'."
+            "Use scores='model' (--scores model), or a strategy that looks at features only."
         )
-    return "labels" if scores == "labels" else "none"
+    if kind in ("noisy-labels", "model") and not private:
+        raise BudgetError(f"scores={kind!r} are made with noise; give epsilon and delta for it.")
+    if kind != "none" and pure:
+        raise BudgetError(
+            f"scores={kind!r} need a positive delta: delta = 0 allows label-agnostic bags only."
+        )
+    return kind
 
 
-def compute_scores(kind: ScoresKind, labels: FloatArray) -> FloatArray | None:
-    """Return the scores; warn when they are the labels."""
+def compute_scores(
+    kind: ScoresKind,
+    labels: FloatArray,
+    X: FloatArray,
+    names: Sequence[str],
+    *,
+    budget: ScoreBudget | None,
+    source: NoiseSource,
+) -> Scores:
+    """Return the scores and what they cost."""
     if kind == "none":
-        return None
+        return Scores(None)
+    if kind == "labels" or budget is None:
+        _warn_of_leak()
+        return Scores(labels)
+    if kind == "noisy-labels":
+        return _noisy_label_scores(labels, budget, source)
+    return model_scores(labels, X, names, budget=budget, source=source)
+
+
+def _noisy_label_scores(labels: FloatArray, budget: ScoreBudget, source: NoiseSource) -> Scores:
+    share = 0.5 if budget.share == "auto" else budget.share
+    event = budget.calibration.labels(share=share, square=budget.unit_rows)
+    bounds = budget.calibration.bounds
+    values = noisy_labels(labels, bounds=bounds, event=event, source=source)
+    return Scores(values, (event,))
+
+
+def model_scores(
+    labels: FloatArray,
+    X: FloatArray,
+    names: Sequence[str],
+    *,
+    budget: ScoreBudget,
+    source: NoiseSource,
+) -> Scores:
+    """Release a private linear model and predict with it."""
+    design = design_model(X, names)
+    if design.dropped:
+        warnings.warn(
+            f"features {', '.join(design.dropped)} follow from the others; the private model "
+            "spends nothing on them.",
+            RankWarning,
+            stacklevel=2,
+        )
+    share = budget.share
+    if share == "auto":
+        share = best_share(design, n_rows=X.shape[0], bag_size=budget.bag_size)
+    event = budget.calibration.model(
+        share=share, sensitivity_steps=design.sensitivity_steps * budget.unit_rows
+    )
+    model = release_coefficients(
+        X, labels, design=design, bounds=budget.calibration.bounds, event=event, source=source
+    )
+    return Scores(model.predict(X), (event,), model)
+
+
+def _warn_of_leak() -> None:
     warnings.warn(
         "bags are formed by sorting the labels, so membership alone shows each row's label almost "
         "exactly. The release is NOT PRIVATE; use it only where the labels may be seen.",
         LeakWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
-    return labels

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from bagwise.errors import BudgetError
 from bagwise.privacy import gaussian_delta, gaussian_epsilon, gaussian_mu
-from bagwise.privacy.accounting import total_delta, total_epsilon, total_mu
+from bagwise.privacy.accounting import gaussian_part, total_delta, total_epsilon
 from bagwise.privacy.events import GaussianBagMeans
 
 
@@ -81,7 +81,8 @@ def test_no_noise_difference_costs_nothing():
         (1, -1e-9, "at least 0"),
         (1, math.nan, "at least 0"),
         (1, 0, "Laplace"),
-        (1e14, 1e-5, "hardly any noise"),
+        (1e9, 1e-5, "hardly any noise"),
+        ("1", 1e-5, "epsilon must be a number"),
     ],
 )
 def test_impossible_budgets(epsilon, delta, message):
@@ -91,11 +92,11 @@ def test_impossible_budgets(epsilon, delta, message):
 
 def test_events_compose_by_hypotenuse_and_unknown_ones_are_refused():
     events = [GaussianBagMeans(3.0, 1.0, 0.1), GaussianBagMeans(8.0, 2.0, 0.1)]
-    assert total_mu(events) == pytest.approx(5.0)
+    assert gaussian_part(events) == pytest.approx(5.0)
     assert total_delta(events, 1.0) == gaussian_delta(1.0, 5.0)
     assert total_epsilon(events, 1e-3) == gaussian_epsilon(1e-3, 5.0)
     with pytest.raises(BudgetError, match="no accounting"):
-        total_mu([object()])
+        total_delta([object()], 1.0)
 
 
 def test_composition_agrees_with_sampling_the_joint_loss():

@@ -5,7 +5,7 @@ import pytest
 
 from bagwise.errors import CertificateError
 from bagwise.privacy import Certificate
-from bagwise.privacy.calibrate import calibrate_bag_means
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import event_from_json
 
 BOUNDS = (0.0, 10.0)
@@ -17,9 +17,9 @@ def private():
         epsilon=1.0,
         delta=1e-5,
         bounds=BOUNDS,
-        events=(calibrate_bag_means(BOUNDS, epsilon=1.0, delta=1e-5),),
+        events=(ExactCalibration(1.0, 1e-5, BOUNDS).bag_means(),),
         smallest_bag=5,
-        noise_source="OpenDP discrete Gaussian",
+        noise_source="operating system (os.urandom)",
     )
 
 
@@ -62,10 +62,10 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
     event = private.events[0]
     for wrong, message in (
         (dataclasses.replace(private, bounds=(0.0, 20.0)), "does not fit the bounds"),
-        (dataclasses.replace(private, bounds=None), "without an event or bounds"),
-        (dataclasses.replace(private, events=()), "without an event or bounds"),
+        (dataclasses.replace(private, bounds=None), "an event and no bounds"),
+        (dataclasses.replace(private, events=()), "without an event"),
         (dataclasses.replace(private, delta=None), "contradicts itself"),
-        (dataclasses.replace(open_one, events=(event,)), "contradicts itself"),
+        (dataclasses.replace(open_one, events=(event,)), "an event and no bounds"),
         (
             dataclasses.replace(private, events=(dataclasses.replace(event, noise_scale=-1.0),)),
             "impossible parameters",
@@ -101,11 +101,15 @@ def test_unknown_versions_and_damage_are_caught(private):
         Certificate.from_json({**entry, "events": [{"kind": "magic"}]})
     with pytest.raises(CertificateError, match="damaged"):
         Certificate.from_json({key: value for key, value in entry.items() if key != "delta"})
-    with pytest.raises(CertificateError, match="needs exactly the numbers"):
+    with pytest.raises(CertificateError, match="must be a number"):
         event_from_json(
             {"kind": "gaussian-bag-means", "sensitivity": "1", "noise_scale": 1, "grid_step": 1}
         )
-    with pytest.raises(CertificateError, match="needs exactly the numbers"):
+    with pytest.raises(CertificateError, match="pairs of size and noise"):
+        event_from_json(
+            {"kind": "picked-labels", "sensitivity": 1, "scales": [1], "grid_step": 1, "rows": 1}
+        )
+    with pytest.raises(CertificateError, match="needs exactly"):
         event_from_json({"kind": "gaussian-bag-means", "sensitivity": 1})
 
 
@@ -126,3 +130,57 @@ def test_limits(private, open_one, max_epsilon, max_delta, fits):
     assert private.within(max_epsilon=max_epsilon, max_delta=max_delta) is fits
     unlimited = max_epsilon is None and max_delta is None
     assert open_one.within(max_epsilon=max_epsilon, max_delta=max_delta) is unlimited
+
+
+def test_it_follows_its_published_schema(private, open_one):
+    import jsonschema
+
+    schema = Certificate.json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    rule = ExactCalibration(1.0, 1e-6, BOUNDS)
+    picks = dataclasses.replace(
+        private,
+        delta=1e-6,
+        events=(rule.labels(share=0.2), rule.picks(sizes=[5], spent=[rule.labels(share=0.2)])),
+    )
+    picks.check()
+    for certificate in (private, open_one, picks):
+        jsonschema.validate(json.loads(json.dumps(certificate.to_json())), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**private.to_json(), "epsilon": -1}, schema)
+
+
+def test_the_curve_and_the_groups_follow_from_the_events(private, open_one):
+    curve = dict(private.curve())
+    assert len(curve) >= 12
+    assert curve[1.0] == pytest.approx(1e-5, rel=1e-3)
+    assert list(curve.values()) == sorted(curve.values(), reverse=True)
+    groups = private.group()
+    assert set(groups) == {2, 5, 10}
+    assert groups[2] < groups[5] < groups[10]
+    assert open_one.curve() == []
+    assert open_one.group() == {}
+
+
+def test_an_edited_curve_is_caught(private):
+    entry = private.to_json()
+    entry["curve"][3][1] /= 2
+    with pytest.raises(CertificateError, match="do not match"):
+        Certificate.from_json(entry)
+
+
+def test_events_are_exported_for_google_s_accountant(private):
+    from dp_accounting import ComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    accountant = PLDAccountant().compose(ComposedDpEvent(private.dp_events()))
+    assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
+    rule = ExactCalibration(1.0, 1e-5, BOUNDS)
+    picks = dataclasses.replace(private, events=(rule.picks(sizes=[20]),))
+    exported = picks.dp_events()[0]
+    assert exported.sampling_probs == pytest.approx([0.95, 0.05])
+    laplace = ExactCalibration(0.5, 0.0, BOUNDS).bag_means()
+    pure = dataclasses.replace(private, epsilon=0.5, delta=0.0, events=(laplace,))
+    assert pure.dp_events()[0].noise_multiplier == pytest.approx(2.0, rel=1e-4)
+    assert pure.headline == "(0.5, 0)-label-DP"
+    pure.check()

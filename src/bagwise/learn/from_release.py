@@ -4,20 +4,22 @@ import warnings
 
 from bagwise.errors import BiasWarning
 from bagwise.learn.estimator import BaggedGLM
-from bagwise.learn.row_model import RowModel
 from bagwise.release import Release
+from bagwise.row_model import RowModel
 
 
 def fit_release(
     release: Release,
     *,
     family: str = "gaussian",
-    loss: str = "bag",
+    loss: str = "auto",
     debias: bool = False,
     ridge: float = 0.0,
     fit_intercept: bool = True,
 ) -> RowModel:
     """Fit a row-level model to a release and keep it with the release's encoder.
+
+    ``loss="auto"`` is instance loss where rows were sorted by scores, and bag loss elsewhere.
 
     Examples
     --------
@@ -28,6 +30,9 @@ def fit_release(
     >>> fit_release(release).predict(table).round(6).tolist()
     [500.0, 700.0, 900.0, 1100.0]
     """
+    sorted_by = release.provenance["scores"]
+    if loss == "auto":
+        loss = "bag" if sorted_by == "none" else "instance"
     _warn_of_bias(release, loss=loss, debias=debias)
     estimator = BaggedGLM(
         family=family,
@@ -57,10 +62,11 @@ def fit_release(
 
 
 def _warn_of_bias(release: Release, *, loss: str, debias: bool) -> None:
-    by_labels = release.provenance["scores"] == "labels"
-    if loss == "instance" and not debias and not by_labels and release.bags.sizes.max() > 1:
+    scores = release.provenance["scores"]
+    by_labels = scores in ("labels", "noisy-labels")
+    if loss == "instance" and not debias and scores == "none" and release.bags.sizes.max() > 1:
         warnings.warn(
-            "instance loss on bags that were not sorted by label shrinks the slopes towards zero, "
+            "instance loss on bags that were not sorted shrinks the slopes towards zero, "
             "to about 1/bag_size for random bags. Use loss='bag' (--loss bag), or debias=True "
             "(--debias).",
             BiasWarning,

@@ -1,13 +1,35 @@
 """Label differential privacy: what happened, what it costs, how much noise that takes.
 
-Neighbouring tables differ in one row's label, replaced by any other value within the public
-bounds. Features are public and are not protected.
+Neighbouring tables differ in one row's label (or in the labels of one person's rows), replaced by
+any other value within the public bounds. Features are public and are not protected.
 
-`events` records what was released, `accounting` turns events into (epsilon, delta), `calibrate`
-goes the other way, `noise` draws, and `certificate` writes it down.
+`events` records what was released, `curves` holds the mathematics, `accounting` turns events into
+(epsilon, delta), `calibrate` goes the other way, `samplers` and `noise` draw, `private_model`
+releases a linear model, `units` knows who has several rows, and `certificate` writes it down.
 """
 
-from bagwise.privacy.accounting import gaussian_delta, gaussian_epsilon, gaussian_mu
+from bagwise.privacy.accounting import group_epsilon, total_delta, total_epsilon
 from bagwise.privacy.certificate import Certificate
+from bagwise.privacy.curves import (
+    composed_delta,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    laplace_delta,
+    pick_delta,
+    pick_mu,
+)
 
-__all__ = ["Certificate", "gaussian_delta", "gaussian_epsilon", "gaussian_mu"]
+__all__ = [
+    "Certificate",
+    "composed_delta",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+    "group_epsilon",
+    "laplace_delta",
+    "pick_delta",
+    "pick_mu",
+    "total_delta",
+    "total_epsilon",
+]

@@ -1,126 +1,120 @@
-"""From events to (epsilon, delta), by the exact curve of the Gaussian mechanism.
+"""From a list of events to delta(epsilon) and epsilon(delta).
 
-A Gaussian mechanism is described by one number, ``mu = sensitivity / standard deviation``; several
-that act on the same labels compose to ``hypot(mu_1, mu_2, …)``.
-
-References
-----------
-Balle and Wang (2018), Theorem 8, for the curve; Dong, Roth and Su (2022), Corollary 3.3, for the
-composition. They replace the constants of Thms 4 and 5, which are too small (erratum E1).
+Gaussian events compose exactly, ``mu = hypot(mu_1, mu_2, …)`` (Dong, Roth and Su 2022, Corollary
+3.3). At most one event may be picks, after any Gaussian ones (P2). Laplace noise stands alone.
+Anything else is refused: a combination nobody has worked out gets no certificate.
 """
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from collections.abc import Callable, Sequence
 
 from bagwise.errors import BudgetError
-from bagwise.privacy.events import Event, GaussianBagMeans
+from bagwise.privacy.curves import (
+    composed_delta,
+    gaussian_delta,
+    laplace_delta,
+    least_epsilon,
+)
+from bagwise.privacy.events import (
+    Event,
+    GaussianBagMeans,
+    GaussianLabels,
+    GaussianModel,
+    LaplaceBagMeans,
+    PickedLabels,
+)
 
-# Outside this range noise could not be drawn in 64 bits, or would hardly be noise.
-_SMALLEST_MU, _LARGEST_MU = 1e-9, 1e3
-
-
-def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Return the smallest delta at which a mu-Gaussian mechanism is (epsilon, delta)-private.
-
-    Guarantee: exact, ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, for every
-    real epsilon; computed in logarithms, so that small values keep their digits.
-
-    >>> round(gaussian_delta(1.0, 0.5), 12)
-    0.006829594983
-    """
-    if mu == 0:
-        return max(0.0, -math.expm1(epsilon))
-    upper = float(log_ndtr(mu / 2 - epsilon / mu))
-    lower = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    return math.exp(upper) * -math.expm1(min(0.0, lower - upper))
+# An uninstructed reader wants the curve at points people talk about.
+CURVE_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu whose Gaussian mechanism is (epsilon, delta)-private.
-
-    Guarantee: on the private side, ``gaussian_delta(epsilon, result) <= delta``.
-
-    >>> round(gaussian_mu(1.0, 1e-5), 10)
-    0.2680511232
-    """
-    check_budget(epsilon, delta)
-
-    def excess(log_mu: float) -> float:
-        value = gaussian_delta(epsilon, math.exp(log_mu))
-        return (math.log(value) if value > 0 else -1e4) - math.log(delta)
-
-    low, high = math.log(_SMALLEST_MU), math.log(_LARGEST_MU)
-    if excess(low) > 0:
-        raise BudgetError(
-            f"epsilon {epsilon:g} with delta {delta:g} is too small to calibrate noise for."
-        )
-    if excess(high) <= 0:
-        raise BudgetError(
-            f"epsilon {epsilon:g} with delta {delta:g} asks for hardly any noise. Lower it."
-        )
-    mu = math.exp(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16))
-    while gaussian_delta(epsilon, mu) > delta:  # the root search may end on either side
-        mu *= 1 - 1e-14
-    return mu
-
-
-def gaussian_epsilon(delta: float, mu: float) -> float:
-    """Return the least epsilon >= 0 at which a mu-Gaussian mechanism is (epsilon, delta)-private.
-
-    >>> round(gaussian_epsilon(1e-5, gaussian_mu(1.0, 1e-5)), 9)
-    1.0
-    """
-    if not 0 < delta < 1:
-        raise BudgetError(f"delta must be between 0 and 1, got {delta:g}.")
-    if gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    high = 1.0
-    while gaussian_delta(high, mu) > delta:
-        high *= 2
-    epsilon = float(brentq(lambda e: gaussian_delta(e, mu) - delta, 0.0, high, xtol=1e-14))
-    while gaussian_delta(epsilon, mu) > delta:
-        epsilon += 1e-14 * max(1.0, epsilon)
-    return epsilon
-
-
-def check_budget(epsilon: float, delta: float) -> None:
-    """Refuse an (epsilon, delta) that no Gaussian noise can meet."""
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-            raise BudgetError(f"{name} must be a number, got {value!r}.")
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise BudgetError(f"epsilon must be a positive finite number, got {epsilon:g}.")
-    if not 0 <= delta < 1:
-        raise BudgetError(f"delta must be at least 0 and below 1, got {delta:g}.")
-    if delta == 0:
-        raise BudgetError(
-            "delta = 0 asks for Laplace noise, which this version does not offer. "
-            "Give a small positive delta, below 1/n, for example 1e-6."
-        )
-
-
-def total_mu(events: Sequence[Event]) -> float:
-    """Return the mu of all events together."""
-    return math.hypot(*(_mu(event) for event in events))
+def gaussian_part(events: Sequence[Event]) -> float:
+    """Return the mu of all Gaussian events together."""
+    gaussian = (GaussianLabels, GaussianModel, GaussianBagMeans)
+    return math.hypot(
+        *(event.sensitivity / event.noise_scale for event in events if isinstance(event, gaussian))
+    )
 
 
 def total_delta(events: Sequence[Event], epsilon: float) -> float:
     """Return the delta of all events together at `epsilon`."""
-    return gaussian_delta(epsilon, total_mu(events))
+    known = (GaussianLabels, GaussianModel, GaussianBagMeans, LaplaceBagMeans, PickedLabels)
+    for event in events:
+        if not isinstance(event, known):
+            raise BudgetError(f"no accounting for event {type(event).__name__}.")
+    picks = [event for event in events if isinstance(event, PickedLabels)]
+    laplace = [event for event in events if isinstance(event, LaplaceBagMeans)]
+    if laplace:
+        if len(events) > 1:
+            raise BudgetError("Laplace noise is accounted for only on its own.")
+        return _laplace_delta(laplace[0], epsilon)
+    if len(picks) > 1:
+        raise BudgetError("several picks from the same labels are not accounted for.")
+    mu = gaussian_part(events)
+    if not picks:
+        return gaussian_delta(epsilon, mu)
+    return group_delta(lambda e: _picks_delta(picks[0], e, mu), epsilon, picks[0].rows)
 
 
 def total_epsilon(events: Sequence[Event], delta: float) -> float:
     """Return the epsilon of all events together at `delta`."""
-    return gaussian_epsilon(delta, total_mu(events))
+    return least_epsilon(lambda epsilon: total_delta(events, epsilon), delta)
 
 
-def _mu(event: Event) -> float:
-    # A label is in one bag only, so all bags together cost what the worst one costs, not the sum;
-    # one noise scale on every sum means that they all cost the same.
-    if isinstance(event, GaussianBagMeans):
-        return event.sensitivity / event.noise_scale
-    raise BudgetError(f"no accounting for event {type(event).__name__}.")
+def privacy_curve(events: Sequence[Event]) -> list[tuple[float, float]]:
+    """Return (epsilon, delta) at a dozen points."""
+    return [(epsilon, total_delta(events, epsilon)) for epsilon in CURVE_EPSILONS]
+
+
+def group_epsilon(events: Sequence[Event], delta: float, rows: int) -> float:
+    """Return an epsilon for the labels of `rows` rows together, at `delta`.
+
+    Exact for Gaussian and Laplace noise, where `rows` labels move the hidden value at most `rows`
+    times as far. For picks by the general bound: (epsilon, delta) for one row is
+    (rows * epsilon, delta * (e^(rows*epsilon) - 1) / (e^epsilon - 1)) for `rows` of them.
+    """
+    if not any(isinstance(event, PickedLabels) for event in events):
+        return total_epsilon([_widened(event, rows) for event in events], delta)
+
+    def curve(epsilon: float) -> float:
+        return group_delta(lambda e: total_delta(events, e), epsilon, rows)
+
+    return least_epsilon(curve, delta)
+
+
+def group_delta(curve: Callable[[float], float], epsilon: float, rows: int) -> float:
+    """Return the delta for `rows` rows together, from the curve for one of them."""
+    if rows == 1:
+        return curve(epsilon)
+    if epsilon <= 0:
+        return min(1.0, rows * curve(0.0))
+    # In logarithms: the growth overflows where the delta of one row is 0 anyway.
+    one = curve(epsilon / rows)
+    if one <= 0:
+        return 0.0
+    growth = _log_expm1(epsilon) - _log_expm1(epsilon / rows)
+    return math.exp(min(0.0, math.log(one) + growth))
+
+
+def _log_expm1(x: float) -> float:
+    """Return log(e^x - 1) without overflow."""
+    return x + math.log(-math.expm1(-x))
+
+
+def _picks_delta(event: PickedLabels, epsilon: float, mu_scores: float) -> float:
+    # A label is in one bag only, so all bags together cost what the worst one costs, not the sum.
+    return max(
+        composed_delta(epsilon, mu_scores, event.sensitivity / scale, size)
+        for size, scale in event.scales
+    )
+
+
+def _laplace_delta(event: LaplaceBagMeans, epsilon: float) -> float:
+    shift = round(event.sensitivity / event.grid_step)
+    return laplace_delta(epsilon, shift=shift, scale=round(event.noise_scale / event.grid_step))
+
+
+def _widened(event: Event, rows: int) -> Event:
+    if isinstance(event, PickedLabels):
+        raise BudgetError("picks have no widened form.")
+    return type(event)(event.sensitivity * rows, event.noise_scale, event.grid_step)

@@ -1,22 +1,29 @@
 """What is promised, in words and in numbers that follow from the recorded events."""
 
+import importlib.resources
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from bagwise._version import __version__
-from bagwise.errors import CertificateError, shielded
-from bagwise.privacy.accounting import total_delta, total_epsilon
-from bagwise.privacy.events import Event, event_from_json, event_to_json
+from bagwise.errors import CertificateError, MissingExtraError, shielded
+from bagwise.privacy.accounting import group_epsilon, privacy_curve, total_delta, total_epsilon
+from bagwise.privacy.events import (
+    Event,
+    LaplaceBagMeans,
+    PickedLabels,
+    event_from_json,
+    event_to_json,
+)
 from bagwise.table import Bounds
 
 SCHEMA = "bagwise-certificate/1"
 
-_NOT_PROTECTED = (
-    "Not protected: features, ids, the number of rows, which rows share a bag, and several rows of "
-    "one person together. The protected unit is one row's label."
-)
+GROUPS = (2, 5, 10)
+
+_ROW_UNIT = "one row's label"
 
 
 @dataclass(frozen=True)
@@ -31,10 +38,12 @@ class Certificate:
         Public label range; labels outside were clipped to it.
     events : tuple of Event
         Everything that looked at a label on its way out.
-    smallest_bag : int
-        Rows in the smallest bag.
+    smallest_bag : int or None
+        Rows in the smallest bag; None when there are no bags.
     noise_source : str
         Where the noise came from.
+    unit : str or None
+        The column whose values share protection; None protects each row on its own.
     remarks : tuple of str
         What else a reader should know.
     software : str
@@ -45,8 +54,9 @@ class Certificate:
     delta: float | None
     bounds: Bounds | None
     events: tuple[Event, ...]
-    smallest_bag: int
+    smallest_bag: int | None
     noise_source: str
+    unit: str | None = None
     remarks: tuple[str, ...] = ()
     software: str = f"bagwise {__version__}"
 
@@ -63,44 +73,75 @@ class Certificate:
         return f"({exact(self.epsilon)}, {exact(self.delta)})-label-DP"
 
     @property
+    def protected(self) -> str:
+        """What is protected, in words."""
+        if self.unit is None:
+            return _ROW_UNIT
+        return f"all labels of the rows that share a value of {self.unit!r}"
+
+    @property
     def statement(self) -> tuple[str, ...]:
         """The promise in plain words."""
         if self.epsilon is None or self.delta is None:
             promise: tuple[str, ...] = (
-                "NOT PRIVATE. Bag labels carry no noise; together with what a reader knows or "
-                "guesses about the other rows of a bag they can show a single row's label.",
+                "NOT PRIVATE. Nothing is promised: together with what a reader knows or guesses "
+                "about the other rows of a bag, bag labels can show a single row's label.",
             )
         else:
             promise = (
-                f"Whatever a reader knows beforehand, changing one row's label to any other value "
-                f"in the bounds changes the probability of any outcome by at most a factor of "
-                f"exp({exact(self.epsilon)}) = {math.exp(min(self.epsilon, 700)):.4g} and an "
+                f"Whatever a reader knows beforehand, replacing {self.protected} by any other "
+                f"values in the bounds changes the probability of any outcome by at most a factor "
+                f"of exp({exact(self.epsilon)}) = {math.exp(min(self.epsilon, 700)):.4g} and an "
                 f"addition of {exact(self.delta)}.",
-                _NOT_PROTECTED,
+                "Not protected: features, ids, the number of rows, and which rows share a bag."
+                + ("" if self.unit else " Several rows of one person are protected one by one."),
             )
         return (*promise, *self.remarks)
 
+    def curve(self) -> list[tuple[float, float]]:
+        """Return (epsilon, delta) at a dozen points; empty when there is no noise."""
+        return privacy_curve(self.events) if self.events else []
+
+    def group(self) -> dict[int, float]:
+        """Return the epsilon for the labels of 2, 5 and 10 units together, at the same delta."""
+        if self.delta is None:
+            return {}
+        return {size: group_epsilon(self.events, self.delta, size) for size in GROUPS}
+
     def check(self) -> None:
         """Recompute the totals from the events; raise CertificateError if they promise too much."""
-        if self.epsilon is None or self.delta is None:
-            if self.epsilon is not None or self.delta is not None or self.events:
-                raise CertificateError("the certificate contradicts itself about being private.")
-            return
-        if not self.events or self.bounds is None:
-            raise CertificateError("the certificate promises privacy without an event or bounds.")
-        low, high = self.bounds
         for event in self.events:
-            values = (event.sensitivity, event.noise_scale, event.grid_step)
-            if not all(math.isfinite(value) and value > 0 for value in values):
-                raise CertificateError(f"event {event.kind!r} has impossible parameters.")
-            if not math.isclose(event.sensitivity, high - low, rel_tol=1e-9):
-                raise CertificateError(f"event {event.kind!r} does not fit the bounds.")
+            self._check_event(event)
+        if (self.epsilon is None) != (self.delta is None):
+            raise CertificateError("the certificate contradicts itself about being private.")
+        if self.epsilon is None or self.delta is None:
+            return
+        if not self.events:
+            raise CertificateError("the certificate promises privacy without an event.")
         if not total_delta(self.events, self.epsilon) <= self.delta:
             true_epsilon = total_epsilon(self.events, self.delta)
             raise CertificateError(
                 f"the certificate claims epsilon {exact(self.epsilon)} at delta "
                 f"{exact(self.delta)}, but its events give {exact(true_epsilon)}."
             )
+
+    def _check_event(self, event: Event) -> None:
+        scales = (
+            [scale for _, scale in event.scales]
+            if isinstance(event, PickedLabels)
+            else [event.noise_scale]
+        )
+        values = (event.sensitivity, event.grid_step, *scales)
+        if not scales or not all(math.isfinite(value) and value > 0 for value in values):
+            raise CertificateError(f"event {event.kind!r} has impossible parameters.")
+        if isinstance(event, PickedLabels) and (event.rows < 1 or min(event.scales)[0] < 1):
+            raise CertificateError(f"event {event.kind!r} has impossible parameters.")
+        if self.bounds is None:
+            raise CertificateError("the certificate has an event and no bounds.")
+        low, high = self.bounds
+        # More than one row, or rounding, moves further than one label; nothing moves less far.
+        if not event.sensitivity >= (high - low) * (1 - 1e-12):
+            raise CertificateError(f"event {event.kind!r} does not fit the bounds.")
 
     def within(self, *, max_epsilon: float | None = None, max_delta: float | None = None) -> bool:
         """Tell whether the release spends no more than this; a limit that is not given is none.
@@ -118,6 +159,18 @@ class Certificate:
             return self.epsilon <= max_epsilon
         return max_delta is not None and self.delta <= max_delta
 
+    def dp_events(self) -> list[Any]:
+        """Return the events as those of Google's dp-accounting, for people who account with it.
+
+        Its relation for the pick is add or remove, not replace: composed with scores, its total can
+        fall short of the one here (see the theory page).
+        """
+        try:
+            from dp_accounting import dp_event as google  # noqa: PLC0415 (an optional part)
+        except ImportError:
+            raise MissingExtraError("exporting events", "accounting") from None
+        return [event for own in self.events for event in _exported(own, google)]
+
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as plain values: words first, then numbers."""
         return {
@@ -127,9 +180,15 @@ class Certificate:
             "private": self.is_private,
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "neighbouring": "replace one row's label by any value within the bounds",
+            "neighbouring": f"{self.protected} may have any other values within the bounds",
+            "unit": self.unit,
             "bounds": None if self.bounds is None else list(self.bounds),
             "smallest_bag": self.smallest_bag,
+            "curve": [list(point) for point in self.curve()],
+            "group_epsilon": {
+                str(size): (epsilon if math.isfinite(epsilon) else None)
+                for size, epsilon in self.group().items()
+            },
             "events": [event_to_json(event) for event in self.events],
             "noise_source": self.noise_source,
             "remarks": list(self.remarks),
@@ -149,8 +208,9 @@ class Certificate:
                 delta=_optional_float(entry["delta"]),
                 bounds=_optional_pair(entry["bounds"]),
                 events=tuple(event_from_json(event) for event in entry["events"]),
-                smallest_bag=int(entry["smallest_bag"]),
+                smallest_bag=None if (k := entry["smallest_bag"]) is None else int(k),
                 noise_source=str(entry["noise_source"]),
+                unit=None if entry["unit"] is None else str(entry["unit"]),
                 remarks=tuple(str(remark) for remark in entry["remarks"]),
                 software=str(entry["software"]),
             ),
@@ -158,13 +218,25 @@ class Certificate:
                 "the certificate is damaged: a field is missing or malformed."
             ),
         )
-        if certificate.to_json() != dict(entry):
+        certificate.check()
+        if not _same(certificate.to_json(), dict(entry)):
             raise CertificateError("the certificate's words do not match its numbers.")
         return certificate
 
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema of a certificate file."""
+        text = importlib.resources.files("bagwise.privacy").joinpath("certificate.schema.json")
+        schema: dict[str, Any] = json.loads(text.read_text(encoding="utf-8"))
+        return schema
+
     def text(self) -> str:
         """Return the certificate for reading."""
-        return "\n".join([self.headline, *self.statement])
+        lines = [self.headline, *self.statement]
+        if self.is_private:
+            groups = (f"{size}: {epsilon:.3g}" for size, epsilon in self.group().items())
+            lines.append(f"Epsilon for several units together: {', '.join(groups)}.")
+        return "\n".join(lines)
 
 
 def exact(value: float) -> str:
@@ -174,6 +246,31 @@ def exact(value: float) -> str:
     ('1', '1e-05', '1.0000004')
     """
     return repr(float(value)).removesuffix(".0")
+
+
+def _exported(event: Event, google: Any) -> list[Any]:
+    if isinstance(event, PickedLabels):
+        return [
+            google.MixtureOfGaussiansDpEvent(
+                scale / event.sensitivity, [0.0, 1.0], [1 - 1 / size, 1 / size]
+            )
+            for size, scale in event.scales
+        ]
+    noise = event.noise_scale / event.sensitivity
+    if isinstance(event, LaplaceBagMeans):
+        return [google.LaplaceDpEvent(noise)]
+    return [google.GaussianDpEvent(noise)]
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    """Compare JSON values; recomputed floats may differ in the last digits on another machine."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return mine.keys() == theirs.keys() and all(_same(mine[k], theirs[k]) for k in mine)
+    if isinstance(mine, list) and isinstance(theirs, list):
+        return len(mine) == len(theirs) and all(map(_same, mine, theirs))
+    if isinstance(mine, float) and isinstance(theirs, int | float):
+        return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-300)
+    return bool(mine == theirs)
 
 
 def _optional_float(value: Any) -> float | None:

@@ -2,6 +2,10 @@
 
 The meaning of an event never changes once released: a certificate written today must be read the
 same way in years. A different mechanism is a new record with a new `kind`.
+
+All noise is on whole multiples of a public grid, so that `sensitivity` and `noise_scale` are whole
+numbers of `grid_step`. `sensitivity` is how far the hidden value can move, in L2 for Gaussian and
+in L1 for Laplace noise, when the labels of one protected unit are replaced.
 """
 
 from collections.abc import Mapping
@@ -12,19 +16,30 @@ from bagwise.errors import CertificateError
 
 
 @dataclass(frozen=True)
-class GaussianBagMeans:
-    """Gaussian noise of one standard deviation on the label sum of every bag, then divided by size.
+class GaussianLabels:
+    """Gaussian noise on every label; the noisy labels then decide which rows share a bag."""
 
-    Attributes
-    ----------
-    sensitivity : float
-        How far one row's label can move its bag's sum: the width of the bounds, exactly, since
-        every label is first rounded to a whole number of `grid_step`.
-    noise_scale : float
-        Standard deviation of the noise on a sum, in label units.
-    grid_step : float
-        Sums and noise are whole multiples of this: the noise is a discrete Gaussian.
-    """
+    kind: ClassVar[str] = "gaussian-labels"
+
+    sensitivity: float
+    noise_scale: float
+    grid_step: float
+
+
+@dataclass(frozen=True)
+class GaussianModel:
+    """Gaussian noise on the statistics of a linear model; its coefficients are published."""
+
+    kind: ClassVar[str] = "gaussian-model"
+
+    sensitivity: float
+    noise_scale: float
+    grid_step: float
+
+
+@dataclass(frozen=True)
+class GaussianBagMeans:
+    """Gaussian noise of one scale on the label sum of every bag, then divided by its size."""
 
     kind: ClassVar[str] = "gaussian-bag-means"
 
@@ -32,19 +47,52 @@ class GaussianBagMeans:
     noise_scale: float
     grid_step: float
 
-    def noise_sd(self, size: Any) -> Any:
-        """Return the standard deviation of the noise on the mean of `size` rows."""
-        return self.noise_scale / size
+
+@dataclass(frozen=True)
+class LaplaceBagMeans:
+    """Laplace noise of one scale on the label sum of every bag, then divided by its size."""
+
+    kind: ClassVar[str] = "laplace-bag-means"
+
+    sensitivity: float
+    noise_scale: float
+    grid_step: float
 
 
-Event = GaussianBagMeans
+@dataclass(frozen=True)
+class PickedLabels:
+    """One label of each bag, drawn in secret, plus Gaussian noise that depends on the bag's size.
 
-EVENTS: dict[str, type[Event]] = {event.kind: event for event in (GaussianBagMeans,)}
+    Attributes
+    ----------
+    scales : tuple of (size, noise_scale)
+        The noise of a bag of each size that occurs.
+    rows : int
+        Rows of a protected unit; more than one is accounted for by the bound for groups.
+    """
+
+    kind: ClassVar[str] = "picked-labels"
+
+    sensitivity: float
+    scales: tuple[tuple[int, float], ...]
+    grid_step: float
+    rows: int = 1
+
+
+Event = GaussianLabels | GaussianModel | GaussianBagMeans | LaplaceBagMeans | PickedLabels
+
+EVENTS: dict[str, type[Event]] = {
+    event.kind: event
+    for event in (GaussianLabels, GaussianModel, GaussianBagMeans, LaplaceBagMeans, PickedLabels)
+}
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """Return an event as plain values."""
-    return {"kind": event.kind, **asdict(event)}
+    values = asdict(event)
+    if isinstance(event, PickedLabels):
+        values["scales"] = [list(pair) for pair in event.scales]
+    return {"kind": event.kind, **values}
 
 
 def event_from_json(entry: Mapping[str, Any]) -> Event:
@@ -56,9 +104,23 @@ def event_from_json(entry: Mapping[str, Any]) -> Event:
         )
     values = {key: value for key, value in entry.items() if key != "kind"}
     names = {field.name for field in fields(known)}
-    if set(values) != names or not all(_is_number(value) for value in values.values()):
-        raise CertificateError(f"event {known.kind!r} needs exactly the numbers {sorted(names)}.")
-    return known(**{name: float(value) for name, value in values.items()})
+    if set(values) != names:
+        raise CertificateError(f"event {known.kind!r} needs exactly {sorted(names)}.")
+    return known(**{name: _read(name, value) for name, value in values.items()})
+
+
+def _read(name: str, value: Any) -> Any:
+    if name == "scales":
+        if not isinstance(value, list) or not all(_is_pair(pair) for pair in value):
+            raise CertificateError("the scales of picked labels are pairs of size and noise.")
+        return tuple((int(size), float(scale)) for size, scale in value)
+    if not _is_number(value):
+        raise CertificateError(f"{name} of an event must be a number.")
+    return int(value) if name == "rows" else float(value)
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(_is_number(value) for value in pair)
 
 
 def _is_number(value: object) -> bool:

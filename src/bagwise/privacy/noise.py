@@ -1,36 +1,23 @@
-"""Noise that keeps its promise on a real computer.
+"""Hide values behind noise that keeps its promise on a real computer.
 
-Floating-point Gaussians leak: which of the 2**64 doubles can come out depends on the value that is
+Floating-point noise leaks: which of the 2**64 doubles can come out depends on the value that is
 hidden (Mironov 2012). So labels are rounded to whole steps of a public grid, added up as integers,
-and a discrete Gaussian (Canonne, Kamath and Steinke 2020) is added to the integer sum by OpenDP's
-vetted sampler, seeded by the operating system. Only then is anything divided.
+and integer noise is added to the integer sum (`samplers`). Only then is anything divided.
 
-At the scales used here, at least hundreds of steps, the curve of the discrete Gaussian and the
-continuous one agree to far more digits than a certificate prints; the tests measure the gap.
+The noise is a discrete Gaussian. With at least hundreds of steps in its standard deviation its
+privacy curve agrees with that of the continuous one to about seven digits, and to more the larger
+it is; the tests measure the gap, and scales are rounded up by more than that.
 """
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.aggregate import pick_labels
 from bagwise.bags import Bags
-from bagwise.errors import BudgetError, MissingExtraError
-from bagwise.privacy.events import GaussianBagMeans
+from bagwise.privacy.events import GaussianBagMeans, GaussianLabels, LaplaceBagMeans, PickedLabels
+from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
+from bagwise.rng import NoiseSource
 from bagwise.table import Bounds
-
-NOISE_SOURCE = "OpenDP discrete Gaussian"
-
-_SMALLEST_SCALE = 100  # in steps; below, the discrete and continuous curves begin to differ
-_LARGEST_SCALE = 2**50  # in steps; above, sums and noise might not fit 64 bits
-
-
-def private_bag_means(
-    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: GaussianBagMeans
-) -> FloatArray:
-    """Return the noisy mean of each bag, as `event` describes. Labels are clipped to the bounds."""
-    steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
-    sums = bags.sum(steps)
-    noisy = add_discrete_gaussian(sums, scale=round(event.noise_scale / event.grid_step))
-    return bounds[0] + event.grid_step * noisy / bags.sizes
 
 
 def labels_to_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntArray:
@@ -42,23 +29,46 @@ def labels_to_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntAr
     return clipped
 
 
-def add_discrete_gaussian(values: IntArray, *, scale: int) -> IntArray:
-    """Add independent discrete Gaussian noise of standard deviation `scale` to integers."""
-    if not _SMALLEST_SCALE <= scale <= _LARGEST_SCALE:
-        raise BudgetError(
-            f"a noise scale of {scale} grid steps cannot be drawn safely. "
-            "Choose a more usual epsilon and delta."
-        )
-    try:
-        # Not opendp.prelude, which imports ten times as much.
-        from opendp.domains import atom_domain, vector_domain  # noqa: PLC0415
-        from opendp.measurements import make_gaussian  # noqa: PLC0415
-        from opendp.metrics import l2_distance  # noqa: PLC0415
-        from opendp.mod import enable_features  # noqa: PLC0415
-    except ImportError:
-        raise MissingExtraError("noise for a private release", "opendp") from None
-    enable_features("contrib")
-    mechanism = make_gaussian(
-        vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=float(scale)
+def noisy_labels(
+    labels: FloatArray, *, bounds: Bounds, event: GaussianLabels, source: NoiseSource
+) -> FloatArray:
+    """Return every label with noise of its own, as `event` describes."""
+    steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
+    noise = discrete_gaussian(
+        labels.size, scale=in_steps(event.noise_scale, event.grid_step), source=source
     )
-    return np.asarray(mechanism(np.ascontiguousarray(values, dtype=np.int64)), dtype=np.int64)
+    return bounds[0] + event.grid_step * (steps + noise).astype(np.float64)
+
+
+def private_bag_means(
+    labels: FloatArray,
+    bags: Bags,
+    *,
+    bounds: Bounds,
+    event: GaussianBagMeans | LaplaceBagMeans,
+    source: NoiseSource,
+) -> FloatArray:
+    """Return the noisy mean of each bag, as `event` describes."""
+    sums = bags.sum(labels_to_steps(labels, bounds=bounds, step=event.grid_step))
+    draw = discrete_laplace if isinstance(event, LaplaceBagMeans) else discrete_gaussian
+    scale = in_steps(event.noise_scale, event.grid_step)
+    noisy = sums + draw(bags.n_bags, scale=scale, source=source)
+    return bounds[0] + event.grid_step * noisy / bags.sizes
+
+
+def private_picks(
+    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: PickedLabels, source: NoiseSource
+) -> FloatArray:
+    """Return one label of each bag, picked in secret, with noise by the bag's size."""
+    steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
+    noisy = pick_labels(steps.astype(np.float64), bags, source).astype(np.int64)
+    for size, noise_scale in event.scales:
+        here = np.flatnonzero(bags.sizes == size)
+        scale = in_steps(noise_scale, event.grid_step)
+        noisy[here] += discrete_gaussian(here.size, scale=scale, source=source)
+    return bounds[0] + event.grid_step * noisy.astype(np.float64)
+
+
+def in_steps(scale: float, step: float) -> int:
+    """Return a noise scale as the whole number of grid steps that it is."""
+    return round(scale / step)

@@ -17,6 +17,7 @@ from bagwise.atomic import new_file
 from bagwise.encode import Encoder
 from bagwise.errors import ModelFileError, shielded
 from bagwise.families import find_family
+from bagwise.privacy import Certificate
 from bagwise.table import find_column, read_table
 
 SCHEMA = "bagwise-model/1"
@@ -36,6 +37,8 @@ class RowModel:
     intercept : float
     trained_on : dict
         The release it came from: number of rows and bags, and its privacy.
+    certificate : Certificate or None
+        What is promised, for a model that was released directly.
     """
 
     family: str
@@ -45,6 +48,7 @@ class RowModel:
     coef: FloatArray
     intercept: float
     trained_on: dict[str, Any]
+    certificate: Certificate | None = None
 
     def predict(self, table: Any) -> FloatArray:
         """Return the expected label of each row of a table or file."""
@@ -101,6 +105,7 @@ class RowModel:
             "intercept": self.intercept,
             "encoder": self.encoder.to_json(),
             "trained_on": self.trained_on,
+            "certificate": None if self.certificate is None else self.certificate.to_json(),
         }
 
     @classmethod
@@ -109,6 +114,7 @@ class RowModel:
         coef = np.array(content["coef"], dtype=np.float64)
         if coef.shape != (len(encoder.feature_names),):
             raise ModelFileError("the number of coefficients does not fit the encoder.")
+        promise = content["certificate"]
         return cls(
             family=find_family(content["family"]).name,
             loss=content["loss"],
@@ -117,6 +123,7 @@ class RowModel:
             coef=coef,
             intercept=float(content["intercept"]),
             trained_on=dict(content["trained_on"]),
+            certificate=None if promise is None else Certificate.from_json(promise),
         )
 
     def _repr_html_(self) -> str:

@@ -1,0 +1,250 @@
+"""Privacy curves: the least delta of a mechanism at each epsilon, and their inverses.
+
+For a mechanism that adds noise to labels, delta(epsilon) is the largest possible difference
+``P(out in S) - exp(epsilon) * Q(out in S)`` over neighbouring label vectors and sets S. A Gaussian
+mechanism is described by one number, ``mu = sensitivity / standard deviation``.
+
+=====  =====================================================================  ==================
+id     what                                                                   function
+=====  =====================================================================  ==================
+G      Gaussian noise                                                         `gaussian_delta`
+P1     one label of `size` picked in secret, then Gaussian noise              `pick_delta`
+P2     Gaussian scores first, then bags formed from them, then picks          `composed_delta`
+L      discrete Laplace noise                                                 `laplace_delta`
+=====  =====================================================================  ==================
+
+References
+----------
+G: Balle and Wang (2018), Theorem 8. P1 and P2: derived on the theory page; they replace the
+amplification argument of Thm 4, which is false (erratum E2). L: by summation.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from bagwise._types import FloatArray
+from bagwise.errors import BudgetError
+
+# Outside this range noise could not be drawn in 64 bits, or would hardly be noise.
+SMALLEST_MU, LARGEST_MU = 1e-9, 1e3
+
+_LARGEST_EPSILON = 1e6  # where nothing is protected any more
+_FAR = 14.0  # standard deviations beyond which a normal tail is below 1e-44
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Return the smallest delta at which a mu-Gaussian mechanism is (epsilon, delta)-private.
+
+    Guarantee: exact, ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, for every
+    real epsilon; computed in logarithms, so that small values keep their digits.
+
+    >>> round(gaussian_delta(1.0, 0.5), 12)
+    0.006829594983
+    """
+    return float(_gaussian(np.asarray(epsilon, dtype=np.float64), mu))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Return the largest mu whose Gaussian mechanism is (epsilon, delta)-private.
+
+    Guarantee: on the private side, ``gaussian_delta(epsilon, result) <= delta``.
+
+    >>> round(gaussian_mu(1.0, 1e-5), 10)
+    0.2680511232
+    """
+    check_budget(epsilon, delta)
+    return _largest_mu(lambda mu: gaussian_delta(epsilon, mu), epsilon, delta)
+
+
+def gaussian_epsilon(delta: float, mu: float) -> float:
+    """Return the least epsilon >= 0 at which a mu-Gaussian mechanism is (epsilon, delta)-private.
+
+    >>> round(gaussian_epsilon(1e-5, gaussian_mu(1.0, 1e-5)), 9)
+    1.0
+    """
+    return least_epsilon(lambda epsilon: gaussian_delta(epsilon, mu), delta)
+
+
+def pick_delta(epsilon: float, mu: float, size: int) -> float:
+    """Return the smallest delta for one of `size` labels, picked in secret, plus Gaussian noise.
+
+    Guarantee: exact (P1) for epsilon >= 0, ``delta = gaussian_delta(log(1 + size (exp(epsilon) -
+    1)), mu) / size``: no neighbouring pair of bags does worse, and a bag whose other labels all sit
+    at one end of the bounds attains it. Holds while the index is secret, uniform and fresh.
+
+    >>> round(pick_delta(0.5, 1.5, 10), 12)
+    0.014051383963
+    """
+    return float(_pick(np.asarray(epsilon, dtype=np.float64), mu, size))
+
+
+def pick_mu(epsilon: float, delta: float, size: int) -> float:
+    """Return the largest mu at which a pick is (epsilon, delta)-private, on the private side.
+
+    >>> round(pick_mu(1.0, 1e-5, 50), 10)
+    1.2628459071
+    """
+    return composed_pick_mu(epsilon, delta, 0.0, size)
+
+
+def composed_delta(epsilon: float, mu_scores: float, mu_pick: float, size: int) -> float:
+    """Return a delta for Gaussian scores followed by a pick from bags that depend on them.
+
+    Guarantee: an upper bound (P2), ``integral of phi(u) h(epsilon - mu_scores u - mu_scores^2/2)``
+    with h the curve of the pick; exact for size 1, where it is the Gaussian curve at
+    ``hypot(mu_scores, mu_pick)``.
+
+    >>> f"{composed_delta(1.0, 0.2, 0.5, 10):.5e}"
+    '1.50015e-07'
+    """
+    if mu_scores == 0:
+        return pick_delta(epsilon, mu_pick, size)
+    # h has a kink where its argument is zero; nodes crowd there, since h may change quickly.
+    kink = (epsilon - mu_scores**2 / 2) / mu_scores
+    nodes, weights = _nodes(kink)
+    density = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
+    curve = _pick(epsilon - mu_scores * nodes - mu_scores**2 / 2, mu_pick, size)
+    tails = 2 * math.exp(float(log_ndtr(-_FAR)))  # h <= 1 there
+    return float(weights @ (density * curve)) + tails
+
+
+def composed_pick_mu(epsilon: float, delta: float, mu_scores: float, size: int) -> float:
+    """Return the largest mu of a pick that fits the budget after Gaussian scores."""
+    check_budget(epsilon, delta)
+    if delta >= 1 / size:
+        raise BudgetError(
+            f"delta = {delta:g} is at least 1/{size}: the formula would ask for no noise at all, "
+            "and show a label outright. Choose delta far below 1/bag_size."
+        )
+    if mu_scores > 0 and gaussian_delta(epsilon, mu_scores) >= delta:
+        raise BudgetError("the scores spend the whole budget; give them a smaller share.")
+    # The quadrature is good to about 1e-12; asking for slightly less stays on the private side.
+    target = delta if mu_scores == 0 else delta * (1 - 1e-9)
+    return _largest_mu(lambda mu: composed_delta(epsilon, mu_scores, mu, size), epsilon, target)
+
+
+def laplace_delta(epsilon: float, *, shift: int, scale: int) -> float:
+    """Return the exact delta of discrete Laplace noise of `scale` on integers that move by `shift`.
+
+    It is 0 from ``epsilon = shift / scale`` on: pure differential privacy.
+
+    >>> laplace_delta(1.0, shift=100, scale=100), round(laplace_delta(0.5, shift=100, scale=100), 4)
+    (0.0, 0.2212)
+    """
+    if epsilon >= shift / scale:
+        return 0.0
+    if epsilon < -shift / scale:
+        return -math.expm1(epsilon)
+    # The privacy loss at y is (|y - shift| - |y|) / scale. It exceeds epsilon up to the last y
+    # below (shift - epsilon * scale) / 2; sum both distributions that far.
+    last = math.ceil((shift - epsilon * scale) / 2) - 1
+    ratio = -1 / scale
+    norm = math.log1p(math.exp(ratio))
+    inside = -math.expm1(ratio * (last + 1) - norm)
+    return inside - math.exp(epsilon + ratio * (shift - last) - norm)
+
+
+def least_epsilon(curve: Callable[[float], float], delta: float) -> float:
+    """Return the least epsilon >= 0 at which a decreasing curve is at most `delta`."""
+    if not 0 <= delta < 1:
+        raise BudgetError(f"delta must be at least 0 and below 1, got {delta:g}.")
+    if curve(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while curve(high) > delta:
+        low, high = high, high * 2
+        if high > _LARGEST_EPSILON:
+            return math.inf
+    # Bisection, since the curve may be flat at 0; `high` is always on the private side.
+    while high - low > 1e-14 * high:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if curve(middle) > delta else (low, middle)
+    return high
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Refuse an (epsilon, delta) that no noise can meet, or that only Laplace noise meets."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if delta == 0:
+        raise BudgetError("delta = 0 needs Laplace noise; Gaussian noise needs a positive delta.")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that is not a positive finite number."""
+    _check_number("epsilon", epsilon)
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise BudgetError(f"epsilon must be a positive finite number, got {epsilon:g}.")
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta outside [0, 1)."""
+    _check_number("delta", delta)
+    if not 0 <= delta < 1:
+        raise BudgetError(f"delta must be at least 0 and below 1, got {delta:g}.")
+
+
+def _check_number(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise BudgetError(f"{name} must be a number, got {value!r}.")
+
+
+def _gaussian(epsilon: FloatArray, mu: float) -> FloatArray:
+    if mu == 0:
+        return np.maximum(0.0, -np.expm1(epsilon))
+    upper = log_ndtr(mu / 2 - epsilon / mu)
+    lower = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, lower - upper)))
+
+
+def _pick(epsilon: FloatArray, mu: float, size: int) -> FloatArray:
+    # For epsilon < 0 exchange the roles: H_A(P|Q) = 1 - A + A H_{1/A}(Q|P).
+    positive = np.abs(epsilon)
+    # log(1 + size * (exp(epsilon) - 1)) without overflow.
+    stretched = positive + np.log1p((size - 1) * -np.expm1(-positive))
+    value = _gaussian(stretched, mu) / size
+    swapped = -np.expm1(np.minimum(epsilon, 0.0)) + np.exp(np.minimum(epsilon, 0.0)) * value
+    return np.where(epsilon >= 0, value, swapped)
+
+
+def _largest_mu(curve: Callable[[float], float], epsilon: float, delta: float) -> float:
+    """Invert an increasing function of mu, ending where it is at most delta."""
+
+    def excess(log_mu: float) -> float:
+        value = curve(math.exp(log_mu))
+        return (math.log(value) if value > 0 else -1e4) - math.log(delta)
+
+    low, high = math.log(SMALLEST_MU), math.log(LARGEST_MU)
+    if excess(low) > 0:
+        raise BudgetError(
+            f"epsilon {epsilon:g} with delta {delta:g} is too small to calibrate noise."
+        )
+    if excess(high) <= 0:
+        raise BudgetError(f"epsilon {epsilon:g} with delta {delta:g} asks for hardly any noise.")
+    mu = math.exp(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16))
+    while curve(mu) > delta:  # the root search may end on either side
+        mu *= 1 - 1e-14
+    return mu
+
+
+@lru_cache(maxsize=4)
+def _unit_rule() -> tuple[FloatArray, FloatArray]:
+    return np.polynomial.legendre.leggauss(24)
+
+
+def _nodes(kink: float) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes on unit intervals of [-14, 14], halved towards the kink."""
+    steps = 0.5 ** np.arange(30)
+    edges = np.concatenate([np.arange(-_FAR, _FAR + 1), [kink], kink + steps, kink - steps])
+    edges = np.unique(np.clip(edges, -_FAR, _FAR))
+    points, weights = _unit_rule()
+    half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
+    nodes = (middle[:, None] + half[:, None] * points).ravel()
+    return nodes, (half[:, None] * weights).ravel()

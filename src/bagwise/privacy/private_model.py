@@ -1,0 +1,222 @@
+"""A linear model released with label privacy: the most exact one that Gaussian noise allows.
+
+Features are public, so any matrix B with ``B Z = I`` turns labels into unbiased coefficients B y.
+One label moves B y by ``(hi - lo) |b_i|``; noise shaped to the columns b_i is cheaper than noise
+shaped to the largest of them. The optimum over all shapes is a weighted least-squares fit,
+
+    A = sum_i w_i z_i z_i',     w_i = (z_i' A^(-3/2) z_i)^(-1/2),
+    theta = A^-1 Z'W y + (hi - lo)/mu * A^(-1/4) N(0, I),
+
+with privacy error ``((hi - lo)/mu)^2 tr A^(-1/2)`` (theory page, the direct release). What is
+released is ``u = A^(-3/4) Z'W y``: there every row's column has length one, so that plain spherical
+noise is right, and spherical discrete noise has a safe sampler. Privacy holds for any A > 0, as
+long as the same A is in the weights and in the columns; only unbiasedness needs convergence.
+
+Arithmetic on labels is in integers: the columns are rounded to multiples of 2**-20 and labels to
+whole grid steps before they meet, and the sensitivity is that of the rounded columns.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.errors import BudgetError
+from bagwise.privacy.calibrate import LABEL_STEPS
+from bagwise.privacy.events import GaussianModel
+from bagwise.privacy.noise import in_steps, labels_to_steps
+from bagwise.privacy.samplers import discrete_gaussian
+from bagwise.rng import NoiseSource
+from bagwise.table import Bounds
+
+_COLUMN_BITS = 20
+_CHUNK = 65_536
+_MOST_ROUNDS = 500
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class ModelDesign:
+    """How rows are weighed, from the features alone.
+
+    Attributes
+    ----------
+    basis : (d + 1, r)
+        Coordinates ``z = [1, x] basis`` in which the rows have second moment n I.
+    A_values, A_vectors : (r,), (r, r)
+        Eigenvalues and eigenvectors of A.
+    sensitivity_steps : int
+        How far one label can move the rounded statistics, in label steps.
+    dropped : tuple of str
+        Features that the others determine; they get coefficients by least norm.
+    """
+
+    basis: FloatArray
+    A_values: FloatArray
+    A_vectors: FloatArray
+    sensitivity_steps: int
+    dropped: tuple[str, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of coefficients that the features determine, the intercept included."""
+        return int(self.A_values.size)
+
+    @property
+    def privacy_trace(self) -> float:
+        """Tr A^(-1/2): the privacy error of the coefficients z, in units of ((hi - lo)/mu)^2."""
+        return float(np.sum(self.A_values**-0.5))
+
+    def power(self, exponent: float) -> FloatArray:
+        """Return A to a power."""
+        return (self.A_vectors * self.A_values**exponent) @ self.A_vectors.T
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """A released linear model: what it predicts may be used without further cost."""
+
+    intercept: float
+    coef: FloatArray
+    dropped: tuple[str, ...]
+
+    def predict(self, X: FloatArray) -> FloatArray:
+        """Return the predicted label of each row."""
+        return X @ self.coef + self.intercept
+
+
+def design_model(X: FloatArray, names: Sequence[str]) -> ModelDesign:
+    """Find the optimal weights for the rows of X; labels are not needed."""
+    basis, dropped = _whitening_basis(X, names)
+    rank = basis.shape[1]
+    A_values, A_vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
+    for _ in range(_MOST_ROUNDS):
+        old = (A_vectors * A_values) @ A_vectors.T
+        new = _weighted_moment(X, basis, A_values, A_vectors)
+        # F(cA) = c^(3/4) F(A), so the scale can be set right at once: c^(1/4) = tr(A^-1 F(A)) / r.
+        growth = float(np.trace(linalg.solve(old, new, assume_a="pos"))) / rank
+        A = growth**3 * new
+        A_values, A_vectors = linalg.eigh((A + A.T) / 2)
+        if np.abs(A - old).max() <= _TOLERANCE * np.abs(A).max():
+            break
+    design = ModelDesign(basis, A_values, A_vectors, 0, dropped)
+    return ModelDesign(basis, A_values, A_vectors, _sensitivity_steps(X, design), dropped)
+
+
+def release_coefficients(
+    X: FloatArray,
+    labels: FloatArray,
+    *,
+    design: ModelDesign,
+    bounds: Bounds,
+    event: GaussianModel,
+    source: NoiseSource,
+) -> LinearScores:
+    """Return the noisy coefficients; everything after the noise is post-processing."""
+    low, high = bounds
+    # Measured from the middle of the bounds, which is public: half the range, half the bias.
+    steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step) - LABEL_STEPS // 2
+    exact = _integer_statistics(X, steps, design)
+    half = 1 << (_COLUMN_BITS - 1)
+    rounded = (exact + half) >> _COLUMN_BITS  # back to label steps, to the nearest
+    scale = in_steps(event.noise_scale, event.grid_step)
+    noisy = rounded + discrete_gaussian(design.rank, scale=scale, source=source)
+    theta = design.basis @ (design.power(-0.25) @ (event.grid_step * noisy))
+    return LinearScores(float(theta[0]) + (low + high) / 2, theta[1:], design.dropped)
+
+
+def best_share(design: ModelDesign, *, n_rows: int, bag_size: int) -> float:
+    """Return the share of the budget for the model that minimises the error of instance loss.
+
+    The error is about ``((hi - lo)/mu)^2 (a/f + b/(1-f))``: a for the directions that the model got
+    wrong, b for the noise on the bags; ``f = sqrt(a) / (sqrt(a) + sqrt(b))`` minimises it.
+    """
+    d = max(1, design.rank - 1)
+    shrunk = (1 - 1 / bag_size) ** 2 * (d - 1) / d * design.privacy_trace
+    bags = (bag_size + d - 1) / (n_rows * bag_size**2)
+    a, b = math.sqrt(shrunk), math.sqrt(bags)
+    return min(0.99, max(0.01, a / (a + b)))
+
+
+def _rows(X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield blocks of [1, X]."""
+    for start in range(0, X.shape[0], _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        block = X[rows]
+        yield rows, np.column_stack([np.ones(block.shape[0]), block])
+
+
+def _whitening_basis(X: FloatArray, names: Sequence[str]) -> tuple[FloatArray, tuple[str, ...]]:
+    n, d = X.shape
+    center = X.mean(axis=0)
+    spread = np.where((s := X.std(axis=0)) > 0, s, 1.0)
+    gram = np.zeros((d, d))
+    for _, block in _rows(X):
+        scaled = (block[:, 1:] - center) / spread
+        gram += scaled.T @ scaled
+    values, vectors = linalg.eigh(gram / n)
+    keep = values > 1e-10 * max(1.0, float(values[-1]) if d else 1.0)
+    directions = vectors[:, keep] / np.sqrt(values[keep]) / spread[:, None]
+    # The constant column and the centred directions are orthogonal: second moment n I together.
+    basis = np.zeros((d + 1, 1 + int(keep.sum())))
+    basis[0, 0] = 1.0
+    basis[1:, 1:] = directions
+    basis[0, 1:] = -center @ directions
+    return basis, _dependent(gram / n, int(keep.sum()), names)
+
+
+def _dependent(gram: FloatArray, rank: int, names: Sequence[str]) -> tuple[str, ...]:
+    """Name the features that a pivoted factorisation leaves over."""
+    if rank == gram.shape[0]:
+        return ()
+    _, _, pivots = linalg.qr(gram, pivoting=True)
+    return tuple(names[j] for j in sorted(pivots[rank:]))
+
+
+def _weighted_moment(
+    X: FloatArray, basis: FloatArray, A_values: FloatArray, A_vectors: FloatArray
+) -> FloatArray:
+    """Return F(A) = sum_i w_i z_i z_i' with w_i = |A^(-3/4) z_i|^-1."""
+    to_columns = basis @ ((A_vectors * A_values**-0.75) @ A_vectors.T)
+    moment = np.zeros((basis.shape[0], basis.shape[0]))
+    for _, block in _rows(X):
+        length = np.linalg.norm(block @ to_columns, axis=1)
+        weight = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+        moment += (block * weight[:, None]).T @ block
+    return basis.T @ moment @ basis
+
+
+def _integer_columns(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice, IntArray]]:
+    """Yield the columns b_i of unit length, as whole multiples of 2**-20, (rows, rank)."""
+    to_columns = design.basis @ design.power(-0.75)
+    for rows, block in _rows(X):
+        columns = block @ to_columns
+        length = np.linalg.norm(columns, axis=1, keepdims=True)
+        unit = np.divide(columns, length, out=np.zeros_like(columns), where=length > 0)
+        yield rows, np.rint(unit * 2**_COLUMN_BITS).astype(np.int64)
+
+
+def _integer_statistics(X: FloatArray, steps: IntArray, design: ModelDesign) -> IntArray:
+    """Return sum_i b_i y_i exactly, in units of 2**-20 label steps."""
+    if X.shape[0] > 2**24:
+        raise BudgetError(
+            "more than 2**24 rows would overflow the integer sums of a private model."
+        )
+    total = np.zeros(design.rank, dtype=np.int64)
+    for rows, columns in _integer_columns(X, design):
+        total += steps[rows] @ columns
+    return total
+
+
+def _sensitivity_steps(X: FloatArray, design: ModelDesign) -> int:
+    """Bound how far one label moves the rounded statistics.
+
+    A label moves by LABEL_STEPS at most, the statistics by that times the longest rounded column,
+    and rounding back to label steps adds at most one step in each coordinate: sqrt(rank) in length.
+    """
+    longest = max(int((columns**2).sum(axis=1).max()) for _, columns in _integer_columns(X, design))
+    length = math.isqrt(LABEL_STEPS**2 * longest) + 1  # in units of 2**-20 steps, rounded up
+    return int(-(-length // 2**_COLUMN_BITS)) + math.isqrt(design.rank) + 1

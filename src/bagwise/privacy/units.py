@@ -1,0 +1,60 @@
+"""The protected unit when a person has several rows: how far their labels move what is hidden."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import IntArray
+from bagwise.bags import Bags
+from bagwise.errors import ColumnError
+from bagwise.table import without_dictionary
+
+
+@dataclass(frozen=True)
+class Units:
+    """Which unit each row belongs to; without a column every row is a unit of its own.
+
+    Attributes
+    ----------
+    column : str or None
+    index : (n,) integers or None
+        Number of the unit of each row.
+    """
+
+    column: str | None = None
+    index: IntArray | None = None
+
+    @property
+    def largest(self) -> int:
+        """Rows of the unit with the most."""
+        return 1 if self.index is None else int(np.bincount(self.index).max())
+
+    def square_in_bags(self, bags: Bags) -> int:
+        """Return max over units of the sum over bags of (rows of the unit in the bag)^2.
+
+        Its root, times the width of the bounds, is the exact L2 sensitivity of all bag sums.
+        """
+        if self.index is None:
+            return 1
+        rows = np.flatnonzero(bags.in_bag)
+        pairs = self.index[rows].astype(np.int64) * bags.n_bags + bags.index[rows]
+        cells, counts = np.unique(pairs, return_counts=True)
+        squares = np.bincount(cells // bags.n_bags, weights=counts.astype(np.float64) ** 2)
+        return int(squares.max())
+
+    def take(self, rows: IntArray) -> "Units":
+        """Reorder rows."""
+        return self if self.index is None else Units(self.column, self.index[rows])
+
+
+def units_of(table: pa.Table, column: str) -> Units:
+    """Return the units that a column names, numbered."""
+    values = without_dictionary(table.column(column))
+    if values.null_count:
+        raise ColumnError(f"unit {column!r} is missing in some rows: whose labels are they?")
+    codes = pc.dictionary_encode(values).combine_chunks()
+    if isinstance(codes, pa.ChunkedArray):
+        codes = codes.unify_dictionaries().combine_chunks()
+    return Units(column, codes.indices.to_numpy().astype(np.int64))

@@ -1,0 +1,1 @@
+"""Theory beside the product: what the paper prints, next to what holds."""

@@ -1,0 +1,107 @@
+"""The privacy noise as the paper prints it, for experiments that show what it is worth.
+
+Nothing that makes a private release imports this. A release made with `PrintedCalibration` says
+NOT PRIVATE and carries its true epsilon.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bagwise.errors import BudgetError
+from bagwise.privacy.calibrate import LABEL_STEPS, grid_step
+from bagwise.privacy.events import (
+    Event,
+    GaussianBagMeans,
+    GaussianLabels,
+    GaussianModel,
+    PickedLabels,
+)
+from bagwise.table import Bounds
+
+
+def printed_label_noise(*, R: float, epsilon: float, delta: float) -> float:
+    """Return the noise on every label in the private algorithms, claimed (epsilon/2, delta/2).
+
+    References
+    ----------
+    Thm 4 (thm:instance-mir-loss-priv): ``alpha^2 = 16 R^2 log(2.5 / delta) / epsilon^2``. Status:
+    false, E1: the range of a label is 2R, so that the variance is short by a factor of 2.
+    """
+    return 4 * R * math.sqrt(math.log(2.5 / delta)) / epsilon
+
+
+def printed_sum_noise(*, R: float, epsilon: float, delta: float) -> float:
+    """Return the noise on the sum of a bag's labels, claimed (epsilon, delta).
+
+    References
+    ----------
+    Thm 5 (thm:bag-llp-loss-priv): ``alpha^2 = 4 R^2 log(1.25 / delta) / epsilon^2``. Status: false,
+    E1.
+    """
+    return 2 * R * math.sqrt(math.log(1.25 / delta)) / epsilon
+
+
+@dataclass(frozen=True)
+class PrintedCalibration:
+    """Noise by the printed constants: `printed_label_noise` on labels, divided by size on picks.
+
+    References
+    ----------
+    Thms 4 and 5. Status: false, E1 and E2.
+    """
+
+    is_exact: ClassVar[bool] = False
+
+    epsilon: float
+    delta: float
+    bounds: Bounds
+
+    @property
+    def _radius(self) -> float:
+        return (self.bounds[1] - self.bounds[0]) / 2
+
+    def labels(self, *, share: float = 0.5, square: int = 1) -> GaussianLabels:
+        """Return the printed noise on labels; the paper knows no other split than half."""
+        del share
+        return GaussianLabels(*self._parameters(self._label_noise(), square))
+
+    def model(self, *, share: float, sensitivity_steps: int) -> GaussianModel:
+        """Refuse: the paper has no private model."""
+        del share, sensitivity_steps
+        raise BudgetError("the paper prints no noise for a private model.")
+
+    def bag_means(
+        self, *, square: int = 1, rows: int = 1, spent: Sequence[Event] = ()
+    ) -> GaussianBagMeans:
+        """Return the printed noise on bag sums."""
+        del rows, spent
+        noise = printed_sum_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
+        return GaussianBagMeans(*self._parameters(noise, square))
+
+    def picks(
+        self, *, sizes: Iterable[int], rows: int = 1, spent: Sequence[Event] = ()
+    ) -> PickedLabels:
+        """Return the printed noise on picks: that on labels, divided by the size of the bag."""
+        del spent
+        sensitivity, _, step = self._parameters(1.0, 1)
+        alpha = self._label_noise()
+        scales = ((size, _on_grid(alpha / size, step)) for size in sorted(set(sizes)))
+        return PickedLabels(sensitivity, tuple(scales), step, rows)
+
+    def per_row(self, rows: int) -> "PrintedCalibration":
+        """Return itself: the paper does not consider groups."""
+        del rows
+        return self
+
+    def _label_noise(self) -> float:
+        return printed_label_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
+
+    def _parameters(self, noise: float, square: int) -> tuple[float, float, float]:
+        step = grid_step(self.bounds)
+        return LABEL_STEPS * step * math.sqrt(square), _on_grid(noise, step), step
+
+
+def _on_grid(noise: float, step: float) -> float:
+    return max(1, round(noise / step)) * step

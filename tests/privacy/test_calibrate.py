@@ -1,0 +1,93 @@
+"""What is delivered is never more than what was asked for."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bagwise.errors import BudgetError
+from bagwise.privacy import (
+    gaussian_epsilon,
+    gaussian_mu,
+    group_epsilon,
+    total_delta,
+    total_epsilon,
+)
+from bagwise.privacy.calibrate import LABEL_STEPS, ExactCalibration, row_budget
+from bagwise.privacy.events import LaplaceBagMeans, PickedLabels
+
+BOUNDS = (-2.0, 6.0)
+
+
+def test_delivered_is_at_most_asked_for_a_thousand_random_requests():
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        epsilon, delta = float(10 ** rng.uniform(-1.5, 1)), float(10 ** rng.uniform(-10, -6))
+        rule = ExactCalibration(epsilon, delta, BOUNDS)
+        share, rows = float(rng.uniform(0.01, 0.95)), int(rng.integers(1, 4))
+        scored = bool(rng.integers(2))
+        if rng.integers(2):
+            spent = [rule.labels(share=share, square=rows)] if scored else []
+            event = rule.bag_means(square=rows**2, rows=rows, spent=spent)
+        else:
+            sizes = rng.integers(2, 300, size=3)
+            spent = [rule.per_row(rows).labels(share=share)] if scored else []
+            event = rule.picks(sizes=sizes.tolist(), rows=rows, spent=spent)
+        found = total_delta([*spent, event], epsilon)
+        assert found <= delta
+        if rows == 1:
+            assert found > delta * 0.99  # and hardly less, or noise is wasted
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 7.5])
+def test_laplace_is_pure(epsilon):
+    event = ExactCalibration(epsilon, 0.0, BOUNDS).bag_means()
+    assert isinstance(event, LaplaceBagMeans)
+    assert total_delta([event], epsilon) == 0.0
+    assert total_epsilon([event], 0.0) <= epsilon
+    assert total_epsilon([event], 0.0) > epsilon * 0.999
+
+
+def test_each_size_of_bag_gets_its_own_noise():
+    event = ExactCalibration(1.0, 1e-6, BOUNDS).picks(sizes=[50, 10, 10, 200])
+    assert [size for size, _ in event.scales] == [10, 50, 200]
+    scales = [scale for _, scale in event.scales]
+    assert scales == sorted(scales, reverse=True)
+    # Using the noise of the largest bag for all would break the promise, and is noticed.
+    wrong = PickedLabels(
+        event.sensitivity, tuple((s, scales[-1]) for s, _ in event.scales), event.grid_step
+    )
+    assert total_delta([wrong], 1.0) > 1e-6
+
+
+def test_scores_that_leave_nothing_are_refused():
+    rule = ExactCalibration(1.0, 1e-6, BOUNDS)
+    with pytest.raises(BudgetError, match="whole budget"):
+        rule.bag_means(spent=[ExactCalibration(2.0, 1e-6, BOUNDS).labels(share=1.0)])
+    with pytest.raises(BudgetError, match="too large for picked labels"):
+        ExactCalibration(1.0, 1e-3, BOUNDS).picks(sizes=[50])
+    with pytest.raises(BudgetError, match="more noise than can be drawn"):
+        ExactCalibration(1e-6, 1e-9, BOUNDS).bag_means()
+
+
+def test_sensitivities_are_rounded_up_in_integers():
+    rule = ExactCalibration(1.0, 1e-6, BOUNDS)
+    for square in (1, 2, 3, 4, 9, 1_000_003):
+        event = rule.bag_means(square=square)
+        steps = round(event.sensitivity / event.grid_step)
+        assert (steps - 1) ** 2 < LABEL_STEPS**2 * square <= steps**2
+
+
+def test_groups():
+    rule = ExactCalibration(1.0, 1e-6, BOUNDS)
+    gaussian = rule.bag_means()
+    assert group_epsilon([gaussian], 1e-6, 1) == pytest.approx(total_epsilon([gaussian], 1e-6))
+    twice = gaussian_epsilon(1e-6, 2 * gaussian_mu(1.0, 1e-6))
+    assert group_epsilon([gaussian], 1e-6, 2) == pytest.approx(twice, rel=1e-5)
+    laplace = ExactCalibration(0.5, 0.0, BOUNDS).bag_means()
+    assert group_epsilon([laplace], 0.0, 4) == pytest.approx(2.0, rel=1e-4)
+    picks = rule.picks(sizes=[20])
+    assert group_epsilon([picks], 1e-6, 5) > 5 * 0.9
+    epsilon, delta = row_budget(1.0, 1e-6, 4)
+    assert epsilon == 0.25
+    assert delta * math.expm1(1.0) / math.expm1(0.25) == pytest.approx(1e-6)

@@ -1,0 +1,200 @@
+import math
+
+import numpy as np
+import pytest
+
+import bagwise as bw
+from bagwise.errors import BudgetError, RankWarning
+from bagwise.experiments.synthetic import isotropic_problem
+from bagwise.privacy.calibrate import LABEL_STEPS, ExactCalibration
+from bagwise.privacy.private_model import (
+    _integer_columns,
+    _integer_statistics,
+    best_share,
+    design_model,
+    release_coefficients,
+)
+from bagwise.rng import SecureNoise, SimulatedNoise
+from tests import stats
+
+
+def names(X):
+    return [f"x{j}" for j in range(X.shape[1])]
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).standard_normal((200, 3))
+
+
+def dense_columns(X, design):
+    """B with B [1, X] basis = I, computed from the definition."""
+    Z = np.column_stack([np.ones(len(X)), X]) @ design.basis
+    weight = 1 / np.linalg.norm(Z @ design.power(-0.75), axis=1)
+    return design.power(-1.0) @ (Z * weight[:, None]).T, Z
+
+
+def test_the_design_solves_its_equation_and_is_unbiased(X):
+    design = design_model(X, names(X))
+    B, Z = dense_columns(X, design)
+    np.testing.assert_allclose(Z.T @ Z, len(X) * np.eye(4), atol=1e-8)
+    np.testing.assert_allclose(B @ Z, np.eye(4), atol=1e-7)
+    # Every row weighs the same in the metric of the noise: that is what makes it optimal.
+    np.testing.assert_allclose(np.einsum("ij,ik,kj->j", B, design.power(0.5), B), 1.0, rtol=1e-9)
+
+
+def test_no_other_shape_of_noise_does_better(X):
+    """tr K^-1 >= tr(Q^(2/3))^3 / (sum |Q x|)^2 for any Q, with equality at Q = A^(-3/4)."""
+    design = design_model(X, names(X))
+    _, Z = dense_columns(X, design)
+
+    def bound(Q):
+        values = np.linalg.eigvalsh(Q)
+        return np.sum(values ** (2 / 3)) ** 3 / np.linalg.norm(Z @ Q, axis=1).sum() ** 2
+
+    assert bound(design.power(-0.75)) == pytest.approx(design.privacy_trace, rel=1e-7)
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        root = rng.normal(size=(4, 4))
+        assert bound(root @ root.T + 0.01 * np.eye(4)) <= design.privacy_trace * (1 + 1e-9)
+    # Two usual shapes, for comparison: spherical on X'y, and by leverage.
+    inverse = np.linalg.inv(Z.T @ Z)
+    spherical = (np.linalg.norm(Z, axis=1) ** 2).max() * np.trace(inverse @ inverse)
+    assert design.privacy_trace < 0.5 * spherical
+
+
+def test_the_golden_trace_without_intercept():
+    """T7 of the theory page: three Gaussian columns, 200 rows, in their own coordinates."""
+    X = np.random.default_rng(0).standard_normal((200, 3))
+    A = X.T @ X
+
+    def power(exponent):
+        values, vectors = np.linalg.eigh(A)
+        return (vectors * values**exponent) @ vectors.T
+
+    for _ in range(300):
+        weight = 1 / np.linalg.norm(X @ power(-0.75), axis=1)
+        A = (X * weight[:, None]).T @ X
+    assert np.trace(power(-0.5)) == pytest.approx(2.6598246822e-04, rel=1e-7)
+    # With an intercept and whitened columns it is the same optimisation, one dimension larger.
+    design = design_model(X, names(X))
+    assert design.privacy_trace == pytest.approx(16 / 200**2, rel=0.3)
+
+
+def test_brute_force_sensitivity_of_the_released_integers(X):
+    """Move each label across the bounds; the integers stay within what the noise was set for."""
+    design = design_model(X, names(X))
+    rng = np.random.default_rng(2)
+    steps = rng.integers(0, LABEL_STEPS + 1, size=len(X)) - LABEL_STEPS // 2
+    half = 1 << 19
+
+    def released(values):
+        return (_integer_statistics(X, values, design) + half) >> 20
+
+    base, largest = released(steps), 0.0
+    for row in range(len(X)):
+        for edge in (-LABEL_STEPS // 2, LABEL_STEPS // 2):
+            moved = steps.copy()
+            moved[row] = edge
+            largest = max(largest, float(np.linalg.norm(released(moved) - base)))
+    assert largest <= design.sensitivity_steps
+    both_ends = np.where(np.arange(len(X)) == 7, -LABEL_STEPS // 2, steps)
+    other_end = np.where(np.arange(len(X)) == 7, LABEL_STEPS // 2, steps)
+    across = np.linalg.norm(released(both_ends) - released(other_end))
+    assert 0.9999 * LABEL_STEPS <= across <= design.sensitivity_steps
+
+
+def test_integer_columns_have_length_one(X):
+    design = design_model(X, names(X))
+    lengths = np.concatenate([np.linalg.norm(c, axis=1) for _, c in _integer_columns(X, design)])
+    np.testing.assert_allclose(lengths / 2**20, 1.0, atol=4e-6)
+
+
+def released_errors(X, theta, runs, noise_factor=1.0):
+    bounds = (-12.0, 12.0)
+    rng, noise = np.random.default_rng(3), SimulatedNoise(4)
+    design = design_model(X, names(X))
+    event = ExactCalibration(5.0, 1e-5, bounds).model(
+        share=1.0, sensitivity_steps=design.sensitivity_steps
+    )
+    B, _ = dense_columns(X, design)
+    to_slopes = (design.basis @ B)[1:]
+    sampling = 0.25 * np.sum(to_slopes**2)
+    shape = (design.basis @ design.power(-0.25))[1:]
+    privacy = (event.noise_scale * noise_factor) ** 2 * np.sum(shape**2)
+    errors = []
+    for _ in range(runs):
+        y = 1.0 + X @ theta + 0.5 * rng.standard_normal(len(X))
+        model = release_coefficients(X, y, design=design, bounds=bounds, event=event, source=noise)
+        errors.append(np.sum((model.coef - theta) ** 2))
+    return np.array(errors), sampling + privacy
+
+
+def test_the_error_is_what_theory_says(X):
+    X = np.vstack([X, X[::-1] * 0.7 + 0.1])
+    errors, expected = released_errors(X, np.array([1.0, -2.0, 0.5]), runs=3000)
+    assert stats.mean_is(errors, expected)
+    assert not stats.mean_is(errors, expected * 1.15)
+
+
+def test_units_do_not_matter(X):
+    scaled = X * [1e-6, 1.0, 1e6] + [0, 100.0, 0]
+    assert design_model(scaled, names(X)).privacy_trace == pytest.approx(
+        design_model(X, names(X)).privacy_trace, rel=1e-6
+    )
+
+
+def test_dependent_features_are_named_and_spent_nothing_on(X):
+    doubled = np.column_stack([X, X[:, 0] + X[:, 1], np.full(len(X), 3.0)])
+    design = design_model(doubled, ["a", "b", "c", "sum", "constant"])
+    assert design.rank == 4
+    assert "constant" in design.dropped
+    assert len(design.dropped) == 2
+    assert design.privacy_trace == pytest.approx(design_model(X, names(X)).privacy_trace, rel=1e-7)
+
+
+def test_the_best_share_is_the_one_of_the_paper_s_setting():
+    """Theory gives 0.166, 0.436 and 0.754 without an intercept for 50,000 x 32."""
+    X = isotropic_problem(n=20_000, d=16).X
+    design = design_model(X, names(X))
+    shares = [best_share(design, n_rows=20_000, bag_size=k) for k in (10, 50, 500)]
+    assert shares == sorted(shares)
+    for share, bag_size in zip(shares, (10, 50, 500), strict=True):
+        a = (1 - 1 / bag_size) ** 2 * 15 / 16 * design.privacy_trace
+        b = (bag_size + 15) / (20_000 * bag_size**2)
+        cost = lambda f: a / f + b / (1 - f)  # noqa: B023, E731
+        assert cost(share) <= min(cost(share * 0.99), cost(share * 1.01))
+        assert cost(share) == pytest.approx((math.sqrt(a) + math.sqrt(b)) ** 2)
+
+
+def test_a_released_model_predicts_and_carries_its_certificate(table, tmp_path):
+    model = bw.release_model(table, label="y", bounds=(-5, 12), epsilon=50.0, delta=1e-3)
+    assert model.certificate.headline == "(50, 0.001)-label-DP"
+    model.certificate.check()
+    loaded = bw.RowModel.load(model.save(tmp_path / "model.json"))
+    assert loaded.certificate == model.certificate
+    assert np.array_equal(loaded.predict(table), model.predict(table))
+    with pytest.raises(BudgetError, match="positive delta"):
+        bw.release_model(table, label="y", bounds=(-5, 12), epsilon=1.0, delta=0.0)
+
+
+def test_a_dropped_feature_is_said(table):
+    doubled = table.append_column("twice", table["x"])
+    with pytest.warns(RankWarning, match="follow from the others"):
+        bw.release_model(doubled, label="y", bounds=(-5, 12), epsilon=5.0, delta=1e-3)
+
+
+def test_two_releases_differ():
+    X = np.random.default_rng(0).standard_normal((50, 2))
+    design = design_model(X, names(X))
+    event = ExactCalibration(1.0, 1e-5, (0, 1)).model(
+        share=1.0, sensitivity_steps=design.sensitivity_steps
+    )
+    labels = np.full(50, 0.5)
+    a, b = (
+        release_coefficients(
+            X, labels, design=design, bounds=(0, 1), event=event, source=SecureNoise()
+        )
+        for _ in range(2)
+    )
+    assert not np.array_equal(a.coef, b.coef)
