@@ -176,6 +176,31 @@ def test_help_names_everything_that_is_registered():
     assert all(name in text for name in (*LOSSES, *bw.FAMILIES))
 
 
+def test_private_bounds_and_a_private_model(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": rng.normal(size=4000), "y": rng.normal(5, 2, size=4000)}), path)
+    found = tmp_path / "bounds.json"
+    shown = bagwise("bounds", path, "--label", "y", "--epsilon", "0.5", "-o", found)
+    assert shown.exit_code == 0, shown.output
+    assert "spent epsilon" in shown.output
+    budget = ["--epsilon", "2", "--delta", "1e-6"]
+    made = release(path, tmp_path / "out", *budget, "--bounds-file", found, "--strategy", "sorted")
+    assert made.exit_code == 0, made.output
+    assert (
+        bagwise("verify", tmp_path / "out", "--max-epsilon", "2", "--max-delta", "1e-6").exit_code
+        == 0
+    )
+    both = release(path, tmp_path / "b", *budget, "--bounds-file", found, "--bounds", "0", "1")
+    assert both.exit_code == 2
+    arguments = ["release-model", path, "--label", "y", "--bounds", "-5", "15", *budget]
+    model = bagwise(*arguments, "-o", tmp_path / "m.json")
+    assert model.exit_code == 0, model.output
+    assert bagwise("evaluate", tmp_path / "m.json", path).exit_code == 0
+    again = bagwise(*arguments, "-o", tmp_path / "n.json", "--json")
+    assert json.loads(again.stdout)["privacy"] == "(2, 1e-06)-label-DP"
+
+
 def test_evaluate_refuses_a_label_for_a_release(rents, tmp_path):
     out, model = tmp_path / "out", tmp_path / "m.json"
     release(rents, out, "--not-private")
@@ -225,7 +250,16 @@ def test_an_edited_release_is_refused_by_every_verb(rents, tmp_path):
 
 
 def test_help_has_an_example_for_every_verb():
-    for verb in ("release", "verify", "fit", "predict", "evaluate", "demo"):
+    for verb in (
+        "release",
+        "bounds",
+        "verify",
+        "fit",
+        "release-model",
+        "predict",
+        "evaluate",
+        "demo",
+    ):
         text = bagwise(verb, "--help").output
         assert f"Example: bagwise {verb}" in " ".join(text.split())
     assert bw.__version__ in bagwise("--version").output

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bagwise._version import __version__
 
 if TYPE_CHECKING:
-    from bagwise.api import make_bags, make_release, release_model
+    from bagwise.api import find_bounds, make_bags, make_release, release_model
     from bagwise.bagging import STRATEGIES
     from bagwise.bagging.random_bags import RandomBags
     from bagwise.bagging.sorted_bags import SortedBags
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Names are fetched from their home on first use: the command line's help should not wait for
 # scikit-learn and Arrow.
 _HOMES = {
-    "api": ["make_bags", "make_release", "release_model"],
+    "api": ["find_bounds", "make_bags", "make_release", "release_model"],
     "bagging": ["STRATEGIES"],
     "bagging.random_bags": ["RandomBags"],
     "bagging.sorted_bags": ["SortedBags"],
@@ -71,6 +71,7 @@ __all__ = [
     "__version__",
     "evaluate_release",
     "evaluate_rows",
+    "find_bounds",
     "fit_release",
     "make_bags",
     "make_release",

@@ -8,11 +8,13 @@ import numpy as np
 from bagwise.aggregate import check_label_kind
 from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
 from bagwise.bags import Bags
-from bagwise.build import Choice, Columns, build, build_model
+from bagwise.build import Choice, Columns, build, build_bounds, build_model
 from bagwise.encode import DEFAULT_MAX_LEVELS, Nulls
 from bagwise.errors import BoundsError, BudgetError, StrategyError
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.curves import check_delta, check_epsilon
+from bagwise.privacy.events import NoisyChoice
+from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release import Release
 from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
 from bagwise.row_model import RowModel
@@ -62,7 +64,7 @@ def make_release(
     *,
     label: str,
     bag_size: int,
-    bounds: Sequence[float] | None = None,
+    bounds: Sequence[float] | PrivateBounds | None = None,
     label_kind: str = "mean",
     strategy: str | BaggingStrategy = "auto",
     strategy_parameters: Mapping[str, str] | None = None,
@@ -95,7 +97,8 @@ def make_release(
         Smallest number of rows in a bag.
     bounds : (lo, hi)
         Range that a label can have, known without looking at this table. Required with epsilon;
-        labels outside are clipped to it.
+        labels outside are clipped to it. What `find_bounds` returns may be given too; what it spent
+        is part of epsilon then.
     label_kind : {"mean", "pick"}
         The mean of a bag's labels, or the label of one row drawn in secret.
     strategy : str or BaggingStrategy
@@ -151,10 +154,10 @@ def make_release(
     >>> make_release(table, label="rent", bag_size=2, not_private=True)
     Release(4 rows, 2 bags of at least 2, mean labels, NOT PRIVATE)
     """
-    limits = check_bounds(bounds)
+    limits, prior = _resolve_bounds(bounds)
     source = SecureNoise() if noise is None else noise
     if calibration is None:
-        rule = _resolve_calibration(epsilon, delta, limits, source, not_private=not_private)
+        rule = _resolve_calibration(epsilon, delta, limits, source, prior, not_private=not_private)
     else:
         rule = _check_experiment(calibration, epsilon, delta, not_private=not_private)
     chosen = _resolve_strategy(strategy, strategy_parameters)
@@ -186,7 +189,7 @@ def release_model(
     table: Any,
     *,
     label: str,
-    bounds: Sequence[float],
+    bounds: Sequence[float] | PrivateBounds,
     epsilon: float,
     delta: float,
     unit: str | None = None,
@@ -220,12 +223,57 @@ def release_model(
     >>> abs(model.coefficients()["x"] - 2) < 0.1
     True
     """
-    limits, source = check_bounds(bounds), SecureNoise()
-    rule = _resolve_calibration(epsilon, delta, limits, source, not_private=False)
+    limits, prior = _resolve_bounds(bounds)
+    source = SecureNoise()
+    rule = _resolve_calibration(epsilon, delta, limits, source, prior, not_private=False)
     if rule is None or rule.delta == 0:
         raise BudgetError("a private model needs a positive delta: its noise is Gaussian.")
     columns = _columns(label, features, exclude, id=None, unit=unit, nulls=nulls, levels=max_levels)
     return build_model(table, columns, rule, noise=source, on_stage=on_stage)
+
+
+def find_bounds(
+    table: Any,
+    *,
+    label: str,
+    epsilon: float,
+    outside: float = 0.001,
+    unit: str | None = None,
+) -> PrivateBounds:
+    """Choose bounds for labels whose range is not known, privately.
+
+    Parameters
+    ----------
+    table : path or frame
+    label : str
+    epsilon : float
+        What the choice may spend, without a delta. It counts towards the epsilon of a release that
+        is made with the result.
+    outside : float
+        Share of labels that may lie beyond each bound; raised where the noise would hide so few.
+    unit : str, optional
+        A column that names people with several rows.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"y": np.random.default_rng(0).uniform(-3, 700, size=20_000)})
+    >>> low, high = find_bounds(table, label="y", epsilon=1.0).bounds
+    >>> high
+    1000.0
+    """
+    columns = _columns(
+        label, None, (), id=None, unit=unit, nulls="indicator", levels=DEFAULT_MAX_LEVELS
+    )
+    return build_bounds(table, columns, epsilon=epsilon, outside=outside, noise=SecureNoise())
+
+
+def _resolve_bounds(
+    bounds: Sequence[float] | PrivateBounds | None,
+) -> tuple[Bounds | None, tuple[NoisyChoice, ...]]:
+    if isinstance(bounds, PrivateBounds):
+        return check_bounds(bounds.bounds), (bounds.event,)
+    return check_bounds(bounds), ()
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -294,6 +342,7 @@ def _resolve_calibration(
     delta: float | None,
     bounds: Bounds | None,
     source: NoiseSource,
+    prior: tuple[NoisyChoice, ...] = (),
     *,
     not_private: bool,
 ) -> Calibration | None:
@@ -319,4 +368,4 @@ def _resolve_calibration(
             "a private release needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
             "known without looking at these labels."
         )
-    return ExactCalibration(float(epsilon), float(delta), bounds)
+    return ExactCalibration(float(epsilon), float(delta), bounds, prior)

@@ -20,6 +20,7 @@ from bagwise.privacy.calibrate import Calibration
 from bagwise.privacy.certificate import exact
 from bagwise.privacy.events import Event
 from bagwise.privacy.noise import private_bag_means, private_picks
+from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.units import Units, units_of
 from bagwise.release import BAG_ID, Release, noise_per_bag
 from bagwise.rng import NoiseSource, make_generator
@@ -129,7 +130,8 @@ def build_model(
     )
     if scores.model is None:
         raise AssertionError("model scores always carry their model")
-    promise = _promise(calibration, noise, scores.events)
+    events = (*calibration.prior, *scores.events)
+    promise = _promise(calibration, noise, events)
     return RowModel(
         family="gaussian",
         loss="none: released directly",
@@ -142,12 +144,31 @@ def build_model(
             epsilon=promise.epsilon,
             delta=promise.delta,
             bounds=calibration.bounds,
-            events=scores.events,
+            events=events,
             smallest_bag=None,
             noise_source=noise.name,
             unit=columns.unit,
             remarks=(*_delta_remark(promise.delta, table.num_rows), *promise.remarks),
         ),
+    )
+
+
+def build_bounds(
+    source: Any, columns: Columns, *, epsilon: float, outside: float, noise: NoiseSource
+) -> PrivateBounds:
+    """Choose label bounds privately."""
+    run = Stages()
+    table = run("reading the table", read_table, source, index_names=columns.named)
+    labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
+    rows = _find_units(table, columns).largest
+    return run(
+        "choosing bounds",
+        choose_bounds,
+        labels,
+        epsilon=epsilon,
+        outside=outside,
+        source=noise,
+        rows=rows,
     )
 
 
@@ -240,12 +261,12 @@ def _bag_labels(
     if choice.label_kind == "pick":
         picks = calibration.picks(sizes=bags.sizes.tolist(), rows=rows, spent=spent)
         values = private_picks(labels, bags, bounds=bounds, event=picks, source=source)
-        return values, (*spent, picks)
+        return values, (*calibration.prior, *spent, picks)
     # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
     square = rows**2 if spent else units.square_in_bags(bags)
     means = calibration.bag_means(square=square, rows=rows, spent=spent)
     values = private_bag_means(labels, bags, bounds=bounds, event=means, source=source)
-    return values, (*spent, means)
+    return values, (*calibration.prior, *spent, means)
 
 
 @dataclass(frozen=True)

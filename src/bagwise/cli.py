@@ -141,6 +141,9 @@ def release(
         tuple[float, float] | None,
         typer.Option(help="Public range LO HI of a label; labels outside are clipped."),
     ] = None,
+    bounds_file: Annotated[
+        Path | None, typer.Option(help="Bounds found by `bagwise bounds`; what they cost counts.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
     delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
     not_private: Annotated[
@@ -200,7 +203,7 @@ def release(
             table,
             label=label,
             bag_size=bag_size,
-            bounds=bounds,
+            bounds=_read_bounds(bounds, bounds_file),
             label_kind=label_kind,
             strategy=strategy,
             strategy_parameters=_parse_settings(set_ or []),
@@ -231,6 +234,47 @@ def release(
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
         out.print(f"Next: [bold]bagwise verify {output}[/] · [bold]bagwise fit {output}[/]")
+
+
+@command
+def bounds(
+    table: Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")],
+    label: Annotated[str, typer.Option(help="The column to protect.")],
+    epsilon: Annotated[float, typer.Option(help="What finding the bounds may spend.")],
+    outside: Annotated[
+        float, typer.Option(help="Share of labels that may lie beyond each bound.")
+    ] = 0.001,
+    unit: Annotated[
+        str | None, typer.Option(help="Column naming people with several rows.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File for release --bounds-file.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find label bounds privately, where nobody knows public ones. It spends epsilon.
+
+    Example: [bold]bagwise bounds rents.csv --label rent --epsilon 0.1 -o bounds.json[/]
+    """
+    from bagwise.api import find_bounds  # noqa: PLC0415 (help must not wait for it)
+
+    if output is not None:
+        check_file(output, force=force)
+    found = find_bounds(table, label=label, epsilon=epsilon, outside=outside, unit=unit)
+    if output is not None:
+        found.save(output, force=force)
+    low, high = found.bounds
+    if as_json:
+        _emit({"bounds": [low, high], "epsilon": epsilon})
+    elif not quiet:
+        out.print(f"bounds {low:g} {high:g}, at epsilon {epsilon:g}", highlight=False)
+        out.print(
+            "This spent epsilon. Hand the file to release --bounds-file, which counts it in; "
+            "given as --bounds it would not be counted.",
+            soft_wrap=True,
+        )
 
 
 @command
@@ -505,6 +549,16 @@ def _print_pairs(title: str, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         grid.add_row(escape(str(name)), escape(str(value)))
     out.print(grid)
+
+
+def _read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
+    from bagwise.privacy.private_bounds import PrivateBounds  # noqa: PLC0415
+
+    if file is None:
+        return given
+    if given is not None:
+        raise StrategyError("give --bounds or --bounds-file, not both.")
+    return PrivateBounds.load(file)
 
 
 def _split(names: str | None) -> list[str] | None:

@@ -1,12 +1,14 @@
 """From a list of events to delta(epsilon) and epsilon(delta).
 
 Gaussian events compose exactly, ``mu = hypot(mu_1, mu_2, …)`` (Dong, Roth and Su 2022, Corollary
-3.3). At most one event may be picks, after any Gaussian ones (P2). Laplace noise stands alone.
+3.3). At most one event may be picks, after any Gaussian ones (P2). Laplace noise stands alone. A
+noisy choice, such as private bounds, takes its epsilon off the top.
 Anything else is refused: a combination nobody has worked out gets no certificate.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import (
@@ -21,6 +23,7 @@ from bagwise.privacy.events import (
     GaussianLabels,
     GaussianModel,
     LaplaceBagMeans,
+    NoisyChoice,
     PickedLabels,
 )
 
@@ -38,10 +41,20 @@ def gaussian_part(events: Sequence[Event]) -> float:
 
 def total_delta(events: Sequence[Event], epsilon: float) -> float:
     """Return the delta of all events together at `epsilon`."""
-    known = (GaussianLabels, GaussianModel, GaussianBagMeans, LaplaceBagMeans, PickedLabels)
     for event in events:
-        if not isinstance(event, known):
+        if not isinstance(event, get_args(Event)):
             raise BudgetError(f"no accounting for event {type(event).__name__}.")
+    choices = [event for event in events if isinstance(event, NoisyChoice)]
+    rest = [event for event in events if not isinstance(event, NoisyChoice)]
+    pure = math.fsum(event.epsilon for event in choices)
+    if not rest:
+        # The worst pure mechanism is a coin that lies with probability 1 / (1 + e^pure).
+        return max(0.0, -math.expm1(epsilon - pure)) / (1 + math.exp(-pure))
+    # A choice changes likelihoods by e^pure at most; the rest has to make do with epsilon - pure.
+    return _noise_delta(rest, epsilon - pure)
+
+
+def _noise_delta(events: Sequence[Event], epsilon: float) -> float:
     picks = [event for event in events if isinstance(event, PickedLabels)]
     laplace = [event for event in events if isinstance(event, LaplaceBagMeans)]
     if laplace:
@@ -117,4 +130,6 @@ def _laplace_delta(event: LaplaceBagMeans, epsilon: float) -> float:
 def _widened(event: Event, rows: int) -> Event:
     if isinstance(event, PickedLabels):
         raise BudgetError("picks have no widened form.")
+    if isinstance(event, NoisyChoice):
+        return NoisyChoice(event.epsilon * rows)
     return type(event)(event.sensitivity * rows, event.noise_scale, event.grid_step)

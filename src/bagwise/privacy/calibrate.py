@@ -18,6 +18,7 @@ from bagwise.privacy.events import (
     GaussianLabels,
     GaussianModel,
     LaplaceBagMeans,
+    NoisyChoice,
     PickedLabels,
 )
 from bagwise.table import Bounds
@@ -65,6 +66,10 @@ class Calibration(Protocol):
     def bounds(self) -> Bounds:
         """Public range of a label."""
 
+    @property
+    def prior(self) -> tuple[NoisyChoice, ...]:
+        """What was spent before, on the bounds."""
+
     def labels(self, *, share: float, square: int = 1) -> GaussianLabels:
         """Noise on every label, for scores."""
 
@@ -103,11 +108,22 @@ class ExactCalibration:
     epsilon: float
     delta: float
     bounds: Bounds
+    prior: tuple[NoisyChoice, ...] = ()
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         grid_step(self.bounds)
+        if self._left <= 0:
+            raise BudgetError(
+                f"the bounds have spent {self.epsilon - self._left:g} of epsilon {self.epsilon:g}: "
+                "nothing is left for the release. Give it more."
+            )
+
+    @property
+    def _left(self) -> float:
+        """What the bounds have left of epsilon."""
+        return self.epsilon - math.fsum(event.epsilon for event in self.prior)
 
     def labels(self, *, share: float, square: int = 1) -> GaussianLabels:
         """Return noise on every label that spends `share` of the budget, in units of mu squared.
@@ -147,7 +163,7 @@ class ExactCalibration:
         """
         if self.delta == 0:
             raise BudgetError("picked labels need a positive delta; or use label_kind='mean'.")
-        epsilon, delta = row_budget(self.epsilon, self.delta, rows)
+        epsilon, delta = row_budget(self._left, self.delta, rows)
         step, mu_scores = grid_step(self.bounds), gaussian_part(spent)
         scales = []
         for size in sorted({int(size) for size in sizes}):
@@ -163,13 +179,13 @@ class ExactCalibration:
 
     def per_row(self, rows: int) -> "ExactCalibration":
         """Return the calibration for single rows that covers groups of `rows`."""
-        epsilon, delta = row_budget(self.epsilon, self.delta, rows)
+        epsilon, delta = row_budget(self._left, self.delta, rows)
         return ExactCalibration(epsilon, delta, self.bounds)
 
     def _mu(self, share: float) -> float:
         if not 0 < share <= 1:
             raise BudgetError(f"score_share must be above 0 and at most 1, got {share:g}.")
-        return math.sqrt(share) * gaussian_mu(self.epsilon, self.delta)
+        return math.sqrt(share) * gaussian_mu(self._left, self.delta)
 
     def _gaussian(self, kind: type[G], shift: int, mu: float) -> G:
         step = grid_step(self.bounds)
@@ -177,10 +193,10 @@ class ExactCalibration:
 
     def _laplace(self, shift: int) -> LaplaceBagMeans:
         step = grid_step(self.bounds)
-        return LaplaceBagMeans(shift * step, _whole_scale(shift / self.epsilon) * step, step)
+        return LaplaceBagMeans(shift * step, _whole_scale(shift / self._left) * step, step)
 
     def _checked(self, event: E, spent: Sequence[Event]) -> E:
-        if total_delta([*spent, event], self.epsilon) > self.delta:
+        if total_delta([*self.prior, *spent, event], self.epsilon) > self.delta:
             raise BudgetError(
                 "calibration ended on the wrong side of the budget; please report it."
             )

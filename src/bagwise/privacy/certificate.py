@@ -13,6 +13,7 @@ from bagwise.privacy.accounting import group_epsilon, privacy_curve, total_delta
 from bagwise.privacy.events import (
     Event,
     LaplaceBagMeans,
+    NoisyChoice,
     PickedLabels,
     event_from_json,
     event_to_json,
@@ -126,6 +127,10 @@ class Certificate:
             )
 
     def _check_event(self, event: Event) -> None:
+        if isinstance(event, NoisyChoice):
+            if not (math.isfinite(event.epsilon) and event.epsilon > 0):
+                raise CertificateError(f"event {event.kind!r} has impossible parameters.")
+            return
         scales = (
             [scale for _, scale in event.scales]
             if isinstance(event, PickedLabels)
@@ -256,6 +261,9 @@ def _exported(event: Event, google: Any) -> list[Any]:
             )
             for size, scale in event.scales
         ]
+    if isinstance(event, NoisyChoice):
+        # Randomised response on one bit is the worst mechanism of a pure epsilon.
+        return [google.RandomizedResponseDpEvent(2 / (1 + math.exp(event.epsilon)), 2)]
     noise = event.noise_scale / event.sensitivity
     if isinstance(event, LaplaceBagMeans):
         return [google.LaplaceDpEvent(noise)]

@@ -79,11 +79,29 @@ class PickedLabels:
     rows: int = 1
 
 
-Event = GaussianLabels | GaussianModel | GaussianBagMeans | LaplaceBagMeans | PickedLabels
+@dataclass(frozen=True)
+class NoisyChoice:
+    """Candidates compared with noisy counts of labels, and only one of them told."""
+
+    kind: ClassVar[str] = "noisy-choice"
+
+    epsilon: float  # without a delta
+
+
+Event = (
+    GaussianLabels | GaussianModel | GaussianBagMeans | LaplaceBagMeans | PickedLabels | NoisyChoice
+)
 
 EVENTS: dict[str, type[Event]] = {
     event.kind: event
-    for event in (GaussianLabels, GaussianModel, GaussianBagMeans, LaplaceBagMeans, PickedLabels)
+    for event in (
+        GaussianLabels,
+        GaussianModel,
+        GaussianBagMeans,
+        LaplaceBagMeans,
+        PickedLabels,
+        NoisyChoice,
+    )
 }
 
 

@@ -16,6 +16,7 @@ from bagwise.privacy.events import (
     GaussianBagMeans,
     GaussianLabels,
     GaussianModel,
+    NoisyChoice,
     PickedLabels,
 )
 from bagwise.table import Bounds
@@ -57,6 +58,7 @@ class PrintedCalibration:
     epsilon: float
     delta: float
     bounds: Bounds
+    prior: tuple[NoisyChoice, ...] = ()
 
     @property
     def _radius(self) -> float:

@@ -1,0 +1,137 @@
+"""Bounds for labels whose range nobody knows: private quantiles on a public grid of round numbers.
+
+Bounds read off the labels would publish two of them. Here candidates are fixed beforehand, 0 and
+plus or minus 1, 2, 5 times powers of ten. A bound moves outwards over them until only few labels
+are left beyond it; the counts and the limit carry Laplace noise, and nothing is told but where it
+stopped.
+
+Guarantee: this is the "above threshold" mechanism. Replacing one label changes every count by at
+most one, so that noise of scale 2/epsilon on the limit and 4/epsilon on each count makes the
+stopping place epsilon-private, however many candidates are passed (Dwork and Roth 2014, Theorem
+3.23; the proof shifts noise by whole steps only, so that it holds for discrete noise). Each of the
+two bounds gets half of epsilon.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.atomic import new_file
+from bagwise.errors import BoundsError, shielded
+from bagwise.privacy.curves import check_epsilon
+from bagwise.privacy.events import NoisyChoice
+from bagwise.privacy.samplers import discrete_laplace
+from bagwise.rng import NoiseSource
+from bagwise.table import Bounds
+
+SCHEMA = "bagwise-bounds/1"
+
+_EXPONENTS = range(-9, 16)
+_PRECISION = 1000  # counts are in thousandths, so that a whole noise scale can be fine
+
+
+@dataclass(frozen=True)
+class PrivateBounds:
+    """Bounds that were chosen privately, and what that cost.
+
+    Attributes
+    ----------
+    bounds : (float, float)
+    event : NoisyChoice
+        To be charged to whatever is released with these bounds.
+    """
+
+    bounds: Bounds
+    event: NoisyChoice
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the bounds as a JSON file for ``bagwise release --bounds-file``."""
+        content = {"schema": SCHEMA, "bounds": list(self.bounds), "epsilon": self.event.epsilon}
+        with new_file(Path(path), force=force) as draft:
+            draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read bounds back."""
+        content: dict[str, Any] = shielded(
+            lambda: json.loads(Path(path).read_text(encoding="utf-8")),
+            lambda _: BoundsError(f"{path} does not exist or is not readable JSON."),
+        )
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise BoundsError(f"{path} is not a bounds file that this version reads.")
+        return shielded(
+            lambda: cls(
+                (float(content["bounds"][0]), float(content["bounds"][1])),
+                NoisyChoice(float(content["epsilon"])),
+            ),
+            lambda _: BoundsError(f"{path} is damaged: a field is missing or malformed."),
+        )
+
+
+def candidates() -> FloatArray:
+    """Return the public grid: 0 and plus or minus 1, 2, 5 times powers of ten, in order.
+
+    >>> grid = candidates()
+    >>> grid[(grid > 0.5) & (grid < 30)].tolist()
+    [1.0, 2.0, 5.0, 10.0, 20.0]
+    """
+    positive = [float(f"{digit}e{power}") for power in _EXPONENTS for digit in (1, 2, 5)]
+    return np.array([*(-value for value in reversed(positive)), 0.0, *positive])
+
+
+def choose_bounds(
+    labels: FloatArray, *, epsilon: float, outside: float, source: NoiseSource, rows: int = 1
+) -> PrivateBounds:
+    """Choose bounds with about a share `outside` of the labels beyond each, spending epsilon.
+
+    Parameters
+    ----------
+    labels : (n,) floats
+    epsilon : float
+        For both bounds together, without a delta.
+    outside : float
+        Share of labels that may be clipped on each side. It is raised where the noise would hide
+        so few: beyond the last label all candidates look alike.
+    source : NoiseSource
+    rows : int
+        Rows of a protected unit.
+    """
+    check_epsilon(epsilon)
+    if not 0 <= outside < 0.25:
+        raise BoundsError(f"outside must be at least 0 and below 0.25, got {outside:g}.")
+    grid = candidates()
+    # The noise of all counts and of the limit stays below this, except with probability 0.01.
+    visible = (8 + 4) * rows / epsilon * math.log(grid.size / 0.01)
+    allowed = max(outside * labels.size, visible)
+    if allowed > labels.size / 4:
+        raise BoundsError(
+            f"{labels.size} labels are too few for private bounds at epsilon {epsilon:g}. "
+            "Give public bounds, or more epsilon."
+        )
+    ordered = np.sort(labels)
+    below = np.searchsorted(ordered, grid, side="left")  # labels under each candidate
+    above = labels.size - np.searchsorted(ordered, grid, side="right")
+    high = grid[_first_clear(above, allowed, epsilon / 2, rows, source)]
+    low = grid[::-1][_first_clear(below[::-1], allowed, epsilon / 2, rows, source)]
+    if not low < high:
+        raise BoundsError("the labels are too alike for private bounds. Give public bounds.")
+    return PrivateBounds((float(low), float(high)), NoisyChoice(float(epsilon)))
+
+
+def _first_clear(
+    counts: IntArray, allowed: float, epsilon: float, rows: int, source: NoiseSource
+) -> int:
+    """Return the first place where a noisy count is at most a noisy limit, or the last place."""
+    step = _PRECISION * rows  # how far a unit moves a count, in thousandths
+    limit = round(allowed * _PRECISION) + discrete_laplace(
+        1, scale=math.ceil(2 * step / epsilon), source=source
+    )
+    noise = discrete_laplace(counts.size, scale=math.ceil(4 * step / epsilon), source=source)
+    clear = np.flatnonzero(counts.astype(np.int64) * _PRECISION + noise <= limit)
+    return int(clear[0]) if clear.size else counts.size - 1
