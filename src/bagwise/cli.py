@@ -4,30 +4,31 @@ Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does n
 3 a valid release that is less private than asked; 130 interrupted.
 """
 
-import functools
-import json
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bagwise._console import (
+    LESS_PRIVATE_THAN_ASKED,
+    emit,
+    fail,
+    guarded,
+    out,
+    print_pairs,
+    readable,
+    show_progress,
+)
 from bagwise._version import __version__
 from bagwise.atomic import check_file
-from bagwise.errors import BagwiseError, BagwiseWarning, StageError, StrategyError
+from bagwise.errors import StrategyError
 
 P = ParamSpec("P")
-T = TypeVar("T")
-
-BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 2, 3, 130
 
 app = typer.Typer(
     name="bagwise",
@@ -36,9 +37,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they print local variables, and those hold labels
     rich_markup_mode="rich",
 )
-out = Console()
-err = Console(stderr=True)
-
+TablePath = Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")]
+Label = Annotated[str, typer.Option(help="The column to protect.")]
+Unit = Annotated[
+    str | None, typer.Option(help="Column naming people with several rows; it does not leave.")
+]
+Features = Annotated[
+    str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
+]
+Exclude = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+Nulls = Annotated[str, typer.Option(help="Missing features: indicator or error.")]
+MaxLevels = Annotated[int, typer.Option(help="Levels of a text column before pooling.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
@@ -50,69 +59,9 @@ def main() -> None:
 
 
 def command(run: Callable[P, None]) -> Callable[P, None]:
-    """Register a verb whose errors become one line and an exit code, never a traceback."""
-
-    @functools.wraps(run)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
-        quiet = bool(kwargs.get("quiet"))
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", BagwiseWarning)
-            warnings.showwarning = functools.partial(_show_warning, quiet)
-            code = _run(lambda: run(*args, **kwargs))
-        if code:
-            raise typer.Exit(code)
-
-    app.command(name=run.__name__.strip("_").replace("_", "-"))(guarded)
-    return guarded
-
-
-def _run(action: Callable[[], None]) -> int:
-    try:
-        action()
-    except StageError as error:
-        return _fail(str(error), 1)
-    except BagwiseError as error:
-        return _fail(str(error), BAD_INPUT)
-    except OSError as error:
-        return _fail(f"{error.strerror or type(error).__name__}: {error.filename or ''}", BAD_INPUT)
-    except KeyboardInterrupt:
-        return _fail("interrupted; nothing was written.", INTERRUPTED)
-    except (typer.Exit, typer.Abort):
-        raise
-    except Exception as error:
-        return _fail(str(StageError("the command", error)), 1)
-    return 0
-
-
-def _fail(message: str, code: int) -> int:
-    err.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True)
-    return code
-
-
-def _show_warning(
-    quiet: bool, message: Warning | str, category: type[Warning], *_args: Any, **_kwargs: Any
-) -> None:
-    # Warnings of other libraries may quote data; only our own are known not to.
-    if issubclass(category, BagwiseWarning) and not quiet:
-        err.print(f"[yellow]Warning:[/] {escape(str(message))}", soft_wrap=True)
-
-
-@contextmanager
-def _progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
-    """Show the current stage on the terminal while it runs; nothing where there is none."""
-    hidden = quiet or not err.is_terminal
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=err, transient=True, disable=hidden) as progress:
-        task = progress.add_task("starting", total=steps)
-
-        def on_stage(name: str) -> None:
-            progress.update(task, description=name, advance=1)
-
-        yield on_stage
-
-
-def _emit(values: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
+    """Register a verb under its name."""
+    app.command(name=run.__name__.replace("_", "-"))(guarded(run))
+    return run
 
 
 def _show_version(wanted: bool) -> None:
@@ -133,8 +82,8 @@ def _root(
 
 @command
 def release(
-    table: Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")],
-    label: Annotated[str, typer.Option(help="The column to protect.")],
+    table: TablePath,
+    label: Label,
     bag_size: Annotated[int, typer.Option(help="Smallest number of rows in a bag.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],
     bounds: Annotated[
@@ -164,23 +113,17 @@ def release(
     score_share: Annotated[
         float | None, typer.Option(help="Share of the budget for scores. Default: the best.")
     ] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="Column naming people with several rows, kept inside.")
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
-    ] = None,
-    exclude: Annotated[
-        str | None, typer.Option(help="Columns to leave out, separated by commas.")
-    ] = None,
+    unit: Unit = None,
+    features: Features = None,
+    exclude: Exclude = None,
     id_: Annotated[
         str | None, typer.Option("--id", help="Public key column that leaves with the rows.")
     ] = None,
     keep_order: Annotated[
         bool, typer.Option("--keep-order", help="Do not shuffle the rows; recorded.")
     ] = False,
-    nulls: Annotated[str, typer.Option(help="Missing features: indicator or error.")] = "indicator",
-    max_levels: Annotated[int, typer.Option(help="Levels of a text column before pooling.")] = 32,
+    nulls: Nulls = "indicator",
+    max_levels: MaxLevels = 32,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the partition only; recorded in the release.")
     ] = None,
@@ -198,7 +141,7 @@ def release(
 
     check_output(output, force=force)
     replaces = force and output.exists()
-    with _progress(quiet or as_json, steps=8) as on_stage:
+    with show_progress(quiet or as_json, steps=8) as on_stage:
         made = make_release(
             table,
             label=label,
@@ -226,9 +169,9 @@ def release(
         made.save(output, force=force)
     summary = made.summary()
     if as_json:
-        _emit({"path": str(output), **summary})
+        emit({"path": str(output), **summary})
     elif not quiet:
-        _print_pairs(f"Release in {output}", summary)
+        print_pairs(f"Release in {output}", summary)
         for remark in made.certificate.remarks:
             out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
         if made.certificate.is_private and replaces:
@@ -238,15 +181,13 @@ def release(
 
 @command
 def bounds(
-    table: Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")],
-    label: Annotated[str, typer.Option(help="The column to protect.")],
+    table: TablePath,
+    label: Label,
     epsilon: Annotated[float, typer.Option(help="What finding the bounds may spend.")],
     outside: Annotated[
         float, typer.Option(help="Share of labels that may lie beyond each bound.")
     ] = 0.001,
-    unit: Annotated[
-        str | None, typer.Option(help="Column naming people with several rows.")
-    ] = None,
+    unit: Unit = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File for release --bounds-file.")
     ] = None,
@@ -267,7 +208,7 @@ def bounds(
         found.save(output, force=force)
     low, high = found.bounds
     if as_json:
-        _emit({"bounds": [low, high], "epsilon": epsilon})
+        emit({"bounds": [low, high], "epsilon": epsilon})
     elif not quiet:
         out.print(f"bounds {low:g} {high:g}, at epsilon {epsilon:g}", highlight=False)
         out.print(
@@ -299,14 +240,14 @@ def verify(
     found = loaded.verify()
     fits = loaded.certificate.within(max_epsilon=max_epsilon, max_delta=max_delta)
     if as_json:
-        _emit({**found.to_json(), "within_limits": fits})
+        emit({**found.to_json(), "within_limits": fits})
     elif not quiet:
         for check in found.checks:
             out.print(f"[green]ok[/] {escape(check)}")
         out.print(f"[bold]{escape(loaded.certificate.text())}[/]", soft_wrap=True)
         out.print(f"digest {found.digest}\n{found.note}", soft_wrap=True, highlight=False)
     if not fits:
-        _fail(f"the release is valid, but {found.headline} is less private than asked for.", 0)
+        fail(f"the release is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
 
 
@@ -335,7 +276,7 @@ def fit(
     from bagwise.release import Release  # noqa: PLC0415
 
     check_file(output, force=force)
-    with _progress(quiet or as_json, steps=3) as on_stage:
+    with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the release")
         loaded = Release.load(directory)
         loaded.verify()
@@ -351,32 +292,26 @@ def fit(
         on_stage("writing the model")
         model.save(output, force=force)
     if as_json:
-        _emit({"path": str(output), "coefficients": model.coefficients(), **model.trained_on})
+        emit({"path": str(output), "coefficients": model.coefficients(), **model.trained_on})
     elif not quiet:
         shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
-        _print_pairs(f"Model in {output}: {model.loss} loss", shown)
+        print_pairs(f"Model in {output}: {model.loss} loss", shown)
         out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
 
 
 @command
 def release_model(
-    table: Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")],
-    label: Annotated[str, typer.Option(help="The column to protect.")],
+    table: TablePath,
+    label: Label,
     bounds: Annotated[tuple[float, float], typer.Option(help="Public range LO HI of a label.")],
     epsilon: Annotated[float, typer.Option(help="Label-DP epsilon to deliver.")],
     delta: Annotated[float, typer.Option(help="Label-DP delta, far below 1/rows.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
-    unit: Annotated[
-        str | None, typer.Option(help="Column naming people with several rows.")
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
-    ] = None,
-    exclude: Annotated[
-        str | None, typer.Option(help="Columns to leave out, separated by commas.")
-    ] = None,
-    nulls: Annotated[str, typer.Option(help="Missing features: indicator or error.")] = "indicator",
-    max_levels: Annotated[int, typer.Option(help="Levels of a text column before pooling.")] = 32,
+    unit: Unit = None,
+    features: Features = None,
+    exclude: Exclude = None,
+    nulls: Nulls = "indicator",
+    max_levels: MaxLevels = 32,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -389,7 +324,7 @@ def release_model(
     from bagwise.api import release_model as make  # noqa: PLC0415 (help must not wait for it)
 
     check_file(output, force=force)
-    with _progress(quiet or as_json, steps=6) as on_stage:
+    with show_progress(quiet or as_json, steps=6) as on_stage:
         model = make(
             table,
             label=label,
@@ -406,7 +341,7 @@ def release_model(
         model.save(output, force=force)
     promise = model.certificate
     if as_json:
-        _emit(
+        emit(
             {
                 "path": str(output),
                 "privacy": promise.headline if promise else None,
@@ -415,7 +350,7 @@ def release_model(
         )
     elif not quiet:
         shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
-        _print_pairs(f"Model in {output}: {promise.headline if promise else ''}", shown)
+        print_pairs(f"Model in {output}: {promise.headline if promise else ''}", shown)
         out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
 
 
@@ -440,7 +375,7 @@ def predict(
 
     check_file(output, force=force)
     loaded = RowModel.load(model)
-    with _progress(quiet or as_json, steps=3) as on_stage:
+    with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the table")
         rows = read_table(table)
         on_stage("predicting")
@@ -448,7 +383,7 @@ def predict(
         on_stage("writing")
         write_table(predictions, output, force=force)
     if as_json:
-        _emit({"path": str(output), "rows": predictions.num_rows})
+        emit({"path": str(output), "rows": predictions.num_rows})
     elif not quiet:
         out.print(f"{predictions.num_rows} predictions in {output}")
 
@@ -481,10 +416,10 @@ def evaluate(
     else:
         scores = evaluate_rows(loaded, data, label=label).to_json()
     if as_json:
-        _emit(scores)
+        emit(scores)
     elif not quiet:
-        shown = {name: _readable(value) for name, value in scores.items()}
-        _print_pairs(f"{model} on {data}", shown)
+        shown = {name: readable(value) for name, value in scores.items()}
+        print_pairs(f"{model} on {data}", shown)
 
 
 @command
@@ -505,11 +440,11 @@ def demo(
     from bagwise.release import check_output  # noqa: PLC0415
 
     check_output(output, force=force)
-    with _progress(quiet or as_json, steps=len(recipes()) + 1) as on_step:
+    with show_progress(quiet or as_json, steps=len(recipes()) + 1) as on_step:
         result = run_demo(n=rows, on_step=on_step)
         result.release.save(output, force=force)
     if as_json:
-        _emit({"path": str(output), **result.to_json()})
+        emit({"path": str(output), **result.to_json()})
     elif not quiet:
         _print_demo(result, output)
 
@@ -536,19 +471,6 @@ def _print_demo(result: Any, output: Path) -> None:
     for remark in result.remarks:
         out.print(f"· {remark}", soft_wrap=True, highlight=False)
     out.print(f"A private release is in {output}. Next: [bold]bagwise verify {output}[/]")
-
-
-def _readable(score: float | int | None) -> str:
-    if score is None:
-        return "hidden by the privacy noise"
-    return f"{score:.6g}" if isinstance(score, float) else str(score)
-
-
-def _print_pairs(title: str, values: Mapping[str, Any]) -> None:
-    grid = Table(title=escape(title), show_header=False)
-    for name, value in values.items():
-        grid.add_row(escape(str(name)), escape(str(value)))
-    out.print(grid)
 
 
 def _read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:

@@ -16,47 +16,40 @@ from bagwise.errors import CertificateError
 
 
 @dataclass(frozen=True)
-class GaussianLabels:
+class _OneScale:
+    """Noise of one standard deviation, or one Laplace scale, on everything that is hidden."""
+
+    sensitivity: float
+    noise_scale: float
+    grid_step: float
+
+
+@dataclass(frozen=True)
+class GaussianLabels(_OneScale):
     """Gaussian noise on every label; the noisy labels then decide which rows share a bag."""
 
     kind: ClassVar[str] = "gaussian-labels"
 
-    sensitivity: float
-    noise_scale: float
-    grid_step: float
-
 
 @dataclass(frozen=True)
-class GaussianModel:
+class GaussianModel(_OneScale):
     """Gaussian noise on the statistics of a linear model; its coefficients are published."""
 
     kind: ClassVar[str] = "gaussian-model"
 
-    sensitivity: float
-    noise_scale: float
-    grid_step: float
-
 
 @dataclass(frozen=True)
-class GaussianBagMeans:
+class GaussianBagMeans(_OneScale):
     """Gaussian noise of one scale on the label sum of every bag, then divided by its size."""
 
     kind: ClassVar[str] = "gaussian-bag-means"
 
-    sensitivity: float
-    noise_scale: float
-    grid_step: float
-
 
 @dataclass(frozen=True)
-class LaplaceBagMeans:
+class LaplaceBagMeans(_OneScale):
     """Laplace noise of one scale on the label sum of every bag, then divided by its size."""
 
     kind: ClassVar[str] = "laplace-bag-means"
-
-    sensitivity: float
-    noise_scale: float
-    grid_step: float
 
 
 @dataclass(frozen=True)

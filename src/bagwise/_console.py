@@ -1,0 +1,106 @@
+"""How the command line talks: progress, tables, warnings, and errors without a traceback."""
+
+import functools
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bagwise.errors import BagwiseError, BagwiseWarning, StageError
+
+P = ParamSpec("P")
+
+UNFORESEEN, BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 1, 2, 3, 130
+
+out = Console()
+err = Console(stderr=True)
+
+
+def guarded(run: Callable[P, None]) -> Callable[P, None]:
+    """Wrap a verb so that its errors become one line and an exit code, never a traceback."""
+
+    @functools.wraps(run)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        quiet = bool(kwargs.get("quiet"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", BagwiseWarning)
+            warnings.showwarning = functools.partial(_show_warning, quiet)
+            code = _run(lambda: run(*args, **kwargs))
+        if code:
+            raise typer.Exit(code)
+
+    return wrapper
+
+
+def _run(action: Callable[[], None]) -> int:
+    try:
+        action()
+    except StageError as error:
+        return fail(str(error), UNFORESEEN)
+    except BagwiseError as error:
+        return fail(str(error), BAD_INPUT)
+    except OSError as error:
+        return fail(f"{error.strerror or type(error).__name__}: {error.filename or ''}", BAD_INPUT)
+    except KeyboardInterrupt:
+        return fail("interrupted; nothing was written.", INTERRUPTED)
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        return fail(str(StageError("the command", error)), UNFORESEEN)
+    return 0
+
+
+def fail(message: str, code: int) -> int:
+    """Print an error and return its exit code."""
+    err.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True)
+    return code
+
+
+def _show_warning(
+    quiet: bool, message: Warning | str, category: type[Warning], *_args: Any, **_kwargs: Any
+) -> None:
+    # Warnings of other libraries may quote data; only our own are known not to.
+    if issubclass(category, BagwiseWarning) and not quiet:
+        err.print(f"[yellow]Warning:[/] {escape(str(message))}", soft_wrap=True)
+
+
+@contextmanager
+def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
+    """Show the current stage on the terminal while it runs; nothing where there is none."""
+    hidden = quiet or not err.is_terminal
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=err, transient=True, disable=hidden) as progress:
+        task = progress.add_task("starting", total=steps)
+
+        def on_stage(name: str) -> None:
+            progress.update(task, description=name, advance=1)
+
+        yield on_stage
+
+
+def emit(values: Mapping[str, Any]) -> None:
+    """Print one JSON object."""
+    sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def readable(score: float | int | None) -> str:
+    """Return a score for people."""
+    if score is None:
+        return "hidden by the privacy noise"
+    return f"{score:.6g}" if isinstance(score, float) else str(score)
+
+
+def print_pairs(title: str, values: Mapping[str, Any]) -> None:
+    """Print names and values as a table."""
+    grid = Table(title=escape(title), show_header=False)
+    for name, value in values.items():
+        grid.add_row(escape(str(name)), escape(str(value)))
+    out.print(grid)
