@@ -201,6 +201,22 @@ def test_private_bounds_and_a_private_model(tmp_path):
     assert json.loads(again.stdout)["privacy"] == "(2, 1e-06)-label-DP"
 
 
+def test_classes_from_table_to_scores(tmp_path):
+    rng = np.random.default_rng(0)
+    path, out, model = tmp_path / "t.csv", tmp_path / "out", tmp_path / "m.json"
+    ways = rng.choice(["bus", "car"], size=300)
+    path.write_text(
+        "x,way\n" + "\n".join(f"{x},{w}" for x, w in zip(rng.normal(size=300), ways, strict=True))
+    )
+    arguments = ["release", path, "--label", "way", "--classes", "bus,car", "--bag-size", "5"]
+    made = bagwise(*arguments, "--epsilon", "1", "--delta", "1e-5", "-o", out)
+    assert made.exit_code == 0, made.output
+    assert bagwise("fit", out, "-o", model).exit_code == 2
+    assert bagwise("fit", out, "--target", "bus", "-o", model).exit_code == 0
+    for data in (path, out):
+        assert bagwise("evaluate", model, data).exit_code == 0
+
+
 def test_evaluate_refuses_a_label_for_a_release(rents, tmp_path):
     out, model = tmp_path / "out", tmp_path / "m.json"
     release(rents, out, "--not-private")

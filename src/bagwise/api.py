@@ -1,5 +1,6 @@
 """The verbs: resolve every "auto", then call the layers below."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
 from bagwise.row_model import RowModel
 from bagwise.scores import ScoresKind, resolve_scores
 from bagwise.stages import OnStage, ignore_stage
-from bagwise.table import Bounds, check_bounds
+from bagwise.table import Bounds, check_bounds, check_classes
 
 
 def make_bags(
@@ -65,6 +66,7 @@ def make_release(
     label: str,
     bag_size: int,
     bounds: Sequence[float] | PrivateBounds | None = None,
+    classes: Sequence[str] | None = None,
     label_kind: str = "mean",
     strategy: str | BaggingStrategy = "auto",
     strategy_parameters: Mapping[str, str] | None = None,
@@ -99,6 +101,9 @@ def make_release(
         Range that a label can have, known without looking at this table. Required with epsilon;
         labels outside are clipped to it. What `find_bounds` returns may be given too; what it spent
         is part of epsilon then.
+    classes : list of str, optional
+        For a label that is one of several classes: their public names. Bags then carry the share of
+        each class, or the class of one row; under privacy the latter by randomised response.
     label_kind : {"mean", "pick"}
         The mean of a bag's labels, or the label of one row drawn in secret.
     strategy : str or BaggingStrategy
@@ -154,7 +159,10 @@ def make_release(
     >>> make_release(table, label="rent", bag_size=2, not_private=True)
     Release(4 rows, 2 bags of at least 2, mean labels, NOT PRIVATE)
     """
-    limits, prior = _resolve_bounds(bounds)
+    names = check_classes(classes)
+    if names is not None and bounds is not None:
+        raise BoundsError("a label with classes has no bounds; leave them out.")
+    limits, prior = ((0.0, 1.0), ()) if names else _resolve_bounds(bounds)
     source = SecureNoise() if noise is None else noise
     if calibration is None:
         rule = _resolve_calibration(epsilon, delta, limits, source, prior, not_private=not_private)
@@ -167,17 +175,18 @@ def make_release(
         private=rule is not None,
         pure=rule is not None and rule.delta == 0,
     )
+    if names is not None and kind != "none":
+        raise StrategyError("classes cannot be sorted; use a strategy that looks at features only.")
+    columns = _columns(label, features, exclude, id=id, unit=unit, nulls=nulls, levels=max_levels)
     choice = Choice(
-        columns=_columns(
-            label, features, exclude, id=id, unit=unit, nulls=nulls, levels=max_levels
-        ),
+        columns=dataclasses.replace(columns, classes=names),
         bag_size=bag_size,
         strategy=chosen,
         scores=kind,
         score_share=_check_share(score_share, kind),
         label_kind=check_label_kind(label_kind),
         calibration=rule,
-        bounds=limits,
+        bounds=None if names else limits,
         keep_order=keep_order,
         seed=_resolve_seed(seed),
         noise=source,
@@ -310,6 +319,7 @@ def _columns(
 ) -> Columns:
     return Columns(
         label=label,
+        classes=None,
         features=None if features is None else _names(features),
         exclude=_names(exclude),
         id=id,

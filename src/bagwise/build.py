@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import FloatArray, IntArray
-from bagwise.aggregate import AGGREGATES, LabelKind
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.aggregate import AGGREGATES, LabelKind, pick_labels
 from bagwise.bagging import BaggingStrategy, assign_bags, check_bag_size
 from bagwise.bags import Bags
 from bagwise.encode import Encoder, Nulls
@@ -19,7 +19,13 @@ from bagwise.privacy import Certificate, total_epsilon
 from bagwise.privacy.calibrate import Calibration
 from bagwise.privacy.certificate import exact
 from bagwise.privacy.events import Event
-from bagwise.privacy.noise import private_bag_means, private_picks
+from bagwise.privacy.noise import (
+    one_hot,
+    private_bag_means,
+    private_class_picks,
+    private_picks,
+    private_shares,
+)
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.units import Units, units_of
 from bagwise.release import BAG_ID, Release, noise_per_bag
@@ -30,8 +36,10 @@ from bagwise.stages import OnStage, Stages, ignore_stage
 from bagwise.table import (
     Bounds,
     find_column,
+    label_codes,
     label_vector,
     read_table,
+    refuse_copies_of_class,
     refuse_copies_of_label,
     select_features,
     without_dictionary,
@@ -43,6 +51,7 @@ class Columns:
     """Which columns play which part, and how features become X."""
 
     label: str
+    classes: tuple[str, ...] | None
     features: tuple[str, ...] | None
     exclude: tuple[str, ...]
     id: str | None
@@ -79,7 +88,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     run, columns = Stages(on_stage), choice.columns
     table = run("reading the table", read_table, source, index_names=columns.named)
     check_bag_size(choice.bag_size, n_rows=table.num_rows)
-    labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
+    labels = run("checking the labels", _read_labels, table, columns)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
     units = _find_units(table, columns)
     encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
@@ -172,7 +181,14 @@ def build_bounds(
     )
 
 
-def _choose_columns(table: pa.Table, labels: FloatArray, columns: Columns) -> list[str]:
+def _read_labels(table: pa.Table, columns: Columns) -> AnyArray:
+    """Return labels as numbers, or as numbers of classes."""
+    if columns.classes is None:
+        return label_vector(table, columns.label)
+    return label_codes(table, columns.label, columns.classes)
+
+
+def _choose_columns(table: pa.Table, labels: AnyArray, columns: Columns) -> list[str]:
     reserved = [name for name in (columns.label, columns.id, columns.unit) if name is not None]
     names = select_features(
         table, reserved=reserved, features=columns.features, exclude=columns.exclude
@@ -182,7 +198,10 @@ def _choose_columns(table: pa.Table, labels: FloatArray, columns: Columns) -> li
     leaving = [*names, *([columns.id] if columns.id else [])]
     if BAG_ID in leaving:
         raise ColumnError(f"a column is called {BAG_ID!r}, which a release uses itself. Rename it.")
-    refuse_copies_of_label(table, leaving, labels, label=columns.label)
+    if columns.classes is not None:
+        refuse_copies_of_class(table, leaving, label=columns.label)
+    else:
+        refuse_copies_of_label(table, leaving, labels, label=columns.label)
     return names
 
 
@@ -217,7 +236,7 @@ def _encode(table: pa.Table, names: list[str], columns: Columns) -> tuple[Encode
 
 
 def _compute_scores(
-    labels: FloatArray, X: FloatArray, encoder: Encoder, units: Units, choice: Choice
+    labels: AnyArray, X: FloatArray, encoder: Encoder, units: Units, choice: Choice
 ) -> Scores:
     budget = None
     if choice.calibration is not None:
@@ -248,11 +267,34 @@ def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | Non
     return pa.table({name: without_dictionary(table.column(name)).take(rows) for name in leaving})
 
 
+def _class_labels(
+    codes: IntArray, bags: Bags, units: Units, choice: Choice, classes: int
+) -> tuple[FloatArray, tuple[Event, ...]]:
+    """Return one row of class shares per bag, and everything that was spent on the way."""
+    calibration, source = choice.calibration, choice.noise
+    if calibration is None:
+        if choice.label_kind == "mean":
+            return bags.mean(one_hot(codes, classes)), ()
+        picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
+        return one_hot(picked, classes).astype(np.float64), ()
+    rows = units.largest
+    if choice.label_kind == "pick":
+        picks = calibration.class_picks(classes=classes, sizes=bags.sizes.tolist(), rows=rows)
+        return private_class_picks(codes, bags, event=picks, source=source), (picks,)
+    # A row that changes its class changes two counts by one: sqrt(2) in L2, and 2 in L1.
+    square = 2 * units.square_in_bags(bags)
+    shares = calibration.bag_means(square=square, rows=2 * rows)
+    values = private_shares(codes, bags, classes=classes, event=shares, source=source)
+    return values, (shares,)
+
+
 def _bag_labels(
-    labels: FloatArray, bags: Bags, units: Units, scores: Scores, choice: Choice
+    labels: AnyArray, bags: Bags, units: Units, scores: Scores, choice: Choice
 ) -> tuple[FloatArray, tuple[Event, ...]]:
     """Return one label per bag, and everything that was spent on the way."""
-    calibration, source = choice.calibration, choice.noise
+    calibration, source, classes = choice.calibration, choice.noise, choice.columns.classes
+    if classes is not None:
+        return _class_labels(labels, bags, units, choice, len(classes))
     if calibration is None:
         if choice.bounds is not None:
             labels = _clip_openly(labels, choice.bounds)
@@ -364,6 +406,7 @@ def _order_remarks(choice: Choice) -> tuple[str, ...]:
 def _provenance(choice: Choice) -> dict[str, Any]:
     return {
         "label": choice.columns.label,
+        "classes": None if (names := choice.columns.classes) is None else list(names),
         "bag_size": int(choice.bag_size),
         "strategy": choice.strategy.name,
         "strategy_parameters": dataclasses.asdict(choice.strategy),  # type: ignore[call-overload]

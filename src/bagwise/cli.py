@@ -98,6 +98,9 @@ def release(
     not_private: Annotated[
         bool, typer.Option("--not-private", help="Release exact aggregates, without noise.")
     ] = False,
+    classes: Annotated[
+        str | None, typer.Option(help="Public classes of a label that is not a number, by commas.")
+    ] = None,
     label_kind: Annotated[
         str, typer.Option(help="mean: average of a bag's labels; pick: the label of one row.")
     ] = "mean",
@@ -147,6 +150,7 @@ def release(
             label=label,
             bag_size=bag_size,
             bounds=_read_bounds(bounds, bounds_file),
+            classes=_split(classes),
             label_kind=label_kind,
             strategy=strategy,
             strategy_parameters=_parse_settings(set_ or []),
@@ -259,6 +263,9 @@ def fit(
     ),
     family: Annotated[str, typer.Option(help="Distribution of a label: gaussian.")] = "gaussian",
     loss: Annotated[str, typer.Option(help="auto, bag, instance or aggregate.")] = "auto",
+    target: Annotated[
+        str | None, typer.Option(help="The class to predict, for a label with classes.")
+    ] = None,
     debias: Annotated[
         bool, typer.Option("--debias", help="Undo the shrinkage of instance loss.")
     ] = False,
@@ -285,6 +292,7 @@ def fit(
             loaded,
             family=family,
             loss=loss,
+            target=target,
             debias=debias,
             ridge=ridge,
             fit_intercept=not no_intercept,

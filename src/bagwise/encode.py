@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray
 from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, shielded
-from bagwise.table import as_float, find_column, is_numeric, is_text, without_dictionary
+from bagwise.table import (
+    as_float,
+    as_text,
+    find_column,
+    is_numeric,
+    is_text,
+    without_dictionary,
+)
 
 Nulls = Literal["indicator", "error"]
 
@@ -85,7 +92,9 @@ class LevelsColumn:
     def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
         """Fill ``out``, (n, len(outputs)); levels never seen go with the pooled ones."""
         known = pa.array([self.reference, *self.levels], type=pa.string())
-        codes = pc.fill_null(pc.index_in(as_text(column), value_set=known), -1).to_numpy()
+        codes = pc.fill_null(
+            pc.index_in(as_text(column, name=self.name), value_set=known), -1
+        ).to_numpy()
         unseen = codes < 0
         if unseen.any() and not self.pooled:
             warnings.warn(
@@ -187,11 +196,6 @@ class Encoder:
         )
 
 
-def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of levels as strings; booleans become true and false."""
-    return pc.cast(without_dictionary(column), pa.string())
-
-
 def _column_from_json(entry: Mapping[str, Any]) -> Column:
     values = {key: value for key, value in entry.items() if key != "kind"}
     if entry["kind"] == NumericColumn.kind:
@@ -232,7 +236,7 @@ def _describe_numbers(name: str, column: pa.ChunkedArray) -> NumericColumn:
 
 
 def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> LevelsColumn:
-    counts = pc.value_counts(as_text(column)).to_pylist()
+    counts = pc.value_counts(as_text(column, name=name)).to_pylist()
     # Most frequent first; ties in alphabetical order, missing last, so that the recipe is unique.
     ordered = sorted(counts, key=lambda c: (-c["counts"], c["values"] is None, c["values"] or ""))
     levels = [entry["values"] for entry in ordered]

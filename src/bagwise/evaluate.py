@@ -4,12 +4,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bagwise._types import FloatArray
 from bagwise.errors import ReleaseError
 from bagwise.learn import RowModel
 from bagwise.release import Release
-from bagwise.table import label_vector, read_table
+from bagwise.table import as_text, find_column, label_vector, read_table
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class BagScores:
 def evaluate_rows(model: RowModel, table: Any, *, label: str | None = None) -> RowScores:
     """Score predictions on a labelled table. The result describes the labels: keep it with them."""
     data = read_table(table)
-    labels = label_vector(data, label or model.label)
+    labels = _labels(data, label or model.label, model.target)
     residuals = labels - model.predict_encoded(model.encoder.transform(data))
     return RowScores(
         n_rows=labels.size,
@@ -64,11 +65,12 @@ def evaluate_release(model: RowModel, release: Release) -> BagScores:
     if missing := set(model.encoder.inputs) - set(release.features.column_names):
         raise ReleaseError(f"the release lacks the model's feature(s) {sorted(missing)}.")
     rows = release.bags.mean(model.predict_encoded(model.encoder.transform(release.features)))
-    squares = (release.labels - rows) ** 2
+    labels = release.labels_of(model.target)
+    squares = (labels - rows) ** 2
     noise = release.noise_sd**2
     weights = release.bags.sizes / release.bags.sizes.sum()
     error, noise_share = float(weights @ squares), float(weights @ noise)
-    spread = _weighted_variance(release.labels, weights) - noise_share
+    spread = _weighted_variance(labels, weights) - noise_share
     clean = error - noise_share
     return BagScores(
         n_bags=release.bags.n_bags,
@@ -77,6 +79,14 @@ def evaluate_release(model: RowModel, release: Release) -> BagScores:
         rmse_without_noise=float(np.sqrt(clean)) if clean >= 0 else None,
         r2_without_noise=_r2(clean, spread) if clean >= 0 and spread > 0 else None,
     )
+
+
+def _labels(data: pa.Table, label: str, target: str | None) -> FloatArray:
+    """Return the labels, or for a model of a class whether each row is of it."""
+    if target is None:
+        return label_vector(data, label)
+    column = as_text(find_column(data, label, role="label"), name=label)
+    return np.array([value == target for value in column.to_pylist()], dtype=np.float64)
 
 
 def _r2(error: float, variance: float) -> float:

@@ -28,12 +28,19 @@ from bagwise.privacy.events import (
     GaussianModel,
     LaplaceBagMeans,
     PickedLabels,
+    RandomisedPicks,
 )
+from bagwise.privacy.noise import keep_chances
 from bagwise.privacy.private_model import LinearScores
 from bagwise.rng import SimulatedNoise
 
 BAG_ID = "bag_id"
-BAG_COLUMNS = (BAG_ID, "size", "label", "noise_sd")
+
+
+def bag_columns(classes: Sequence[str] | None) -> list[str]:
+    """Return the columns of the bag table: one label, or one share for each class."""
+    labels = ["label"] if classes is None else [f"label={name}" for name in classes]
+    return [BAG_ID, "size", *labels, "noise_sd"]
 
 
 def check_output(path: str | Path, *, force: bool = False) -> None:
@@ -52,6 +59,12 @@ def noise_per_bag(events: Sequence[Event], sizes: IntArray) -> FloatArray:
         elif isinstance(event, PickedLabels):
             scales = dict(event.scales)
             noise = np.array([scales.get(size, np.nan) for size in sizes.tolist()])
+        elif isinstance(event, RandomisedPicks):
+            keep = keep_chances(event, sizes)
+            other = (1 - keep) / (event.classes - 1)
+            # The variance depends on the class; the larger of the two is the safe one to weigh by.
+            variance = np.maximum(keep * (1 - keep), other * (1 - other))
+            noise = np.sqrt(variance) / (keep - other)
     return noise
 
 
@@ -86,8 +99,10 @@ class Release:
     ----------
     bags : Bags
         Which rows share a bag.
-    labels, noise_sd : (m,) floats
-        The aggregate label of each bag, and the standard deviation of the privacy noise on it.
+    labels : (m,) floats, or (m, classes) for a label with classes
+        The aggregate label of each bag; for classes their shares, or estimates of them.
+    noise_sd : (m,) floats
+        The standard deviation of the privacy noise on each bag's label.
     label_kind : {"mean", "pick"}
     certificate : Certificate
     encoder : Encoder
@@ -116,12 +131,33 @@ class Release:
         """The feature columns alone."""
         return self.instances.select(self.encoder.inputs)
 
-    def training_data(self) -> tuple[FloatArray, FloatArray, IntArray]:
-        """Return X, y, bag_ids: y repeats each bag's label; rows left out of bags are dropped."""
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes of the label, if it has classes."""
+        names = self.provenance["classes"]
+        return None if names is None else tuple(names)
+
+    def labels_of(self, target: str | None = None) -> FloatArray:
+        """Return one number per bag: the label, or with classes the share of `target`."""
+        if self.classes is None:
+            if target is not None:
+                raise ReleaseError("target names a class, and this label has none.")
+            return self.labels
+        if target not in self.classes:
+            raise ReleaseError(
+                f"target must be one of the classes {', '.join(self.classes)}, got {target!r}."
+            )
+        return self.labels[:, self.classes.index(target)]
+
+    def training_data(self, target: str | None = None) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return X, y, bag_ids: y repeats each bag's label; rows left out of bags are dropped.
+
+        For a label with classes, `target` names the class whose shares to learn.
+        """
         kept = self.bags.in_bag
         features = self.features if kept.all() else self.features.filter(pa.array(kept))
         bag_ids = self.bags.index[kept]
-        return self.encoder.transform(features), self.labels[bag_ids], bag_ids
+        return self.encoder.transform(features), self.labels_of(target)[bag_ids], bag_ids
 
     def fit_params(self) -> dict[str, Any]:
         """Return what an estimator's ``fit`` takes beside X and y."""
@@ -209,7 +245,9 @@ class Release:
             raise ReleaseError(f"a bag has {smallest} rows where {promised} are promised.")
         if not self.bags.in_bag.all() and not self.provenance["strategy_parameters"].get("half"):
             raise ReleaseError("rows are in no bag although the strategy leaves none out.")
-        if self.labels.shape != self.bags.sizes.shape or not np.isfinite(self.labels).all():
+        width = () if self.classes is None else (len(self.classes),)
+        expected = (self.bags.n_bags, *width)
+        if self.labels.shape != expected or not np.isfinite(self.labels).all():
             raise ReleaseError("bag labels are missing or not finite.")
 
     def _check_certificate(self) -> None:
@@ -241,11 +279,12 @@ class Release:
     def _tables(self) -> dict[str, pa.Table]:
         index = self.bags.index
         ids = pa.array(index, mask=index == LEFT_OUT)
+        labels = [self.labels] if self.classes is None else list(self.labels.T)
         return {
             "instances": self.instances.append_column(BAG_ID, ids),
             "bags": pa.table(
-                [np.arange(self.bags.n_bags), self.bags.sizes, self.labels, self.noise_sd],
-                names=BAG_COLUMNS,
+                [np.arange(self.bags.n_bags), self.bags.sizes, *labels, self.noise_sd],
+                names=bag_columns(self.classes),
             ),
         }
 
@@ -284,8 +323,10 @@ class Release:
     @classmethod
     def _from_files(cls, files: ReleaseFiles) -> Self:
         manifest, bags = files.manifest, files.bags
-        if bags.column_names != list(BAG_COLUMNS):
-            raise ReleaseError(f"bags hold other columns than {', '.join(BAG_COLUMNS)}.")
+        classes = manifest["classes"]
+        if bags.column_names != (names := bag_columns(classes)):
+            raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
+        shares = np.column_stack([bags[name].to_numpy() for name in names[2:-1]])
         if bags[BAG_ID].to_pylist() != list(range(bags.num_rows)):
             raise ReleaseError("bags are not numbered 0, 1, 2, …")
         partition = Bags(pc.fill_null(files.instances[BAG_ID], LEFT_OUT).to_numpy())
@@ -293,6 +334,7 @@ class Release:
             raise ReleaseError("bag sizes do not match the number of instances in each bag.")
         keys = (
             "label",
+            "classes",
             "bag_size",
             "strategy",
             "strategy_parameters",
@@ -303,7 +345,7 @@ class Release:
         )
         return cls(
             bags=partition,
-            labels=bags["label"].to_numpy(),
+            labels=shares[:, 0] if classes is None else shares,
             noise_sd=bags["noise_sd"].to_numpy(),
             label_kind=check_label_kind(manifest["label_kind"]),
             certificate=Certificate.from_json(files.certificate),
@@ -323,6 +365,7 @@ class Release:
             "smallest_bag": int(self.bags.sizes.min()),
             "largest_bag": int(self.bags.sizes.max()),
             "label": self.provenance["label"],
+            "classes": self.provenance["classes"],
             "label_kind": self.label_kind,
             "strategy": self.provenance["strategy"],
             "scores": self.provenance["scores"],

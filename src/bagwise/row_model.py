@@ -32,6 +32,8 @@ class RowModel:
     family, loss : str
     label : str
         Name of the label it predicts.
+    target : str or None
+        The class whose share it predicts, for a label with classes.
     encoder : Encoder
     coef : (d,) floats, in the order of ``encoder.feature_names``
     intercept : float
@@ -49,6 +51,7 @@ class RowModel:
     intercept: float
     trained_on: dict[str, Any]
     certificate: Certificate | None = None
+    target: str | None = None
 
     def predict(self, table: Any) -> FloatArray:
         """Return the expected label of each row of a table or file."""
@@ -100,6 +103,7 @@ class RowModel:
             "family": self.family,
             "loss": self.loss,
             "label": self.label,
+            "target": self.target,
             "coefficients": self.coefficients(),
             "coef": self.coef.tolist(),
             "intercept": self.intercept,
@@ -124,6 +128,7 @@ class RowModel:
             intercept=float(content["intercept"]),
             trained_on=dict(content["trained_on"]),
             certificate=None if promise is None else Certificate.from_json(promise),
+            target=content["target"],
         )
 
     def _repr_html_(self) -> str:

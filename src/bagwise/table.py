@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.atomic import new_file
 from bagwise.errors import BagwiseError, BoundsError, ColumnError, LabelError, TableError, shielded
 
@@ -126,6 +126,27 @@ def label_vector(table: pa.Table, label: str) -> FloatArray:
     return values
 
 
+def label_codes(table: pa.Table, label: str, classes: Sequence[str]) -> IntArray:
+    """Return the number of each row's class, or say in which row the label is none of them."""
+    text = as_text(find_column(table, label, role="label"), name=label)
+    if text.null_count:
+        raise LabelError(_where_bad(label, "missing", pc.is_null(text)))
+    codes = pc.index_in(text, value_set=pa.array(classes, text.type))
+    if codes.null_count:
+        raise LabelError(_where_bad(label, "none of the classes", pc.is_null(codes)))
+    return np.asarray(codes.to_numpy(), dtype=np.int64)
+
+
+def check_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the public classes of a label: at least two different names."""
+    if classes is None:
+        return None
+    names = tuple(str(name) for name in classes)
+    if isinstance(classes, str) or len(names) < 2 or len(set(names)) != len(names):
+        raise LabelError("classes must be a list of at least two different names.")
+    return names
+
+
 def check_bounds(bounds: Sequence[float] | None) -> Bounds | None:
     """Return public label bounds as two floats lo < hi."""
     if bounds is None:
@@ -157,6 +178,28 @@ def refuse_copies_of_label(
                 f"column {name!r} equals the label {label!r} in every row: releasing it would "
                 f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
             )
+
+
+def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: str) -> None:
+    """Refuse columns that would carry the class of each row out under another name."""
+    classes = as_text(table.column(label), name=label)
+    for name in columns:
+        column = table.column(name)
+        if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
+            continue
+        if pc.all(pc.equal(as_text(column, name=name), classes), skip_nulls=False).as_py():
+            raise ColumnError(
+                f"column {name!r} equals the label {label!r} in every row: releasing it would "
+                f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
+            )
+
+
+def as_text(column: pa.ChunkedArray, *, name: str) -> pa.ChunkedArray:
+    """Return a column of levels as strings; booleans become true and false."""
+    return shielded(
+        lambda: pc.cast(without_dictionary(column), pa.string()),
+        lambda _: ColumnError(f"column {name!r} of type {column.type} cannot be read as classes."),
+    )
 
 
 def is_numeric(kind: pa.DataType) -> bool:

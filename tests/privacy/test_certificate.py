@@ -105,7 +105,7 @@ def test_unknown_versions_and_damage_are_caught(private):
         event_from_json(
             {"kind": "gaussian-bag-means", "sensitivity": "1", "noise_scale": 1, "grid_step": 1}
         )
-    with pytest.raises(CertificateError, match="pairs of size and noise"):
+    with pytest.raises(CertificateError, match="pairs of size and number"):
         event_from_json(
             {"kind": "picked-labels", "sensitivity": 1, "scales": [1], "grid_step": 1, "rows": 1}
         )

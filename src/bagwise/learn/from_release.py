@@ -13,12 +13,14 @@ def fit_release(
     *,
     family: str = "gaussian",
     loss: str = "auto",
+    target: str | None = None,
     debias: bool = False,
     ridge: float = 0.0,
     fit_intercept: bool = True,
 ) -> RowModel:
     """Fit a row-level model to a release and keep it with the release's encoder.
 
+    For a label with classes, `target` names the class whose share is to be predicted.
     ``loss="auto"`` is instance loss where rows were sorted by scores, and bag loss elsewhere.
 
     Examples
@@ -42,12 +44,13 @@ def fit_release(
         ridge=ridge,
         fit_intercept=fit_intercept,
     )
-    X, y, _ = release.training_data()
+    X, y, _ = release.training_data(target)
     estimator.fit(X, y, **release.fit_params())
     return RowModel(
         family=family,
         loss=loss,
         label=release.provenance["label"],
+        target=target,
         encoder=release.encoder,
         coef=estimator.coef_,
         intercept=float(estimator.intercept_),

@@ -2,10 +2,11 @@
 
 Gaussian events compose exactly, ``mu = hypot(mu_1, mu_2, …)`` (Dong, Roth and Su 2022, Corollary
 3.3). At most one event may be picks, after any Gaussian ones (P2). Laplace noise stands alone. A
-noisy choice, such as private bounds, takes its epsilon off the top.
+noisy choice, such as private bounds, and randomised response take their epsilon off the top.
 Anything else is refused: a combination nobody has worked out gets no certificate.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import get_args
@@ -25,6 +26,7 @@ from bagwise.privacy.events import (
     LaplaceBagMeans,
     NoisyChoice,
     PickedLabels,
+    RandomisedPicks,
 )
 
 # An uninstructed reader wants the curve at points people talk about.
@@ -44,14 +46,30 @@ def total_delta(events: Sequence[Event], epsilon: float) -> float:
     for event in events:
         if not isinstance(event, get_args(Event)):
             raise BudgetError(f"no accounting for event {type(event).__name__}.")
-    choices = [event for event in events if isinstance(event, NoisyChoice)]
-    rest = [event for event in events if not isinstance(event, NoisyChoice)]
-    pure = math.fsum(event.epsilon for event in choices)
+    rest = [event for event in events if not isinstance(event, NoisyChoice | RandomisedPicks)]
+    pure = math.fsum(pure_epsilon(event) for event in events)
     if not rest:
         # The worst pure mechanism is a coin that lies with probability 1 / (1 + e^pure).
         return max(0.0, -math.expm1(epsilon - pure)) / (1 + math.exp(-pure))
-    # A choice changes likelihoods by e^pure at most; the rest has to make do with epsilon - pure.
+    # Pure events change likelihoods by e^pure at most; the rest has to make do with epsilon - pure.
     return _noise_delta(rest, epsilon - pure)
+
+
+def pure_epsilon(event: Event) -> float:
+    """Return the epsilon of an event that needs no delta; 0 for the others.
+
+    A class that is kept with probability p or replaced by one of c - 1 others has the epsilon
+    ``log(p (c - 1) / (1 - p))``. Picking its row in secret among `size` brings that down to
+    ``log(1 + (e^epsilon - 1) / size)``: attained when all other rows of the bag agree.
+    """
+    if isinstance(event, NoisyChoice):
+        return event.epsilon
+    if isinstance(event, RandomisedPicks):
+        return event.rows * max(
+            math.log1p((keep * (event.classes - 1) / (1 - keep) - 1) / size)
+            for size, keep in event.keeps
+        )
+    return 0.0
 
 
 def _noise_delta(events: Sequence[Event], epsilon: float) -> float:
@@ -132,4 +150,6 @@ def _widened(event: Event, rows: int) -> Event:
         raise BudgetError("picks have no widened form.")
     if isinstance(event, NoisyChoice):
         return NoisyChoice(event.epsilon * rows)
+    if isinstance(event, RandomisedPicks):
+        return dataclasses.replace(event, rows=event.rows * rows)
     return type(event)(event.sensitivity * rows, event.noise_scale, event.grid_step)

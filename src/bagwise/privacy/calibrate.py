@@ -20,11 +20,12 @@ from bagwise.privacy.events import (
     LaplaceBagMeans,
     NoisyChoice,
     PickedLabels,
+    RandomisedPicks,
 )
 from bagwise.table import Bounds
 
 G = TypeVar("G", GaussianLabels, GaussianModel, GaussianBagMeans)
-E = TypeVar("E", GaussianBagMeans, LaplaceBagMeans, PickedLabels)
+E = TypeVar("E", GaussianBagMeans, LaplaceBagMeans, PickedLabels, RandomisedPicks)
 
 LABEL_STEPS = 2**18
 """Whole steps between the bounds. Rounding a label moves it by 2e-6 of the range at most, far below
@@ -32,6 +33,9 @@ the noise of any meaningful epsilon, and sums of 2**44 labels still fit 64 bits.
 
 LARGEST_SCALE = 2**31
 """Noise scales, in grid steps, whose square still fits 64 bits."""
+
+CHANCES = 2**32
+"""Chances of randomised response are whole multiples of one in this many."""
 
 _PICK_DELTA_SHARE = 0.01  # of 1/size; near 1/size the noise vanishes and delta shows a label
 
@@ -85,6 +89,9 @@ class Calibration(Protocol):
         self, *, sizes: Iterable[int], rows: int = 1, spent: Sequence[Event] = ()
     ) -> PickedLabels:
         """Noise on picked labels."""
+
+    def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> RandomisedPicks:
+        """Chances of keeping picked classes."""
 
     def per_row(self, rows: int) -> "Calibration":
         """Return the calibration for single rows that covers groups of `rows`."""
@@ -176,6 +183,17 @@ class ExactCalibration:
             mu = composed_pick_mu(epsilon, delta, mu_scores, size)
             scales.append((size, _whole_scale(LABEL_STEPS / mu) * step))
         return self._checked(PickedLabels(LABEL_STEPS * step, tuple(scales), step, rows), spent)
+
+    def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> RandomisedPicks:
+        """Return the chances of keeping a picked class, for each bag size; they need no delta."""
+        growth = math.expm1(self._left / rows)
+        keeps = []
+        for size in sorted({int(size) for size in sizes}):
+            odds = 1 + size * growth  # of the kept class against each other one
+            # A whole number of 2**-32, rounded down: less truth, more privacy.
+            keep = math.floor(odds / (odds + classes - 1) * CHANCES) / CHANCES
+            keeps.append((size, min(keep, 1 - 1 / CHANCES)))
+        return self._checked(RandomisedPicks(classes, tuple(keeps), rows), ())
 
     def per_row(self, rows: int) -> "ExactCalibration":
         """Return the calibration for single rows that covers groups of `rows`."""

@@ -9,12 +9,19 @@ from typing import Any, Self
 
 from bagwise._version import __version__
 from bagwise.errors import CertificateError, MissingExtraError, shielded
-from bagwise.privacy.accounting import group_epsilon, privacy_curve, total_delta, total_epsilon
+from bagwise.privacy.accounting import (
+    group_epsilon,
+    privacy_curve,
+    pure_epsilon,
+    total_delta,
+    total_epsilon,
+)
 from bagwise.privacy.events import (
     Event,
     LaplaceBagMeans,
     NoisyChoice,
     PickedLabels,
+    RandomisedPicks,
     event_from_json,
     event_to_json,
 )
@@ -127,8 +134,8 @@ class Certificate:
             )
 
     def _check_event(self, event: Event) -> None:
-        if isinstance(event, NoisyChoice):
-            if not (math.isfinite(event.epsilon) and event.epsilon > 0):
+        if isinstance(event, NoisyChoice | RandomisedPicks):
+            if not _is_possible(event):
                 raise CertificateError(f"event {event.kind!r} has impossible parameters.")
             return
         scales = (
@@ -261,13 +268,20 @@ def _exported(event: Event, google: Any) -> list[Any]:
             )
             for size, scale in event.scales
         ]
-    if isinstance(event, NoisyChoice):
+    if isinstance(event, NoisyChoice | RandomisedPicks):
         # Randomised response on one bit is the worst mechanism of a pure epsilon.
-        return [google.RandomizedResponseDpEvent(2 / (1 + math.exp(event.epsilon)), 2)]
+        return [google.RandomizedResponseDpEvent(2 / (1 + math.exp(pure_epsilon(event))), 2)]
     noise = event.noise_scale / event.sensitivity
     if isinstance(event, LaplaceBagMeans):
         return [google.LaplaceDpEvent(noise)]
     return [google.GaussianDpEvent(noise)]
+
+
+def _is_possible(event: NoisyChoice | RandomisedPicks) -> bool:
+    if isinstance(event, NoisyChoice):
+        return math.isfinite(event.epsilon) and event.epsilon > 0
+    usual = event.classes >= 2 and event.rows >= 1 and bool(event.keeps)
+    return usual and all(size >= 1 and 1 / event.classes <= p < 1 for size, p in event.keeps)
 
 
 def _same(mine: Any, theirs: Any) -> bool:

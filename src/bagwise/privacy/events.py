@@ -73,6 +73,27 @@ class PickedLabels:
 
 
 @dataclass(frozen=True)
+class RandomisedPicks:
+    """The class of one row of each bag, drawn in secret, kept by chance or replaced by another.
+
+    Attributes
+    ----------
+    classes : int
+        Number of classes; a class that is not kept becomes each of the others alike.
+    keeps : tuple of (size, probability)
+        The chance of keeping the class, for each size of bag that occurs.
+    rows : int
+        Rows of a protected unit.
+    """
+
+    kind: ClassVar[str] = "randomised-picks"
+
+    classes: int
+    keeps: tuple[tuple[int, float], ...]
+    rows: int = 1
+
+
+@dataclass(frozen=True)
 class NoisyChoice:
     """Candidates compared with noisy counts of labels, and only one of them told."""
 
@@ -82,7 +103,13 @@ class NoisyChoice:
 
 
 Event = (
-    GaussianLabels | GaussianModel | GaussianBagMeans | LaplaceBagMeans | PickedLabels | NoisyChoice
+    GaussianLabels
+    | GaussianModel
+    | GaussianBagMeans
+    | LaplaceBagMeans
+    | PickedLabels
+    | RandomisedPicks
+    | NoisyChoice
 )
 
 EVENTS: dict[str, type[Event]] = {
@@ -93,6 +120,7 @@ EVENTS: dict[str, type[Event]] = {
         GaussianBagMeans,
         LaplaceBagMeans,
         PickedLabels,
+        RandomisedPicks,
         NoisyChoice,
     )
 }
@@ -100,10 +128,12 @@ EVENTS: dict[str, type[Event]] = {
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """Return an event as plain values."""
-    values = asdict(event)
-    if isinstance(event, PickedLabels):
-        values["scales"] = [list(pair) for pair in event.scales]
+    values = {name: _plain(value) for name, value in asdict(event).items()}
     return {"kind": event.kind, **values}
+
+
+def _plain(value: Any) -> Any:
+    return [list(pair) for pair in value] if isinstance(value, tuple) else value
 
 
 def event_from_json(entry: Mapping[str, Any]) -> Event:
@@ -121,13 +151,13 @@ def event_from_json(entry: Mapping[str, Any]) -> Event:
 
 
 def _read(name: str, value: Any) -> Any:
-    if name == "scales":
+    if name in ("scales", "keeps"):
         if not isinstance(value, list) or not all(_is_pair(pair) for pair in value):
-            raise CertificateError("the scales of picked labels are pairs of size and noise.")
-        return tuple((int(size), float(scale)) for size, scale in value)
+            raise CertificateError(f"the {name} of picked labels are pairs of size and number.")
+        return tuple((int(size), float(number)) for size, number in value)
     if not _is_number(value):
         raise CertificateError(f"{name} of an event must be a number.")
-    return int(value) if name == "rows" else float(value)
+    return int(value) if name in ("rows", "classes") else float(value)
 
 
 def _is_pair(pair: object) -> bool:

@@ -14,7 +14,14 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.aggregate import pick_labels
 from bagwise.bags import Bags
-from bagwise.privacy.events import GaussianBagMeans, GaussianLabels, LaplaceBagMeans, PickedLabels
+from bagwise.privacy.calibrate import CHANCES
+from bagwise.privacy.events import (
+    GaussianBagMeans,
+    GaussianLabels,
+    LaplaceBagMeans,
+    PickedLabels,
+    RandomisedPicks,
+)
 from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
 from bagwise.rng import NoiseSource
 from bagwise.table import Bounds
@@ -67,6 +74,54 @@ def private_picks(
         scale = in_steps(noise_scale, event.grid_step)
         noisy[here] += discrete_gaussian(here.size, scale=scale, source=source)
     return bounds[0] + event.grid_step * noisy.astype(np.float64)
+
+
+def private_shares(
+    codes: IntArray,
+    bags: Bags,
+    *,
+    classes: int,
+    event: GaussianBagMeans | LaplaceBagMeans,
+    source: NoiseSource,
+) -> FloatArray:
+    """Return the noisy share of each class in each bag, (m, classes).
+
+    Every class is a label of 0 or 1 with bounds (0, 1). One row that changes its class changes two
+    of them, which the sensitivity of `event` must allow for.
+    """
+    draw = discrete_laplace if isinstance(event, LaplaceBagMeans) else discrete_gaussian
+    scale, one = in_steps(event.noise_scale, event.grid_step), in_steps(1.0, event.grid_step)
+    counts = bags.sum(one_hot(codes, classes)) * one
+    noise = draw(counts.size, scale=scale, source=source).reshape(counts.shape)
+    return event.grid_step * (counts + noise) / bags.sizes[:, None]
+
+
+def private_class_picks(
+    codes: IntArray, bags: Bags, *, event: RandomisedPicks, source: NoiseSource
+) -> FloatArray:
+    """Return an unbiased estimate of each class's share from one randomised pick, (m, classes).
+
+    The picked class has the largest entry of its row, so that nothing of the pick is lost; entries
+    below 0 and above 1 undo the chance of a replaced class.
+    """
+    picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
+    keep = keep_chances(event, bags.sizes)
+    kept = source.index_below(np.full(bags.n_bags, CHANCES)) < np.rint(keep * CHANCES)
+    step = 1 + source.index_below(np.full(bags.n_bags, event.classes - 1))
+    reported = np.where(kept, picked, (picked + step) % event.classes)
+    other = (1 - keep) / (event.classes - 1)
+    return (one_hot(reported, event.classes) - other[:, None]) / (keep - other)[:, None]
+
+
+def keep_chances(event: RandomisedPicks, sizes: IntArray) -> FloatArray:
+    """Return the chance of keeping the class for each bag; NaN for a size that has none."""
+    chances = dict(event.keeps)
+    return np.array([chances.get(size, np.nan) for size in sizes.tolist()])
+
+
+def one_hot(codes: IntArray, classes: int) -> IntArray:
+    """Return 1 in the column of each row's class, (n, classes)."""
+    return np.asarray(codes[:, None] == np.arange(classes)).astype(np.int64)
 
 
 def in_steps(scale: float, step: float) -> int:

@@ -18,6 +18,7 @@ from bagwise.privacy.events import (
     GaussianModel,
     NoisyChoice,
     PickedLabels,
+    RandomisedPicks,
 )
 from bagwise.table import Bounds
 
@@ -91,6 +92,11 @@ class PrintedCalibration:
         alpha = self._label_noise()
         scales = ((size, _on_grid(alpha / size, step)) for size in sorted(set(sizes)))
         return PickedLabels(sensitivity, tuple(scales), step, rows)
+
+    def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> RandomisedPicks:
+        """Refuse: the paper has no classes."""
+        del classes, sizes, rows
+        raise BudgetError("the paper prints no noise for classes.")
 
     def per_row(self, rows: int) -> "PrintedCalibration":
         """Return itself: the paper does not consider groups."""
