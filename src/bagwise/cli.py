@@ -448,7 +448,7 @@ def demo(
     from bagwise.release import check_output  # noqa: PLC0415
 
     check_output(output, force=force)
-    with show_progress(quiet or as_json, steps=len(recipes()) + 1) as on_step:
+    with show_progress(quiet or as_json, steps=len(recipes()) + 2) as on_step:
         result = run_demo(n=rows, on_step=on_step)
         result.release.save(output, force=force)
     if as_json:

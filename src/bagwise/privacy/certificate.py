@@ -97,8 +97,8 @@ class Certificate:
             )
         else:
             promise = (
-                f"Whatever a reader knows beforehand, replacing {self.protected} by any other "
-                f"values in the bounds changes the probability of any outcome by at most a factor "
+                f"Whatever a reader knows beforehand, replacing {self.protected} by anything else "
+                f"within the bounds changes the probability of any outcome by at most a factor "
                 f"of exp({exact(self.epsilon)}) = {math.exp(min(self.epsilon, 700)):.4g} and an "
                 f"addition of {exact(self.delta)}.",
                 "Not protected: features, ids, the number of rows, and which rows share a bag."
@@ -192,7 +192,7 @@ class Certificate:
             "private": self.is_private,
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "neighbouring": f"{self.protected} may have any other values within the bounds",
+            "neighbouring": f"{self.protected} may be anything else within the bounds",
             "unit": self.unit,
             "bounds": None if self.bounds is None else list(self.bounds),
             "smallest_bag": self.smallest_bag,
