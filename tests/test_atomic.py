@@ -116,3 +116,22 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
         raise RuntimeError
     assert target.read_text() == "one"
     assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
+
+
+def test_only_regular_files_are_replaced_and_links_are_followed(tmp_path):
+    pipe, real, link = tmp_path / "pipe", tmp_path / "real", tmp_path / "link"
+    os.mkfifo(pipe)
+    with (
+        pytest.raises(OutputExistsError, match="not a regular file"),
+        atomic.new_file(pipe, force=True),
+    ):
+        pass
+    real.write_text("old")
+    link.symlink_to(real)
+    with atomic.new_file(link, force=True) as draft:
+        draft.write_text("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    with atomic.new_file(tmp_path / "deep" / "file", force=False) as draft:
+        draft.write_text("made")
+    assert (tmp_path / "deep" / "file").read_text() == "made"

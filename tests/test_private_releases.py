@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.errors import BagwiseError, BudgetError, ReleaseError
+from bagwise.errors import BagwiseError, BudgetError, CertificateError, ReleaseError
 from bagwise.privacy import total_delta
-from bagwise.privacy.events import GaussianBagMeans, LaplaceBagMeans
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.events import GaussianBagMeans, LaplaceBagMeans, NoisyChoice
+from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
 from bagwise.rng import SimulatedNoise
 from bagwise.theory.printed import PrintedCalibration
@@ -223,3 +225,67 @@ def test_changing_labels_within_the_bounds_changes_no_published_number_but_the_n
         assert pair[0].certificate == pair[1].certificate
         assert pair[0].provenance == pair[1].provenance
         assert not np.array_equal(pair[0].labels, pair[1].labels)
+
+
+def lies(made):
+    """Ways to certify more than was done, each of which verify can see."""
+    certificate, rule = made.certificate, ExactCalibration(1.0, 1e-6, (0.0, 4.0))
+    exact = np.linspace(0.1, 3.9, made.bags.n_bags) + 1 / 3e5
+    unpaid = dataclasses.replace(certificate, events=(NoisyChoice(0.5),))
+    yield (
+        "no event for the bag labels",
+        {"certificate": unpaid, "noise_sd": np.zeros(made.bags.n_bags), "labels": exact},
+    )
+    yield (
+        "means that the certificate calls picks",
+        {
+            "certificate": dataclasses.replace(certificate, events=(rule.picks(sizes=[20]),)),
+            "noise_sd": np.full(made.bags.n_bags, rule.picks(sizes=[20]).scales[0][1]),
+        },
+    )
+    yield (
+        "sorted rows without scores",
+        {"provenance": {**made.provenance, "strategy": "sorted", "strategy_parameters": {}}},
+    )
+    yield "a model that nobody paid for", {"model": LinearScores(0.0, np.zeros(2), ())}
+    yield (
+        "noise from nowhere",
+        {"certificate": dataclasses.replace(certificate, noise_source="none")},
+    )
+    yield "means that carry no noise of the grid", {"labels": exact}
+
+
+def test_verify_sees_what_can_be_seen(data):
+    made = release(data)
+    made.verify()
+    for lie, changes in lies(made):
+        with pytest.raises((ReleaseError, CertificateError)):
+            dataclasses.replace(made, **changes).verify()
+            pytest.fail(lie)
+
+
+def test_a_model_must_not_get_lost(data, tmp_path):
+    made = release(data, strategy="sorted")
+    with pytest.raises(ReleaseError, match="do not agree"):
+        dataclasses.replace(made, model=None).verify()
+
+
+def test_bounds_are_charged_for_the_unit_they_were_found_for(data, tmp_path):
+    many = pa.concat_tables([data] * 20)
+    by_row = bw.find_bounds(many, label="y", epsilon=3.0)
+    with pytest.raises(BagwiseError, match="found for unit None"):
+        release(many, bounds=by_row, unit="person", epsilon=4.0)
+    per_person = bw.find_bounds(many, label="y", epsilon=30.0, unit="person")
+    assert per_person.event.rows == units_of(many, "person").largest
+    with pytest.raises(BudgetError, match="fewer than"):
+        release(pa.concat_tables([many, many]), bounds=per_person, unit="person", epsilon=40.0)
+    made = release(many, bounds=per_person, unit="person", epsilon=40.0)
+    assert bw.Release.load(made.save(tmp_path / "out")).verify().epsilon == 40.0
+
+
+def test_whether_a_release_is_made_does_not_depend_on_the_scores(data):
+    """Refusing picks by the sizes that scores happened to give would be another release."""
+    for _ in range(10):
+        release(data, strategy="sorted", label_kind="pick", bag_size=20, delta=0.01 / 20)
+        with pytest.raises(BudgetError, match="too large for picked"):
+            release(data, strategy="sorted", label_kind="pick", bag_size=20, delta=0.0101 / 20)

@@ -28,7 +28,8 @@ def test_rejection_is_what_keeps_large_limits_fair():
     # Taking words modulo 3 * 2**61 without rejection gives the upper third two shares of eight.
     limit = 3 * 2**61
     words = np.random.default_rng(0).integers(0, 2**64, size=30_000, dtype=np.uint64)
-    unfair = np.bincount((words % np.uint64(limit)) // np.uint64(2**61), minlength=3)
+    thirds = (words % np.uint64(limit)) // np.uint64(2**61)
+    unfair = np.bincount(thirds.astype(np.int64), minlength=3)
     drawn = SecureNoise().index_below(np.full(30_000, limit))
     fair = np.bincount(drawn // 2**61, minlength=3)
     assert not stats.is_uniform(unfair)

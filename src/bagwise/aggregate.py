@@ -38,7 +38,7 @@ AGGREGATES: dict[str, Callable[[FloatArray, Bags, NoiseSource], FloatArray]] = {
 
 def check_label_kind(label_kind: str) -> LabelKind:
     """Return the kind of bag label, or list the known ones."""
-    if label_kind not in AGGREGATES:
+    if not isinstance(label_kind, str) or label_kind not in AGGREGATES:
         raise StrategyError(
             f"unknown label_kind {label_kind!r}; known are {', '.join(AGGREGATES)}."
         )

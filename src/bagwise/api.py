@@ -11,7 +11,7 @@ from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
 from bagwise.bags import Bags
 from bagwise.build import Choice, Columns, build, build_bounds, build_model
 from bagwise.encode import DEFAULT_MAX_LEVELS, Nulls
-from bagwise.errors import BoundsError, BudgetError, StrategyError
+from bagwise.errors import BoundsError, BudgetError, ColumnError, StrategyError
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.events import NoisyChoice
@@ -160,13 +160,16 @@ def make_release(
     Release(4 rows, 2 bags of at least 2, mean labels, NOT PRIVATE)
     """
     names = check_classes(classes)
+    columns = _columns(label, features, exclude, id=id, unit=unit, nulls=nulls, levels=max_levels)
     if names is not None and bounds is not None:
         raise BoundsError("a label with classes has no bounds; leave them out.")
-    limits, prior = ((0.0, 1.0), ()) if names else _resolve_bounds(bounds)
+    limits, prior = ((0.0, 1.0), ()) if names else _resolve_bounds(bounds, unit=unit)
     source = SecureNoise() if noise is None else noise
     if calibration is None:
         rule = _resolve_calibration(epsilon, delta, limits, source, prior, not_private=not_private)
     else:
+        if prior:
+            raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
         rule = _check_experiment(calibration, epsilon, delta, not_private=not_private)
     chosen = _resolve_strategy(strategy, strategy_parameters)
     kind = resolve_scores(
@@ -177,7 +180,6 @@ def make_release(
     )
     if names is not None and kind != "none":
         raise StrategyError("classes cannot be sorted; use a strategy that looks at features only.")
-    columns = _columns(label, features, exclude, id=id, unit=unit, nulls=nulls, levels=max_levels)
     choice = Choice(
         columns=dataclasses.replace(columns, classes=names),
         bag_size=bag_size,
@@ -232,7 +234,7 @@ def release_model(
     >>> abs(model.coefficients()["x"] - 2) < 0.1
     True
     """
-    limits, prior = _resolve_bounds(bounds)
+    limits, prior = _resolve_bounds(bounds, unit=unit)
     source = SecureNoise()
     rule = _resolve_calibration(epsilon, delta, limits, source, prior, not_private=False)
     if rule is None or rule.delta == 0:
@@ -278,15 +280,23 @@ def find_bounds(
 
 
 def _resolve_bounds(
-    bounds: Sequence[float] | PrivateBounds | None,
+    bounds: Sequence[float] | PrivateBounds | None, *, unit: str | None
 ) -> tuple[Bounds | None, tuple[NoisyChoice, ...]]:
     if isinstance(bounds, PrivateBounds):
+        if bounds.unit != unit:
+            raise BoundsError(
+                f"the bounds were found for unit {bounds.unit!r}, the release protects {unit!r}. "
+                "Find them again with the same unit."
+            )
         return check_bounds(bounds.bounds), (bounds.event,)
     return check_bounds(bounds), ()
 
 
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    listed = (names,) if isinstance(names, str) else tuple(names or ())
+    if not all(isinstance(name, str) for name in listed):
+        raise ColumnError("features and exclude are names of columns.")
+    return listed
 
 
 def _resolve_seed(seed: int | None) -> int | None:
@@ -317,6 +327,11 @@ def _columns(
     nulls: Nulls,
     levels: int,
 ) -> Columns:
+    for role, name in (("label", label), ("id", id), ("unit", unit)):
+        if name is not None and not isinstance(name, str):
+            raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
+    if label is None:
+        raise ColumnError("label must be the name of a column.")
     return Columns(
         label=label,
         classes=None,
@@ -332,8 +347,8 @@ def _columns(
 def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> float | Literal["auto"]:
     if share != "auto" and kind not in ("noisy-labels", "model"):
         raise BudgetError("score_share belongs to scores that cost something; leave it at 'auto'.")
-    if share != "auto" and not 0 < share < 1:
-        raise BudgetError(f"score_share must be above 0 and below 1, got {share:g}.")
+    if share != "auto" and not (isinstance(share, int | float) and 0 < share < 1):
+        raise BudgetError(f"score_share must be above 0 and below 1, or 'auto', got {share!r}.")
     return share
 
 

@@ -29,6 +29,8 @@ def new_file(target: Path, *, force: bool) -> Iterator[Path]:
     `force` allows replacing an existing file.
     """
     check_file(target, force=force)
+    target = target.resolve()  # through a symbolic link to what it names
+    target.parent.mkdir(parents=True, exist_ok=True)
     draft = _beside(target, "new")
     try:
         yield draft
@@ -63,8 +65,8 @@ def new_directory(
 
 def check_file(target: Path, *, force: bool) -> None:
     """Refuse a file that is there already; cheap, so that callers can ask before they start."""
-    if target.is_dir():
-        raise OutputExistsError(f"{target} is a directory; choose a file name.")
+    if target.exists() and not target.is_file():
+        raise OutputExistsError(f"{target} is not a regular file; choose another name.")
     if target.exists() and not force:
         raise OutputExistsError(f"{target} already exists. {_REPLACE}")
 

@@ -14,7 +14,7 @@ from bagwise.aggregate import AGGREGATES, LabelKind, pick_labels
 from bagwise.bagging import BaggingStrategy, assign_bags, check_bag_size
 from bagwise.bags import Bags
 from bagwise.encode import Encoder, Nulls
-from bagwise.errors import ClippingWarning, ColumnError
+from bagwise.errors import BudgetError, ClippingWarning, ColumnError
 from bagwise.privacy import Certificate, total_epsilon
 from bagwise.privacy.calibrate import Calibration
 from bagwise.privacy.certificate import exact
@@ -91,6 +91,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     labels = run("checking the labels", _read_labels, table, columns)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
     units = _find_units(table, columns)
+    _check_prior(choice.calibration, units)
     encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
     scores = run("computing scores", _compute_scores, labels, X, encoder, units, choice)
     bags = run("forming bags", _form_bags, X, scores, choice)
@@ -126,6 +127,7 @@ def build_model(
     labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
     units = _find_units(table, columns)
+    _check_prior(calibration, units)
     encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
     budget = ScoreBudget(calibration, share=1.0, bag_size=1, unit_rows=units.largest)
     scores = run(
@@ -141,6 +143,17 @@ def build_model(
         raise AssertionError("model scores always carry their model")
     events = (*calibration.prior, *scores.events)
     promise = _promise(calibration, noise, events)
+    certificate = Certificate(
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        bounds=calibration.bounds,
+        events=events,
+        smallest_bag=None,
+        noise_source=noise.name,
+        unit=columns.unit,
+        remarks=(*_delta_remark(promise.delta, table.num_rows), *promise.remarks),
+    )
+    certificate.check()
     return RowModel(
         family="gaussian",
         loss="none: released directly",
@@ -149,16 +162,7 @@ def build_model(
         coef=scores.model.coef,
         intercept=scores.model.intercept,
         trained_on={"n_rows": table.num_rows},
-        certificate=Certificate(
-            epsilon=promise.epsilon,
-            delta=promise.delta,
-            bounds=calibration.bounds,
-            events=events,
-            smallest_bag=None,
-            noise_source=noise.name,
-            unit=columns.unit,
-            remarks=(*_delta_remark(promise.delta, table.num_rows), *promise.remarks),
-        ),
+        certificate=certificate,
     )
 
 
@@ -170,7 +174,7 @@ def build_bounds(
     table = run("reading the table", read_table, source, index_names=columns.named)
     labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
     rows = _find_units(table, columns).largest
-    return run(
+    found = run(
         "choosing bounds",
         choose_bounds,
         labels,
@@ -179,6 +183,7 @@ def build_bounds(
         source=noise,
         rows=rows,
     )
+    return dataclasses.replace(found, unit=columns.unit)
 
 
 def _read_labels(table: pa.Table, columns: Columns) -> AnyArray:
@@ -222,6 +227,15 @@ def _find_units(table: pa.Table, columns: Columns) -> Units:
         raise ColumnError("unit and label name the same column.")
     find_column(table, columns.unit, role="unit")
     return units_of(table, columns.unit)
+
+
+def _check_prior(calibration: Calibration | None, units: Units) -> None:
+    """Refuse bounds that were found for smaller units than are to be protected."""
+    if calibration is not None and any(e.rows < units.largest for e in calibration.prior):
+        raise BudgetError(
+            f"the bounds were found for units of fewer than {units.largest} rows. "
+            "Find them again on this table, with the same unit."
+        )
 
 
 def _encode(table: pa.Table, names: list[str], columns: Columns) -> tuple[Encoder, FloatArray]:
@@ -301,7 +315,10 @@ def _bag_labels(
         return AGGREGATES[choice.label_kind](labels, bags, source), ()
     spent, rows, bounds = scores.events, units.largest, calibration.bounds
     if choice.label_kind == "pick":
-        picks = calibration.picks(sizes=bags.sizes.tolist(), rows=rows, spent=spent)
+        # Sizes that depend on scores could have been any from the smallest on: all get its noise.
+        smallest = choice.bag_size if spent else None
+        sizes = bags.sizes.tolist()
+        picks = calibration.picks(sizes=sizes, rows=rows, spent=spent, smallest=smallest)
         values = private_picks(labels, bags, bounds=bounds, event=picks, source=source)
         return values, (*calibration.prior, *spent, picks)
     # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
@@ -344,7 +361,7 @@ def _promise(
 
 def _certify(events: tuple[Event, ...], choice: Choice, bags: Bags) -> Certificate:
     promise = _promise(choice.calibration, choice.noise, events)
-    return Certificate(
+    certificate = Certificate(
         epsilon=promise.epsilon,
         delta=promise.delta,
         bounds=choice.calibration.bounds if choice.calibration else choice.bounds,
@@ -359,6 +376,8 @@ def _certify(events: tuple[Event, ...], choice: Choice, bags: Bags) -> Certifica
             *_order_remarks(choice),
         ),
     )
+    certificate.check()
+    return certificate
 
 
 def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:

@@ -46,6 +46,9 @@ Features = Annotated[
     str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
 ]
 Exclude = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+BoundsFile = Annotated[
+    Path | None, typer.Option(help="Bounds found by `bagwise bounds`; what they cost counts.")
+]
 Nulls = Annotated[str, typer.Option(help="Missing features: indicator or error.")]
 MaxLevels = Annotated[int, typer.Option(help="Levels of a text column before pooling.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -90,9 +93,7 @@ def release(
         tuple[float, float] | None,
         typer.Option(help="Public range LO HI of a label; labels outside are clipped."),
     ] = None,
-    bounds_file: Annotated[
-        Path | None, typer.Option(help="Bounds found by `bagwise bounds`; what they cost counts.")
-    ] = None,
+    bounds_file: BoundsFile = None,
     epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
     delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
     not_private: Annotated[
@@ -311,10 +312,13 @@ def fit(
 def release_model(
     table: TablePath,
     label: Label,
-    bounds: Annotated[tuple[float, float], typer.Option(help="Public range LO HI of a label.")],
     epsilon: Annotated[float, typer.Option(help="Label-DP epsilon to deliver.")],
     delta: Annotated[float, typer.Option(help="Label-DP delta, far below 1/rows.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
+    ] = None,
+    bounds_file: BoundsFile = None,
     unit: Unit = None,
     features: Features = None,
     exclude: Exclude = None,
@@ -336,7 +340,7 @@ def release_model(
         model = make(
             table,
             label=label,
-            bounds=bounds,
+            bounds=_read_bounds(bounds, bounds_file),
             epsilon=epsilon,
             delta=delta,
             unit=unit,
@@ -435,7 +439,7 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where to leave a release to look at.")
     ] = Path("bagwise-demo"),
-    rows: Annotated[int, typer.Option(help="Rows of synthetic data.")] = 50_000,
+    rows: Annotated[int, typer.Option(min=1000, help="Rows of synthetic data.")] = 50_000,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,

@@ -58,9 +58,9 @@ class NumericColumn:
                 f"column {self.name!r} was numeric in the release, here it is {column.type}."
             )
         values = as_float(column)
-        if np.isinf(values).any():
+        if np.any(np.abs(values) > 1e100):  # infinite, or too large to square
             raise ColumnError(
-                f"feature {self.name!r} holds infinite values. Replace or exclude them."
+                f"feature {self.name!r} holds infinite or huge values. Replace or rescale them."
             )
         missing = np.isnan(values)
         values[missing] = self.fill

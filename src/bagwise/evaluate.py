@@ -70,7 +70,8 @@ def evaluate_release(model: RowModel, release: Release) -> BagScores:
     noise = release.noise_sd**2
     weights = release.bags.sizes / release.bags.sizes.sum()
     error, noise_share = float(weights @ squares), float(weights @ noise)
-    spread = _weighted_variance(labels, weights) - noise_share
+    # The spread of m noisy values around their mean holds this much of the noise.
+    spread = _weighted_variance(labels, weights) - float((weights * (1 - weights)) @ noise)
     clean = error - noise_share
     return BagScores(
         n_bags=release.bags.n_bags,

@@ -17,6 +17,7 @@ from bagwise._types import FloatArray, IntArray
 from bagwise._version import __version__
 from bagwise.aggregate import LabelKind, check_label_kind
 from bagwise.atomic import check_target
+from bagwise.bagging import STRATEGIES
 from bagwise.bags import LEFT_OUT, Bags
 from bagwise.encode import Encoder
 from bagwise.errors import ReleaseError, shielded
@@ -258,11 +259,44 @@ class Release:
             self.noise_sd, noise_per_bag(self.certificate.events, self.bags.sizes), rtol=1e-9
         ):
             raise ReleaseError("the noise of the bags is not the one the certificate describes.")
+        if (self.model is not None) != (self.provenance["scores"] == "model"):
+            raise ReleaseError("scores.json and the scores that the manifest names do not agree.")
         if self.certificate.is_private:
+            self._check_bag_event()
             self._check_scores()
+
+    def _check_bag_event(self) -> None:
+        """Exactly one event must have hidden the bag labels, and be of their kind."""
+        numeric = self.classes is None
+        means: set[type] = {GaussianBagMeans, LaplaceBagMeans}
+        fitting = (
+            means if self.label_kind == "mean" else {PickedLabels if numeric else RandomisedPicks}
+        )
+        found = [
+            e for e in self.certificate.events if type(e) in {*means, PickedLabels, RandomisedPicks}
+        ]
+        if len(found) != 1 or type(found[0]) not in fitting:
+            raise ReleaseError("the certificate does not account for these bag labels.")
+        if isinstance(found[0], GaussianBagMeans | LaplaceBagMeans):
+            self._check_grid(found[0].grid_step)
+
+    def _check_grid(self, step: float) -> None:
+        """Refuse labels whose sums are not whole numbers of steps, as far as doubles can tell."""
+        low = self.certificate.bounds[0] if self.certificate.bounds else 0.0
+        sizes = self.bags.sizes if self.classes is None else self.bags.sizes[:, None]
+        steps = (self.labels - low) * sizes / step
+        rounding = 8 * np.finfo(float).eps * (np.abs(self.labels) + abs(low)) * sizes / step
+        sure = rounding < 0.01
+        if np.any(np.abs(steps - np.rint(steps))[sure] > 0.02):
+            raise ReleaseError("bag labels are not on the grid that their noise is drawn on.")
 
     def _check_scores(self) -> None:
         """Bags must follow from features, or from scores that the certificate paid for."""
+        known = STRATEGIES.get(self.provenance["strategy"])
+        if known is not None:
+            strategy = known(**self.provenance["strategy_parameters"])
+            if strategy.uses_scores != (self.provenance["scores"] != "none"):
+                raise ReleaseError("the strategy and the scores that it used do not agree.")
         paid = {"none": set(), "noisy-labels": {GaussianLabels}, "model": {GaussianModel}}
         found = {type(event) for event in self.certificate.events} & {GaussianLabels, GaussianModel}
         if found != paid.get(self.provenance["scores"]):
@@ -365,7 +399,7 @@ class Release:
             "smallest_bag": int(self.bags.sizes.min()),
             "largest_bag": int(self.bags.sizes.max()),
             "label": self.provenance["label"],
-            "classes": self.provenance["classes"],
+            **({} if self.classes is None else {"classes": ", ".join(self.classes)}),
             "label_kind": self.label_kind,
             "strategy": self.provenance["strategy"],
             "scores": self.provenance["scores"],

@@ -21,6 +21,8 @@ from bagwise.errors import BagwiseError, BoundsError, ColumnError, LabelError, T
 
 Bounds = tuple[float, float]
 
+_LARGEST = 1e100  # beyond, squares and products would leave the range of a double
+
 FILE_KINDS = (".parquet", ".pq", ".csv", ".csv.gz", ".arrow", ".feather", ".ipc")
 
 
@@ -43,6 +45,8 @@ def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:
     else:
         table = _from_frame(source, wanted)
     _refuse_duplicates(table.column_names)
+    if any(not name.strip() for name in table.column_names):
+        raise ColumnError("a column has no name. Name it, or drop it.")
     if table.num_columns == 0 or table.num_rows == 0:
         raise TableError("the table is empty: it has no rows or no columns.")
     columns = [_without_views(column) for column in table.columns]
@@ -97,7 +101,7 @@ def select_features(
         for name in names:
             find_column(table, name, role=f"{argument} column")
     if taken := set(features or ()) & set(reserved):
-        raise ColumnError(f"{_quoted(taken)} cannot be a feature: it is the label or the id.")
+        raise ColumnError(f"{_quoted(taken)} cannot be a feature: it is the label, id or unit.")
     if both := set(features or ()) & set(exclude):
         raise ColumnError(f"{_quoted(both)} is both in features and in exclude. Name it once.")
     wanted = (
@@ -147,10 +151,12 @@ def check_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
     return names
 
 
-def check_bounds(bounds: Sequence[float] | None) -> Bounds | None:
+def check_bounds(bounds: Sequence[float] | str | None) -> Bounds | None:
     """Return public label bounds as two floats lo < hi."""
     if bounds is None:
         return None
+    if isinstance(bounds, str):
+        raise BoundsError("bounds must be two numbers (lo, hi).")
     pair = shielded(
         lambda: tuple(float(edge) for edge in bounds),
         lambda _: BoundsError("bounds must be two numbers (lo, hi)."),
@@ -160,6 +166,10 @@ def check_bounds(bounds: Sequence[float] | None) -> Bounds | None:
     low, high = pair
     if not (np.isfinite(low) and np.isfinite(high) and np.isfinite(high - low)):
         raise BoundsError(f"bounds must be finite, got ({low:g}, {high:g}).")
+    if max(abs(low), abs(high)) > _LARGEST or 0 < high - low < 1 / _LARGEST:
+        raise BoundsError(
+            f"bounds ({low:g}, {high:g}) are beyond what can be computed with. Rescale."
+        )
     if low >= high:
         raise BoundsError(
             f"bounds must satisfy lo < hi, got ({low:g}, {high:g}). Swap or widen them."

@@ -68,6 +68,8 @@ def test_parameters_by_name():
             find_strategy(name, parameters)
     with pytest.raises(StrategyError, match="not a bagging strategy"):
         find_strategy(3)
+    with pytest.raises(StrategyError, match="name or an instance"):
+        find_strategy(RandomBags)
 
 
 def test_make_bags_checks_its_input():

@@ -130,6 +130,13 @@ def test_label_noise_is_told_from_privacy_noise():
     assert ignorant.label_noise_sd_ > 5
 
 
+def test_labels_without_noise_beside_noisy_ones_do_not_break_the_weights():
+    X = np.arange(8.0)[:, None]
+    noise = np.array([0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    model = bw.BaggedGLM().fit(X, 1 + 2 * X[:, 0], noise_sd=noise)
+    assert model.coef_ == pytest.approx([2.0])
+
+
 def test_any_ids_and_any_row_order_give_the_same_fit(problem):
     X, y, bags = problem
     labels = bag_labels(y, bags)
@@ -190,7 +197,8 @@ def test_bad_bags(arguments, message):
         ({"family": "cauchy"}, "unknown family 'cauchy'; known are gaussian"),
         ({"loss": "hinge"}, "unknown loss 'hinge'; known are instance"),
         ({"weights": "some"}, "known-noise or equal"),
-        ({"ridge": -1.0}, "ridge must be at least 0"),
+        ({"ridge": np.inf}, "ridge must be finite"),
+        ({"ridge": -1.0}, "ridge must be finite and at least 0"),
         ({"debias": True}, "belongs to loss='instance'"),
         ({"label_kind": "max"}, "unknown label_kind"),
     ],

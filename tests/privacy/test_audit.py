@@ -90,12 +90,14 @@ def model(event):
         def scores(count):
             source, found = SecureNoise(), np.empty(count)
             back = np.linalg.pinv(DESIGN.basis @ DESIGN.power(-0.25))
-            z = np.concatenate([[1.0], MODEL_X[3]]) @ DESIGN.basis @ DESIGN.power(-0.75)
+            row = (MODEL_X[3] - DESIGN.center) / DESIGN.spread
+            z = np.concatenate([[1.0], row]) @ DESIGN.basis @ DESIGN.power(-0.75)
             for i in range(count):
                 released = release_coefficients(
                     MODEL_X, labels, design=DESIGN, bounds=BOUNDS, event=event, source=source
                 )
-                u = back @ np.concatenate([[released.intercept - 0.5], released.coef])
+                middle = released.predict(DESIGN.center[None])[0] - 0.5
+                u = back @ np.concatenate([[middle], released.coef * DESIGN.spread])
                 found[i] = u @ z / np.linalg.norm(z)
             return found
 

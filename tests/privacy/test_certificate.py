@@ -50,7 +50,8 @@ def test_claiming_more_than_the_events_give_is_caught(private):
         dataclasses.replace(private, epsilon=0.99),
         dataclasses.replace(private, delta=9.9e-6),
         dataclasses.replace(
-            private, events=(dataclasses.replace(event, noise_scale=event.noise_scale * 0.999),)
+            private,
+            events=(dataclasses.replace(event, noise_scale=event.noise_scale - event.grid_step),),
         ),
         dataclasses.replace(private, events=(event, event)),
     ):
@@ -61,7 +62,19 @@ def test_claiming_more_than_the_events_give_is_caught(private):
 def test_events_must_fit_the_bounds_and_each_other(private, open_one):
     event = private.events[0]
     for wrong, message in (
-        (dataclasses.replace(private, bounds=(0.0, 20.0)), "does not fit the bounds"),
+        (dataclasses.replace(private, bounds=(0.0, 20.0)), "not on the grid"),
+        (dataclasses.replace(private, noise_source="none"), "without secret noise"),
+        (
+            dataclasses.replace(
+                private,
+                events=(dataclasses.replace(event, sensitivity=event.sensitivity / 2),),
+            ),
+            "does not fit the bounds",
+        ),
+        (
+            dataclasses.replace(private, events=(dataclasses.replace(event, grid_step=1e9),)),
+            "not on the grid",
+        ),
         (dataclasses.replace(private, bounds=None), "an event and no bounds"),
         (dataclasses.replace(private, events=()), "without an event"),
         (dataclasses.replace(private, delta=None), "contradicts itself"),

@@ -5,8 +5,9 @@ from scipy.special import logsumexp
 from bagwise.bags import Bags
 from bagwise.errors import BoundsError
 from bagwise.privacy import gaussian_delta
-from bagwise.privacy.calibrate import LABEL_STEPS, ExactCalibration
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import (
+    LABEL_STEPS,
     GaussianBagMeans,
     GaussianLabels,
     LaplaceBagMeans,

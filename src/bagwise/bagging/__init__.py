@@ -54,8 +54,10 @@ def find_strategy(
     SuperBags(order='random', half=True)
     """
     if not isinstance(strategy, str):
-        if not isinstance(strategy, BaggingStrategy):
-            raise StrategyError(f"{type(strategy).__name__} is not a bagging strategy.")
+        if isinstance(strategy, type) or not isinstance(strategy, BaggingStrategy):
+            raise StrategyError(
+                f"{strategy!r} is not a bagging strategy; give a name or an instance."
+            )
         return strategy
     if strategy not in STRATEGIES:
         raise StrategyError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}.")

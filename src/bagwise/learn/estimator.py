@@ -159,6 +159,9 @@ class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         settled = by_size or self.weights == "equal" or not noise_sd.any()
         for _ in range(0 if settled else _REWEIGHTINGS):
             omega = bag_variance(share, noise_sd, variance)
+            # A label known without any error would get infinite weight; a millionth of the largest
+            # variance is as good as none.
+            omega = np.maximum(omega, 1e-12 * omega.max())
             solution = self._solve(dataclasses.replace(problem, weight=base / omega))
             variance = self._label_variance(problem, solution, share, noise_sd)
         self.label_noise_sd_ = float(np.sqrt(variance))
@@ -181,8 +184,8 @@ class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise StrategyError(f"unknown loss {self.loss!r}; known are {', '.join(LOSSES)}.")
         if self.weights not in ("known-noise", "equal"):
             raise StrategyError(f"weights must be known-noise or equal, got {self.weights!r}.")
-        if not self.ridge >= 0:
-            raise StrategyError(f"ridge must be at least 0, got {self.ridge!r}.")
+        if not 0 <= self.ridge < np.inf:
+            raise StrategyError(f"ridge must be finite and at least 0, got {self.ridge!r}.")
         if self.debias and self.loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
         return check_label_kind(self.label_kind)

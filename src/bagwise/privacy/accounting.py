@@ -17,6 +17,7 @@ from bagwise.privacy.curves import (
     gaussian_delta,
     laplace_delta,
     least_epsilon,
+    pick_delta,
 )
 from bagwise.privacy.events import (
     Event,
@@ -117,7 +118,9 @@ def group_delta(curve: Callable[[float], float], epsilon: float, rows: int) -> f
     """Return the delta for `rows` rows together, from the curve for one of them."""
     if rows == 1:
         return curve(epsilon)
-    if epsilon <= 0:
+    if epsilon < 0:  # exchange the two data sets, as in the curves themselves
+        return -math.expm1(epsilon) + math.exp(epsilon) * group_delta(curve, -epsilon, rows)
+    if epsilon == 0:
         return min(1.0, rows * curve(0.0))
     # In logarithms: the growth overflows where the delta of one row is 0 anyway.
     one = curve(epsilon / rows)
@@ -134,10 +137,15 @@ def _log_expm1(x: float) -> float:
 
 def _picks_delta(event: PickedLabels, epsilon: float, mu_scores: float) -> float:
     # A label is in one bag only, so all bags together cost what the worst one costs, not the sum.
-    return max(
-        composed_delta(epsilon, mu_scores, event.sensitivity / scale, size)
-        for size, scale in event.scales
-    )
+    if mu_scores == 0:
+        return max(
+            pick_delta(epsilon, event.sensitivity / scale, size) for size, scale in event.scales
+        )
+    # Scores decide which size a row gets, so the worst size may differ from score to score. The
+    # curve grows with mu and falls with the size: the extremes of both bound it everywhere.
+    largest_mu = max(event.sensitivity / scale for _, scale in event.scales)
+    smallest = min(size for size, _ in event.scales)
+    return composed_delta(epsilon, mu_scores, largest_mu, smallest)
 
 
 def _laplace_delta(event: LaplaceBagMeans, epsilon: float) -> float:
@@ -149,7 +157,7 @@ def _widened(event: Event, rows: int) -> Event:
     if isinstance(event, PickedLabels):
         raise BudgetError("picks have no widened form.")
     if isinstance(event, NoisyChoice):
-        return NoisyChoice(event.epsilon * rows)
+        return NoisyChoice(event.epsilon * rows, event.rows * rows)
     if isinstance(event, RandomisedPicks):
         return dataclasses.replace(event, rows=event.rows * rows)
     return type(event)(event.sensitivity * rows, event.noise_scale, event.grid_step)

@@ -13,6 +13,7 @@ from bagwise.errors import BoundsError, BudgetError
 from bagwise.privacy.accounting import gaussian_part, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, composed_pick_mu, gaussian_mu
 from bagwise.privacy.events import (
+    LABEL_STEPS,
     Event,
     GaussianBagMeans,
     GaussianLabels,
@@ -26,10 +27,6 @@ from bagwise.table import Bounds
 
 G = TypeVar("G", GaussianLabels, GaussianModel, GaussianBagMeans)
 E = TypeVar("E", GaussianBagMeans, LaplaceBagMeans, PickedLabels, RandomisedPicks)
-
-LABEL_STEPS = 2**18
-"""Whole steps between the bounds. Rounding a label moves it by 2e-6 of the range at most, far below
-the noise of any meaningful epsilon, and sums of 2**44 labels still fit 64 bits."""
 
 LARGEST_SCALE = 2**31
 """Noise scales, in grid steps, whose square still fits 64 bits."""
@@ -86,7 +83,12 @@ class Calibration(Protocol):
         """Noise on bag sums."""
 
     def picks(
-        self, *, sizes: Iterable[int], rows: int = 1, spent: Sequence[Event] = ()
+        self,
+        *,
+        sizes: Iterable[int],
+        rows: int = 1,
+        spent: Sequence[Event] = (),
+        smallest: int | None = None,
     ) -> PickedLabels:
         """Noise on picked labels."""
 
@@ -121,6 +123,8 @@ class ExactCalibration:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         grid_step(self.bounds)
+        for event in self.prior:
+            check_epsilon(event.epsilon)
         if self._left <= 0:
             raise BudgetError(
                 f"the bounds have spent {self.epsilon - self._left:g} of epsilon {self.epsilon:g}: "
@@ -161,9 +165,18 @@ class ExactCalibration:
         return self._checked(event, spent)
 
     def picks(
-        self, *, sizes: Iterable[int], rows: int = 1, spent: Sequence[Event] = ()
+        self,
+        *,
+        sizes: Iterable[int],
+        rows: int = 1,
+        spent: Sequence[Event] = (),
+        smallest: int | None = None,
     ) -> PickedLabels:
         """Return noise on picked labels, for each bag size, that fits the budget after `spent`.
+
+        If scores decide how large a row's bag is, give the `smallest` that a bag can be: then every
+        size gets the noise of that one. Noise by size would be read together with the scores, and
+        the worst size may be another for every score.
 
         More than one of the `rows` of a protected unit is covered by the general bound for groups,
         for the picks and for what was spent on scores, which must have been calibrated by row.
@@ -172,8 +185,11 @@ class ExactCalibration:
             raise BudgetError("picked labels need a positive delta; or use label_kind='mean'.")
         epsilon, delta = row_budget(self._left, self.delta, rows)
         step, mu_scores = grid_step(self.bounds), gaussian_part(spent)
+        occurring = sorted({int(size) for size in sizes})
+        if spent and smallest is None:
+            smallest = occurring[0]
         scales = []
-        for size in sorted({int(size) for size in sizes}):
+        for size in occurring if smallest is None else [smallest]:
             if delta > _PICK_DELTA_SHARE / size:
                 raise BudgetError(
                     f"delta = {delta:g} is too large for picked labels from bags of {size}: such "
@@ -182,6 +198,8 @@ class ExactCalibration:
                 )
             mu = composed_pick_mu(epsilon, delta, mu_scores, size)
             scales.append((size, _whole_scale(LABEL_STEPS / mu) * step))
+        if smallest is not None:
+            scales = [(size, scales[0][1]) for size in sorted({smallest, *occurring})]
         return self._checked(PickedLabels(LABEL_STEPS * step, tuple(scales), step, rows), spent)
 
     def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> RandomisedPicks:
@@ -192,6 +210,8 @@ class ExactCalibration:
             odds = 1 + size * growth  # of the kept class against each other one
             # A whole number of 2**-32, rounded down: less truth, more privacy.
             keep = math.floor(odds / (odds + classes - 1) * CHANCES) / CHANCES
+            if keep * classes <= 1:
+                raise BudgetError("so little epsilon leaves nothing of a picked class.")
             keeps.append((size, min(keep, 1 - 1 / CHANCES)))
         return self._checked(RandomisedPicks(classes, tuple(keeps), rows), ())
 

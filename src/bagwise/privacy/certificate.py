@@ -17,6 +17,7 @@ from bagwise.privacy.accounting import (
     total_epsilon,
 )
 from bagwise.privacy.events import (
+    LABEL_STEPS,
     Event,
     LaplaceBagMeans,
     NoisyChoice,
@@ -25,6 +26,7 @@ from bagwise.privacy.events import (
     event_from_json,
     event_to_json,
 )
+from bagwise.rng import SecureNoise
 from bagwise.table import Bounds
 
 SCHEMA = "bagwise-certificate/1"
@@ -101,7 +103,8 @@ class Certificate:
                 f"within the bounds changes the probability of any outcome by at most a factor "
                 f"of exp({exact(self.epsilon)}) = {math.exp(min(self.epsilon, 700)):.4g} and an "
                 f"addition of {exact(self.delta)}.",
-                "Not protected: features, ids, the number of rows, and which rows share a bag."
+                "Not protected: features, ids, the number of rows"
+                + ("." if self.smallest_bag is None else ", and which rows share a bag.")
                 + ("" if self.unit else " Several rows of one person are protected one by one."),
             )
         return (*promise, *self.remarks)
@@ -126,6 +129,8 @@ class Certificate:
             return
         if not self.events:
             raise CertificateError("the certificate promises privacy without an event.")
+        if self.noise_source != SecureNoise.name:
+            raise CertificateError("the certificate promises privacy without secret noise.")
         if not total_delta(self.events, self.epsilon) <= self.delta:
             true_epsilon = total_epsilon(self.events, self.delta)
             raise CertificateError(
@@ -151,6 +156,11 @@ class Certificate:
         if self.bounds is None:
             raise CertificateError("the certificate has an event and no bounds.")
         low, high = self.bounds
+        step = (high - low) / LABEL_STEPS
+        if not math.isclose(event.grid_step, step, rel_tol=1e-9) or not all(
+            _is_whole(value / event.grid_step) for value in (event.sensitivity, *scales)
+        ):
+            raise CertificateError(f"event {event.kind!r} is not on the grid of its bounds.")
         # More than one row, or rounding, moves further than one label; nothing moves less far.
         if not event.sensitivity >= (high - low) * (1 - 1e-12):
             raise CertificateError(f"event {event.kind!r} does not fit the bounds.")
@@ -277,9 +287,13 @@ def _exported(event: Event, google: Any) -> list[Any]:
     return [google.GaussianDpEvent(noise)]
 
 
+def _is_whole(steps: float) -> bool:
+    return steps >= 0.5 and math.isclose(steps, round(steps), rel_tol=1e-9)
+
+
 def _is_possible(event: NoisyChoice | RandomisedPicks) -> bool:
     if isinstance(event, NoisyChoice):
-        return math.isfinite(event.epsilon) and event.epsilon > 0
+        return math.isfinite(event.epsilon) and event.epsilon > 0 and event.rows >= 1
     usual = event.classes >= 2 and event.rows >= 1 and bool(event.keeps)
     return usual and all(size >= 1 and 1 / event.classes <= p < 1 for size, p in event.keeps)
 

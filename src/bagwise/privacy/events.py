@@ -14,6 +14,10 @@ from typing import Any, ClassVar
 
 from bagwise.errors import CertificateError
 
+LABEL_STEPS = 2**18
+"""Whole steps between the bounds. Rounding a label moves it by 2e-6 of the range at most, far below
+the noise of any meaningful epsilon, and sums of 2**44 labels still fit 64 bits."""
+
 
 @dataclass(frozen=True)
 class _OneScale:
@@ -100,6 +104,7 @@ class NoisyChoice:
     kind: ClassVar[str] = "noisy-choice"
 
     epsilon: float  # without a delta
+    rows: int = 1  # of a protected unit
 
 
 Event = (

@@ -6,7 +6,7 @@ and integer noise is added to the integer sum (`samplers`). Only then is anythin
 
 The noise is a discrete Gaussian. With at least hundreds of steps in its standard deviation its
 privacy curve agrees with that of the continuous one to about seven digits, and to more the larger
-it is; the tests measure the gap, and scales are rounded up by more than that.
+it is; the tests measure the gap.
 """
 
 import numpy as np

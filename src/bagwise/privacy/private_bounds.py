@@ -14,6 +14,7 @@ two bounds gets half of epsilon.
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -44,14 +45,23 @@ class PrivateBounds:
     bounds : (float, float)
     event : NoisyChoice
         To be charged to whatever is released with these bounds.
+    unit : str or None
+        The column whose values were protected together.
     """
 
     bounds: Bounds
     event: NoisyChoice
+    unit: str | None = None
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the bounds as a JSON file for ``bagwise release --bounds-file``."""
-        content = {"schema": SCHEMA, "bounds": list(self.bounds), "epsilon": self.event.epsilon}
+        content = {
+            "schema": SCHEMA,
+            "bounds": list(self.bounds),
+            "epsilon": self.event.epsilon,
+            "unit": self.unit,
+            "rows": self.event.rows,
+        }
         with new_file(Path(path), force=force) as draft:
             draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         return Path(path)
@@ -66,12 +76,18 @@ class PrivateBounds:
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise BoundsError(f"{path} is not a bounds file that this version reads.")
         return shielded(
-            lambda: cls(
-                (float(content["bounds"][0]), float(content["bounds"][1])),
-                NoisyChoice(float(content["epsilon"])),
-            ),
+            lambda: cls._from_json(content),
             lambda _: BoundsError(f"{path} is damaged: a field is missing or malformed."),
         )
+
+    @classmethod
+    def _from_json(cls, content: Mapping[str, Any]) -> Self:
+        low, high = content["bounds"]
+        epsilon, unit, rows = float(content["epsilon"]), content["unit"], int(content["rows"])
+        check_epsilon(epsilon)
+        if rows < 1 or not isinstance(unit, str | None):
+            raise BoundsError("a bounds file names a unit, or none, and its rows.")
+        return cls((float(low), float(high)), NoisyChoice(epsilon, rows), unit)
 
 
 def candidates() -> FloatArray:
@@ -121,7 +137,7 @@ def choose_bounds(
     low = grid[::-1][_first_clear(below[::-1], allowed, epsilon / 2, rows, source)]
     if not low < high:
         raise BoundsError("the labels are too alike for private bounds. Give public bounds.")
-    return PrivateBounds((float(low), float(high)), NoisyChoice(float(epsilon)))
+    return PrivateBounds((float(low), float(high)), NoisyChoice(float(epsilon), rows))
 
 
 def _first_clear(

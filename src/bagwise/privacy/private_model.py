@@ -16,6 +16,7 @@ Arithmetic on labels is in integers: the columns are rounded to multiples of 2**
 whole grid steps before they meet, and the sensitivity is that of the rounded columns.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,7 @@ from scipy import linalg
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.calibrate import LABEL_STEPS
-from bagwise.privacy.events import GaussianModel
+from bagwise.privacy.events import LABEL_STEPS, GaussianModel
 from bagwise.privacy.noise import in_steps, labels_to_steps
 from bagwise.privacy.samplers import discrete_gaussian
 from bagwise.rng import NoiseSource
@@ -44,8 +44,10 @@ class ModelDesign:
 
     Attributes
     ----------
+    center, spread : (d,)
+        Features are used as ``(x - center) / spread``, so that their units do not matter.
     basis : (d + 1, r)
-        Coordinates ``z = [1, x] basis`` in which the rows have second moment n I.
+        Coordinates ``z = [1, (x - center) / spread] basis``, in which rows have second moment n I.
     A_values, A_vectors : (r,), (r, r)
         Eigenvalues and eigenvectors of A.
     sensitivity_steps : int
@@ -54,6 +56,8 @@ class ModelDesign:
         Features that the others determine; they get coefficients by least norm.
     """
 
+    center: FloatArray
+    spread: FloatArray
     basis: FloatArray
     A_values: FloatArray
     A_vectors: FloatArray
@@ -90,20 +94,23 @@ class LinearScores:
 
 def design_model(X: FloatArray, names: Sequence[str]) -> ModelDesign:
     """Find the optimal weights for the rows of X; labels are not needed."""
-    basis, dropped = _whitening_basis(X, names)
+    center = X.mean(axis=0)
+    spread = np.where((s := X.std(axis=0)) > 0, s, 1.0)
+    basis, dropped = _whitening_basis(X, center, spread, names)
     rank = basis.shape[1]
-    A_values, A_vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
+    values, vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
+    design = ModelDesign(center, spread, basis, values, vectors, 0, dropped)
     for _ in range(_MOST_ROUNDS):
-        old = (A_vectors * A_values) @ A_vectors.T
-        new = _weighted_moment(X, basis, A_values, A_vectors)
+        old = design.power(1.0)
+        new = _weighted_moment(X, design)
         # F(cA) = c^(3/4) F(A), so the scale can be set right at once: c^(1/4) = tr(A^-1 F(A)) / r.
         growth = float(np.trace(linalg.solve(old, new, assume_a="pos"))) / rank
-        A = growth**3 * new
-        A_values, A_vectors = linalg.eigh((A + A.T) / 2)
+        A = growth**3 * (new + new.T) / 2
+        values, vectors = linalg.eigh(A)
+        design = dataclasses.replace(design, A_values=values, A_vectors=vectors)
         if np.abs(A - old).max() <= _TOLERANCE * np.abs(A).max():
             break
-    design = ModelDesign(basis, A_values, A_vectors, 0, dropped)
-    return ModelDesign(basis, A_values, A_vectors, _sensitivity_steps(X, design), dropped)
+    return dataclasses.replace(design, sensitivity_steps=_sensitivity_steps(X, design))
 
 
 def release_coefficients(
@@ -125,7 +132,9 @@ def release_coefficients(
     scale = in_steps(event.noise_scale, event.grid_step)
     noisy = rounded + discrete_gaussian(design.rank, scale=scale, source=source)
     theta = design.basis @ (design.power(-0.25) @ (event.grid_step * noisy))
-    return LinearScores(float(theta[0]) + (low + high) / 2, theta[1:], design.dropped)
+    coef = theta[1:] / design.spread
+    intercept = float(theta[0] - design.center @ coef) + (low + high) / 2
+    return LinearScores(intercept, coef, design.dropped)
 
 
 def best_share(design: ModelDesign, *, n_rows: int, bag_size: int) -> float:
@@ -141,30 +150,29 @@ def best_share(design: ModelDesign, *, n_rows: int, bag_size: int) -> float:
     return min(0.99, max(0.01, a / (a + b)))
 
 
-def _rows(X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield blocks of [1, X]."""
+def _rows(
+    X: FloatArray, center: FloatArray, spread: FloatArray
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield blocks of [1, (X - center) / spread]."""
     for start in range(0, X.shape[0], _CHUNK):
         rows = slice(start, start + _CHUNK)
-        block = X[rows]
-        yield rows, np.column_stack([np.ones(block.shape[0]), block])
+        scaled = (X[rows] - center) / spread
+        yield rows, np.column_stack([np.ones(scaled.shape[0]), scaled])
 
 
-def _whitening_basis(X: FloatArray, names: Sequence[str]) -> tuple[FloatArray, tuple[str, ...]]:
+def _whitening_basis(
+    X: FloatArray, center: FloatArray, spread: FloatArray, names: Sequence[str]
+) -> tuple[FloatArray, tuple[str, ...]]:
     n, d = X.shape
-    center = X.mean(axis=0)
-    spread = np.where((s := X.std(axis=0)) > 0, s, 1.0)
     gram = np.zeros((d, d))
-    for _, block in _rows(X):
-        scaled = (block[:, 1:] - center) / spread
-        gram += scaled.T @ scaled
+    for _, block in _rows(X, center, spread):
+        gram += block[:, 1:].T @ block[:, 1:]
     values, vectors = linalg.eigh(gram / n)
     keep = values > 1e-10 * max(1.0, float(values[-1]) if d else 1.0)
-    directions = vectors[:, keep] / np.sqrt(values[keep]) / spread[:, None]
     # The constant column and the centred directions are orthogonal: second moment n I together.
     basis = np.zeros((d + 1, 1 + int(keep.sum())))
     basis[0, 0] = 1.0
-    basis[1:, 1:] = directions
-    basis[0, 1:] = -center @ directions
+    basis[1:, 1:] = vectors[:, keep] / np.sqrt(values[keep])
     return basis, _dependent(gram / n, int(keep.sum()), names)
 
 
@@ -176,23 +184,21 @@ def _dependent(gram: FloatArray, rank: int, names: Sequence[str]) -> tuple[str, 
     return tuple(names[j] for j in sorted(pivots[rank:]))
 
 
-def _weighted_moment(
-    X: FloatArray, basis: FloatArray, A_values: FloatArray, A_vectors: FloatArray
-) -> FloatArray:
+def _weighted_moment(X: FloatArray, design: ModelDesign) -> FloatArray:
     """Return F(A) = sum_i w_i z_i z_i' with w_i = |A^(-3/4) z_i|^-1."""
-    to_columns = basis @ ((A_vectors * A_values**-0.75) @ A_vectors.T)
-    moment = np.zeros((basis.shape[0], basis.shape[0]))
-    for _, block in _rows(X):
+    to_columns = design.basis @ design.power(-0.75)
+    moment = np.zeros((design.basis.shape[0], design.basis.shape[0]))
+    for _, block in _rows(X, design.center, design.spread):
         length = np.linalg.norm(block @ to_columns, axis=1)
         weight = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
         moment += (block * weight[:, None]).T @ block
-    return basis.T @ moment @ basis
+    return design.basis.T @ moment @ design.basis
 
 
 def _integer_columns(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice, IntArray]]:
     """Yield the columns b_i of unit length, as whole multiples of 2**-20, (rows, rank)."""
     to_columns = design.basis @ design.power(-0.75)
-    for rows, block in _rows(X):
+    for rows, block in _rows(X, design.center, design.spread):
         columns = block @ to_columns
         length = np.linalg.norm(columns, axis=1, keepdims=True)
         unit = np.divide(columns, length, out=np.zeros_like(columns), where=length > 0)

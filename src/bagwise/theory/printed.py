@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bagwise.errors import BudgetError
-from bagwise.privacy.calibrate import LABEL_STEPS, grid_step
+from bagwise.privacy.calibrate import grid_step
 from bagwise.privacy.events import (
+    LABEL_STEPS,
     Event,
     GaussianBagMeans,
     GaussianLabels,
@@ -84,10 +85,15 @@ class PrintedCalibration:
         return GaussianBagMeans(*self._parameters(noise, square))
 
     def picks(
-        self, *, sizes: Iterable[int], rows: int = 1, spent: Sequence[Event] = ()
+        self,
+        *,
+        sizes: Iterable[int],
+        rows: int = 1,
+        spent: Sequence[Event] = (),
+        smallest: int | None = None,
     ) -> PickedLabels:
         """Return the printed noise on picks: that on labels, divided by the size of the bag."""
-        del spent
+        del spent, smallest
         sensitivity, _, step = self._parameters(1.0, 1)
         alpha = self._label_noise()
         scales = ((size, _on_grid(alpha / size, step)) for size in sorted(set(sizes)))
@@ -108,7 +114,7 @@ class PrintedCalibration:
 
     def _parameters(self, noise: float, square: int) -> tuple[float, float, float]:
         step = grid_step(self.bounds)
-        return LABEL_STEPS * step * math.sqrt(square), _on_grid(noise, step), step
+        return _on_grid(LABEL_STEPS * step * math.sqrt(square), step), _on_grid(noise, step), step
 
 
 def _on_grid(noise: float, step: float) -> float:
