@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from bagwise.errors import BagwiseError, BagwiseWarning, StageError
+from bagwise.stages import ignore_stage
 
 P = ParamSpec("P")
 
@@ -75,9 +76,11 @@ def _show_warning(
 @contextmanager
 def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
     """Show the current stage on the terminal while it runs; nothing where there is none."""
-    hidden = quiet or not err.is_terminal
+    if quiet or not err.is_terminal:
+        yield ignore_stage
+        return
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=err, transient=True, disable=hidden) as progress:
+    with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task("starting", total=steps)
 
         def on_stage(name: str) -> None:
