@@ -45,6 +45,11 @@ WAYS = {
     ),
     "random, bags of 50, bag loss": (15, {"strategy": "random", "bag_size": 50}, "bag"),
     "random, bags of 10, bag loss": (15, {"strategy": "random", "bag_size": 10}, "bag"),
+    "random, bags of 50, bag loss, delta = 0": (
+        15,
+        {"strategy": "random", "bag_size": 50, "delta": 0.0},
+        "bag",
+    ),
 }
 
 
@@ -52,7 +57,7 @@ def error(problem, table, options, loss):
     privacy = {"label": "y", "bounds": BOUNDS, "epsilon": EPSILON, "delta": DELTA}
     if options is None:
         return problem.error(bw.release_model(table, **privacy).coef)
-    release = bw.make_release(table, **privacy, **options)
+    release = bw.make_release(table, **{**privacy, **options})
     release.verify()
     return problem.error(bw.fit_release(release, loss=loss).coef)
 
