@@ -27,7 +27,7 @@ STAGES = [
     "_compute_scores",
     "_form_bags",
     "_take_rows",
-    "_bag_labels",
+    "label_bags",
 ]
 
 

@@ -8,15 +8,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from bagwise.columns import select_features
 from bagwise.errors import BoundsError, ColumnError, LabelError, TableError
-from bagwise.table import (
-    check_bounds,
-    label_vector,
-    read_table,
-    refuse_copies_of_label,
-    select_features,
-    write_table,
-)
+from bagwise.labels import check_bounds, label_vector, refuse_copies_of_label
+from bagwise.table import read_table, write_table
 
 SECRET = "918273645"
 DATA = {"a": [1, 2, 3], "b": ["x", None, "z"], "y": [0.5, 1.5, 2.5]}

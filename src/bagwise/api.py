@@ -9,9 +9,11 @@ import numpy as np
 from bagwise.aggregate import check_label_kind
 from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
 from bagwise.bags import Bags
-from bagwise.build import Choice, Columns, build, build_bounds, build_model
-from bagwise.encode import DEFAULT_MAX_LEVELS, Nulls
+from bagwise.build import build, build_bounds, build_model
+from bagwise.choice import Choice, Columns
+from bagwise.encode import DEFAULT_MAX_LEVELS
 from bagwise.errors import BoundsError, BudgetError, ColumnError, StrategyError
+from bagwise.labels import Bounds, check_bounds, check_classes
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.events import NoisyChoice
@@ -21,7 +23,6 @@ from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
 from bagwise.row_model import RowModel
 from bagwise.scores import ScoresKind, resolve_scores
 from bagwise.stages import OnStage, ignore_stage
-from bagwise.table import Bounds, check_bounds, check_classes
 
 
 def make_bags(
@@ -81,7 +82,7 @@ def make_release(
     id: str | None = None,
     keep_order: bool = False,
     seed: int | None = None,
-    nulls: Nulls = "indicator",
+    nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
     noise: NoiseSource | None = None,
     calibration: Calibration | None = None,
@@ -206,7 +207,7 @@ def release_model(
     unit: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
-    nulls: Nulls = "indicator",
+    nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
     on_stage: OnStage = ignore_stage,
 ) -> RowModel:
@@ -324,7 +325,7 @@ def _columns(
     *,
     id: str | None,
     unit: str | None,
-    nulls: Nulls,
+    nulls: str,
     levels: int,
 ) -> Columns:
     for role, name in (("label", label), ("id", id), ("unit", unit)):

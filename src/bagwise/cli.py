@@ -1,5 +1,7 @@
 """The command line: parse, call one public function, print. No arithmetic here.
 
+Heavy modules are imported inside the verbs, so that help does not wait for them.
+
 Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does not verify;
 3 a valid release that is less private than asked; 130 interrupted.
 """
@@ -140,8 +142,8 @@ def release(
     Example: [bold]bagwise release rents.parquet --label rent --bounds 0 5000 --bag-size 50
     --epsilon 1 --delta 1e-6 -o out[/]
     """
-    from bagwise.api import make_release  # noqa: PLC0415 (help must not wait for it)
-    from bagwise.release import check_output  # noqa: PLC0415
+    from bagwise.api import make_release
+    from bagwise.release import check_output
 
     check_output(output, force=force)
     replaces = force and output.exists()
@@ -166,7 +168,7 @@ def release(
             id=id_,
             keep_order=keep_order,
             seed=seed,
-            nulls=nulls,  # type: ignore[arg-type]
+            nulls=nulls,
             max_levels=max_levels,
             on_stage=on_stage,
         )
@@ -204,7 +206,7 @@ def bounds(
 
     Example: [bold]bagwise bounds rents.csv --label rent --epsilon 0.1 -o bounds.json[/]
     """
-    from bagwise.api import find_bounds  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.api import find_bounds
 
     if output is not None:
         check_file(output, force=force)
@@ -239,7 +241,7 @@ def verify(
 
     Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
     """
-    from bagwise.release import Release  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.release import Release
 
     loaded = Release.load(directory)
     found = loaded.verify()
@@ -280,8 +282,8 @@ def fit(
 
     Example: [bold]bagwise fit out --loss bag -o model.json[/]
     """
-    from bagwise.learn import fit_release  # noqa: PLC0415 (help must not wait for it)
-    from bagwise.release import Release  # noqa: PLC0415
+    from bagwise.learn import fit_release
+    from bagwise.release import Release
 
     check_file(output, force=force)
     with show_progress(quiet or as_json, steps=3) as on_stage:
@@ -333,7 +335,7 @@ def release_model(
     Example: [bold]bagwise release-model rents.csv --label rent --bounds 0 5000 --epsilon 1
     --delta 1e-6 -o model.json[/]
     """
-    from bagwise.api import release_model as make  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.api import release_model as make
 
     check_file(output, force=force)
     with show_progress(quiet or as_json, steps=6) as on_stage:
@@ -346,7 +348,7 @@ def release_model(
             unit=unit,
             features=_split(features),
             exclude=_split(exclude) or (),
-            nulls=nulls,  # type: ignore[arg-type]
+            nulls=nulls,
             max_levels=max_levels,
             on_stage=on_stage,
         )
@@ -382,8 +384,8 @@ def predict(
 
     Example: [bold]bagwise predict model.json new.parquet -o predictions.parquet[/]
     """
-    from bagwise.row_model import RowModel  # noqa: PLC0415 (help must not wait for it)
-    from bagwise.table import read_table, write_table  # noqa: PLC0415
+    from bagwise.row_model import RowModel
+    from bagwise.table import read_table, write_table
 
     check_file(output, force=force)
     loaded = RowModel.load(model)
@@ -414,9 +416,9 @@ def evaluate(
 
     Example: [bold]bagwise evaluate model.json holdout.csv --label rent[/]
     """
-    from bagwise.evaluate import evaluate_release, evaluate_rows  # noqa: PLC0415
-    from bagwise.release import Release  # noqa: PLC0415
-    from bagwise.row_model import RowModel  # noqa: PLC0415 (help must not wait for it)
+    from bagwise.evaluate import evaluate_release, evaluate_rows
+    from bagwise.release import Release
+    from bagwise.row_model import RowModel
 
     loaded = RowModel.load(model)
     if data.is_dir():
@@ -448,8 +450,8 @@ def demo(
 
     Example: [bold]bagwise demo -o bagwise-demo[/]
     """
-    from bagwise.experiments.demo import recipes, run_demo  # noqa: PLC0415 (help must not wait)
-    from bagwise.release import check_output  # noqa: PLC0415
+    from bagwise.experiments.demo import recipes, run_demo
+    from bagwise.release import check_output
 
     check_output(output, force=force)
     with show_progress(quiet or as_json, steps=len(recipes()) + 2) as on_step:
@@ -486,7 +488,7 @@ def _print_demo(result: Any, output: Path) -> None:
 
 
 def _read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
-    from bagwise.privacy.private_bounds import PrivateBounds  # noqa: PLC0415
+    from bagwise.privacy.private_bounds import PrivateBounds
 
     if file is None:
         return given

@@ -9,24 +9,17 @@ about the features, which are public, so it may leave with a release; a learner 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import FloatArray
+from bagwise.columns import as_float, as_text, find_column, is_numeric, is_text, without_dictionary
 from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, shielded
-from bagwise.table import (
-    as_float,
-    as_text,
-    find_column,
-    is_numeric,
-    is_text,
-    without_dictionary,
-)
 
-Nulls = Literal["indicator", "error"]
+NULLS = ("indicator", "error")
 
 DEFAULT_MAX_LEVELS = 32
 _MISSING = "(missing)"
@@ -128,7 +121,7 @@ class Encoder:
     """
 
     columns: tuple[Column, ...]
-    nulls: Nulls
+    nulls: str
 
     @classmethod
     def for_table(
@@ -138,11 +131,11 @@ class Encoder:
         *,
         named: Collection[str] = (),
         max_levels: int = DEFAULT_MAX_LEVELS,
-        nulls: Nulls = "indicator",
+        nulls: str = "indicator",
     ) -> Self:
         """Write the recipe for columns `names`; `named` are those the user asked for by name."""
-        if nulls not in get_args(Nulls):
-            raise ColumnError(f"nulls must be one of {', '.join(get_args(Nulls))}, got {nulls!r}.")
+        if nulls not in NULLS:
+            raise ColumnError(f"nulls must be one of {', '.join(NULLS)}, got {nulls!r}.")
         if max_levels < 1:
             raise ColumnError(f"max_levels must be at least 1, got {max_levels}.")
         columns = []
@@ -205,7 +198,7 @@ def _column_from_json(entry: Mapping[str, Any]) -> Column:
     raise ReleaseError(f"unknown encoder column kind {entry['kind']!r}.")
 
 
-def _describe(name: str, column: pa.ChunkedArray, *, max_levels: int, nulls: Nulls) -> Column:
+def _describe(name: str, column: pa.ChunkedArray, *, max_levels: int, nulls: str) -> Column:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if column.null_count == len(column):
         raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")

@@ -7,10 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray
+from bagwise.columns import as_text, find_column
 from bagwise.errors import ReleaseError
+from bagwise.labels import label_vector
 from bagwise.learn import RowModel
 from bagwise.release import Release
-from bagwise.table import as_text, find_column, label_vector, read_table
+from bagwise.table import read_table
 
 
 @dataclass(frozen=True)

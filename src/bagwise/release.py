@@ -1,7 +1,6 @@
 """What leaves the custodian: bags, their labels, the features, and what is promised about them."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,23 +16,13 @@ from bagwise._types import FloatArray, IntArray
 from bagwise._version import __version__
 from bagwise.aggregate import LabelKind, check_label_kind
 from bagwise.atomic import check_target
-from bagwise.bagging import STRATEGIES
 from bagwise.bags import LEFT_OUT, Bags
 from bagwise.encode import Encoder
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy import Certificate
-from bagwise.privacy.events import (
-    Event,
-    GaussianBagMeans,
-    GaussianLabels,
-    GaussianModel,
-    LaplaceBagMeans,
-    PickedLabels,
-    RandomisedPicks,
-)
-from bagwise.privacy.noise import keep_chances
 from bagwise.privacy.private_model import LinearScores
 from bagwise.rng import SimulatedNoise
+from bagwise.verification import Verification, verify_release
 
 BAG_ID = "bag_id"
 
@@ -47,49 +36,6 @@ def bag_columns(classes: Sequence[str] | None) -> list[str]:
 def check_output(path: str | Path, *, force: bool = False) -> None:
     """Refuse an output directory that is taken, before any work is done for it."""
     check_target(Path(path), force=force, replaceable=_release_files.is_release)
-
-
-def noise_per_bag(events: Sequence[Event], sizes: IntArray) -> FloatArray:
-    """Return the standard deviation of the privacy noise on each bag's label."""
-    noise = np.zeros(sizes.size)
-    for event in events:
-        if isinstance(event, GaussianBagMeans):
-            noise = event.noise_scale / sizes
-        elif isinstance(event, LaplaceBagMeans):
-            noise = math.sqrt(2) * event.noise_scale / sizes
-        elif isinstance(event, PickedLabels):
-            scales = dict(event.scales)
-            noise = np.array([scales.get(size, np.nan) for size in sizes.tolist()])
-        elif isinstance(event, RandomisedPicks):
-            keep = keep_chances(event, sizes)
-            other = (1 - keep) / (event.classes - 1)
-            # The variance depends on the class; the larger of the two is the safe one to weigh by.
-            variance = np.maximum(keep * (1 - keep), other * (1 - other))
-            noise = np.sqrt(variance) / (keep - other)
-    return noise
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What `Release.verify` looked at and found in order."""
-
-    headline: str
-    epsilon: float | None
-    delta: float | None
-    checks: tuple[str, ...]
-    digest: str | None
-
-    @property
-    def note(self) -> str:
-        """What the checks do not show."""
-        return (
-            "Hashes show damage, not authorship: whoever edits a release can recompute them. "
-            "Compare the digest with the custodian's through another channel."
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what was found as plain values."""
-        return {**dataclasses.asdict(self), "note": self.note}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,110 +145,21 @@ class Release:
         Verification
             With the digest to compare out of band, when the release is on disk.
         """
-        checks = []
-        digest = None
-        if self.path is not None:
-            self._check_manifest(_release_files.read_release(self.path).manifest)
-            digest = _release_files.release_digest(self.path)
-            checks.append("every file has the hash in the manifest, which describes this release")
-        self._check_columns()
-        checks.append("no label column and no picked index among the instances")
-        self._check_bags()
-        checks.append(
-            f"every bag has at least {self.provenance['bag_size']} rows, no row is in two, "
-            f"{int((~self.bags.in_bag).sum())} are left out"
-        )
-        self._check_certificate()
-        checks.append("the certificate's totals and the noise of each bag follow from its events")
-        return Verification(
-            headline=self.certificate.headline,
-            epsilon=self.certificate.epsilon,
-            delta=self.certificate.delta,
-            checks=tuple(checks),
-            digest=digest,
-        )
+        return verify_release(self)
 
-    def _check_manifest(self, manifest: Mapping[str, Any]) -> None:
-        expected = {**self._to_files().manifest, "software": manifest.get("software")}
-        for key in sorted({*expected, *manifest} - {"files"}):
-            if key not in manifest or key not in expected or manifest[key] != expected[key]:
-                raise ReleaseError(f"the manifest's entry {key!r} does not describe this release.")
-
-    def _check_columns(self) -> None:
-        key = self.provenance["id"]
-        expected = [*([key] if key else []), *self.encoder.inputs]
-        if self.instances.column_names != expected:
-            raise ReleaseError(
-                "instances hold other columns than the encoder's features and the id."
-            )
-        if self.provenance["label"] in expected:
-            raise ReleaseError(f"instances hold the label column {self.provenance['label']!r}.")
-
-    def _check_bags(self) -> None:
-        if self.instances.num_rows != self.bags.n_rows:
-            raise ReleaseError("the number of instances differs from the number of bag entries.")
-        smallest, promised = int(self.bags.sizes.min()), self.provenance["bag_size"]
-        if smallest < promised:
-            raise ReleaseError(f"a bag has {smallest} rows where {promised} are promised.")
-        if not self.bags.in_bag.all() and not self.provenance["strategy_parameters"].get("half"):
-            raise ReleaseError("rows are in no bag although the strategy leaves none out.")
-        width = () if self.classes is None else (len(self.classes),)
-        expected = (self.bags.n_bags, *width)
-        if self.labels.shape != expected or not np.isfinite(self.labels).all():
-            raise ReleaseError("bag labels are missing or not finite.")
-
-    def _check_certificate(self) -> None:
-        self.certificate.check()
-        if self.certificate.smallest_bag != int(self.bags.sizes.min()):
-            raise ReleaseError("the certificate names another smallest bag than there is.")
-        if not np.allclose(
-            self.noise_sd, noise_per_bag(self.certificate.events, self.bags.sizes), rtol=1e-9
-        ):
-            raise ReleaseError("the noise of the bags is not the one the certificate describes.")
-        if (self.model is not None) != (self.provenance["scores"] == "model"):
-            raise ReleaseError("scores.json and the scores that the manifest names do not agree.")
-        if self.certificate.is_private:
-            self._check_bag_event()
-            self._check_scores()
-
-    def _check_bag_event(self) -> None:
-        """Exactly one event must have hidden the bag labels, and be of their kind."""
-        numeric = self.classes is None
-        means: set[type] = {GaussianBagMeans, LaplaceBagMeans}
-        fitting = (
-            means if self.label_kind == "mean" else {PickedLabels if numeric else RandomisedPicks}
-        )
-        found = [
-            e for e in self.certificate.events if type(e) in {*means, PickedLabels, RandomisedPicks}
-        ]
-        if len(found) != 1 or type(found[0]) not in fitting:
-            raise ReleaseError("the certificate does not account for these bag labels.")
-        if isinstance(found[0], GaussianBagMeans | LaplaceBagMeans):
-            self._check_grid(found[0].grid_step)
-
-    def _check_grid(self, step: float) -> None:
-        """Refuse labels whose sums are not whole numbers of steps, as far as doubles can tell."""
-        low = self.certificate.bounds[0] if self.certificate.bounds else 0.0
-        sizes = self.bags.sizes if self.classes is None else self.bags.sizes[:, None]
-        steps = (self.labels - low) * sizes / step
-        rounding = 8 * np.finfo(float).eps * (np.abs(self.labels) + abs(low)) * sizes / step
-        sure = rounding < 0.01
-        if np.any(np.abs(steps - np.rint(steps))[sure] > 0.02):
-            raise ReleaseError("bag labels are not on the grid that their noise is drawn on.")
-
-    def _check_scores(self) -> None:
-        """Bags must follow from features, or from scores that the certificate paid for."""
-        known = STRATEGIES.get(self.provenance["strategy"])
-        if known is not None:
-            strategy = known(**self.provenance["strategy_parameters"])
-            if strategy.uses_scores != (self.provenance["scores"] != "none"):
-                raise ReleaseError("the strategy and the scores that it used do not agree.")
-        paid = {"none": set(), "noisy-labels": {GaussianLabels}, "model": {GaussianModel}}
-        found = {type(event) for event in self.certificate.events} & {GaussianLabels, GaussianModel}
-        if found != paid.get(self.provenance["scores"]):
-            raise ReleaseError(
-                "the certificate does not pay for the scores that bags were formed by."
-            )
+    def manifest(self) -> dict[str, Any]:
+        """Return what the manifest says, but for the hashes of the files."""
+        return {
+            "schema": SCHEMA,
+            "software": f"bagwise {__version__}",
+            "certificate": self.certificate.headline,
+            **self.provenance,
+            "label_kind": self.label_kind,
+            "n_rows": self.bags.n_rows,
+            "n_bags": self.bags.n_bags,
+            "columns": self._columns(),
+            "encoder": self.encoder.to_json(),
+        }
 
     def _columns(self) -> dict[str, list[str]]:
         files = self._tables()
@@ -324,22 +181,11 @@ class Release:
 
     def _to_files(self) -> ReleaseFiles:
         tables = self._tables()
-        manifest = {
-            "schema": SCHEMA,
-            "software": f"bagwise {__version__}",
-            "certificate": self.certificate.headline,
-            **self.provenance,
-            "label_kind": self.label_kind,
-            "n_rows": self.bags.n_rows,
-            "n_bags": self.bags.n_bags,
-            "columns": self._columns(),
-            "encoder": self.encoder.to_json(),
-        }
         return ReleaseFiles(
             instances=tables["instances"],
             bags=tables["bags"],
             certificate=self.certificate.to_json(),
-            manifest=manifest,
+            manifest=self.manifest(),
             scores=None if self.model is None else self._scores_to_json(self.model),
         )
 

@@ -14,11 +14,12 @@ from bagwise import _html
 from bagwise._types import FloatArray
 from bagwise._version import __version__
 from bagwise.atomic import new_file
+from bagwise.columns import find_column
 from bagwise.encode import Encoder
 from bagwise.errors import ModelFileError, shielded
 from bagwise.families import find_family
 from bagwise.privacy import Certificate
-from bagwise.table import find_column, read_table
+from bagwise.table import read_table
 
 SCHEMA = "bagwise-model/1"
 

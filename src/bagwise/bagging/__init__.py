@@ -65,6 +65,11 @@ def find_strategy(
     return kind(**_parse_parameters(kind, parameters or {}))
 
 
+def parameters_of(strategy: BaggingStrategy) -> dict[str, Any]:
+    """Return the parameters of a strategy by name."""
+    return {field.name: getattr(strategy, field.name) for field in _fields(strategy)}
+
+
 def assign_bags(
     strategy: BaggingStrategy,
     X: FloatArray,
@@ -116,7 +121,7 @@ def _check_scores(
 
 def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> dict[str, Any]:
     types = typing.get_type_hints(kind)
-    known = {f.name: types[f.name] for f in dataclasses.fields(typing.cast(Any, kind))}
+    known = {f.name: types[f.name] for f in _fields(kind)}
     parsed: dict[str, Any] = {}
     for name, text in given.items():
         if name not in known:
@@ -126,6 +131,10 @@ def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> 
             )
         parsed[name] = _parse_value(name, text, known[name])
     return parsed
+
+
+def _fields(strategy: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(strategy)
 
 
 def _parse_value(name: str, text: str, kind: Any) -> Any:

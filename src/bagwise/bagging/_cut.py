@@ -45,7 +45,7 @@ def optimal_sizes(ordered: FloatArray, size: int) -> IntArray:
     if size == 1 or ordered.size < 2 * size:
         return equal_sizes(ordered.size, size)
     if importlib.util.find_spec("numba") is not None:
-        from bagwise.bagging import _kernels  # noqa: PLC0415 (numba is slow to import)
+        from bagwise.bagging import _kernels
 
         return _kernels.trace_back(_kernels.best_last_lengths(ordered, size))
     return trace_back(best_last_lengths(ordered, size))

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray
+from bagwise.labels import Bounds
 from bagwise.rng import Seed, make_generator
-from bagwise.table import Bounds
 
 
 @dataclass(frozen=True)

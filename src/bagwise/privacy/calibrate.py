@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 from bagwise.errors import BoundsError, BudgetError
+from bagwise.labels import Bounds
 from bagwise.privacy.accounting import gaussian_part, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, composed_pick_mu, gaussian_mu
 from bagwise.privacy.events import (
@@ -23,7 +24,6 @@ from bagwise.privacy.events import (
     PickedLabels,
     RandomisedPicks,
 )
-from bagwise.table import Bounds
 
 G = TypeVar("G", GaussianLabels, GaussianModel, GaussianBagMeans)
 E = TypeVar("E", GaussianBagMeans, LaplaceBagMeans, PickedLabels, RandomisedPicks)

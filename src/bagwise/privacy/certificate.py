@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from bagwise._version import __version__
 from bagwise.errors import CertificateError, MissingExtraError, shielded
+from bagwise.labels import Bounds
 from bagwise.privacy.accounting import (
     group_epsilon,
     privacy_curve,
@@ -27,7 +28,6 @@ from bagwise.privacy.events import (
     event_to_json,
 )
 from bagwise.rng import SecureNoise
-from bagwise.table import Bounds
 
 SCHEMA = "bagwise-certificate/1"
 
@@ -188,7 +188,7 @@ class Certificate:
         fall short of the one here (see the theory page).
         """
         try:
-            from dp_accounting import dp_event as google  # noqa: PLC0415 (an optional part)
+            from dp_accounting import dp_event as google
         except ImportError:
             raise MissingExtraError("exporting events", "accounting") from None
         return [event for own in self.events for event in _exported(own, google)]

@@ -14,6 +14,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.aggregate import pick_labels
 from bagwise.bags import Bags
+from bagwise.labels import Bounds
 from bagwise.privacy.calibrate import CHANCES
 from bagwise.privacy.events import (
     GaussianBagMeans,
@@ -24,7 +25,6 @@ from bagwise.privacy.events import (
 )
 from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
 from bagwise.rng import NoiseSource
-from bagwise.table import Bounds
 
 
 def labels_to_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntArray:

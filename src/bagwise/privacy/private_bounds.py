@@ -24,11 +24,11 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.atomic import new_file
 from bagwise.errors import BoundsError, shielded
+from bagwise.labels import Bounds
 from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.events import NoisyChoice
 from bagwise.privacy.samplers import discrete_laplace
 from bagwise.rng import NoiseSource
-from bagwise.table import Bounds
 
 SCHEMA = "bagwise-bounds/1"
 

@@ -26,11 +26,11 @@ from scipy import linalg
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
+from bagwise.labels import Bounds
 from bagwise.privacy.events import LABEL_STEPS, GaussianModel
 from bagwise.privacy.noise import in_steps, labels_to_steps
 from bagwise.privacy.samplers import discrete_gaussian
 from bagwise.rng import NoiseSource
-from bagwise.table import Bounds
 
 _COLUMN_BITS = 20
 _CHUNK = 65_536

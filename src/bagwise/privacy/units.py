@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from bagwise._types import IntArray
 from bagwise.bags import Bags
+from bagwise.columns import without_dictionary
 from bagwise.errors import ColumnError
-from bagwise.table import without_dictionary
 
 
 @dataclass(frozen=True)

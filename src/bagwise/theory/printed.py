@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bagwise.errors import BudgetError
+from bagwise.labels import Bounds
 from bagwise.privacy.calibrate import grid_step
 from bagwise.privacy.events import (
     LABEL_STEPS,
@@ -21,7 +22,6 @@ from bagwise.privacy.events import (
     PickedLabels,
     RandomisedPicks,
 )
-from bagwise.table import Bounds
 
 
 def printed_label_noise(*, R: float, epsilon: float, delta: float) -> float:
