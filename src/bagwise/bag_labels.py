@@ -22,27 +22,6 @@ from bagwise.privacy.units import Units
 from bagwise.scores import Scores
 
 
-def _class_labels(
-    codes: IntArray, bags: Bags, units: Units, choice: Choice, classes: int
-) -> tuple[FloatArray, tuple[Event, ...]]:
-    """Return one row of class shares per bag, and everything that was spent on the way."""
-    calibration, source = choice.calibration, choice.noise
-    if calibration is None:
-        if choice.label_kind == "mean":
-            return bags.mean(one_hot(codes, classes)), ()
-        picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
-        return one_hot(picked, classes).astype(np.float64), ()
-    rows = units.largest
-    if choice.label_kind == "pick":
-        picks = calibration.class_picks(classes=classes, sizes=bags.sizes.tolist(), rows=rows)
-        return private_class_picks(codes, bags, event=picks, source=source), (picks,)
-    # A row that changes its class changes two counts by one: sqrt(2) in L2, and 2 in L1.
-    square = 2 * units.square_in_bags(bags)
-    shares = calibration.bag_means(square=square, rows=2 * rows)
-    values = private_shares(codes, bags, classes=classes, event=shares, source=source)
-    return values, (shares,)
-
-
 def label_bags(
     labels: AnyArray, bags: Bags, units: Units, scores: Scores, choice: Choice
 ) -> tuple[FloatArray, tuple[Event, ...]]:
@@ -67,6 +46,27 @@ def label_bags(
     means = calibration.bag_means(square=square, rows=rows, spent=spent)
     values = private_bag_means(labels, bags, bounds=bounds, event=means, source=source)
     return values, (*calibration.prior, *spent, means)
+
+
+def _class_labels(
+    codes: IntArray, bags: Bags, units: Units, choice: Choice, classes: int
+) -> tuple[FloatArray, tuple[Event, ...]]:
+    """Return one row of class shares per bag, and everything that was spent on the way."""
+    calibration, source = choice.calibration, choice.noise
+    if calibration is None:
+        if choice.label_kind == "mean":
+            return bags.mean(one_hot(codes, classes)), ()
+        picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
+        return one_hot(picked, classes).astype(np.float64), ()
+    rows = units.largest
+    if choice.label_kind == "pick":
+        picks = calibration.class_picks(classes=classes, sizes=bags.sizes.tolist(), rows=rows)
+        return private_class_picks(codes, bags, event=picks, source=source), (picks,)
+    # A row that changes its class changes two counts by one: sqrt(2) in L2, and 2 in L1.
+    square = 2 * units.square_in_bags(bags)
+    shares = calibration.bag_means(square=square, rows=2 * rows)
+    values = private_shares(codes, bags, classes=classes, event=shares, source=source)
+    return values, (shares,)
 
 
 def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:
