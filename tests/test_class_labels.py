@@ -185,3 +185,35 @@ def test_targets_are_checked(trips, table):
     numeric = bw.make_release(table, label="y", bag_size=5, not_private=True)
     with pytest.raises(ReleaseError, match="names a class"):
         bw.fit_release(numeric, target="bus")
+
+
+def test_every_epsilon_can_be_randomised():
+    """Chances that come out whole must not end an ulp on the wrong side."""
+    for numerator in range(2, 60):
+        for denominator in range(1, numerator):
+            epsilon = math.log(numerator / denominator)
+            event = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).class_picks(classes=2, sizes=[2, 3])
+            assert total_delta([event], epsilon) == 0.0
+
+
+def test_certificates_for_other_classes_are_noticed(trips):
+    import dataclasses
+
+    made = release(trips, epsilon=1.0, delta=1e-6)
+    rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0))
+    short = dataclasses.replace(made.certificate, events=(rule.bag_means(),))
+    wrong = dataclasses.replace(
+        made, certificate=short, noise_sd=rule.bag_means().noise_scale / made.bags.sizes
+    )
+    with pytest.raises(ReleaseError, match="these classes"):
+        wrong.verify()
+    picked = release(trips, epsilon=1.0, delta=1e-6, label_kind="pick")
+    other = rule.class_picks(classes=4, sizes=[10])
+    certificate = dataclasses.replace(picked.certificate, events=(other,))
+    with pytest.raises(ReleaseError):
+        dataclasses.replace(picked, certificate=certificate).verify()
+
+
+def test_an_id_that_is_no_text_does_not_matter(trips):
+    keys = pa.array([bytes([255, i % 256, i // 256]) for i in range(3000)])
+    release(trips.append_column("key", keys), id="key")

@@ -194,6 +194,9 @@ def test_the_printed_calibration_is_marked_and_carries_its_true_epsilon(data):
         release(data, calibration=rule, epsilon=None, delta=None)
     with pytest.raises(BudgetError, match="brings its own"):
         release(data, calibration=rule, not_private=True)
+    exact = ExactCalibration(1.0, 1e-5, (0.0, 1e-4))
+    with pytest.raises(BudgetError, match="give those"):
+        release(data, calibration=exact, epsilon=None, delta=None)
 
 
 def test_nothing_on_the_private_path_imports_the_printed_constants():

@@ -186,6 +186,43 @@ def test_every_type_of_feature_survives_the_disk(kind, tmp_path):
     assert np.array_equal(loaded.training_data()[0], release.training_data()[0])
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.timestamp("s"),
+        pa.timestamp("s", "UTC"),
+        pa.timestamp("ns"),
+        pa.date32(),
+        pa.date64(),
+        pa.time32("s"),
+        pa.duration("s"),
+        pa.float16(),
+        pa.binary(),
+        pa.string_view(),
+        pa.decimal128(30, 2),
+    ],
+    ids=str,
+)
+def test_every_type_of_id_survives_the_disk(kind, tmp_path):
+    days = np.arange(12)
+    if pa.types.is_date64(kind):
+        ids = pa.array(days * 86_400_000).cast(kind)
+    elif pa.types.is_floating(kind):
+        ids = pa.array(days.astype(np.float16))
+    elif pa.types.is_binary(kind):
+        ids = pa.array([bytes([day]) for day in days])
+    elif pa.types.is_string_view(kind):
+        ids = pa.array([str(day) for day in days], kind)
+    elif pa.types.is_temporal(kind) and kind.bit_width == 32:
+        ids = pa.array(days.astype(np.int32)).cast(kind)
+    else:
+        ids = pa.array(days).cast(kind)
+    made = make(pa.table({"id": ids, "x": days / 7, "y": days + 0.5}), id="id", bag_size=3)
+    loaded = bw.Release.load(made.save(tmp_path / "out"))
+    loaded.verify()
+    assert loaded.instances.equals(made.instances)
+
+
 def test_a_named_index_can_be_the_id(tmp_path):
     frame = pd.DataFrame(
         {"x": [0.1, 0.2, 0.2, 0.4], "y": [1.0, 2, 3, 4]}, index=pd.Index([5, 6, 7, 8], name="key")

@@ -66,6 +66,13 @@ def read_release(path: Path) -> ReleaseFiles:
     )
 
 
+def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
+    """Return a table with the types that it will have when it is read back from Parquet."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table.schema.empty_table(), buffer)
+    return table.cast(pq.read_schema(pa.BufferReader(buffer.getvalue())))
+
+
 def check_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
     """Compare each file with the hash in the manifest; nothing else may lie in the directory."""
     recorded = manifest.get("files")

@@ -358,7 +358,9 @@ def _check_experiment(
 ) -> Calibration:
     if epsilon is not None or delta is not None:
         raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
-    if not not_private and not calibration.is_exact:
+    if calibration.is_exact:
+        raise BudgetError("the exact calibration is what epsilon and delta stand for; give those.")
+    if not not_private:
         raise BudgetError("only the exact calibration delivers privacy; say not_private=True.")
     return calibration
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bagwise._release_files import as_parquet_keeps_it
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bag_labels import label_bags
 from bagwise.bagging import assign_bags, check_bag_size, parameters_of
@@ -15,7 +16,7 @@ from bagwise.certify import certify_bags, delta_remark, make_promise
 from bagwise.choice import Choice, Columns
 from bagwise.columns import find_column, select_features, without_dictionary
 from bagwise.encode import Encoder
-from bagwise.errors import BudgetError, ColumnError
+from bagwise.errors import BudgetError, ColumnError, shielded
 from bagwise.labels import (
     label_codes,
     label_vector,
@@ -40,6 +41,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     run, columns = Stages(on_stage), choice.columns
     table = run("reading the table", read_table, source, index_names=columns.named)
     check_bag_size(choice.bag_size, n_rows=table.num_rows)
+    provenance = _provenance(choice)
     labels = run("checking the labels", _read_labels, table, columns)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
     units = _find_units(table, columns)
@@ -60,7 +62,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
         certificate=certify_bags(events, choice, bags),
         encoder=encoder,
         instances=instances,
-        provenance=_provenance(choice),
+        provenance=provenance,
         model=scores.model,
     )
 
@@ -230,7 +232,11 @@ def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | Non
     rows = pa.array(order)
     # Categories leave as plain values: a list of levels may name some that no row here has.
     leaving = [*([id] if id else []), *names]
-    return pa.table({name: without_dictionary(table.column(name)).take(rows) for name in leaving})
+    taken = {name: without_dictionary(table.column(name)).take(rows) for name in leaving}
+    return shielded(
+        lambda: as_parquet_keeps_it(pa.table(taken)),
+        lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold."),
+    )
 
 
 def _provenance(choice: Choice) -> dict[str, Any]:

@@ -183,7 +183,8 @@ def release(
             out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
-        out.print(f"Next: [bold]bagwise verify {output}[/] · [bold]bagwise fit {output}[/]")
+        target = f" --target {made.classes[0]}" if made.classes else ""
+        out.print(f"Next: [bold]bagwise verify {output}[/] · [bold]bagwise fit {output}{target}[/]")
 
 
 @command

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bagwise._types import FloatArray
 from bagwise.columns import as_text, find_column
-from bagwise.errors import ReleaseError
+from bagwise.errors import LabelError, ReleaseError
 from bagwise.labels import label_vector
 from bagwise.learn import RowModel
 from bagwise.release import Release
@@ -89,6 +89,8 @@ def _labels(data: pa.Table, label: str, target: str | None) -> FloatArray:
     if target is None:
         return label_vector(data, label)
     column = as_text(find_column(data, label, role="label"), name=label)
+    if column.null_count:
+        raise LabelError(f"label {label!r} is missing in {column.null_count} row(s). Drop them.")
     return np.array([value == target for value in column.to_pylist()], dtype=np.float64)
 
 

@@ -49,8 +49,10 @@ def check_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the public classes of a label: at least two different names."""
     if classes is None:
         return None
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or None in classes:
+        raise LabelError("classes must be a list of at least two different names.")
     names = tuple(str(name) for name in classes)
-    if isinstance(classes, str) or len(names) < 2 or len(set(names)) != len(names):
+    if len(names) < 2 or len(set(names)) != len(names):
         raise LabelError("classes must be a list of at least two different names.")
     return names
 
@@ -101,7 +103,11 @@ def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: st
         column = table.column(name)
         if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
             continue
-        if pc.all(pc.equal(as_text(column, name=name), classes), skip_nulls=False).as_py():
+        try:
+            text = as_text(column, name=name)
+        except ColumnError:
+            continue  # what cannot be read as text cannot spell the classes
+        if pc.all(pc.equal(text, classes), skip_nulls=False).as_py():
             raise ColumnError(
                 f"column {name!r} equals the label {label!r} in every row: releasing it would "
                 f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."

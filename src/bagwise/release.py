@@ -157,6 +157,7 @@ class Release:
             "label_kind": self.label_kind,
             "n_rows": self.bags.n_rows,
             "n_bags": self.bags.n_bags,
+            "n_left_out": int((~self.bags.in_bag).sum()),
             "columns": self._columns(),
             "encoder": self.encoder.to_json(),
         }

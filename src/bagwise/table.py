@@ -1,4 +1,4 @@
-"""Tables in: files and frames become one Arrow table; its label column becomes a checked vector.
+"""Tables in and out: files and frames become one Arrow table.
 
 Everything that can quote a cell of the table in an error message is called through `shielded`.
 """

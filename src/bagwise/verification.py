@@ -10,7 +10,7 @@ import numpy as np
 from bagwise import _release_files
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import STRATEGIES
-from bagwise.errors import ReleaseError
+from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.events import (
     Event,
     GaussianBagMeans,
@@ -117,8 +117,6 @@ def _check_bags(release: "Release") -> None:
     smallest, promised = int(release.bags.sizes.min()), release.provenance["bag_size"]
     if smallest < promised:
         raise ReleaseError(f"a bag has {smallest} rows where {promised} are promised.")
-    if not release.bags.in_bag.all() and not release.provenance["strategy_parameters"].get("half"):
-        raise ReleaseError("rows are in no bag although the strategy leaves none out.")
     width = () if release.classes is None else (len(release.classes),)
     expected = (release.bags.n_bags, *width)
     if release.labels.shape != expected or not np.isfinite(release.labels).all():
@@ -151,8 +149,22 @@ def _check_bag_event(release: "Release") -> None:
     ]
     if len(found) != 1 or type(found[0]) not in fitting:
         raise ReleaseError("the certificate does not account for these bag labels.")
+    if release.classes is not None:
+        _check_class_event(release, found[0], len(release.classes))
     if isinstance(found[0], GaussianBagMeans | LaplaceBagMeans):
         _check_grid(release, found[0].grid_step)
+
+
+def _check_class_event(release: "Release", event: Event, classes: int) -> None:
+    """Refuse noise that does not allow for two shares, each between 0 and 1, that change."""
+    fits = release.certificate.bounds == (0.0, 1.0)
+    if isinstance(event, RandomisedPicks):
+        fits = fits and event.classes == classes
+    elif isinstance(event, GaussianBagMeans | LaplaceBagMeans):
+        least = math.sqrt(2) if isinstance(event, GaussianBagMeans) else 2.0
+        fits = fits and event.sensitivity >= least
+    if not fits:
+        raise ReleaseError("the certificate does not account for a label with these classes.")
 
 
 def _check_grid(release: "Release", step: float) -> None:
@@ -170,7 +182,11 @@ def _check_scores(release: "Release") -> None:
     """Bags must follow from features, or from scores that the certificate paid for."""
     known = STRATEGIES.get(release.provenance["strategy"])
     if known is not None:
-        strategy = known(**release.provenance["strategy_parameters"])
+        parameters = release.provenance["strategy_parameters"]
+        strategy = shielded(
+            lambda: known(**parameters),
+            lambda _: ReleaseError("the strategy does not have the parameters in the manifest."),
+        )
         if strategy.uses_scores != (release.provenance["scores"] != "none"):
             raise ReleaseError("the strategy and the scores that it used do not agree.")
     paid = {"none": set(), "noisy-labels": {GaussianLabels}, "model": {GaussianModel}}

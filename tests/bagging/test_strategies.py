@@ -1,13 +1,19 @@
 """What single strategies promise beyond the contract."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging import find_strategy
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
 from bagwise.bagging.super_bags import SuperBags
+from bagwise.bags import Bags
 from bagwise.errors import StrategyError
 from tests import stats
 
@@ -83,3 +89,48 @@ def test_make_bags_checks_its_input():
         from bagwise.api import _resolve_strategy
 
         _resolve_strategy("auto", {"half": "true"})
+
+
+@dataclass(frozen=True)
+class EveryOther:
+    """A strategy of a user's own that leaves half of the rows out."""
+
+    name: ClassVar[str] = "every-other"
+    uses_scores: ClassVar[bool] = False
+    weight: float = 1.0
+
+    def assign(self, X, scores, *, bag_size, rng):
+        index = np.full(X.shape[0], -1)
+        index[::2] = np.arange(index[::2].size) // bag_size
+        index[index == index.max()] -= index.max() > 0  # the last bag may be short
+        return Bags(index)
+
+
+def test_a_strategy_of_one_s_own_makes_releases_that_verify(tmp_path):
+    table = pa.table({"x": np.arange(40) / 7, "y": np.arange(40.0)})
+    options = {"label": "y", "bag_size": 4, "bounds": (0, 40), "epsilon": 1.0, "delta": 1e-6}
+    made = bw.make_release(table, strategy=EveryOther(2.0), **options)
+    loaded = bw.Release.load(made.save(tmp_path / "out"))
+    loaded.verify()
+    assert loaded.provenance["strategy_parameters"] == {"weight": 2.0}
+    assert (~loaded.bags.in_bag).sum() == 20
+
+
+def test_strategies_that_a_manifest_cannot_describe_are_refused_before_labels_are_used():
+    class Plain:
+        name = "plain"
+        uses_scores = False
+        assign = EveryOther.assign
+
+    @dataclass(frozen=True)
+    class Impostor(RandomBags):
+        extra: int = 1
+
+    for strategy, message in (
+        (Plain(), "must be a dataclass"),
+        (Impostor(), "belongs to another strategy"),
+        (EveryOther(weight=np.inf), "plain numbers and text"),
+        (EveryOther(weight=np.zeros(2)), "plain numbers and text"),
+    ):
+        with pytest.raises(StrategyError, match=message):
+            find_strategy(strategy)

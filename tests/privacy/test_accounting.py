@@ -82,6 +82,7 @@ def test_no_noise_difference_costs_nothing():
         (1, math.nan, "at least 0"),
         (1, 0, "Laplace"),
         (1e9, 1e-5, "hardly any noise"),
+        (501, 1e-5, "hardly any noise"),
         ("1", 1e-5, "epsilon must be a number"),
     ],
 )

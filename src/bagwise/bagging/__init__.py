@@ -5,6 +5,7 @@ It never sees a label, so whatever it does is post-processing and costs no priva
 """
 
 import dataclasses
+import json
 import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -58,11 +59,26 @@ def find_strategy(
             raise StrategyError(
                 f"{strategy!r} is not a bagging strategy; give a name or an instance."
             )
-        return strategy
+        return _check_instance(strategy)
     if strategy not in STRATEGIES:
         raise StrategyError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}.")
     kind = STRATEGIES[strategy]
     return kind(**_parse_parameters(kind, parameters or {}))
+
+
+def _check_instance(strategy: BaggingStrategy) -> BaggingStrategy:
+    """Refuse an instance that a manifest could not describe."""
+    if not hasattr(strategy, "__dataclass_fields__"):
+        raise StrategyError(f"strategy {strategy.name!r} must be a dataclass: its fields are kept.")
+    if STRATEGIES.get(strategy.name, type(strategy)) is not type(strategy):
+        raise StrategyError(f"the name {strategy.name!r} belongs to another strategy.")
+    try:
+        json.dumps(parameters_of(strategy), allow_nan=False)
+    except (TypeError, ValueError):
+        raise StrategyError(
+            f"the parameters of strategy {strategy.name!r} must be plain numbers and text."
+        ) from None
+    return strategy
 
 
 def parameters_of(strategy: BaggingStrategy) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from bagwise.errors import BoundsError, BudgetError
 from bagwise.labels import Bounds
-from bagwise.privacy.accounting import gaussian_part, total_delta
+from bagwise.privacy.accounting import gaussian_part, pure_epsilon, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, composed_pick_mu, gaussian_mu
 from bagwise.privacy.events import (
     LABEL_STEPS,
@@ -210,6 +210,8 @@ class ExactCalibration:
             odds = 1 + size * growth  # of the kept class against each other one
             # A whole number of 2**-32, rounded down: less truth, more privacy.
             keep = math.floor(odds / (odds + classes - 1) * CHANCES) / CHANCES
+            if _picks_epsilon(classes, size, keep) > self._left / rows:  # by rounding, an ulp
+                keep -= 1 / CHANCES
             if keep * classes <= 1:
                 raise BudgetError("so little epsilon leaves nothing of a picked class.")
             keeps.append((size, min(keep, 1 - 1 / CHANCES)))
@@ -239,6 +241,10 @@ class ExactCalibration:
                 "calibration ended on the wrong side of the budget; please report it."
             )
         return event
+
+
+def _picks_epsilon(classes: int, size: int, keep: float) -> float:
+    return pure_epsilon(RandomisedPicks(classes, ((size, min(keep, 1 - 1 / CHANCES)),)))
 
 
 def row_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]:

@@ -33,6 +33,7 @@ from bagwise.errors import BudgetError
 # Outside this range noise could not be drawn in 64 bits, or would hardly be noise.
 SMALLEST_MU, LARGEST_MU = 1e-9, 1e3
 
+_MEANINGLESS_EPSILON = 500.0  # exp of it nearly leaves the range of a double
 _LARGEST_EPSILON = 1e6  # where nothing is protected any more
 _FAR = 14.0  # standard deviations beyond which a normal tail is below 1e-44
 
@@ -182,6 +183,10 @@ def check_epsilon(epsilon: float) -> None:
     _check_number("epsilon", epsilon)
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise BudgetError(f"epsilon must be a positive finite number, got {epsilon:g}.")
+    if epsilon > _MEANINGLESS_EPSILON:
+        raise BudgetError(
+            f"epsilon {epsilon:g} asks for hardly any noise. Say not_private instead."
+        )
 
 
 def check_delta(delta: float) -> None:

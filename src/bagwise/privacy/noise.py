@@ -17,6 +17,7 @@ from bagwise.bags import Bags
 from bagwise.labels import Bounds
 from bagwise.privacy.calibrate import CHANCES
 from bagwise.privacy.events import (
+    LABEL_STEPS,
     GaussianBagMeans,
     GaussianLabels,
     LaplaceBagMeans,
@@ -90,10 +91,10 @@ def private_shares(
     of them, which the sensitivity of `event` must allow for.
     """
     draw = discrete_laplace if isinstance(event, LaplaceBagMeans) else discrete_gaussian
-    scale, one = in_steps(event.noise_scale, event.grid_step), in_steps(1.0, event.grid_step)
-    counts = bags.sum(one_hot(codes, classes)) * one
+    scale = in_steps(event.noise_scale, event.grid_step)
+    counts = bags.sum(one_hot(codes, classes)) * LABEL_STEPS
     noise = draw(counts.size, scale=scale, source=source).reshape(counts.shape)
-    return event.grid_step * (counts + noise) / bags.sizes[:, None]
+    return (counts + noise) / LABEL_STEPS / bags.sizes[:, None]
 
 
 def private_class_picks(

@@ -136,7 +136,10 @@ def choose_bounds(
     high = grid[_first_clear(above, allowed, epsilon / 2, rows, source)]
     low = grid[::-1][_first_clear(below[::-1], allowed, epsilon / 2, rows, source)]
     if not low < high:
-        raise BoundsError("the labels are too alike for private bounds. Give public bounds.")
+        raise BoundsError(
+            "the labels are too alike for private bounds. Give public bounds; note that this try "
+            "has spent its epsilon."
+        )
     return PrivateBounds((float(low), float(high)), NoisyChoice(float(epsilon), rows))
 
 
