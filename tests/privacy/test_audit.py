@@ -41,28 +41,24 @@ def bag_of(label):
     return labels
 
 
-def means(event):
-    def draw(label):
-        def scores(count):
-            bags = Bags(np.repeat(np.arange(count), SIZE))
-            labels = bag_of(label)(bags)
-            return private_bag_means(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise())
+def on_bags(mechanism):
+    """Draw what a mechanism says of bags that hold the attacked label."""
 
-        return scores
+    def kind(event):
+        def draw(label):
+            def scores(count):
+                bags = Bags(np.repeat(np.arange(count), SIZE))
+                labels = bag_of(label)(bags)
+                return mechanism(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise())
 
-    return draw
+            return scores
+
+        return draw
+
+    return kind
 
 
-def picks(event):
-    def draw(label):
-        def scores(count):
-            bags = Bags(np.repeat(np.arange(count), SIZE))
-            labels = bag_of(label)(bags)
-            return private_picks(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise())
-
-        return scores
-
-    return draw
+means, picks = on_bags(private_bag_means), on_bags(private_picks)
 
 
 def every_label(event):
