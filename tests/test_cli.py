@@ -88,6 +88,48 @@ def test_private_json_and_files_tell_nothing_of_the_labels(table, tmp_path):
     assert outputs[0] == outputs[1]
 
 
+def test_the_summary_says_what_the_bags_keep(rents, tmp_path):
+    out = tmp_path / "out"
+    shown = release(rents, out, *PRIVATE, "--seed", "1").output
+    found = bw.Release.load(out).quality()
+    assert all(
+        f" {name} " in shown and f" {text} " in shown for name, text in found.headlines().items()
+    )
+    assert f"{found.error_ratio:.3g} times, with exact bag means" in shown
+    told = json.loads(release(rents, out, *PRIVATE, "--force", "--json").stdout)["quality"]
+    assert told == bw.Release.load(out).quality().to_dict()
+    # The ratio is one of bags that were formed without the labels.
+    by_label = release(rents, tmp_path / "s", "--not-private", "--strategy", "sorted").output
+    assert "not known: bags follow scores" in by_label
+    assert "exact bag means" not in by_label
+
+
+def test_one_bag_determines_no_coefficients(rents, tmp_path):
+    arguments = ["--not-private", "--bag-size", "60"]
+    assert "not determined by these bags" in release(rents, tmp_path / "a", *arguments).output
+    told = json.loads(release(rents, tmp_path / "b", *arguments, "--json").stdout)["quality"]
+    assert told["error_ratio"] is told["prediction_ratio"] is None
+    assert told["sse_ratio"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("column", [["Bonn"] * 20, [0.1] * 20])
+def test_rows_that_do_not_differ_have_no_quality(tmp_path, column):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": column, "y": np.arange(20.0)}), path)
+    made = release(path, tmp_path / "a", "--not-private")
+    assert made.exit_code == 0, made.output
+    assert "SSE ratio" not in made.output
+    told = json.loads(release(path, tmp_path / "b", "--not-private", "--json").stdout)
+    assert told["quality"] is None
+
+
+def test_bags_of_one_row_lose_nothing(rents, tmp_path):
+    told = release(rents, tmp_path / "out", "--not-private", "--bag-size", "1", "--json")
+    found = json.loads(told.stdout)["quality"]
+    assert found["sse_ratio"] == 0
+    assert found["error_ratio"] == pytest.approx(1)
+
+
 def test_strategy_parameters_and_columns(rents, tmp_path):
     out = tmp_path / "out"
     made = release(

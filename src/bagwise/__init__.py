@@ -21,16 +21,20 @@ from bagwise._version import __version__
 if TYPE_CHECKING:
     from bagwise.api import find_bounds, make_bags, make_release, release_model
     from bagwise.bagging import STRATEGIES
+    from bagwise.bagging.kmeans_bags import KMeansBags
+    from bagwise.bagging.optimal_bags import OptimalBags
     from bagwise.bagging.random_bags import RandomBags
     from bagwise.bagging.sorted_bags import SortedBags
     from bagwise.bagging.super_bags import SuperBags
     from bagwise.bags import Bags
+    from bagwise.cluster.estimator import SizeConstrainedKMeans
     from bagwise.encode import Encoder
     from bagwise.errors import BagwiseError, BagwiseWarning
     from bagwise.evaluate import evaluate_release, evaluate_rows
     from bagwise.families import FAMILIES
     from bagwise.learn import BaggedGLM, fit_release
     from bagwise.privacy import Certificate
+    from bagwise.quality import BagQuality
     from bagwise.release import Release
     from bagwise.row_model import RowModel
 
@@ -39,16 +43,20 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": ["find_bounds", "make_bags", "make_release", "release_model"],
     "bagging": ["STRATEGIES"],
+    "bagging.kmeans_bags": ["KMeansBags"],
+    "bagging.optimal_bags": ["OptimalBags"],
     "bagging.random_bags": ["RandomBags"],
     "bagging.sorted_bags": ["SortedBags"],
     "bagging.super_bags": ["SuperBags"],
     "bags": ["Bags"],
+    "cluster.estimator": ["SizeConstrainedKMeans"],
     "encode": ["Encoder"],
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate": ["evaluate_release", "evaluate_rows"],
     "families": ["FAMILIES"],
     "learn": ["BaggedGLM", "fit_release"],
     "privacy": ["Certificate"],
+    "quality": ["BagQuality"],
     "release": ["Release"],
     "row_model": ["RowModel"],
 }
@@ -57,15 +65,19 @@ _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name i
 __all__ = [
     "FAMILIES",
     "STRATEGIES",
+    "BagQuality",
     "BaggedGLM",
     "Bags",
     "BagwiseError",
     "BagwiseWarning",
     "Certificate",
     "Encoder",
+    "KMeansBags",
+    "OptimalBags",
     "RandomBags",
     "Release",
     "RowModel",
+    "SizeConstrainedKMeans",
     "SortedBags",
     "SuperBags",
     "__version__",

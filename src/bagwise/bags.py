@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -10,6 +10,9 @@ from scipy import sparse
 from bagwise import _html
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BagsError
+
+if TYPE_CHECKING:
+    from bagwise.quality import BagQuality
 
 LEFT_OUT = -1
 
@@ -159,6 +162,20 @@ class Bags:
         renumbered = np.full(index.size, LEFT_OUT, dtype=np.int64)
         renumbered[kept] = type(self).from_labels(index[kept]).index
         return type(self)(renumbered)
+
+    def quality(self, X: Any) -> "BagQuality":
+        """Measure what bag means keep of the rows of X, (n, d), an array or a sparse matrix.
+
+        It takes O(n d^2); `BagQuality` explains the figures.
+
+        >>> bags = Bags(np.array([0, 0, 1, 1]))
+        >>> round(bags.quality(np.array([[0.0], [2.0], [10.0], [12.0]])).error_ratio, 4)
+        1.04
+        """
+        # Figures are made of bags, so their module imports this one.
+        from bagwise.quality import measure_quality
+
+        return measure_quality(self, X)
 
     def _row_aligned(self, values: AnyArray) -> AnyArray:
         values = np.asarray(values)

@@ -9,7 +9,7 @@ Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does n
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 from rich import box
@@ -29,6 +29,10 @@ from bagwise._console import (
 from bagwise._version import __version__
 from bagwise.atomic import check_file
 from bagwise.errors import StrategyError
+
+if TYPE_CHECKING:
+    from bagwise.quality import BagQuality
+    from bagwise.release import Release
 
 P = ParamSpec("P")
 
@@ -108,7 +112,10 @@ def release(
         str, typer.Option(help="mean: average of a bag's labels; pick: the label of one row.")
     ] = "mean",
     strategy: Annotated[
-        str, typer.Option(help="How rows are put together: auto, random, sorted, super.")
+        str,
+        typer.Option(
+            help="How rows are put together: auto, random, kmeans, optimal, sorted, super."
+        ),
     ] = "auto",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Strategy parameter NAME=VALUE; repeatable.")
@@ -147,7 +154,7 @@ def release(
 
     check_output(output, force=force)
     replaces = force and output.exists()
-    with show_progress(quiet or as_json, steps=8) as on_stage:
+    with show_progress(quiet or as_json, steps=10) as on_stage:
         made = make_release(
             table,
             label=label,
@@ -172,13 +179,17 @@ def release(
             max_levels=max_levels,
             on_stage=on_stage,
         )
+        on_stage("measuring the bags")
+        quality = _measure(made) if as_json or not quiet else None
         on_stage("writing the release")
         made.save(output, force=force)
     summary = made.summary()
     if as_json:
-        emit({"path": str(output), **summary})
+        emit({"path": str(output), **summary, "quality": quality and quality.to_dict()})
     elif not quiet:
-        print_pairs(f"Release in {output}", summary)
+        label_free = made.provenance["scores"] == "none"
+        figures = quality.headlines(label_free=label_free) if quality else {}
+        print_pairs(f"Release in {output}", summary | figures)
         for remark in made.certificate.remarks:
             out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
         if made.certificate.is_private and replaces:
@@ -486,6 +497,11 @@ def _print_demo(result: Any, output: Path) -> None:
     for remark in result.remarks:
         out.print(f"· {remark}", soft_wrap=True, highlight=False)
     out.print(f"A private release is in {output}. Next: [bold]bagwise verify {output}[/]")
+
+
+def _measure(made: "Release") -> "BagQuality | None":
+    found = made.quality()
+    return found if found.directions else None  # rows that do not differ have nothing to lose
 
 
 def _read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:

@@ -21,6 +21,7 @@ from bagwise.encode import Encoder
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy import Certificate
 from bagwise.privacy.private_model import LinearScores
+from bagwise.quality import BagQuality, measure_blocks
 from bagwise.rng import SimulatedNoise
 from bagwise.verification import Verification, verify_release
 
@@ -110,6 +111,19 @@ class Release:
         """Return what an estimator's ``fit`` takes beside X and y."""
         bag_ids = self.bags.index[self.bags.in_bag]
         return {"bags": bag_ids, "noise_sd": self.noise_sd[bag_ids]}
+
+    def quality(self) -> BagQuality:
+        """Measure what the bag means keep of the features.
+
+        Only what leaves is looked at, so the figures tell nothing more than the release does. X is
+        encoded block by block: it never exists as a whole.
+        """
+        features = self.features
+        return measure_blocks(
+            self.bags,
+            lambda rows: self.encoder.transform(features.take(pa.array(rows))),
+            len(self.encoder.feature_names),
+        )
 
     def save(self, path: str | Path, *, force: bool = False, simulated_noise: bool = False) -> Path:
         """Write the release as a directory, whole or not at all.
