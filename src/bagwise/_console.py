@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from bagwise.errors import BagwiseError, BagwiseWarning, StageError
-from bagwise.stages import ignore_stage
+from bagwise.stages import ignore_stage, progress_to
 
 P = ParamSpec("P")
 
@@ -76,6 +77,7 @@ def _show_warning(
 @contextmanager
 def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
     """Show the current stage on the terminal while it runs; nothing where there is none."""
+    logging.getLogger("bagwise").setLevel(logging.ERROR if quiet else logging.NOTSET)
     if quiet or not err.is_terminal:
         yield ignore_stage
         return
@@ -83,10 +85,18 @@ def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task("starting", total=steps)
 
+        current = "starting"
+
         def on_stage(name: str) -> None:
+            nonlocal current
+            current = name
             progress.update(task, description=name, advance=1)
 
-        yield on_stage
+        def on_progress(what: str, share: float) -> None:
+            progress.update(task, description=f"{current}: {what} {share:.0%}")
+
+        with progress_to(on_progress):
+            yield on_stage
 
 
 def emit(values: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
 from bagwise.aggregate import check_label_kind
 from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
@@ -38,6 +39,7 @@ def make_bags(
     Parameters
     ----------
     X : (n, d) floats
+        An array, or a scipy sparse matrix for strategies that take one ("kmeans", "random").
     bag_size : int
         Smallest number of rows in a bag.
     strategy : str or BaggingStrategy
@@ -52,13 +54,28 @@ def make_bags(
     >>> make_bags(np.zeros((7, 2)), bag_size=3, seed=0).sizes
     array([3, 4])
     """
-    X = np.asarray(X, dtype=np.float64)
+    chosen = _resolve_strategy(strategy)
+    X = _check_matrix(X, chosen)
+    return assign_bags(chosen, X, scores, bag_size=bag_size, rng=make_generator(seed))
+
+
+def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
+    """Return X as floats, finite and of two dimensions."""
+    if sparse.issparse(X):
+        if not getattr(strategy, "accepts_sparse", False):
+            raise StrategyError(
+                f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use "
+                "'kmeans', which takes sparse ones."
+            )
+        X = sparse.csr_array(X, dtype=np.float64)
+        values = X.data
+    else:
+        X = values = np.asarray(X, dtype=np.float64)
     if X.ndim != 2:
         raise StrategyError(f"X must have two dimensions, rows and features, got {X.ndim}.")
-    if not np.isfinite(X).all():
+    if not np.isfinite(values).all():
         raise StrategyError("X holds NaN or infinite values.")
-    chosen = _resolve_strategy(strategy)
-    return assign_bags(chosen, X, scores, bag_size=bag_size, rng=make_generator(seed))
+    return X
 
 
 def make_release(

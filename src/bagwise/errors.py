@@ -23,7 +23,8 @@
     ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
     ├── RankWarning        the features do not determine every coefficient
     ├── BiasWarning        this loss on these bags estimates something else
-    └── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
+    ├── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
+    └── StoppedEarlyWarning  a search was interrupted; its result is valid, not the best
 
 A message says what was wrong, where, what was found and what to do. It never holds a label
 value: exceptions end up in logs, and logs are read by people who may not see labels.
@@ -133,6 +134,10 @@ class BiasWarning(BagwiseWarning):
 
 class UnseenLevelWarning(BagwiseWarning):
     """A table has levels that the encoder was not made from."""
+
+
+class StoppedEarlyWarning(BagwiseWarning):
+    """A search was interrupted; what it had found so far is valid and was kept."""
 
 
 def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseError]) -> T:

@@ -1,6 +1,12 @@
-"""Run the steps of a pipeline by name: announced to whoever shows progress, shielded from leaks."""
+"""Run the steps of a pipeline by name: announced to whoever shows progress, shielded from leaks.
 
-from collections.abc import Callable
+A step that takes long tells how far it is with `report_progress`; whoever shows progress listens
+with `progress_to`. Neither needs to know the other, and nobody passes callbacks through.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
 from bagwise.errors import StageError, shielded
@@ -9,10 +15,38 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OnStage = Callable[[str], None]
+OnProgress = Callable[[str, float], None]
 
 
 def ignore_stage(_name: str) -> None:
     """Show nothing."""
+
+
+def _ignore_progress(_what: str, _share: float) -> None:
+    """Show nothing."""
+
+
+_listener: ContextVar[OnProgress] = ContextVar("listener", default=_ignore_progress)
+
+
+def report_progress(what: str, share: float) -> None:
+    """Tell whoever listens that `what` is done to this share, 0 to 1."""
+    _listener.get()(what, share)
+
+
+@contextmanager
+def progress_to(listener: OnProgress) -> Iterator[None]:
+    """Call `listener` with every report of progress made inside.
+
+    >>> with progress_to(lambda what, share: print(f"{what}: {share:.0%}")):
+    ...     report_progress("sorting", 0.5)
+    sorting: 50%
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 class Stages:

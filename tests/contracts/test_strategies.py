@@ -21,13 +21,22 @@ def variants():
         options = {}
         for field in dataclasses.fields(kind):
             hint = hints[field.name]
-            choices = typing.get_args(hint) or ((False, True) if hint is bool else (field.default,))
-            options[field.name] = choices
+            if typing.get_origin(hint) is typing.Literal:
+                options[field.name] = typing.get_args(hint)
+            elif hint is bool:
+                options[field.name] = (False, True)
         for values in itertools.product(*options.values()):
             yield kind(**dict(zip(options, values, strict=True)))
 
 
-ALL = [pytest.param(strategy, id=repr(strategy)) for strategy in variants()]
+def marks_of(strategy):
+    """Longer searches keep the same promises, in tests that take longer."""
+    return () if getattr(strategy, "effort", "fast") == "fast" else pytest.mark.slow
+
+
+ALL = [
+    pytest.param(strategy, id=repr(strategy), marks=marks_of(strategy)) for strategy in variants()
+]
 LABEL_AGNOSTIC = [param for param in ALL if not param.values[0].uses_scores]
 each = pytest.mark.parametrize("strategy", ALL)
 

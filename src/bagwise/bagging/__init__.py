@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.bagging.kmeans_bags import KMeansBags
+from bagwise.bagging.optimal_bags import OptimalBags
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
 from bagwise.bagging.super_bags import SuperBags
@@ -42,7 +44,8 @@ class BaggingStrategy(Protocol):
 
 
 STRATEGIES: dict[str, type[BaggingStrategy]] = {
-    strategy.name: strategy for strategy in (RandomBags, SortedBags, SuperBags)
+    strategy.name: strategy
+    for strategy in (RandomBags, KMeansBags, OptimalBags, SortedBags, SuperBags)
 }
 
 
@@ -158,9 +161,13 @@ def _parse_value(name: str, text: str, kind: Any) -> Any:
         if text.lower() not in ("true", "false"):
             raise StrategyError(f"parameter {name!r} is true or false, got {text!r}.")
         return text.lower() == "true"
-    if kind in (int, float):
+    for number in (int, float):
+        if kind not in (number, number | None):
+            continue
+        if kind != number and text.lower() == "none":
+            return None
         try:
-            return kind(text)
+            return number(text)
         except ValueError:
             raise StrategyError(f"parameter {name!r} is a number, got {text!r}.") from None
     return text

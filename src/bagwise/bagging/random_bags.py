@@ -23,6 +23,7 @@ class RandomBags:
     """
 
     name: ClassVar[str] = "random"
+    accepts_sparse: ClassVar[bool] = True
     uses_scores: ClassVar[bool] = False
 
     def assign(

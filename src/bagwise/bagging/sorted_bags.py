@@ -34,6 +34,7 @@ class SortedBags:
     """
 
     name: ClassVar[str] = "sorted"
+    accepts_sparse: ClassVar[bool] = True
     uses_scores: ClassVar[bool] = True
 
     cut: Cut = "optimal"

@@ -36,6 +36,7 @@ class SuperBags:
     """
 
     name: ClassVar[str] = "super"
+    accepts_sparse: ClassVar[bool] = True
 
     order: Order = "random"
     half: bool = False

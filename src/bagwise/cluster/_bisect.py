@@ -1,0 +1,181 @@
+"""Recursive balanced bisection: the start, and the trees from which neighbour lists are grown."""
+
+import numpy as np
+
+from bagwise._types import AnyArray, IntArray
+from bagwise.cluster._arith import kernel, mix
+
+SAMPLE = 2048  # rows from which a node's principal axis is estimated
+
+
+@kernel
+def split(
+    Z: AnyArray,
+    ids: AnyArray,
+    keys: AnyArray,
+    scratch: AnyArray,
+    start: int,
+    middle: int,
+    stop: int,
+    rounds: int,
+    seed: int,
+) -> None:
+    """Reorder rows start..stop so that middle divides them into two compact halves.
+
+    The direction starts as the principal axis. Then come rounds of 2-means with fixed sizes, whose
+    best assignment is a cut of the projections on the difference of the two means.
+    """
+    direction = _principal_axis(Z, start, stop, seed)
+    for turn in range(rounds + 1):
+        _mark_sides(Z, keys, scratch, start, middle, stop, direction)
+        if turn < rounds:
+            _difference_of_means(Z, keys, start, stop, direction)
+    _move_to_sides(Z, ids, keys, start, middle)
+
+
+@kernel
+def split_all(
+    Z: AnyArray,
+    ids: AnyArray,
+    keys: AnyArray,
+    scratch: AnyArray,
+    starts: IntArray,
+    first: int,
+    last: int,
+    rounds: int,
+    seed: int,
+) -> None:
+    """Split the groups first..last until each stands alone; `starts` says where groups begin."""
+    stack = np.empty((128, 2), dtype=np.int64)
+    stack[0, 0], stack[0, 1] = first, last
+    depth = 1
+    while depth > 0:
+        depth -= 1
+        low, high = stack[depth, 0], stack[depth, 1]
+        if high - low < 2:
+            continue
+        half = (low + high) // 2
+        split(Z, ids, keys, scratch, starts[low], starts[half], starts[high], rounds, seed)
+        stack[depth, 0], stack[depth, 1] = low, half
+        stack[depth + 1, 0], stack[depth + 1, 1] = half, high
+        depth += 2
+
+
+@kernel
+def _principal_axis(Z: AnyArray, start: int, stop: int, seed: int) -> AnyArray:
+    """Estimate the direction of largest spread by four power iterations on a sample."""
+    features, count = Z.shape[1], stop - start
+    step = max(1, count // SAMPLE)
+    first = start + mix(seed, start) % step
+    mean, axis = np.zeros(features), np.empty(features)
+    used = 0
+    for i in range(first, stop, step):
+        used += 1
+        for f in range(features):
+            mean[f] += Z[i, f]
+    for f in range(features):
+        mean[f] /= used
+        axis[f] = mix(seed + f, stop) / 2.0**61 - 1.0
+    following = np.empty(features)
+    for _ in range(4):
+        following[:] = 0.0
+        for i in range(first, stop, step):
+            along = 0.0
+            for f in range(features):
+                along += (Z[i, f] - mean[f]) * axis[f]
+            for f in range(features):
+                following[f] += along * (Z[i, f] - mean[f])
+        norm = np.sqrt(np.sum(following * following))
+        if norm == 0.0:
+            break
+        axis[:] = following / norm
+    return axis.astype(Z.dtype)
+
+
+@kernel
+def _mark_sides(
+    Z: AnyArray,
+    keys: AnyArray,
+    scratch: AnyArray,
+    start: int,
+    middle: int,
+    stop: int,
+    direction: AnyArray,
+) -> None:
+    """Set keys to -1 for the middle-start rows with the smallest projections, to 1 elsewhere."""
+    for i in range(start, stop):
+        along = Z.dtype.type(0.0)
+        for f in range(Z.shape[1]):
+            along += Z[i, f] * direction[f]
+        keys[i] = along
+        scratch[i] = along
+    cut = _nth_smallest(scratch, start, stop, middle)
+    ties = middle - start
+    for i in range(start, stop):
+        if keys[i] < cut:
+            ties -= 1
+    for i in range(start, stop):
+        left = keys[i] < cut
+        if keys[i] == cut and ties > 0:
+            left = True
+            ties -= 1
+        keys[i] = -1.0 if left else 1.0
+
+
+@kernel
+def _nth_smallest(values: AnyArray, start: int, stop: int, position: int) -> float:
+    """Quickselect; equal values are spread over both sides, so that all-equal input is fast."""
+    low, high = start, stop - 1
+    while low < high:
+        a, b, c = values[low], values[(low + high) // 2], values[high]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if position <= j:
+            high = j
+        elif position >= i:
+            low = i
+        else:
+            break
+    return values[position]
+
+
+@kernel
+def _difference_of_means(
+    Z: AnyArray, sides: AnyArray, start: int, stop: int, direction: AnyArray
+) -> None:
+    left, right = np.zeros(Z.shape[1]), np.zeros(Z.shape[1])
+    on_left = 0
+    for i in range(start, stop):
+        if sides[i] < 0:
+            on_left += 1
+            for f in range(Z.shape[1]):
+                left[f] += Z[i, f]
+        else:
+            for f in range(Z.shape[1]):
+                right[f] += Z[i, f]
+    on_right = stop - start - on_left
+    for f in range(Z.shape[1]):
+        direction[f] = right[f] / on_right - left[f] / on_left
+
+
+@kernel
+def _move_to_sides(Z: AnyArray, ids: AnyArray, sides: AnyArray, start: int, middle: int) -> None:
+    j = middle
+    for i in range(start, middle):
+        if sides[i] < 0:
+            continue
+        while sides[j] > 0:
+            j += 1
+        ids[i], ids[j] = ids[j], ids[i]
+        for f in range(Z.shape[1]):
+            Z[i, f], Z[j, f] = Z[j, f], Z[i, f]
+        sides[j] = 1.0

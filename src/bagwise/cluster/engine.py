@@ -1,0 +1,132 @@
+"""Partition rows into compact clusters whose sizes lie in a range: stage by stage.
+
+1. Recursive balanced bisection (`bisection`). From here on a valid partition is at hand.
+2. Single rows move, with sizes that float first and are squeezed then; repair to sizes in range
+   (`moving`).
+3. Annealed exchanges between neighbouring clusters, sizes in range at every step (`exchanging`).
+
+Two scales adapt all of it to the data: the mean squared distance to the centre, and the effective
+dimension, since a row in d dimensions has about d/2 times less to gain than its distance suggests.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from bagwise._types import AnyArray, IntArray
+from bagwise.cluster.bisection import bisect
+from bagwise.cluster.exchanging import exchange_rows
+from bagwise.cluster.moving import move_rows, repair_sizes
+from bagwise.cluster.neighbours import CentreGraph
+from bagwise.cluster.search import EFFORTS, Effort, Rows, Search
+from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.workers import Workers
+
+ROUNDS = 3  # of 2-means in each cut
+SAMPLED_WINDOWS = 1000
+SAMPLED_ROWS = 20_000
+SMALLEST_WINDOW, LARGEST_WINDOW = 10, 64
+# Above this effective dimension, or this size, annealing hardly finds what moves have not.
+ROUGH_DIMENSION, ROUGH_SIZE = 6.0, 64.0
+# With "best", few rows get more sweeps and several tries, as they cost so little.
+MANY_ROWS, FEW_ROWS = 50_000, 5_000
+MOST_SWEEPS, TRIES = 10, 4
+
+
+def find_effort(name: str, n_rows: int) -> Effort:
+    """Return the effort of that name for so many rows."""
+    effort = EFFORTS[name]
+    if name != "best":
+        return effort
+    sweeps = int(effort.sweeps * np.clip(MANY_ROWS / n_rows, 1, MOST_SWEEPS))
+    return replace(effort, sweeps=sweeps, restarts=TRIES if n_rows <= FEW_ROWS else 1)
+
+
+def free_range(Z: AnyArray, least: int, *, seed: int, workers: Workers) -> SizeRange:
+    """Choose how many clusters of at least `least` rows to make, from a sample of the rows."""
+    n = Z.shape[0]
+    sample = Z[:: max(1, n // SAMPLED_ROWS)].copy()
+    ids = np.arange(sample.shape[0], dtype=np.int32)
+    near = SizeRange.near_equal(sample.shape[0], min(least, sample.shape[0]))
+    starts = near.starts(sample.shape[0])
+    bisect(sample, ids, starts, rounds=ROUNDS, seed=seed, workers=workers)
+    dimension = effective_dimension(sample, near.clusters)
+    return SizeRange.free(n, least, dimension=dimension)
+
+
+def partition(Z: AnyArray, search: Search, *, start: IntArray | None = None) -> IntArray:
+    """Return the cluster of each row of Z, which is reordered in the process.
+
+    With `start`, the search begins from these labels (brought into range) rather than from the
+    bisection; what is returned is never worse than the bisection.
+    """
+    if search.sizes.clusters == 1:
+        return np.zeros(Z.shape[0], dtype=np.int64)
+    best, best_spread = np.empty(0, dtype=np.int64), np.inf
+    for attempt in range(search.effort.restarts):
+        last = attempt == search.effort.restarts - 1
+        labels, spread = _attempt(
+            Z if last else Z.copy(), replace(search, seed=search.seed + 1000 * attempt), start
+        )
+        if spread < best_spread:
+            best, best_spread = labels, spread
+        if search.patience.is_over:
+            break
+    return best
+
+
+def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntArray, float]:
+    rows = _bisected(Z, search)
+    first, first_spread = _in_order(rows), rows.spread
+    if first_spread == 0:
+        return first, first_spread
+    dimension = effective_dimension(rows.Z, search.sizes.clusters)
+    scale = 2.0 / dimension
+    graph = CentreGraph(search.sizes.clusters, seed=search.seed, workers=search.workers)
+    if start is not None:
+        rows.labels = start[rows.ids].astype(np.int32)
+        rows.settle()
+        repair_sizes(rows, graph, search)
+    if search.effort.passes:
+        move_rows(rows, graph, scale, search)
+    roughness = min(1.0, ROUGH_DIMENSION / dimension) ** 2
+    roughness *= min(1.0, ROUGH_SIZE * search.sizes.clusters / rows.labels.size)
+    exchange_rows(rows, graph, scale, round(search.effort.sweeps * roughness), search)
+    spread = rows.spread
+    return (_in_order(rows), spread) if spread <= first_spread else (first, first_spread)
+
+
+def _bisected(Z: AnyArray, search: Search) -> Rows:
+    starts = search.sizes.starts(Z.shape[0])
+    ids = np.arange(Z.shape[0], dtype=np.int32)
+    bisect(Z, ids, starts, rounds=ROUNDS, seed=search.seed, workers=search.workers)
+    labels = np.repeat(np.arange(search.sizes.clusters, dtype=np.int32), np.diff(starts))
+    return Rows.of(Z, ids, labels, search.sizes.clusters)
+
+
+def _in_order(rows: Rows) -> IntArray:
+    labels = np.empty(rows.ids.size, dtype=np.int64)
+    labels[rows.ids] = rows.labels
+    return labels
+
+
+def effective_dimension(Z: AnyArray, clusters: int) -> float:
+    """Estimate in how many directions neighbouring rows differ, as if all counted the same.
+
+    For w rows with d such directions the participation ratio ``tr(G)^2 / |G|^2`` of their Gram
+    matrix is about ``1 / (1/d + 1/(w-1))``. After bisection, neighbours stand side by side.
+    """
+    n, features = Z.shape
+    window = min(n, int(np.clip(n // clusters, SMALLEST_WINDOW, LARGEST_WINDOW)))
+    firsts = np.linspace(0, n - window, num=min(SAMPLED_WINDOWS, n // window), dtype=np.int64)
+    local = Z[firsts[:, None] + np.arange(window)].astype(np.float64)
+    local -= local.mean(axis=1, keepdims=True)
+    gram = local @ local.transpose(0, 2, 1)
+    squares, traces = np.einsum("bij,bij->b", gram, gram), np.einsum("bii->b", gram)
+    differ = squares > 0
+    if not differ.any():
+        return float(features)
+    ratio = float(np.mean(traces[differ] ** 2 / squares[differ]))
+    rest = window - 1 - ratio
+    dimension = ratio * (window - 1) / rest if rest > 0 else features
+    return float(np.clip(dimension, min(2, features), features))

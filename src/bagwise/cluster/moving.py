@@ -1,0 +1,83 @@
+"""Rows move to nearer clusters: first with sizes that float, then with sizes in range."""
+
+import numpy as np
+
+from bagwise._types import AnyArray
+from bagwise.cluster import _moves, _neighbours, _repair
+from bagwise.cluster.neighbours import CentreGraph
+from bagwise.cluster.search import Rows, Search, geometric
+
+REFRESH_EVERY = 4  # passes between two looks at which clusters are near
+BATCHES = 32  # of a pass; each sees the centres as the ones before have left them
+# The price of sizes out of range rises over the passes, in units of what one row has to gain.
+FIRST_WEIGHT, LAST_WEIGHT = 0.05, 3.0
+USUAL_SIZE = 10.0  # a price per row counts for less in large clusters
+REPAIR_ROUNDS = 200
+
+
+def move_rows(rows: Rows, graph: CentreGraph, scale: float, search: Search) -> None:
+    """Let rows move while the price of sizes out of range rises, then repair what is left.
+
+    Sizes that may float first find the dense regions; squeezing them slowly keeps what was found.
+    """
+    n, sizes = rows.labels.size, search.sizes
+    mean_size = n / sizes.clusters
+    passes = _Passes(rows, graph, search)
+    for turn, weight in enumerate(geometric(FIRST_WEIGHT, LAST_WEIGHT, search.effort.passes)):
+        if search.patience.is_over:
+            break
+        search.report("moving rows", turn / search.effort.passes)
+        price = weight * scale * (USUAL_SIZE / mean_size) * rows.spread / n
+        passes.run(price, strict=False)
+    repair_sizes(rows, graph, search)
+    if sizes.least == sizes.most:
+        return
+    for _ in range(search.effort.passes):
+        if search.patience.is_over or passes.run(0.0, strict=True) == 0:
+            break
+
+
+class _Passes:
+    """Passes over all rows, with the lists of clusters that each row considers."""
+
+    def __init__(self, rows: Rows, graph: CentreGraph, search: Search) -> None:
+        self._rows, self._graph, self._search = rows, graph, search
+        length = min(search.effort.list_length, search.sizes.clusters)
+        self._lists: AnyArray = np.full((rows.labels.size, length), -1, dtype=np.int32)
+        self._wanted: AnyArray = np.empty(rows.labels.size, dtype=np.int32)
+        self._turn = 0
+
+    def run(self, price: float, *, strict: bool) -> int:
+        """Offer every row its best cluster; return how many moved."""
+        rows, sizes = self._rows, self._search.sizes
+        if self._turn % REFRESH_EVERY == 0:
+            self._graph.fill_rows(rows.Z, rows.centres, rows.labels, self._lists)
+        self._turn += 1
+        moved = 0
+        strips = _moves.strips_of(rows.labels.size, BATCHES)
+        state = (rows.Z, rows.centres, rows.sizes, rows.labels)
+        rule = (sizes.least, sizes.most, price, strict)
+        for batch in range(BATCHES):
+            self._search.workers.run(
+                _moves.choose_moves,
+                [
+                    (*state, self._lists, self._wanted, batch, BATCHES, low, high, *rule)
+                    for low, high in self._search.workers.ranges(strips)
+                ],
+            )
+            moved += _moves.carry_out(*state, self._wanted, batch, BATCHES, *rule)
+        rows.settle()
+        return moved
+
+
+def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
+    """Bring all sizes into range."""
+    targets = search.sizes.nearest(rows.sizes)
+    if np.array_equal(targets, rows.sizes):
+        return
+    starts, neighbours = _neighbours.both_ways(graph.refresh(rows.centres))
+    _repair.reach_targets(
+        rows.Z, rows.centres, rows.sizes, targets, rows.labels, starts, neighbours, REPAIR_ROUNDS,
+        False,
+    )  # fmt: skip
+    rows.settle()

@@ -1,0 +1,67 @@
+"""Lower the expected error of a linear model, ``tr M^-1``, by exchanging rows between clusters."""
+
+import numpy as np
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.cluster.kernels import load_kernels
+from bagwise.cluster.workers import Workers, patience
+from bagwise.stages import report_progress
+
+WORTHWHILE = 1e-4  # relative improvement that a sweep must bring to be followed by another
+ROWS_PER_VISIT = 8
+
+
+def lower_trace(
+    X: FloatArray, labels: IntArray, *, sweeps: int, seed: int, threads: int | None = None
+) -> IntArray:
+    """Swap rows of X between clusters while ``tr M^-1`` falls; return the new labels.
+
+    M is the size-weighted scatter of the cluster means. X should be centred and of full column
+    rank. Each sweep looks at neighbours by the metric in which k-means is the gradient of the
+    trace; a swap is made only if the exact trace falls, so no sweep makes it worse.
+    """
+    load_kernels()
+    from bagwise.cluster import _trace
+    from bagwise.cluster.exchanging import Blocks
+    from bagwise.cluster.neighbours import CentreGraph
+    from bagwise.cluster.search import Rows
+
+    clusters = int(labels.max()) + 1
+    sizes = np.bincount(labels)
+    scatter = _scatter(_means(X, labels, sizes), sizes)
+    if clusters < 2 or np.linalg.matrix_rank(scatter, hermitian=True) < X.shape[1]:
+        return labels
+    P = np.linalg.inv(scatter)
+    rng = np.random.default_rng(seed)
+    with Workers(threads, n_rows=X.shape[0]) as workers, patience(None) as waiting:
+        graph = CentreGraph(clusters, seed=seed, workers=workers)
+        for turn in range(sweeps):
+            if waiting.is_over:
+                break
+            report_progress("lowering the expected error", turn / sweeps)
+            trace = np.trace(P)
+            ids = np.arange(X.shape[0], dtype=np.int32)
+            images = np.ascontiguousarray(X @ (P / trace), dtype=np.float32)
+            blocks = Blocks.pack(Rows.of(images, ids, labels.astype(np.int32), clusters), most=0)
+            rows = X[blocks.ids]
+            pairs, _ = blocks.pairs(graph, rng, farthest=turn % 2 == 0)
+            _trace.lower_trace_by_swaps(
+                pairs, blocks.ids, *blocks.state, rows, _means(X, labels, sizes), P,
+                max(1, int(sizes.mean()) // ROWS_PER_VISIT),
+            )  # fmt: skip
+            labels = np.empty_like(labels)
+            labels[blocks.ids] = np.repeat(np.arange(clusters), sizes)
+            P = np.linalg.inv(_scatter(_means(X, labels, sizes), sizes))
+            if np.trace(P) > (1 - WORTHWHILE) * trace:
+                break
+    return labels
+
+
+def _means(X: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
+    order = np.argsort(labels, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    return np.add.reduceat(X[order], starts, axis=0) / sizes[:, None]
+
+
+def _scatter(means: FloatArray, sizes: IntArray) -> FloatArray:
+    return np.asarray((means * sizes[:, None]).T @ means)
