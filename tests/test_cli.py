@@ -95,7 +95,7 @@ def test_the_summary_says_what_the_bags_keep(rents, tmp_path):
     assert all(
         f" {name} " in shown and f" {text} " in shown for name, text in found.headlines().items()
     )
-    assert f"{found.error_ratio:.3g} times, with exact bag means" in shown
+    assert "times, with exact bag means" in shown
     told = json.loads(release(rents, out, *PRIVATE, "--force", "--json").stdout)["quality"]
     assert told == bw.Release.load(out).quality().to_dict()
     # The ratio is one of bags that were formed without the labels.

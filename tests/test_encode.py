@@ -165,3 +165,23 @@ def test_pandas_categories_and_strings_agree():
     as_text = encode({"c": pa.array(values)})[1]
     as_category = encode({"c": pa.array(pd.Categorical(values))})[1]
     assert np.array_equal(as_text, as_category)
+
+
+def test_sparse_and_dense_are_the_same():
+    columns = {
+        "a": [1.0, None, 0.0, 4.0, 2.0, 2.0],
+        "c": ["u", "v", None, "u", "w", "x"],
+        "b": [True, False, True, True, False, True],
+    }
+    table = pa.table(columns)
+    encoder = Encoder.for_table(table, ["a", "c", "b"], max_levels=3)
+    assert np.array_equal(encoder.transform_sparse(table).toarray(), encoder.transform(table))
+    none = Encoder.for_table(table, [])
+    assert none.transform_sparse(table).shape == (6, 0)
+
+
+def test_many_levels_are_mostly_zeros():
+    codes = [f"level {i % 400}" for i in range(1000)]
+    table = pa.table({"c": codes, "a": np.arange(1000.0)})
+    assert Encoder.for_table(table, ["c"], max_levels=1000).is_mostly_zeros
+    assert not Encoder.for_table(table, ["c", "a"]).is_mostly_zeros

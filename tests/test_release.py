@@ -475,3 +475,17 @@ def test_repr_says_what_it_is(table):
 def test_every_error_is_one_of_ours(table):
     with pytest.raises(BagwiseError):
         make(table, bag_size="many")
+
+
+@pytest.mark.parametrize("strategy", ["kmeans", "random", "super"])
+def test_a_thousand_levels_are_never_made_dense(strategy, monkeypatch):
+    rng = np.random.default_rng(0)
+    levels = rng.permutation(np.arange(900) % 300)
+    table = pa.table(
+        {"city": [f"city {i}" for i in levels], "x": rng.normal(size=900), "y": levels * 1.0}
+    )
+    monkeypatch.setattr(bw.Encoder, "transform", lambda *_: pytest.fail("X was made dense"))
+    release = bw.make_release(
+        table, label="y", bag_size=3, not_private=True, strategy=strategy, max_levels=1000, seed=0
+    )
+    assert release.bags.sizes.min() >= 3

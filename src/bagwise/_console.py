@@ -75,11 +75,23 @@ def _show_warning(
 
 
 @contextmanager
+def _notices(*, shown: bool) -> Iterator[None]:
+    """Let notices such as "compiling kernels, once" through, or hold them back."""
+    log = logging.getLogger("bagwise")
+    before = log.level
+    log.setLevel(before if shown else logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+@contextmanager
 def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
     """Show the current stage on the terminal while it runs; nothing where there is none."""
-    logging.getLogger("bagwise").setLevel(logging.ERROR if quiet else logging.NOTSET)
     if quiet or not err.is_terminal:
-        yield ignore_stage
+        with _notices(shown=not quiet):
+            yield ignore_stage
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=err, transient=True) as progress:

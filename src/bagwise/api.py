@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.aggregate import check_label_kind
-from bagwise.bagging import BaggingStrategy, assign_bags, find_strategy
+from bagwise.bagging import BaggingStrategy, accepts_sparse, assign_bags, find_strategy
 from bagwise.bags import Bags
 from bagwise.build import build, build_bounds, build_model
 from bagwise.choice import Choice, Columns
@@ -62,7 +62,7 @@ def make_bags(
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     """Return X as floats, finite and of two dimensions."""
     if sparse.issparse(X):
-        if not getattr(strategy, "accepts_sparse", False):
+        if not accepts_sparse(strategy):
             raise StrategyError(
                 f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use "
                 "'kmeans', which takes sparse ones."

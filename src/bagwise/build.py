@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from bagwise._release_files import as_parquet_keeps_it
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bag_labels import label_bags
-from bagwise.bagging import assign_bags, check_bag_size, parameters_of
+from bagwise.bagging import accepts_sparse, assign_bags, check_bag_size, parameters_of
 from bagwise.bags import Bags
 from bagwise.certify import certify_bags, delta_remark, make_promise
 from bagwise.choice import Choice, Columns
@@ -46,7 +46,8 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     names = run("checking the columns", _choose_columns, table, labels, columns)
     units = _find_units(table, columns)
     _check_prior(choice.calibration, units)
-    encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
+    dense = choice.scores == "model" or not accepts_sparse(choice.strategy)
+    encoder, X = run("encoding features", _encode, table, names, columns, dense=dense)  # public
     scores = run("computing scores", _compute_scores, labels, X, encoder, units, choice)
     bags = run("forming bags", _form_bags, X, scores, choice)
     del X
@@ -192,7 +193,10 @@ def _check_prior(calibration: Calibration | None, units: Units) -> None:
         )
 
 
-def _encode(table: pa.Table, names: list[str], columns: Columns) -> tuple[Encoder, FloatArray]:
+def _encode(
+    table: pa.Table, names: list[str], columns: Columns, *, dense: bool = True
+) -> tuple[Encoder, Any]:
+    """Return the recipe and X, (n, d); without `dense`, X is sparse where that saves memory."""
     encoder = Encoder.for_table(
         table,
         names,
@@ -200,6 +204,8 @@ def _encode(table: pa.Table, names: list[str], columns: Columns) -> tuple[Encode
         max_levels=columns.max_levels,
         nulls=columns.nulls,
     )
+    if encoder.is_mostly_zeros and not dense:
+        return encoder, encoder.transform_sparse(table)
     return encoder, encoder.transform(table)
 
 

@@ -14,14 +14,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy import sparse
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.columns import as_float, as_text, find_column, is_numeric, is_text, without_dictionary
 from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, shielded
 
 NULLS = ("indicator", "error")
 
 DEFAULT_MAX_LEVELS = 32
+MANY_LEVELS = 256  # columns for levels, from which on X is mostly zeros
 _MISSING = "(missing)"
 _POOLED = "(other)"
 
@@ -61,6 +63,12 @@ class NumericColumn:
         if self.indicator:
             out[:, 1] = missing
 
+    def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
+        """Return what `write` writes, as a sparse matrix."""
+        dense = np.empty((len(column), len(self.outputs)))
+        self.write(column, dense)
+        return sparse.csr_array(dense)
+
 
 @dataclass(frozen=True)
 class LevelsColumn:
@@ -84,6 +92,21 @@ class LevelsColumn:
 
     def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
         """Fill ``out``, (n, len(outputs)); levels never seen go with the pooled ones."""
+        position = self._positions(column)
+        out[:] = 0.0
+        rows = np.flatnonzero(position >= 0)
+        out[rows, position[rows]] = 1.0
+
+    def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
+        """Return what `write` writes, as a sparse matrix: at most one entry in a row."""
+        position = self._positions(column)
+        here = position >= 0
+        starts = np.concatenate([[0], np.cumsum(here)])
+        shape = (position.size, len(self.outputs))
+        return sparse.csr_array((np.ones(starts[-1]), position[here], starts), shape=shape)
+
+    def _positions(self, column: pa.ChunkedArray) -> IntArray:
+        """Return the output that is 1 in each row; -1 for the reference level."""
         known = pa.array([self.reference, *self.levels], type=pa.string())
         codes = pc.fill_null(
             pc.index_in(as_text(column, name=self.name), value_set=known), -1
@@ -96,10 +119,8 @@ class LevelsColumn:
                 UnseenLevelWarning,
                 stacklevel=2,
             )
-        out[:] = 0.0
-        position = np.where(unseen, len(self.levels) if self.pooled else -1, codes - 1)
-        rows = np.flatnonzero(position >= 0)
-        out[rows, position[rows]] = 1.0
+        pooled = len(self.levels) if self.pooled else -1
+        return np.where(unseen, pooled, codes - 1).astype(np.int64)
 
 
 Column = NumericColumn | LevelsColumn
@@ -163,13 +184,29 @@ class Encoder:
         X = np.empty((table.num_rows, len(self.feature_names)))
         start = 0
         for recipe in self.columns:
-            column = find_column(table, recipe.name, role="feature")
-            if self.nulls == "error":
-                _refuse_missing(recipe.name, column)
             stop = start + len(recipe.outputs)
-            recipe.write(column, X[:, start:stop])
+            recipe.write(self._find(table, recipe), X[:, start:stop])
             start = stop
         return X
+
+    def transform_sparse(self, table: pa.Table) -> sparse.csr_array:
+        """Return X as a sparse matrix, for tables whose text columns have very many levels."""
+        parts = [recipe.to_sparse(self._find(table, recipe)) for recipe in self.columns]
+        if not parts:
+            return sparse.csr_array((table.num_rows, 0))
+        return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+    @property
+    def is_mostly_zeros(self) -> bool:
+        """Whether X has so many columns for levels that it should not be made dense."""
+        levels = sum(len(c.outputs) for c in self.columns if isinstance(c, LevelsColumn))
+        return levels >= MANY_LEVELS
+
+    def _find(self, table: pa.Table, recipe: Column) -> pa.ChunkedArray:
+        column = find_column(table, recipe.name, role="feature")
+        if self.nulls == "error":
+            _refuse_missing(recipe.name, column)
+        return column
 
     def to_json(self) -> dict[str, Any]:
         """Return the recipe as plain values for a JSON file."""

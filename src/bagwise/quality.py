@@ -209,7 +209,11 @@ def _or_none(ratio: float) -> float | None:
 
 
 def _in_words(ratio: float) -> str:
-    return f"{ratio:.3g} times" if math.isfinite(ratio) else "not determined by these bags"
+    return (
+        f"{ratio:#.3g}".rstrip(".") + " times"
+        if math.isfinite(ratio)
+        else "not determined by these bags"
+    )
 
 
 def _check_features(bags: Bags, X: Any) -> Any:

@@ -84,6 +84,11 @@ def _check_instance(strategy: BaggingStrategy) -> BaggingStrategy:
     return strategy
 
 
+def accepts_sparse(strategy: BaggingStrategy) -> bool:
+    """Whether the strategy takes X as a scipy sparse matrix too; it says so in its class."""
+    return bool(getattr(strategy, "accepts_sparse", False))
+
+
 def parameters_of(strategy: BaggingStrategy) -> dict[str, Any]:
     """Return the parameters of a strategy by name."""
     return {field.name: getattr(strategy, field.name) for field in _fields(strategy)}

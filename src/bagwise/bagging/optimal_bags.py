@@ -30,10 +30,10 @@ class OptimalBags:
         deviations. Where columns have different units, "std".
     effort : {"fast", "default", "best"}
         How long to search.
-    clip : float
+    clip : float or None
         Rows with more than `clip` times the average leverage are drawn in to that much while bags
         are chosen. Without it a few far-out rows buy a small error on paper, and a model that is
-        not exactly linear pays for it. At least 1; ``inf`` trusts the model.
+        not exactly linear pays for it. At least 1; None trusts the model.
 
     The error is ``tr M^-1`` with M the size-weighted scatter of the bag means: what least squares
     on exact bag means has, up to the noise of the labels (F3, F4). It never rises in the search.
@@ -53,15 +53,15 @@ class OptimalBags:
 
     scale: Units = "none"
     effort: EffortName = "default"
-    clip: float = 3.0
+    clip: float | None = 3.0
 
     def __post_init__(self) -> None:
         for name, kind in (("scale", Units), ("effort", EffortName)):
             if getattr(self, name) not in get_args(kind):
                 known = ", ".join(get_args(kind))
                 raise StrategyError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        if not self.clip >= 1:
-            raise StrategyError(f"clip must be at least 1, got {self.clip!r}.")
+        if self.clip is not None and not 1 <= self.clip < np.inf:
+            raise StrategyError(f"clip must be a number of at least 1, or none: {self.clip!r}.")
 
     def assign(
         self,
@@ -88,9 +88,9 @@ def _spanning(X: FloatArray) -> FloatArray:
     return np.asarray((X - mean) @ vectors[:, values > NOTHING * values[-1]])
 
 
-def draw_in(X: FloatArray, clip: float) -> FloatArray:
+def draw_in(X: FloatArray, clip: float | None) -> FloatArray:
     """Shrink the rows whose leverage is above `clip` times the average one to just that."""
-    if X.shape[1] == 0 or np.isinf(clip):
+    if X.shape[1] == 0 or clip is None:
         return X
     leverage = np.einsum("ij,ij->i", X @ np.linalg.inv(X.T @ X), X)
     limit = clip * X.shape[1] / X.shape[0]

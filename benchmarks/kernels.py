@@ -1,0 +1,337 @@
+"""Compact bags against k-means-constrained, faiss and MDAV: same rows, same machine, same run.
+
+``python -m benchmarks.kernels [PART ...] [--reference DIR]`` runs the named parts, or all:
+
+small      n = 10,000 and 5,000 against k-means-constrained with one start
+medium     n = 50,000 against 20 rounds of unconstrained faiss k-means, and MDAV
+large      n = 1,000,000 against one exact faiss assignment pass; memory
+scaling    processor time from 10,000 to 1,000,000 rows
+optimal    A-optimal bags, and the error of a model learned from bags
+start      compiling, and starting with compiled kernels
+reference  Tarragona and Census of the microaggregation literature (tarragona.csv and census.csv in
+           --reference DIR)
+
+Spread is the sum of squares within bags over the total. Kernels are compiled before any clock runs.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from bagwise import BaggedGLM, Bags, KMeansBags, OptimalBags, RandomBags, make_bags
+from benchmarks._mdav import mdav
+from benchmarks._results import keep
+
+REFERENCE = {"tarragona": (834, 13), "census": (1080, 13)}
+REFERENCE_TARGETS = {"tarragona": (14.9, 20.7, 30.8), "census": (5.24, 8.20, 12.33)}
+
+
+def rows_of(kind, n, d=32):
+    rng = np.random.default_rng(0)
+    if kind == "isotropic":
+        return rng.normal(size=(n, d))
+    if kind == "clustered":  # 200 unequal clusters, each with a covariance of rank 6 and noise
+        cluster = rng.choice(200, size=n, p=rng.dirichlet(np.ones(200)))
+        centres, shapes = 2 * rng.normal(size=(200, d)), 0.5 * rng.normal(size=(200, 6, d))
+        inside = np.einsum("nf,nfd->nd", rng.normal(size=(n, 6)), shapes[cluster])
+        return centres[cluster] + inside + 0.1 * rng.normal(size=(n, d))
+    from plotnine.data import diamonds
+
+    X = diamonds.select_dtypes("number").to_numpy(dtype=float)
+    return rng.permutation((X - X.mean(axis=0)) / X.std(axis=0))[:n]
+
+
+def spread(X, index):
+    X = X - X.mean(axis=0)
+    bags = Bags.from_labels(index)
+    return float(1 - np.sum(bags.sizes[:, None] * bags.mean(X) ** 2) / np.sum(X**2))
+
+
+def ours(X, k, **parameters):
+    strategy = KMeansBags(**{"scale": "none", **parameters})
+    return make_bags(X, bag_size=k, strategy=strategy, seed=0)
+
+
+def timed(function, *arguments, repeats=1, **keywords):
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = function(*arguments, **keywords)
+        times.append(time.perf_counter() - start)
+    return min(times), result
+
+
+def warm_up():
+    for n in (2_000, 40_000):  # one thread, several; exact neighbours, searched ones
+        ours(rows_of("isotropic", n), 2)
+    OptimalBags().assign(rows_of("isotropic", 500), None, bag_size=5, rng=np.random.default_rng(0))
+
+
+def small():
+    from k_means_constrained import KMeansConstrained
+
+    rows = []
+    cases = [("isotropic", 10_000, 32, 10)]
+    cases += [("isotropic", 5_000, d, 10) for d in (2, 8, 32)] + [("isotropic", 5_000, 32, 50)]
+    cases += [("clustered", 5_000, 32, 10), ("diamonds", 5_000, None, 10)]
+    for kind, n, d, k in cases:
+        X = rows_of(kind, n, d)
+        seconds, bags = timed(ours, X, k, repeats=3)
+        best_seconds, best = timed(ours, X, k, effort="best")
+        peer = KMeansConstrained(n // k, size_min=k, n_init=1, random_state=0)
+        peer_seconds, fitted = timed(peer.fit, X)
+        peer_spread = spread(X, fitted.labels_)
+        rows.append(
+            {
+                "part": "small",
+                "data": kind,
+                "n": n,
+                "d": X.shape[1],
+                "bag_size": k,
+                "seconds": round(seconds, 3),
+                "peer_seconds": round(peer_seconds, 1),
+                "times_faster": round(peer_seconds / seconds, 1),
+                "spread": round(spread(X, bags.index), 5),
+                "spread_to_peer": round(spread(X, bags.index) / peer_spread, 4),
+                "best_seconds": round(best_seconds, 2),
+                "best_spread_to_peer": round(spread(X, best.index) / peer_spread, 4),
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def medium():
+    import faiss
+
+    rows = []
+    cases = [("isotropic", 10), ("isotropic", 50), ("clustered", 10), ("diamonds", 10)]
+    for kind, k in cases:
+        X = rows_of(kind, 50_000 if kind != "diamonds" else 53_940)
+        seconds, bags = timed(ours, X, k, repeats=3)
+        free_seconds, free = timed(ours, X, k, sizes="free")
+        fast_seconds, fast = timed(ours, X, k, effort="fast", repeats=3)
+        best_seconds, best = timed(ours, X, k, effort="best")
+        kmeans = faiss.Kmeans(
+            X.shape[1], X.shape[0] // k, niter=20, seed=1, max_points_per_centroid=10**9
+        )
+        X32 = np.ascontiguousarray(X, dtype=np.float32)
+        faiss_seconds, _ = timed(kmeans.train, X32)
+        faiss_spread = spread(X, kmeans.index.search(X32, 1)[1][:, 0])
+        mdav_seconds, groups = timed(mdav, X, k)
+        rows.append(
+            {
+                "part": "medium",
+                "data": kind,
+                "n": X.shape[0],
+                "d": X.shape[1],
+                "bag_size": k,
+                "seconds": round(seconds, 2),
+                "spread": round(spread(X, bags.index), 5),
+                "fast": [round(fast_seconds, 2), round(spread(X, fast.index), 5)],
+                "best": [round(best_seconds, 2), round(spread(X, best.index), 5)],
+                "free": [round(free_seconds, 2), round(spread(X, free.index), 5)],
+                "faiss": [round(faiss_seconds, 2), round(faiss_spread, 5)],
+                "time_to_faiss": round(seconds / faiss_seconds, 3),
+                "mdav": [round(mdav_seconds, 1), round(spread(X, groups), 5)],
+                "spread_to_mdav": round(spread(X, bags.index) / spread(X, groups), 4),
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def peak_memory(function, *arguments):
+    """Bytes that a call needed beyond what was there, sampled every 5 ms."""
+    process, peak, done = psutil.Process(), [0], threading.Event()
+    before = process.memory_info().rss
+
+    def watch():
+        while not done.wait(0.005):
+            peak[0] = max(peak[0], process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        result = function(*arguments)
+    finally:
+        done.set()
+        watcher.join()
+    return peak[0] - before, result
+
+
+def large():
+    import faiss
+
+    n, k = 1_000_000, 10
+    X = rows_of("isotropic", n)
+    start = time.perf_counter()
+    extra, bags = peak_memory(ours, X, k)
+    seconds = time.perf_counter() - start
+    X32 = X.astype(np.float32)
+    index = faiss.IndexFlatL2(X.shape[1])
+    index.add(X32[np.random.default_rng(1).choice(n, n // k, replace=False)])
+    faiss_seconds, found = timed(index.search, X32, 1)
+    return [
+        {
+            "part": "large",
+            "data": "isotropic",
+            "n": n,
+            "d": X.shape[1],
+            "bag_size": k,
+            "seconds": round(seconds, 1),
+            "spread": round(spread(X, bags.index), 5),
+            "sizes": [int(bags.sizes.min()), int(bags.sizes.max())],
+            "faiss_pass_seconds": round(faiss_seconds, 1),
+            "faiss_pass_spread": round(spread(X, found[1][:, 0]), 5),
+            "time_to_faiss_pass": round(seconds / faiss_seconds, 3),
+            "extra_memory_to_float32_input": round(extra / X32.nbytes, 2),
+        }
+    ]
+
+
+def scaling():
+    rows, counts = [], (10_000, 30_000, 100_000, 300_000, 1_000_000)
+    for n in counts:
+        X = rows_of("isotropic", n)
+        start = time.process_time()
+        seconds, bags = timed(ours, X, 10)
+        rows.append(
+            {
+                "part": "scaling",
+                "n": n,
+                "seconds": round(seconds, 2),
+                "cpu_seconds": round(time.process_time() - start, 2),
+                "spread": round(spread(X, bags.index), 5),
+            }
+        )
+        print(rows[-1], flush=True)
+    cpu = [row["cpu_seconds"] for row in rows]
+    slope = np.polyfit(np.log(counts), np.log(cpu), 1)[0]
+    return [*rows, {"part": "scaling", "cpu_exponent": round(float(slope), 3)}]
+
+
+def optimal():
+    n, d, rows = 50_000, 32, []
+    rng = np.random.default_rng(0)
+    isotropic = rng.normal(size=(n, d))
+    problems = {"isotropic": isotropic}
+    for seed in range(3):
+        values = np.random.default_rng(seed).uniform(0.1, 10, size=d)
+        problems[f"independent, eigenvalues U(0.1, 10), draw {seed}"] = isotropic * np.sqrt(values)
+    problems["dependent, M'M"] = isotropic @ rng.normal(size=(d, d))
+    strategies = {
+        "random": RandomBags(),
+        "kmeans none": KMeansBags(scale="none"),
+        "kmeans": KMeansBags(),
+        "optimal": OptimalBags(),
+        "optimal best": OptimalBags(effort="best"),
+    }
+    for name, X in problems.items():
+        for k in (10, 50):
+            row = {"part": "optimal", "data": name, "bag_size": k}
+            for label, strategy in strategies.items():
+                seconds, bags = timed(make_bags, X, bag_size=k, strategy=strategy, seed=0)
+                row[label] = [round(bags.quality(X).error_ratio, 3), round(seconds, 1)]
+            rows.append(row)
+            print(row, flush=True)
+    return rows + learned_error(isotropic)
+
+
+def learned_error(X, *, runs=200, sigma=0.5, k=10):
+    """Squared error of a model learned from exact bag means, over fresh coefficients and labels."""
+    rows = []
+    for label, strategy in {
+        "random": RandomBags(),
+        "kmeans": KMeansBags(),
+        "kmeans best": KMeansBags(effort="best"),
+    }.items():
+        bags = make_bags(X, bag_size=k, strategy=strategy, seed=0)
+        means, errors = bags.mean(X), []
+        for run in range(runs):
+            rng = np.random.default_rng(run)
+            theta = rng.normal(size=X.shape[1])
+            labels = means @ theta + sigma / np.sqrt(bags.sizes) * rng.normal(size=bags.n_bags)
+            model = BaggedGLM(loss="aggregate", fit_intercept=False)
+            # A bag's mean prediction is the prediction at its mean, so bags of one row suffice.
+            model.fit(means, labels)
+            errors.append(np.sum((model.coef_ - theta) ** 2))
+        rows.append(
+            {
+                "part": "optimal",
+                "bags": label,
+                "bag_size": k,
+                "mean_squared_error": float(f"{np.mean(errors):.3g}"),
+                "standard_error": float(f"{np.std(errors) / np.sqrt(runs):.2g}"),
+            }
+        )
+    return rows
+
+
+def start():
+    """Seconds of a first fit of 2,000 rows in a new process, without and with compiled kernels."""
+    code = (
+        "import time; t = time.perf_counter(); import numpy as np; from bagwise import make_bags\n"
+        "X = np.random.default_rng(0).normal(size=(2000, 32))\n"
+        "make_bags(X, bag_size=10, strategy='kmeans', seed=0); print(time.perf_counter() - t)"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": directory}
+        command = [sys.executable, "-c", code]
+        seconds = [
+            float(subprocess.check_output(command, env=environment, text=True)) for _ in range(4)
+        ]
+    return [
+        {
+            "part": "start",
+            "cold_seconds": round(seconds[0], 1),
+            "warm_seconds": round(min(seconds[1:]), 2),
+        }
+    ]
+
+
+def reference(directory):
+    rows = []
+    for name, shape in REFERENCE.items():
+        X = np.loadtxt(Path(directory) / f"{name}.csv", delimiter=",", skiprows=1)
+        assert X.shape == shape
+        X = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+        for k, target in zip((3, 5, 10), REFERENCE_TARGETS[name], strict=True):
+            row = {"part": "reference", "data": name, "bag_size": k, "target": target}
+            row["mdav"] = round(100 * spread(X, mdav(X, k)), 3)
+            for effort in ("default", "best"):
+                seconds, bags = timed(ours, X, k, effort=effort, sizes="free")
+                row[effort] = [round(100 * spread(X, bags.index), 3), round(seconds, 2)]
+                assert bags.sizes.min() >= k
+            rows.append(row)
+            print(row, flush=True)
+    return rows
+
+
+PARTS = {part.__name__: part for part in (small, medium, large, scaling, optimal, start, reference)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser.add_argument("--reference", metavar="DIR")
+    options = parser.parse_args()
+    wanted = options.parts or [p for p in PARTS if p != "reference" or options.reference]
+    if wanted != ["start"]:
+        warm_up()
+    rows = []
+    for name in wanted:
+        rows += reference(options.reference) if name == "reference" else PARTS[name]()
+    keep("kernels", rows, packages=("numba", "faiss-cpu", "k-means-constrained", "scikit-learn"))
+
+
+if __name__ == "__main__":
+    main()
