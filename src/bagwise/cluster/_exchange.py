@@ -129,7 +129,8 @@ def _visit(
     top_b, far_b, mean_b = price_side(
         rows, offsets, C, b, a, start_b, size_b, w, kind(1), gains_b, along_b
     )
-    scale = kind(heat) * kind(0.5) * (mean_a + mean_b)
+    # The geometric mean: next to an outlier, an ordinary cluster should not melt.
+    scale = kind(heat) * np.sqrt(mean_a * mean_b)
     best = scale * gumbel[1 + (draw & (gumbel.size - 2))]
     if scale == 0:  # gains that are rounding would swap equal rows for ever
         best = kind(1e-6) * w * (mean_a + mean_b)

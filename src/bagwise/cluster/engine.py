@@ -30,7 +30,7 @@ SMALLEST_WINDOW, LARGEST_WINDOW = 10, 64
 ROUGH_DIMENSION, ROUGH_SIZE = 6.0, 64.0
 # With "best", few rows get more sweeps and several tries, as they cost so little.
 MANY_ROWS, FEW_ROWS = 50_000, 5_000
-MOST_SWEEPS, TRIES = 10, 4
+MOST_SWEEPS, TRIES = 5, 8
 
 
 def find_effort(name: str, n_rows: int) -> Effort:
