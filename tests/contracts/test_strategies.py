@@ -82,6 +82,34 @@ def test_sizes_and_coverage(strategy, n, bag_size, seed, ties):
         assert bags.n_bags <= n // bag_size
 
 
+def together_with_the_next(bags):
+    """How many rows share their bag with the row below."""
+    index = bags.index
+    return int(np.sum((index[1:] == index[:-1]) & (index[1:] >= 0)))
+
+
+@each
+@pytest.mark.parametrize("features", ["constant", "boolean", "none"])
+def test_bags_do_not_follow_the_order_of_the_table(strategy, features):
+    # A table may be sorted by its label. If rows that no feature tells apart were put together by
+    # their place, bags would show labels, whatever the noise.
+    n, seeds = 400, 10
+    X = {
+        "constant": np.ones((n, 2)),
+        "boolean": (np.arange(n) % 2).astype(float)[:, None],
+        "none": np.ones((n, 0)),
+    }[features]
+    counted = sum(
+        together_with_the_next(assign(strategy, n, X=X, scores=np.zeros(n), seed=seed))
+        for seed in range(seeds)
+    )
+    # At random a row shares its bag of 5 to 9 with a given other one with probability 8/399 at
+    # most: 80 of 3990 in all, with a standard deviation of 9. Consecutive bags would give 3192.
+    assert counted < 80 + 6 * 9
+    in_order = Bags(np.arange(n) // 5)
+    assert together_with_the_next(in_order) * seeds > 3000
+
+
 @each
 def test_the_same_seed_gives_the_same_bags(strategy):
     assert np.array_equal(assign(strategy, seed=3).index, assign(strategy, seed=3).index)

@@ -9,8 +9,9 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
 from bagwise.bags import Bags
 from bagwise.cluster.metric import Scale, make_points
-from bagwise.cluster.run import EffortName, find_clusters
+from bagwise.cluster.run import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.workers import Patience
 from bagwise.errors import StrategyError
 
 Sizes = Literal["near-equal", "free"]
@@ -32,8 +33,9 @@ class KMeansBags:
         Seconds after which the search ends with what it has. Bags then depend on the speed of the
         machine, not only on the seed.
     sizes : {"near-equal", "free"}
-        "near-equal" gives bags of `bag_size`, or one more where that does not divide the rows;
-        "free" gives ``bag_size .. 2*bag_size-1``, more compact in few dimensions.
+        "near-equal" gives as many bags as there can be, with sizes that differ by one at most:
+        `bag_size`, or one more, unless there are too few rows for that. "free" gives
+        ``bag_size .. 2*bag_size-1``, more compact in few dimensions.
 
     Every bag has at least `bag_size` rows whenever the search ends, also by Ctrl-C. The same seed
     gives the same bags on the same machine, whatever the number of threads. Needs
@@ -44,8 +46,9 @@ class KMeansBags:
 
     References
     ----------
-    Thm 4 (instance k-means for bag loss) and its scaled form; the paper's own bags come from
-    unconstrained k-means. Exact gains of moves and swaps: Hartigan (1975).
+    Thm 2 (thm:LLP-bag-UB1) and Thm 3 (thm:MIR-agg-UB1), for which the paper advises instance
+    k-means, and Lemmas 18 and 19 on its scaled form. Status: corrected, E4. Exact gains of moves
+    and swaps: Hartigan (1975).
     """
 
     name: ClassVar[str] = "kmeans"
@@ -74,23 +77,42 @@ class KMeansBags:
         rng: np.random.Generator,
     ) -> Bags:
         """Put rows that are near each other together."""
-        n = X.shape[0]
-        if bag_size == 1 or X.shape[1] == 0 or n < 2 * bag_size:
-            return Bags(group_index(equal_sizes(n, bag_size)))
-        points = make_points(X, self.scale, rng)
-        near_equal = SizeRange.near_equal(n, bag_size)
-        free = self.sizes == "free"
+        with time_limit(self.time_budget) as waiting:
+            return self.assign_until(waiting, X, bag_size=bag_size, rng=rng)
+
+    def assign_until(
+        self, waiting: Patience, X: AnyArray, *, bag_size: int, rng: np.random.Generator
+    ) -> Bags:
+        """Do what `assign` does, as long as there is time."""
+        # Ties are broken by place, and the place in a table may tell a label: shuffle first.
+        order = rng.permutation(X.shape[0])
+        index = np.empty(order.size, dtype=np.int64)
+        index[order] = self._group(waiting, X, order, bag_size, rng)
+        return Bags(index)
+
+    def _group(
+        self,
+        waiting: Patience,
+        X: AnyArray,
+        order: IntArray,
+        bag_size: int,
+        rng: np.random.Generator,
+    ) -> IntArray:
+        """Return the bag of each row of ``X[order]``."""
+        n = order.size
+        near_equal, free = SizeRange.near_equal(n, bag_size), self.sizes == "free"
+        if bag_size == 1 or near_equal.clusters == 1 or X.shape[1] == 0:
+            return group_index(equal_sizes(n, bag_size))
+        points = make_points(X, self.scale, rng, order=order)
         if points.shape[1] == 1 and (free or near_equal.least == near_equal.most):
-            return Bags(_cut_line(points[:, 0], bag_size, optimal=free))
-        return Bags(
-            find_clusters(
-                points,
-                None if free else near_equal,
-                least=bag_size,
-                effort=self.effort,
-                seed=int(rng.integers(2**31)),
-                time_budget=self.time_budget,
-            )
+            return _cut_line(points[:, 0], bag_size, optimal=free)
+        return find_clusters(
+            points,
+            None if free else near_equal,
+            least=bag_size,
+            effort=self.effort,
+            seed=int(rng.integers(2**31)),
+            waiting=waiting,
         )
 
 

@@ -9,7 +9,7 @@ from bagwise._types import FloatArray
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bags import Bags
 from bagwise.cluster.metric import covariance, standardise
-from bagwise.cluster.run import EffortName
+from bagwise.cluster.run import EffortName, time_limit
 from bagwise.cluster.trace import lower_trace
 from bagwise.errors import StrategyError
 
@@ -30,6 +30,8 @@ class OptimalBags:
         deviations. Where columns have different units, "std".
     effort : {"fast", "default", "best"}
         How long to search.
+    time_budget : float or None
+        Seconds after which the search ends with what it has.
     clip : float or None
         Rows with more than `clip` times the average leverage are drawn in to that much while bags
         are chosen. Without it a few far-out rows buy a small error on paper, and a model that is
@@ -53,6 +55,7 @@ class OptimalBags:
 
     scale: Units = "none"
     effort: EffortName = "default"
+    time_budget: float | None = None
     clip: float | None = 3.0
 
     def __post_init__(self) -> None:
@@ -60,32 +63,39 @@ class OptimalBags:
             if getattr(self, name) not in get_args(kind):
                 known = ", ".join(get_args(kind))
                 raise StrategyError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
+        if self.time_budget is not None and not self.time_budget > 0:
+            raise StrategyError(f"time_budget must be positive seconds, got {self.time_budget!r}.")
         if self.clip is not None and not 1 <= self.clip < np.inf:
             raise StrategyError(f"clip must be a number of at least 1, or none: {self.clip!r}.")
 
     def assign(
         self,
         X: FloatArray,
-        scores: FloatArray | None,
+        scores: FloatArray | None,  # noqa: ARG002 (features alone)
         *,
         bag_size: int,
         rng: np.random.Generator,
     ) -> Bags:
         """Put rows together so that bag means determine the coefficients best."""
-        start = KMeansBags(scale="whiten", effort=self.effort)
-        bags = start.assign(X, scores, bag_size=bag_size, rng=rng)
-        if bag_size == 1 or bags.n_bags < 2 or X.shape[1] == 0:
-            return bags
-        rows = draw_in(_spanning(standardise(X) if self.scale == "std" else X), self.clip)
-        seed = int(rng.integers(2**31))
-        return Bags(lower_trace(rows, bags.index, sweeps=SWEEPS[self.effort], seed=seed))
+        order = rng.permutation(X.shape[0])  # as in k-means bags: the place may tell a label
+        X = X[order]
+        with time_limit(self.time_budget) as waiting:
+            start = KMeansBags(scale="whiten", effort=self.effort)
+            bags = start.assign_until(waiting, X, bag_size=bag_size, rng=rng)
+            labels = bags.index
+            if bag_size > 1 and bags.n_bags > 1 and X.shape[1] > 0:
+                rows = draw_in(_spanning(standardise(X) if self.scale == "std" else X), self.clip)
+                sweeps, seed = SWEEPS[self.effort], int(rng.integers(2**31))
+                labels = lower_trace(rows, labels, sweeps=sweeps, seed=seed, waiting=waiting)
+        index = np.empty_like(labels)
+        index[order] = labels
+        return Bags(index)
 
 
 def _spanning(X: FloatArray) -> FloatArray:
     """Return centred X in orthonormal coordinates of its span; the trace is the same there."""
-    mean = X.mean(axis=0)
-    values, vectors = np.linalg.eigh(covariance(X, mean))
-    return np.asarray((X - mean) @ vectors[:, values > NOTHING * values[-1]])
+    values, vectors = np.linalg.eigh(covariance(X))
+    return np.asarray((X - X.mean(axis=0)) @ vectors[:, values > NOTHING * values[-1]])
 
 
 def draw_in(X: FloatArray, clip: float | None) -> FloatArray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster._arith import kernel, squared_distance
-from bagwise.cluster._exchange import COSINE, draw_swap, price_side, settle, swap_rows
+from bagwise.cluster._exchange import draw_swap, price_side, settle, swap_rows
 
 
 @kernel
@@ -87,7 +87,7 @@ def _best_swap(
     )
     i, j = draw_swap(
         images, C, a, b, starts[a], sizes[a], starts[b], sizes[b], w, squared_distance(C, a, C, b),
-        scratch[0], scratch[1], top_b, kind(2 * COSINE) * w * far_a * far_b, kind(0), kind(0),
+        scratch[0], scratch[1], top_b, 2 * w * far_a * far_b, kind(0), kind(0),
         silence, 0,
     )  # fmt: skip
     return (starts[a] + i, starts[b] + j) if i >= 0 else (-1, -1)

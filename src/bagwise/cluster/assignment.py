@@ -6,6 +6,8 @@ rows to one with room. Each chain keeps the assignment optimal for the sizes it 
 shortest paths, Busacker and Gowen 1960). Beyond, rows are handed on between neighbours (`_repair`).
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
@@ -82,7 +84,7 @@ class _Chains:
         chain = [target]
         while before[chain[-1]] >= 0:
             chain.append(int(before[chain[-1]]))
-        for b, a in zip(chain[:-1], chain[1:], strict=True):
+        for b, a in pairwise(chain):
             self._labels[self._row[a, b]] = b
         self._sizes[chain[-1]] -= 1
         self._sizes[target] += 1

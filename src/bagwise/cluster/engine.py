@@ -9,7 +9,9 @@ Two scales adapt all of it to the data: the mean squared distance to the centre,
 dimension, since a row in d dimensions has about d/2 times less to gain than its distance suggests.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -31,6 +33,7 @@ ROUGH_DIMENSION, ROUGH_SIZE = 6.0, 64.0
 # With "best", few rows get more sweeps and several tries, as they cost so little.
 MANY_ROWS, FEW_ROWS = 50_000, 5_000
 MOST_SWEEPS, TRIES = 5, 8
+SEED_STEP = 1000  # more than the seeds that one attempt uses
 
 
 def find_effort(name: str, n_rows: int) -> Effort:
@@ -54,20 +57,20 @@ def free_range(Z: AnyArray, least: int, *, seed: int, workers: Workers) -> SizeR
     return SizeRange.free(n, least, dimension=dimension)
 
 
-def partition(Z: AnyArray, search: Search, *, start: IntArray | None = None) -> IntArray:
-    """Return the cluster of each row of Z, which is reordered in the process.
+def partition(Z: AnyArray, search: Search, *, starts: Iterable[IntArray] = ()) -> IntArray:
+    """Return the cluster of each row of Z, which may be reordered in the process.
 
-    With `start`, the search begins from these labels (brought into range) rather than from the
-    bisection; what is returned is never worse than the bisection.
+    The search begins from the bisection, with another seed each time if the effort says so, and
+    then from each of the `starts` (labels, brought into range). The best counts; it is never worse
+    than the bisection.
     """
     if search.sizes.clusters == 1:
         return np.zeros(Z.shape[0], dtype=np.int64)
+    once = search.effort.restarts == 1 and starts == ()
     best, best_spread = np.empty(0, dtype=np.int64), np.inf
-    for attempt in range(search.effort.restarts):
-        last = attempt == search.effort.restarts - 1
-        labels, spread = _attempt(
-            Z if last else Z.copy(), replace(search, seed=search.seed + 1000 * attempt), start
-        )
+    for attempt, start in enumerate(chain([None] * search.effort.restarts, starts)):
+        seeded = replace(search, seed=search.seed + SEED_STEP * attempt)
+        labels, spread = _attempt(Z if once else Z.copy(), seeded, start)
         if spread < best_spread:
             best, best_spread = labels, spread
         if search.patience.is_over:

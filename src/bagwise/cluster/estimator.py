@@ -1,5 +1,6 @@
 """k-means with a minimum (and maximum) size, as a scikit-learn clusterer."""
 
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.metric import make_points
-from bagwise.cluster.run import EffortName, find_clusters
+from bagwise.cluster.run import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Workers
 
@@ -111,12 +112,17 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         points = make_points(X, "none", np.random.default_rng(seed))
-        tried = [
-            self._search(points.copy(), sizes, seed, start)
-            for start in self._kmeans_starts(points, sizes, seed)
-        ]
-        tried.append(self._search(points, sizes, seed, None))
-        labels = min(tried, key=lambda found: _spread(X, found)) if len(tried) > 1 else tried[0]
+        with time_limit(self.time_budget) as waiting:
+            labels = find_clusters(
+                points,
+                sizes,
+                least=self.size_min,
+                effort=self.effort,
+                seed=seed,
+                waiting=waiting,
+                threads=self.n_jobs,
+                starts=self._kmeans_starts(points, sizes, seed),
+            )
         _, self.labels_ = np.unique(labels, return_inverse=True)
         self.cluster_sizes_ = np.bincount(self.labels_)
         self.cluster_centers_ = _centres(X, self.labels_, self.cluster_sizes_)
@@ -145,7 +151,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Assign rows to the fitted centres so that each gets size_min to size_max of *these* rows.
 
         By default the limits of the clusterer. The total squared distance is the least possible up
-        to 300 clusters, and close to it beyond.
+        to 300 clusters and 20 million distances, and close to it beyond.
         """
         nearest = self.predict(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
@@ -186,28 +192,14 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _kmeans_starts(
         self, points: AnyArray, sizes: SizeRange | None, seed: int
-    ) -> list[IntArray]:
+    ) -> Iterable[IntArray]:
         if sizes is None or not 1 < sizes.clusters <= FEW_CLUSTERS or self.effort == "fast":
-            return []
-        models = [
+            return ()
+        models = (
             KMeans(sizes.clusters, n_init=1, random_state=seed + start)
             for start in range(KMEANS_STARTS)
-        ]
-        return [np.asarray(model.fit(points).labels_, dtype=np.int64) for model in models]
-
-    def _search(
-        self, points: AnyArray, sizes: SizeRange | None, seed: int, start: IntArray | None
-    ) -> IntArray:
-        return find_clusters(
-            points,
-            sizes,
-            least=self.size_min,
-            effort=self.effort,
-            seed=seed,
-            time_budget=self.time_budget,
-            threads=self.n_jobs,
-            start=start,
         )
+        return (np.asarray(model.fit(points).labels_, dtype=np.int64) for model in models)
 
     def _about_centre(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return rows and centres around a common origin, so that no digits are lost."""
@@ -230,10 +222,6 @@ def _centres(X: Any, labels: IntArray, sizes: IntArray) -> FloatArray:
     total = member.T @ X
     dense = total.toarray() if sparse.issparse(total) else total
     return np.asarray(dense / sizes[:, None])
-
-
-def _spread(X: Any, labels: IntArray) -> float:
-    return _inertia(X, labels, _centres(X, labels, np.bincount(labels)))
 
 
 def _inertia(X: Any, labels: IntArray, centres: FloatArray) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from bagwise._types import AnyArray, FloatArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 
 Scale = Literal["whiten", "std", "none"]
 
@@ -23,43 +23,91 @@ FLAT, FLAT_SPARSE = 1e-24, 1e-12
 FAR_OUT = 1e3
 
 
-def make_points(X: Any, scale: Scale, rng: np.random.Generator) -> AnyArray:
+def make_points(
+    X: Any, scale: Scale, rng: np.random.Generator, *, order: IntArray | None = None
+) -> AnyArray:
     """Return the points of the rows of X, dense or scipy sparse, as a new array.
 
-    They are float32, or float64 where outliers or a single dimension would need the digits. Sparse
-    X with many columns is projected at random to `SPARSE_DIMENSIONS`, which keeps squared distances
-    to about ``sqrt(2 / SPARSE_DIMENSIONS)``, 12 % (Johnson and Lindenstrauss 1984); it is never
-    made dense.
+    With `order`, of the rows in that order, and even rounding does not depend on how X was ordered.
+    Points are float32, or float64 where outliers or a single dimension would need the digits.
+    Sparse X with many columns is projected at random to `SPARSE_DIMENSIONS`, which keeps squared
+    distances to about ``sqrt(2 / SPARSE_DIMENSIONS)``, 12 % (Johnson and Lindenstrauss 1984); it is
+    never made dense.
     """
-    is_sparse = sparse.issparse(X)
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-    W = None if scale == "none" and not is_sparse else _linear_map(X, mean, scale)
-    if W is not None and is_sparse and W.shape[1] > SPARSE_DIMENSIONS:
-        W = W @ rng.normal(size=(W.shape[1], SPARSE_DIMENSIONS)) / np.sqrt(SPARSE_DIMENSIONS)
-    dtype = _digits(X, mean, W)
-    points = np.empty((X.shape[0], mean.size if W is None else W.shape[1]), dtype=dtype)
-    for part in _chunks(X.shape[0]):
-        points[part] = _map_rows(X[part], mean, W)
+    rows = _Rows(X, np.arange(X.shape[0]) if order is None else order)
+    mean = rows.mean()
+    W = rows.linear_map(mean, scale)
+    if rows.is_sparse and (mean.size if W is None else W.shape[1]) > SPARSE_DIMENSIONS:
+        W = _projected(W, mean.size, rng)
+    kind = _digits(rows, mean, W)
+    points = np.empty((X.shape[0], mean.size if W is None else W.shape[1]), dtype=kind)
+    for part in rows.parts():
+        points[part] = _map_rows(rows.take(part), mean, W)
     return points
 
 
 def standardise(X: FloatArray) -> FloatArray:
     """Return X in standard deviations of each column; constant columns become zero."""
-    mean = X.mean(axis=0)
-    return np.asarray((X - mean) * _units(X, mean))
+    rows = _Rows(X, np.arange(X.shape[0]))
+    mean = rows.mean()
+    return np.asarray((X - mean) * rows.units(mean))
 
 
-def covariance(X: Any, mean: FloatArray) -> FloatArray:
-    """Return the population covariance matrix of the rows of X, dense or sparse, (d, d)."""
-    total = np.zeros((mean.size, mean.size))
-    if sparse.issparse(X):
-        total += (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
-    else:
-        for part in _chunks(X.shape[0]):
-            centred = X[part] - mean
+def covariance(X: FloatArray) -> FloatArray:
+    """Return the population covariance matrix of the rows of X, (d, d)."""
+    rows = _Rows(X, np.arange(X.shape[0]))
+    return rows.covariance(rows.mean())
+
+
+class _Rows:
+    """The rows of X in some order, looked at in parts: no copy of X is made."""
+
+    def __init__(self, X: Any, order: IntArray) -> None:
+        self.is_sparse = sparse.issparse(X)
+        self._X = sparse.csr_array(X)[order] if self.is_sparse else X
+        self._order = order
+
+    def parts(self) -> list[slice]:
+        """Where each part begins and ends."""
+        return [slice(first, first + CHUNK) for first in range(0, self._order.size, CHUNK)]
+
+    def take(self, part: slice) -> Any:
+        """Return some of the rows."""
+        return self._X[part] if self.is_sparse else self._X[self._order[part]]
+
+    def mean(self) -> FloatArray:
+        """Return the mean of each column."""
+        total = sum(np.asarray(self.take(part).sum(axis=0)).ravel() for part in self.parts())
+        return np.asarray(total / self._order.size, dtype=np.float64)
+
+    def units(self, mean: FloatArray) -> FloatArray:
+        """Return one over the standard deviation of each column, and zero for constant ones."""
+        if self.is_sparse:
+            variances = np.asarray(self._X.multiply(self._X).mean(axis=0)).ravel() - mean**2
+        else:
+            squares = sum(((self.take(part) - mean) ** 2).sum(axis=0) for part in self.parts())
+            variances = squares / self._order.size
+        varies = variances > (FLAT_SPARSE if self.is_sparse else FLAT) * mean**2
+        return np.where(varies, 1.0 / np.sqrt(np.where(varies, variances, 1.0)), 0.0)
+
+    def covariance(self, mean: FloatArray) -> FloatArray:
+        """Return the population covariance matrix, (d, d)."""
+        if self.is_sparse:
+            moments = (self._X.T @ self._X).toarray() / self._order.size
+            return np.asarray(moments - np.outer(mean, mean))
+        total = np.zeros((mean.size, mean.size))
+        for part in self.parts():
+            centred = self.take(part) - mean
             total += centred.T @ centred
-    result: FloatArray = total / X.shape[0]
-    return result
+        return total / self._order.size
+
+    def linear_map(self, mean: FloatArray, scale: Scale) -> Any:
+        """Return the map from centred rows to points, (d, r); None for the identity."""
+        if scale == "none":
+            return None
+        if scale == "std":
+            return sparse.diags_array(self.units(mean)).tocsr()
+        return whitening_map(self.covariance(mean), self.units(mean))
 
 
 def whitening_map(covariance: FloatArray, units: FloatArray) -> FloatArray:
@@ -75,41 +123,27 @@ def whitening_map(covariance: FloatArray, units: FloatArray) -> FloatArray:
     return np.asarray(units[:, None] * vectors[:, kept] / spread)
 
 
-def _linear_map(X: Any, mean: FloatArray, scale: Scale) -> FloatArray:
-    if scale == "none":
-        return np.eye(mean.size)
-    if scale == "std":
-        return np.diag(_units(X, mean))
-    return whitening_map(covariance(X, mean), _units(X, mean))
+def _projected(W: Any, features: int, rng: np.random.Generator) -> FloatArray:
+    wide = features if W is None else W.shape[1]
+    directions = rng.normal(size=(wide, SPARSE_DIMENSIONS)) / np.sqrt(SPARSE_DIMENSIONS)
+    return directions if W is None else np.asarray(W @ directions)
 
 
-def _units(X: Any, mean: FloatArray) -> FloatArray:
-    """Return one over the standard deviation of each column, and zero for constant ones."""
-    if sparse.issparse(X):
-        variances = np.asarray(X.multiply(X).mean(axis=0)).ravel() - mean**2
-    else:
-        chunks = _chunks(X.shape[0])
-        variances = sum(((X[part] - mean) ** 2).sum(axis=0) for part in chunks) / X.shape[0]
-    varies = variances > (FLAT_SPARSE if sparse.issparse(X) else FLAT) * mean**2
-    return np.where(varies, 1.0 / np.sqrt(np.where(varies, variances, 1.0)), 0.0)
-
-
-def _digits(X: Any, mean: FloatArray, W: FloatArray | None) -> type[np.floating]:
+def _digits(rows: _Rows, mean: FloatArray, W: Any) -> type[np.floating[Any]]:
     if (mean.size if W is None else W.shape[1]) == 1:
         return np.float64
     norms = np.concatenate(
-        [np.linalg.norm(_map_rows(X[part], mean, W), axis=1) for part in _chunks(X.shape[0])]
+        [np.linalg.norm(_map_rows(rows.take(part), mean, W), axis=1) for part in rows.parts()]
     )
     return np.float64 if norms.max() > FAR_OUT * np.median(norms) else np.float32
 
 
-def _map_rows(X: Any, mean: FloatArray, W: FloatArray | None) -> FloatArray:
-    if W is None:
-        return np.asarray(X - mean)
+def _map_rows(X: Any, mean: FloatArray, W: Any) -> FloatArray:
     if sparse.issparse(X):
-        return np.asarray(X @ W - mean @ W)
-    return np.asarray((X - mean) @ W)
+        return np.asarray(X.toarray() - mean if W is None else _dense(X @ W) - mean @ W)
+    centred = X - mean
+    return np.asarray(centred if W is None else centred @ W)
 
 
-def _chunks(n_rows: int) -> list[slice]:
-    return [slice(first, first + CHUNK) for first in range(0, n_rows, CHUNK)]
+def _dense(X: Any) -> FloatArray:
+    return np.asarray(X.toarray() if sparse.issparse(X) else X)

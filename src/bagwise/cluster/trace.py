@@ -4,7 +4,7 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.cluster.kernels import load_kernels
-from bagwise.cluster.workers import Workers, patience
+from bagwise.cluster.workers import Patience, Workers
 from bagwise.stages import report_progress
 
 WORTHWHILE = 1e-4  # relative improvement that a sweep must bring to be followed by another
@@ -12,7 +12,13 @@ ROWS_PER_VISIT = 8
 
 
 def lower_trace(
-    X: FloatArray, labels: IntArray, *, sweeps: int, seed: int, threads: int | None = None
+    X: FloatArray,
+    labels: IntArray,
+    *,
+    sweeps: int,
+    seed: int,
+    waiting: Patience,
+    threads: int | None = None,
 ) -> IntArray:
     """Swap rows of X between clusters while ``tr M^-1`` falls; return the new labels.
 
@@ -33,7 +39,7 @@ def lower_trace(
         return labels
     P = np.linalg.inv(scatter)
     rng = np.random.default_rng(seed)
-    with Workers(threads, n_rows=X.shape[0]) as workers, patience(None) as waiting:
+    with Workers(threads, n_rows=X.shape[0]) as workers:
         graph = CentreGraph(clusters, seed=seed, workers=workers)
         for turn in range(sweeps):
             if waiting.is_over:
