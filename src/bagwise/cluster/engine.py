@@ -30,19 +30,19 @@ SAMPLED_ROWS = 20_000
 SMALLEST_WINDOW, LARGEST_WINDOW = 10, 64
 # Above this effective dimension, or this size, annealing hardly finds what moves have not.
 ROUGH_DIMENSION, ROUGH_SIZE = 6.0, 64.0
-# With "best", few rows get more sweeps and several tries, as they cost so little.
-MANY_ROWS, FEW_ROWS = 50_000, 5_000
-MOST_SWEEPS, TRIES = 5, 8
+# Fewer rows than these get up to so many times the sweeps, as they cost so little.
+MANY_ROWS = {"fast": (1, 1), "default": (20_000, 4), "best": (50_000, 5)}
+FEW_ROWS, TRIES = 5_000, 8  # and with "best", few rows several tries
 SEED_STEP = 1000  # more than the seeds that one attempt uses
 
 
 def find_effort(name: str, n_rows: int) -> Effort:
     """Return the effort of that name for so many rows."""
     effort = EFFORTS[name]
-    if name != "best":
-        return effort
-    sweeps = int(effort.sweeps * np.clip(MANY_ROWS / n_rows, 1, MOST_SWEEPS))
-    return replace(effort, sweeps=sweeps, restarts=TRIES if n_rows <= FEW_ROWS else 1)
+    many, most_times = MANY_ROWS[name]
+    sweeps = int(effort.sweeps * np.clip(many / n_rows, 1, most_times))
+    tries = TRIES if name == "best" and n_rows <= FEW_ROWS else 1
+    return replace(effort, sweeps=sweeps, restarts=tries)
 
 
 def free_range(Z: AnyArray, least: int, *, seed: int, workers: Workers) -> SizeRange:

@@ -7,7 +7,7 @@ import numpy as np
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster import _exchange
 from bagwise.cluster.neighbours import CentreGraph
-from bagwise.cluster.search import Rows, Search, geometric
+from bagwise.cluster.search import CHUNK, Rows, Search, geometric
 
 FIRST_HEAT, LAST_HEAT = 0.7, 0.3  # in units of what one row has to gain
 NEAREST = 8  # neighbours by centre that a cluster visits in a sweep
@@ -46,7 +46,9 @@ class Blocks:
         place = np.repeat(starts[:-1] - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
         order = np.argsort(rows.labels, kind="stable")
         packed = np.empty((starts[-1], rows.Z.shape[1]), dtype=rows.Z.dtype)
-        packed[place] = rows.Z[order]
+        for first in range(0, order.size, CHUNK):  # all at once would need a third copy
+            part = slice(first, first + CHUNK)
+            packed[place[part]] = rows.Z[order[part]]
         ids = np.full(starts[-1], -1, dtype=np.int32)
         ids[place] = rows.ids[order]
         rows.Z = rows.Z[:0]
