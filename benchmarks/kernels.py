@@ -243,7 +243,31 @@ def optimal():
                 row[label] = [round(bags.quality(X).error_ratio, 3), round(seconds, 1)]
             rows.append(row)
             print(row, flush=True)
-    return rows + learned_error(isotropic)
+    return rows + learned_error(isotropic) + misspecified()
+
+
+def misspecified(k=10):
+    """Share of variance explained by a linear model that is not quite right, learned from bags."""
+    import pandas as pd
+    from plotnine.data import diamonds
+
+    X = pd.get_dummies(diamonds.drop(columns="price"), drop_first=True).to_numpy(dtype=float)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = np.log(diamonds["price"].to_numpy(dtype=float))
+    row = {"part": "optimal", "data": "diamonds, log price, 23 columns", "bag_size": k}
+    for label, strategy in {
+        "random": RandomBags(),
+        "kmeans": KMeansBags(),
+        "optimal": OptimalBags(),
+        "optimal, no clipping": OptimalBags(clip=None),
+    }.items():
+        bags = make_bags(X, bag_size=k, strategy=strategy, seed=0)
+        model = BaggedGLM(loss="aggregate").fit(X, bags.repeat(bags.mean(y)), bags=bags.index)
+        unexplained = np.var(y - model.predict(X)) / np.var(y)
+        row[label] = [round(bags.quality(X).error_ratio, 3), round(1 - float(unexplained), 4)]
+    rows_alone = BaggedGLM(loss="aggregate").fit(X, y)
+    row["rows"] = [1.0, round(1 - float(np.var(y - rows_alone.predict(X)) / np.var(y)), 4)]
+    return [row]
 
 
 def learned_error(X, *, runs=200, sigma=0.5, k=10):

@@ -83,9 +83,9 @@ def visit_pairs(
     seed: int,
 ) -> int:
     """Visit pairs first..last, up to `visits` changes each; return how many changes were made."""
-    longest = 0
-    for t in range(first, last):
-        longest = max(longest, sizes[pairs[t, 0]] + sizes[pairs[t, 1]] + visits)
+    longest = 0  # clusters can grow while others are visited, to the room they have
+    for a in range(sizes.size):
+        longest = max(longest, starts[a + 1] - starts[a])
     scratch = np.empty((4, longest), dtype=rows.dtype)
     changes = 0
     for t in range(first, last):
@@ -350,11 +350,7 @@ def list_pairs(
         for a in range(count):
             for t in range(nearest + extra.shape[1]):
                 b = graph[a, t] if t < nearest else extra[a, t - nearest]
-                if b < 0 or b == a:
-                    continue
-                if _listed(graph, nearest, a, b, t) or (
-                    b < a and _listed(graph, nearest, b, a, nearest)
-                ):
+                if b < 0 or b == a or _came_before(graph, nearest, extra, a, b, t):
                     continue
                 p, q = min(parts[a], parts[b]), max(parts[a], parts[b])
                 group = p * n_parts + q
@@ -367,8 +363,23 @@ def list_pairs(
 
 
 @kernel
-def _listed(graph: AnyArray, nearest: int, a: int, b: int, before: int) -> bool:
+def _came_before(
+    graph: AnyArray, nearest: int, extra: AnyArray, a: int, b: int, place: int
+) -> bool:
+    """Whether the pair of `a` with the b at this place of its lists stands elsewhere too.
+
+    Of two places, that among the nearest counts, and then that of the smaller cluster.
+    """
+    if place < nearest:
+        return b < a and _lists(graph, nearest, b, a)
+    if _lists(graph, nearest, a, b) or _lists(graph, nearest, b, a):
+        return True
+    return b < a and _lists(extra, extra.shape[1], b, a)
+
+
+@kernel
+def _lists(lists: AnyArray, length: int, a: int, b: int) -> bool:
     found = False
-    for t in range(min(nearest, before)):
-        found = found or graph[a, t] == b
+    for t in range(length):
+        found = found or lists[a, t] == b
     return found

@@ -1,5 +1,6 @@
 """k-means with a minimum (and maximum) size, as a scikit-learn clusterer."""
 
+import warnings
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -8,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -195,11 +197,8 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Iterable[IntArray]:
         if sizes is None or not 1 < sizes.clusters <= FEW_CLUSTERS or self.effort == "fast":
             return ()
-        models = (
-            KMeans(sizes.clusters, n_init=1, random_state=seed + start)
-            for start in range(KMEANS_STARTS)
-        )
-        return (np.asarray(model.fit(points).labels_, dtype=np.int64) for model in models)
+        clusters = sizes.clusters
+        return (_kmeans(points, clusters, seed + start) for start in range(KMEANS_STARTS))
 
     def _about_centre(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return rows and centres around a common origin, so that no digits are lost."""
@@ -214,6 +213,13 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _kmeans(points: AnyArray, clusters: int, seed: int) -> IntArray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # equal rows; it is only a start
+        model = KMeans(clusters, n_init=1, random_state=seed).fit(points)
+    return np.asarray(model.labels_, dtype=np.int64)
 
 
 def _centres(X: Any, labels: IntArray, sizes: IntArray) -> FloatArray:
