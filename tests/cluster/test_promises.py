@@ -283,13 +283,24 @@ def test_a_loop_is_compiled_for_one_kind_of_input_only():
 # --- metrics ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("unit", [1e-60, 1e-20, 1e20, 1e60])
+def test_neither_tiny_nor_huge_units_cost_anything(unit):
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    as_is, scaled = (
+        bw.make_bags(rows, bag_size=5, strategy=bw.KMeansBags(scale="none"), seed=0)
+        for rows in (X, unit * X)
+    )
+    assert spread(X, scaled.index) < 1.02 * spread(X, as_is.index)
+
+
 def test_whitening_gives_unit_covariance_on_the_span():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 5)) + 100
     X = np.column_stack([X * [1e-9, 1e9, 1, 1, 1], np.full(500, 0.1)])
     points = make_points(X, "whiten", rng)
     assert points.shape == (500, 3)
-    assert np.allclose(np.cov(points.T, bias=True), np.eye(3), atol=1e-3)
+    found = np.cov(points.T, bias=True)
+    assert np.allclose(found / found[0, 0], np.eye(3), atol=1e-3)
 
 
 def test_units_do_not_matter_for_scaled_points():
@@ -297,7 +308,8 @@ def test_units_do_not_matter_for_scaled_points():
     X = rng.normal(size=(300, 4))
     units = 2.0 ** np.array([-30, 0, 7, 40])
     assert np.allclose(make_points(X, "std", rng), make_points(X * units, "std", rng))
-    Gram = make_points(X, "whiten", rng) @ make_points(X, "whiten", rng).T
+    points = make_points(X, "whiten", rng)
+    Gram = points @ points.T
     other = make_points(X @ rng.normal(size=(4, 4)), "whiten", rng)
     assert np.allclose(other @ other.T, Gram, atol=1e-2)
 

@@ -29,7 +29,8 @@ def make_points(
     """Return the points of the rows of X, dense or scipy sparse, as a new array.
 
     With `order`, of the rows in that order, and even rounding does not depend on how X was ordered.
-    Points are float32, or float64 where outliers or a single dimension would need the digits.
+    Points are float32, or float64 where outliers or a single dimension would need the digits, and
+    of usual size one, so that squares neither overflow nor vanish.
     Sparse X with many columns is projected at random to `SPARSE_DIMENSIONS`, which keeps squared
     distances to about ``sqrt(2 / SPARSE_DIMENSIONS)``, 12 % (Johnson and Lindenstrauss 1984); it is
     never made dense.
@@ -39,10 +40,14 @@ def make_points(
     W = rows.linear_map(mean, scale)
     if rows.is_sparse and (mean.size if W is None else W.shape[1]) > SPARSE_DIMENSIONS:
         W = _projected(W, mean.size, rng)
-    kind = _digits(rows, mean, W)
-    points = np.empty((X.shape[0], mean.size if W is None else W.shape[1]), dtype=kind)
+    norms = np.concatenate(
+        [np.linalg.norm(_map_rows(rows.take(part), mean, W), axis=1) for part in rows.parts()]
+    )
+    width = mean.size if W is None else W.shape[1]
+    points = np.empty((X.shape[0], width), dtype=_digits(norms, width))
+    usual = float(np.median(norms)) or float(norms.max()) or 1.0
     for part in rows.parts():
-        points[part] = _map_rows(rows.take(part), mean, W)
+        points[part] = _map_rows(rows.take(part), mean, W) / usual
     return points
 
 
@@ -129,13 +134,9 @@ def _projected(W: Any, features: int, rng: np.random.Generator) -> FloatArray:
     return directions if W is None else np.asarray(W @ directions)
 
 
-def _digits(rows: _Rows, mean: FloatArray, W: Any) -> type[np.floating[Any]]:
-    if (mean.size if W is None else W.shape[1]) == 1:
-        return np.float64
-    norms = np.concatenate(
-        [np.linalg.norm(_map_rows(rows.take(part), mean, W), axis=1) for part in rows.parts()]
-    )
-    return np.float64 if norms.max() > FAR_OUT * np.median(norms) else np.float32
+def _digits(norms: FloatArray, width: int) -> type[np.floating[Any]]:
+    far_out = norms.max() > FAR_OUT * np.median(norms)
+    return np.float64 if width == 1 or far_out else np.float32
 
 
 def _map_rows(X: Any, mean: FloatArray, W: Any) -> FloatArray:
