@@ -1,5 +1,6 @@
 """Bring in the compiled parts: whether they can be had, and whether they must be compiled first."""
 
+import functools
 import importlib.util
 import logging
 from pathlib import Path
@@ -14,6 +15,12 @@ def load_kernels() -> None:
     """Import the kernels, and say so if this is the first use and they have to be compiled."""
     if importlib.util.find_spec("numba") is None:
         raise MissingExtraError("size-constrained k-means", "fast")
+    _announce()
+
+
+@functools.cache
+def _announce() -> None:
+    """Tell once in a process if there are no compiled kernels on disk."""
     from bagwise.cluster import _exchange
 
     last: Any = _exchange.visit_pairs
