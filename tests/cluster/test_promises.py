@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import bagwise as bw
-from bagwise.cluster import exchanging, kernels, metric, workers
+from bagwise.cluster import exchanging, kernels, workers
 from bagwise.cluster import neighbours as neighbours_module
 from bagwise.cluster.bisection import bisect
 from bagwise.cluster.engine import find_effort, partition
@@ -280,7 +280,7 @@ def test_a_loop_is_compiled_for_one_kind_of_input_only():
         assert len(single) <= 1, (loop, single)
 
 
-# --- metrics ------------------------------------------------------------------------------------
+# --- metrics ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unit", [1e-60, 1e-20, 1e20, 1e60])
@@ -291,55 +291,6 @@ def test_neither_tiny_nor_huge_units_cost_anything(unit):
         for rows in (X, unit * X)
     )
     assert spread(X, scaled.index) < 1.02 * spread(X, as_is.index)
-
-
-def test_whitening_gives_unit_covariance_on_the_span():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 5)) + 100
-    X = np.column_stack([X * [1e-9, 1e9, 1, 1, 1], np.full(500, 0.1)])
-    points = make_points(X, "whiten", rng)
-    assert points.shape == (500, 3)
-    found = np.cov(points.T, bias=True)
-    assert np.allclose(found / found[0, 0], np.eye(3), atol=1e-3)
-
-
-def test_units_do_not_matter_for_scaled_points():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 4))
-    units = 2.0 ** np.array([-30, 0, 7, 40])
-    assert np.allclose(make_points(X, "std", rng), make_points(X * units, "std", rng))
-    points = make_points(X, "whiten", rng)
-    Gram = points @ points.T
-    other = make_points(X @ rng.normal(size=(4, 4)), "whiten", rng)
-    assert np.allclose(other @ other.T, Gram, atol=1e-2)
-
-
-@pytest.mark.parametrize("scale", ["whiten", "std", "none"])
-def test_sparse_points_have_the_distances_of_dense_ones(scale):
-    rng = np.random.default_rng(0)
-    X = sparse.random_array((400, 30), density=0.2, rng=rng)
-    dense, sparse_ = make_points(X.toarray(), scale, rng), make_points(X, scale, rng)
-    assert np.allclose(dense @ dense.T, sparse_ @ sparse_.T, atol=1e-4)
-
-
-@pytest.mark.parametrize("scale", ["whiten", "std", "none"])
-def test_wide_sparse_rows_are_projected_and_keep_their_distances(scale, monkeypatch):
-    rng = np.random.default_rng(0)
-    levels = rng.integers(0, 300, size=3000)
-    X = sparse.csr_array((np.ones(3000), (np.arange(3000), levels)), shape=(3000, 300))
-    whole = make_points(X.toarray(), scale, rng)
-    monkeypatch.setattr(sparse.csr_array, "toarray", lambda *_: pytest.fail("made dense"))
-    if scale == "whiten":
-        monkeypatch.undo()  # the 300 x 300 covariance is dense, and may be
-    points = make_points(X, scale, rng)
-    assert points.shape == (3000, metric.SPARSE_DIMENSIONS)
-    one, other = rng.integers(0, 3000, size=(2, 500))
-    true = np.sum((whole[one] - whole[other]).astype(float) ** 2, axis=1)
-    found = np.sum((points[one] - points[other]).astype(float) ** 2, axis=1)
-    apart = true > 0
-    assert np.mean(found[apart] / true[apart]) == pytest.approx(1, abs=0.1)
-    assert np.std(found[apart] / true[apart]) < 2 * np.sqrt(2 / 128)
-    assert np.allclose(found[~apart], 0, atol=1e-6)
 
 
 def test_sparse_rows_make_bags_and_dense_strategies_say_so():

@@ -153,7 +153,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Assign rows to the fitted centres so that each gets size_min to size_max of *these* rows.
 
         By default the limits of the clusterer. The total squared distance is the least possible up
-        to 300 clusters and 20 million distances, and close to it beyond.
+        to 300 clusters and 20 million distances; beyond, rows are handed on between neighbours.
         """
         nearest = self.predict(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)

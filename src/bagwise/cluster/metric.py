@@ -1,6 +1,6 @@
 """What "near" means: rows become points whose Euclidean distance is the one that counts.
 
-Any metric is a linear map, so one engine serves all: the points are ``(X - mean) @ W``.
+Any metric is a linear map, so one engine serves all: the points are ``(X - middle) @ W``.
 """
 
 from typing import Any, Literal
@@ -40,14 +40,15 @@ def make_points(
     W = rows.linear_map(mean, scale)
     if rows.is_sparse and (mean.size if W is None else W.shape[1]) > SPARSE_DIMENSIONS:
         W = _projected(W, mean.size, rng)
+    origin = rows.middle()
     norms = np.concatenate(
-        [np.linalg.norm(_map_rows(rows.take(part), mean, W), axis=1) for part in rows.parts()]
+        [np.linalg.norm(_map_rows(rows.take(part), origin, W), axis=1) for part in rows.parts()]
     )
     width = mean.size if W is None else W.shape[1]
     points = np.empty((X.shape[0], width), dtype=_digits(norms, width))
     usual = float(np.median(norms)) or float(norms.max()) or 1.0
     for part in rows.parts():
-        points[part] = _map_rows(rows.take(part), mean, W) / usual
+        points[part] = _map_rows(rows.take(part), origin, W) / usual
     return points
 
 
@@ -84,6 +85,12 @@ class _Rows:
         """Return the mean of each column."""
         total = sum(np.asarray(self.take(part).sum(axis=0)).ravel() for part in self.parts())
         return np.asarray(total / self._order.size, dtype=np.float64)
+
+    def middle(self) -> FloatArray:
+        """Return a point that is central whatever the outliers: medians over some of the rows."""
+        if self.is_sparse:  # mostly zeros, which an outlier's mean would not change
+            return self.mean()
+        return np.asarray(np.median(self.take(slice(0, CHUNK)), axis=0))
 
     def units(self, mean: FloatArray) -> FloatArray:
         """Return one over the standard deviation of each column, and zero for constant ones."""
@@ -139,10 +146,10 @@ def _digits(norms: FloatArray, width: int) -> type[np.floating[Any]]:
     return np.float64 if width == 1 or far_out else np.float32
 
 
-def _map_rows(X: Any, mean: FloatArray, W: Any) -> FloatArray:
+def _map_rows(X: Any, origin: FloatArray, W: Any) -> FloatArray:
     if sparse.issparse(X):
-        return np.asarray(X.toarray() - mean if W is None else _dense(X @ W) - mean @ W)
-    centred = X - mean
+        return np.asarray(X.toarray() - origin if W is None else _dense(X @ W) - origin @ W)
+    centred = X - origin
     return np.asarray(centred if W is None else centred @ W)
 
 

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bagwise.api import make_bags
+from bagwise.bagging.kmeans_bags import KMeansBags
+from bagwise.bagging.optimal_bags import OptimalBags, _spanning, draw_in
+from bagwise.cluster.metric import standardise
+from bagwise.cluster.workers import Patience
+from tests.cluster import reference
+
+
+def rows(n=300, d=4, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d)) * np.geomspace(0.3, 3, max(d, 1))[:d]
+
+
+def optimal(X, bag_size, *, seed=0, **parameters):
+    parameters = {"effort": "fast"} | parameters
+    return make_bags(X, bag_size=bag_size, strategy=OptimalBags(**parameters), seed=seed)
+
+
+@st.composite
+def tables(draw):
+    n, d = draw(st.integers(1, 60)), draw(st.integers(0, 4))
+    X = rows(n, d, draw(st.integers(0, 10**6)))
+    kind = draw(
+        st.sampled_from(
+            ["normal", "duplicates", "equal", "constant", "rank", "units", "int", "far"]
+        )
+    )
+    if kind == "duplicates":
+        X = np.round(X)
+    if kind == "equal":
+        X[:] = 0.1
+    if kind == "constant":
+        X[:, : d // 2] = 1 / 3
+    if kind == "rank" and d:
+        X = X[:, :1] * np.arange(1.0, d + 1)
+    if kind == "units":
+        X *= np.array([1e-9, 1e9, 1.0, 1e3])[:d]
+    if kind == "int":
+        X = np.round(3 * X).astype(int)
+    if kind == "far" and d:
+        X[0] = 1e6
+    return X, draw(st.integers(1, n))
+
+
+@given(tables(), st.sampled_from(["none", "std"]), st.sampled_from([None, 1.0, 3.0]))
+def test_sizes_hold_for_any_table(table, scale, clip):
+    X, bag_size = table
+    bags = optimal(X, bag_size, scale=scale, clip=clip)
+    assert bags.in_bag.all()
+    assert bags.n_bags == X.shape[0] // bag_size
+    assert bags.sizes.max() - bags.sizes.min() <= 1
+    assert np.array_equal(bags.index, optimal(X, bag_size, scale=scale, clip=clip).index)
+
+
+@pytest.mark.parametrize("scale", ["none", "std"])
+@pytest.mark.parametrize("clip", [None, 3.0])
+@pytest.mark.parametrize("heavy", [False, True])
+def test_the_error_on_the_clipped_rows_is_at_most_that_of_k_means_bags(scale, clip, heavy):
+    better = 0
+    for seed in range(5):
+        X = rows(seed=seed)
+        if heavy:
+            X *= np.exp(np.random.default_rng(seed).normal(size=(300, 1)))
+        # The same draws lead to the k-means bags that the search starts from.
+        rng, before = np.random.default_rng(seed), np.empty(300, dtype=int)
+        shuffle = rng.permutation(300)
+        start = KMeansBags(effort="fast").assign_until(Patience(), X[shuffle], bag_size=10, rng=rng)
+        before[shuffle] = start.index
+        after = optimal(X, 10, scale=scale, clip=clip, seed=seed).index
+        judged = standardise(X) if scale == "std" else X - X.mean(axis=0)
+        judged = draw_in(judged, clip)
+        found, before = (reference.trace_of(judged, labels) for labels in (after, before))
+        assert found <= before * (1 + 1e-9)
+        better += found < before
+    assert better >= 4
+
+
+def test_the_error_is_in_the_units_that_were_asked_for():
+    X = rows(600) * [1, 1, 1, 1e-3]
+    standard = standardise(X)
+    none, std = (optimal(X, 10, scale=scale, clip=None).index for scale in ("none", "std"))
+    centred = X - X.mean(axis=0)
+    assert reference.trace_of(centred, none) < reference.trace_of(centred, std)
+    assert reference.trace_of(standard, std) < reference.trace_of(standard, none)
+
+
+def test_bags_in_standard_deviations_do_not_depend_on_units():
+    X = rows()
+    one, other = (optimal(Y, 5, scale="std") for Y in (X, X * 2.0 ** np.array([-30, 3, 0, 30])))
+    assert np.array_equal(one.index, other.index)
+
+
+def leverages(X):
+    return np.diag(X @ np.linalg.pinv(X.T @ X) @ X.T)
+
+
+@pytest.mark.parametrize("clip", [1.0, 2.0, 3.0])
+def test_rows_are_drawn_in_to_the_leverage_that_is_allowed(clip):
+    X = rows(50, 3)
+    X[:3] *= 20
+    X -= X.mean(axis=0)
+    limit = clip * 3 / 50
+    expected = X.copy()
+    for i, leverage in enumerate(leverages(X)):
+        if leverage > limit:
+            expected[i] *= np.sqrt(limit / leverage)
+    inverse = np.linalg.inv(X.T @ X)
+    assert max(row @ inverse @ row for row in expected) <= limit * (1 + 1e-9)
+    assert np.allclose(draw_in(X, clip), expected - expected.mean(axis=0))
+    assert draw_in(X, None) is X
+
+
+def test_the_trace_in_coordinates_of_the_span_is_that_of_the_pseudoinverse():
+    X = rows(80, 2) @ np.random.default_rng(1).normal(size=(2, 5)) + 3
+    spanning = _spanning(X)
+    assert spanning.shape == (80, 2)
+    labels = np.arange(80) % 8
+    scatter = reference.scatter_of(X - X.mean(axis=0), labels)
+    expected = np.trace(np.linalg.pinv(scatter, rcond=1e-9))
+    assert reference.trace_of(spanning, labels) == pytest.approx(expected)
+
+
+def test_constant_and_doubled_columns_change_nothing_but_rounding():
+    X = rows(400)
+    wider = np.column_stack([X, np.full(400, 0.1), X[:, 0]])
+    found = reference.trace_of(X - X.mean(axis=0), optimal(wider, 10, scale="std").index)
+    random = make_bags(X, bag_size=10, strategy="random", seed=0)
+    assert found < 0.3 * reference.trace_of(X - X.mean(axis=0), random.index)
+
+
+def test_where_bags_cannot_determine_the_coefficients_they_are_those_of_k_means():
+    X = rows(30, 6)
+    bags = optimal(X, 10)  # three bag means in six dimensions
+    assert bags.sizes.tolist() == [10, 10, 10]
+
+
+def test_bags_do_not_change_their_input():
+    X = rows()
+    kept = X.copy()
+    optimal(X, 5)
+    assert np.array_equal(X, kept)

@@ -1,0 +1,218 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from bagwise.cluster import estimator
+from bagwise.cluster.estimator import SizeConstrainedKMeans
+from tests.cluster import reference
+
+
+def rows(n=200, d=3, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def check(model, X, least, most):
+    """What was fitted follows from the labels, and sizes are in range."""
+    dense = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
+    clusters = model.cluster_sizes_.size
+    assert model.labels_.shape == (dense.shape[0],)
+    assert np.array_equal(np.bincount(model.labels_, minlength=clusters), model.cluster_sizes_)
+    assert least <= model.cluster_sizes_.min()
+    assert model.cluster_sizes_.max() <= most
+    centres = reference.centres_of(dense, model.labels_, clusters)
+    assert np.allclose(model.cluster_centers_, centres, rtol=1e-6, atol=1e-9)
+    spread = reference.spread(dense, model.labels_)
+    assert model.inertia_ == pytest.approx(spread, rel=1e-6, abs=1e-9)
+
+
+@st.composite
+def requests(draw):
+    n, d = draw(st.integers(1, 60)), draw(st.integers(1, 4))
+    size_min = draw(st.integers(1, n))
+    most_clusters = n // size_min
+    n_clusters = draw(st.one_of(st.none(), st.integers(1, most_clusters)))
+    clusters = most_clusters if n_clusters is None else n_clusters
+    size_max = draw(st.one_of(st.none(), st.integers(-(-n // clusters), n)))
+    X = np.random.default_rng(draw(st.integers(0, 10**6))).normal(size=(n, d))
+    kind = draw(st.sampled_from(["normal", "duplicates", "equal", "int", "float32"]))
+    if kind == "duplicates":
+        X = np.round(X)
+    if kind == "equal":
+        X[:] = 0.1
+    if kind == "int":
+        X = np.round(3 * X).astype(int)
+    if kind == "float32":
+        X = X.astype(np.float32)
+    return X, size_min, size_max, n_clusters
+
+
+@given(requests(), st.sampled_from(["fast", "default"]))
+def test_any_request_that_can_be_met_is_met(request_, effort):
+    X, size_min, size_max, n_clusters = request_
+    model = SizeConstrainedKMeans(size_min, size_max, n_clusters, effort=effort, random_state=0)
+    model.fit(X)
+    n = X.shape[0]
+    usual = n if n_clusters is not None else max(2 * size_min - 1, n)
+    check(model, X, size_min, usual if size_max is None else size_max)
+    if n_clusters is not None:
+        assert model.cluster_sizes_.size == n_clusters
+    labels = model.predict_sized(X, size_max=n)
+    assert np.bincount(labels, minlength=model.cluster_sizes_.size).min() >= size_min
+
+
+def test_by_default_there_are_about_as_many_clusters_as_fit():
+    for n, size_min in ((200, 5), (103, 10), (29, 10), (7, 7)):
+        model = SizeConstrainedKMeans(size_min, random_state=0).fit(rows(n))
+        check(model, rows(n), size_min, 2 * size_min - 1)
+        assert 0.95 * (n // size_min) - 1 <= model.cluster_sizes_.size <= n // size_min
+
+
+@pytest.mark.parametrize(
+    ("n", "size_min", "clusters"), [(10, 1, 10), (10, 5, 2), (11, 5, 2), (9, 5, 1), (8, 8, 1)]
+)
+def test_one_two_and_as_many_clusters_as_rows(n, size_min, clusters):
+    model = SizeConstrainedKMeans(size_min, n_clusters=clusters, random_state=0).fit(rows(n))
+    check(model, rows(n), size_min, n)
+    assert model.cluster_sizes_.size == clusters
+    if clusters == n:
+        assert model.inertia_ == pytest.approx(0)
+
+
+@pytest.mark.parametrize("effort", ["fast", "default"])
+def test_the_same_seed_gives_the_same_labels_and_another_one_others(effort):
+    X = rows()
+    one, again, other = (
+        SizeConstrainedKMeans(5, effort=effort, random_state=seed).fit(X).labels_
+        for seed in (3, 3, 4)
+    )
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    random = np.random.RandomState(3)
+    drawn = [SizeConstrainedKMeans(5, effort=effort, random_state=random).fit(X) for _ in range(2)]
+    assert np.array_equal(drawn[0].labels_, one)
+    assert not np.array_equal(drawn[1].labels_, one)
+
+
+def test_it_can_be_cloned_and_keeps_its_input():
+    X = rows()
+    kept = X.copy()
+    model = SizeConstrainedKMeans(5, 9, effort="fast", random_state=1).fit(X)
+    assert np.array_equal(X, kept)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        copy.predict(X)
+    assert np.array_equal(copy.fit_predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+@pytest.mark.parametrize("chunk", [7, 65_536])
+def test_rows_are_predicted_to_their_nearest_centre(offset, chunk, monkeypatch):
+    monkeypatch.setattr(estimator, "CHUNK", chunk)
+    X, new = rows(300) + offset, rows(100, seed=1) + offset
+    model = SizeConstrainedKMeans(3, effort="fast", random_state=0).fit(X)
+    check(model, X, 3, 5)
+    distances = np.sum((new[:, None] - model.cluster_centers_) ** 2, axis=2)
+    found = distances[np.arange(100), model.predict(new)]
+    assert np.allclose(found, distances.min(axis=1), rtol=1e-6)
+    if offset == 0:
+        assert np.array_equal(model.predict(new), distances.argmin(axis=1))
+
+
+@pytest.mark.parametrize("columns", [20, 300])
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array])
+def test_sparse_rows_give_what_dense_ones_would(columns, form):
+    X = sparse.random_array((150, columns), density=0.1, rng=np.random.default_rng(0))
+    model = SizeConstrainedKMeans(5, effort="fast", random_state=0).fit(form(X))
+    check(model, X, 5, 9)
+    assert isinstance(model.cluster_centers_, np.ndarray)
+    assert np.array_equal(model.predict(form(X)), model.predict(X.toarray()))
+    sized = model.predict_sized(form(X))
+    assert np.array_equal(sized, model.predict_sized(X.toarray()))
+    assert np.bincount(sized, minlength=model.cluster_sizes_.size).min() >= 5
+
+
+def test_single_precision_is_as_good():
+    X = rows(400)
+    double, single = (
+        SizeConstrainedKMeans(8, 8, effort="fast", random_state=0).fit(X.astype(kind))
+        for kind in (np.float64, np.float32)
+    )
+    check(single, X.astype(np.float32), 8, 8)
+    assert single.inertia_ == pytest.approx(double.inertia_, rel=0.02)
+
+
+def test_an_outlier_does_not_spoil_the_clusters_of_the_others():
+    X = rows(2000, 4)
+    far = np.vstack([X, np.full((1, 4), 1e6)])
+    without = SizeConstrainedKMeans(10, 11, random_state=0).fit(X)
+    model = SizeConstrainedKMeans(10, 11, random_state=0).fit(far)
+    others = model.labels_ != model.labels_[-1]
+    assert reference.spread(far[others], model.labels_[others]) < 1.03 * without.inertia_
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
+def test_the_unit_does_not_matter(unit):
+    X = rows(400)
+    one = SizeConstrainedKMeans(8, 8, random_state=0).fit(X)
+    other = SizeConstrainedKMeans(8, 8, random_state=0).fit(unit * X)
+    assert reference.spread(X, other.labels_) < 1.02 * one.inertia_
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_no_number_is_refused(wrong):
+    X = rows()
+    X[3, 1] = wrong
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        SizeConstrainedKMeans().fit(X)
+    model = SizeConstrainedKMeans(effort="fast").fit(rows())
+    for method in (model.predict, model.predict_sized):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            method(X)
+
+
+def test_impossible_limits_for_new_rows_are_refused_with_numbers():
+    model = SizeConstrainedKMeans(10, 10, effort="fast").fit(rows(100))
+    for limits, words in (
+        ({}, "10 clusters of 10 to 10 rows hold 100 to 100 rows, and n_samples=50"),
+        ({"size_min": 6}, "hold 60 to 100 rows, and n_samples=50"),
+        ({"size_min": 1, "size_max": 4}, "hold 10 to 40 rows, and n_samples=50"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.predict_sized(rows(50), **limits)
+    labels = model.predict_sized(rows(50), size_min=0)
+    assert np.bincount(labels).max() <= 10
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"size_min": 0}, {"size_max": 0}, {"n_clusters": 0}, {"effort": "hard"}, {"time_budget": 0},
+     {"n_jobs": 0}, {"size_min": 2.5}],
+)  # fmt: skip
+def test_impossible_parameters_are_refused(parameters):
+    with pytest.raises(ValueError, match=next(iter(parameters))):
+        SizeConstrainedKMeans(**parameters).fit(rows())
+
+
+def test_starts_from_k_means_find_unequal_clusters_that_bisection_cuts():
+    rng = np.random.default_rng(0)
+    true = np.repeat(np.arange(4), [300, 40, 30, 20])
+    X = 20 * rng.normal(size=(4, 2))[true] + rng.normal(size=(390, 2))
+    model = SizeConstrainedKMeans(5, n_clusters=4, random_state=0).fit(X)
+    assert sorted(model.cluster_sizes_) == [20, 30, 40, 300]
+    assert model.inertia_ == pytest.approx(reference.spread(X, true))
+
+
+@pytest.mark.slow
+def test_threads_do_not_change_labels_of_many_rows():
+    X = rows(40_000, 4)
+    one, two = (
+        SizeConstrainedKMeans(10, effort="fast", random_state=0, n_jobs=jobs).fit(X)
+        for jobs in (1, 2)
+    )
+    assert np.array_equal(one.labels_, two.labels_)
+    assert np.array_equal(one.predict(X), two.predict(X))

@@ -1,0 +1,126 @@
+import os
+import signal
+import threading
+import time
+
+import joblib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
+
+from bagwise.cluster.workers import ROWS_WORTH_A_THREAD, Patience, Workers, patience
+
+
+@given(st.integers(0, 5000), st.integers(1, 6), st.integers(1, 100))
+def test_ranges_cover_everything_once(count, threads, at_least):
+    ranges = Workers(threads, n_rows=10**6).ranges(count, at_least=at_least)
+    covered = [i for low, high in ranges for i in range(low, high)]
+    assert covered == list(range(count))
+    assert len(ranges) <= (4 * threads if threads > 1 else 1)
+    assert len(ranges) == 1 or min(high - low for low, high in ranges) >= at_least
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_come_in_the_order_of_the_pieces(threads):
+    with Workers(threads, n_rows=10**6) as workers:
+        assert workers.run(lambda a, b: a - b, [(i, 1) for i in range(50)]) == list(range(-1, 49))
+        assert workers.run(lambda a: a, []) == []
+        assert workers.run(threading.current_thread, [()]) == [threading.main_thread()]
+
+
+def test_pieces_run_side_by_side():
+    barrier = threading.Barrier(3)
+    with Workers(3, n_rows=10**6) as workers:
+        assert sorted(
+            workers.run(lambda _: barrier.wait(timeout=20), [(i,) for i in range(3)])
+        ) == [
+            0,
+            1,
+            2,
+        ]
+
+
+def test_an_error_in_a_thread_reaches_the_caller():
+    with Workers(2, n_rows=10**6) as workers, pytest.raises(ZeroDivisionError):
+        workers.run(lambda a: 1 // a, [(1,), (0,)])
+
+
+def test_few_rows_are_not_worth_threads():
+    assert Workers(8, n_rows=ROWS_WORTH_A_THREAD - 1).threads == 1
+    assert Workers(8, n_rows=ROWS_WORTH_A_THREAD).threads == 8
+    assert Workers(None, n_rows=ROWS_WORTH_A_THREAD).threads == joblib.cpu_count()
+    assert Workers(0, n_rows=ROWS_WORTH_A_THREAD).threads == 1
+
+
+def test_libraries_below_use_one_thread_while_the_workers_are_open():
+    np.ones((2, 2)) @ np.ones((2, 2))
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    with Workers(2, n_rows=10**6):
+        assert {pool["num_threads"] for pool in threadpool_info()} <= {1}
+    assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+
+def test_patience_ends_with_the_time_or_an_interrupt():
+    assert not Patience().is_over
+    assert Patience(0.0).is_over
+    assert not Patience(1000.0).is_over
+    soon = Patience(0.01)
+    time.sleep(0.02)
+    assert soon.is_over
+    waiting = Patience()
+    waiting.interrupted = True
+    assert waiting.is_over
+
+
+@pytest.fixture
+def ordinary_interrupts():
+    """Ctrl-C as in a shell; test runners may have other ideas."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_interrupt_is_a_request_and_the_second_one_is_not(ordinary_interrupts):
+    with patience(None) as waiting:
+        assert not waiting.is_over
+        press()
+        assert waiting.is_over
+        with pytest.raises(KeyboardInterrupt):
+            press()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_handler_is_restored_however_it_ends(ordinary_interrupts):
+    with pytest.raises(ZeroDivisionError), patience(5.0):
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        1 / 0  # noqa: B018
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_a_handler_of_someone_else_stays(ordinary_interrupts):
+    heard = []
+    signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+    with patience(None) as waiting:
+        press()
+        assert not waiting.is_over
+    assert heard == [1]
+
+
+def test_no_signal_is_touched_outside_the_main_thread(ordinary_interrupts):
+    def run():
+        with patience(0.0) as waiting:
+            seen.append((signal.getsignal(signal.SIGINT), waiting.is_over))
+
+    seen = []
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(signal.default_int_handler, True)]
