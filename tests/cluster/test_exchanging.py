@@ -50,6 +50,9 @@ def check_blocks(blocks, Z):
     return labels
 
 
+TWO = st.just(2)
+
+
 @st.composite
 def clustered_rows(draw, *, clusters=None, smallest=1):
     """Rows with ties and without, labels that use every cluster, and limits that hold for them."""

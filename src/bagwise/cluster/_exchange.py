@@ -23,6 +23,10 @@ from bagwise.cluster._arith import kernel, mix, squared_distance
 # if the cosine were never larger; without, by the exact bound of one, so that no gain is missed.
 COSINE = 0.25
 
+# Of what is at stake: gains below these may be errors of single and double precision.
+SINGLE_ROUNDING, DOUBLE_ROUNDING = 1e-6, 1e-14
+SINGLE_BYTES = 4
+
 STEP = 0x9E37  # odd, so that steps through the table of noise visit all of it
 
 
@@ -133,7 +137,8 @@ def _visit(
     scale = kind(heat) * np.sqrt(mean_a * mean_b)
     best = scale * gumbel[1 + (draw & (gumbel.size - 2))]
     if scale == 0:  # gains that are rounding would swap equal rows for ever
-        best = kind(1e-6) * w * (mean_a + mean_b)
+        rounding = SINGLE_ROUNDING if rows.itemsize == SINGLE_BYTES else DOUBLE_ROUNDING
+        best = kind(rounding) * w * (mean_a + mean_b)
     from_a, from_b = -1, -1
     if size_a > least and size_b < min(most, starts[b + 1] - start_b):
         best, from_a = _draw_move(

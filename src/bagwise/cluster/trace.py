@@ -35,7 +35,11 @@ def lower_trace(
     clusters = int(labels.max()) + 1
     sizes = np.bincount(labels)
     scatter = _scatter(_means(X, labels, sizes), sizes)
-    if clusters < 2 or np.linalg.matrix_rank(scatter, hermitian=True) < X.shape[1]:
+    if (
+        clusters < 2
+        or X.shape[1] == 0
+        or np.linalg.matrix_rank(scatter, hermitian=True) < X.shape[1]
+    ):
         return labels
     P = np.linalg.inv(scatter)
     rng = np.random.default_rng(seed)
