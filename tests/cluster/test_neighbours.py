@@ -103,6 +103,11 @@ def test_more_centres_than_are_looked_at_together_and_more_rows_than_a_block(mon
         with Workers(threads, n_rows=10**6) as workers:
             exact_lists(points, centres, lists, workers)
         assert np.array_equal(lists, expected)
+        others = np.full((300, 6), -1, dtype=np.int32)
+        with Workers(threads, n_rows=10**6) as workers:
+            exact_lists(centres, centres, others, workers, own=True)
+        own = np.argsort(distances_of(centres, centres, own=True), axis=1)[:, :6]
+        assert np.array_equal(others, own)
     assert _neighbours.SCAN < 300
 
 
