@@ -91,7 +91,6 @@ def test_without_heat_a_visit_makes_the_best_change_there_is_or_none(case, dtype
         assert gain == 0
 
 
-@pytest.mark.xfail(strict=True, reason="rounding is that of the distance of centres, not of rows")
 def test_equal_rows_are_not_swapped_for_ever():
     # A row in the middle is in both clusters; to swap it for its equal gains nothing but rounding.
     for seed in range(100):

@@ -138,7 +138,7 @@ def _visit(
     best = scale * gumbel[1 + (draw & (gumbel.size - 2))]
     if scale == 0:  # gains that are rounding would swap equal rows for ever
         rounding = SINGLE_ROUNDING if rows.itemsize == SINGLE_BYTES else DOUBLE_ROUNDING
-        best = kind(rounding) * w * (mean_a + mean_b)
+        best = kind(rounding) * (w * (mean_a + mean_b) + apart)
     from_a, from_b = -1, -1
     if size_a > least and size_b < min(most, starts[b + 1] - start_b):
         best, from_a = _draw_move(
