@@ -94,6 +94,16 @@ def test_bags_in_standard_deviations_do_not_depend_on_units():
     assert np.array_equal(one.index, other.index)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_bags_are_the_best_for_the_rows_as_clipped(seed):
+    X = rows(seed=seed) * np.exp(np.random.default_rng(seed).normal(size=(300, 1)))
+    X -= X.mean(axis=0)
+    clipped, trusting = (optimal(X, 10, clip=clip).index for clip in (1.5, None))
+    drawn = draw_in(X, 1.5)
+    assert reference.trace_of(drawn, clipped) < 0.99 * reference.trace_of(drawn, trusting)
+    assert reference.trace_of(X, trusting) < 0.99 * reference.trace_of(X, clipped)
+
+
 def leverages(X):
     return np.diag(X @ np.linalg.pinv(X.T @ X) @ X.T)
 

@@ -16,6 +16,7 @@ from bagwise.stages import progress_to
 from tests.cluster import reference
 
 NOTHING = Effort(passes=0, list_length=4, sweeps=0, greedy_sweeps=0, idle=0.0)
+GREEDY = Effort(passes=0, list_length=8, sweeps=0, greedy_sweeps=2, idle=0.0)
 QUICK = Effort(passes=4, list_length=8, sweeps=3, greedy_sweeps=2, idle=0.0)
 
 
@@ -50,13 +51,15 @@ def problems(draw):
     return Z.astype(dtype), sizes
 
 
-@given(problems(), st.integers(0, 3), st.booleans())
-def test_sizes_are_in_range_and_nothing_is_worse_than_the_bisection(problem, seed, with_start):
+@given(problems(), st.integers(0, 3), st.booleans(), st.sampled_from([QUICK, GREEDY]))
+def test_sizes_are_in_range_and_nothing_is_worse_than_the_bisection(
+    problem, seed, with_start, effort
+):
     Z, sizes = problem
     starts = ()
     if with_start:  # any labels will do, empty clusters included
         starts = [np.random.default_rng(seed).integers(0, sizes.clusters, size=Z.shape[0])]
-    found = partitioned(Z, sizes, QUICK, seed=seed, starts=starts)
+    found = partitioned(Z, sizes, effort, seed=seed, starts=starts)
     counts = np.bincount(found, minlength=sizes.clusters)
     assert found.shape == (Z.shape[0],)
     assert counts.size == sizes.clusters
@@ -64,7 +67,7 @@ def test_sizes_are_in_range_and_nothing_is_worse_than_the_bisection(problem, see
     assert counts.max() <= sizes.most
     start = reference.spread(Z, partitioned(Z, sizes, NOTHING, seed=seed))
     assert reference.spread(Z, found) <= start * (1 + 1e-5) + 1e-9
-    assert np.array_equal(found, partitioned(Z, sizes, QUICK, seed=seed, starts=starts))
+    assert np.array_equal(found, partitioned(Z, sizes, effort, seed=seed, starts=starts))
 
 
 def test_wrong_indices_would_be_noticed(monkeypatch):

@@ -198,13 +198,33 @@ def test_impossible_parameters_are_refused(parameters):
         SizeConstrainedKMeans(**parameters).fit(rows())
 
 
-def test_starts_from_k_means_find_unequal_clusters_that_bisection_cuts():
-    rng = np.random.default_rng(0)
-    true = np.repeat(np.arange(4), [300, 40, 30, 20])
-    X = 20 * rng.normal(size=(4, 2))[true] + rng.normal(size=(390, 2))
-    model = SizeConstrainedKMeans(5, n_clusters=4, random_state=0).fit(X)
-    assert sorted(model.cluster_sizes_) == [20, 30, 40, 300]
-    assert model.inertia_ == pytest.approx(reference.spread(X, true))
+def test_starts_from_k_means_find_unequal_clusters_that_bisection_cuts(monkeypatch):
+    found = {}
+    for starts in (0, estimator.KMEANS_STARTS):
+        monkeypatch.setattr(estimator, "KMEANS_STARTS", starts)
+        found[starts] = 0.0
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            true = np.concatenate([np.repeat(np.arange(15), 5), rng.geometric(0.2, 500) % 15])
+            X = 10 * rng.normal(size=(15, 2))[true] + 0.5 * rng.normal(size=(575, 2))
+            model = SizeConstrainedKMeans(5, n_clusters=15, random_state=0).fit(X)
+            check(model, X, 5, 575)
+            found[starts] += model.inertia_
+    without, with_them = found.values()
+    assert with_them < 0.8 * without
+
+
+@pytest.mark.parametrize("far", [1e8, 1e9])
+def test_a_far_centre_costs_the_others_no_digits(far):
+    # Ten groups one apart, and one so far that single precision could not tell them apart.
+    true = np.repeat(np.arange(11), 6)
+    X = np.where(true < 10, true, far)[:, None] + np.tile(np.linspace(-0.1, 0.1, 6), 11)[:, None]
+    X = np.hstack([X, -X])
+    model = SizeConstrainedKMeans(6, 6, random_state=0).fit(X)
+    groups = model.labels_.reshape(11, 6)
+    assert np.all(groups == groups[:, :1])
+    assert np.array_equal(model.predict(X), model.labels_)
+    assert np.array_equal(model.predict_sized(X), model.labels_)
 
 
 @pytest.mark.slow

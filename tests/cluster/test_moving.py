@@ -170,6 +170,8 @@ def moved(Z, labels, sizes, *, effort="default"):
     assert np.array_equal(rows.sizes, np.bincount(rows.labels, minlength=sizes.clusters))
     expected = reference.centres_of(Z, rows.labels, sizes.clusters)
     assert np.allclose(rows.centres, expected, atol=1e-4)
+    afresh = Rows.of(rows.Z, rows.ids, rows.labels, sizes.clusters)
+    assert np.array_equal(rows.centres, afresh.centres)  # without the rounding of updates
     assert rows.spread == pytest.approx(reference.spread(Z, rows.labels), rel=1e-4)
     return rows
 
@@ -201,6 +203,19 @@ def test_moving_finds_dense_regions_of_different_sizes():
     start[rng.permutation(120)[:40]] = rng.integers(0, 4, 40)
     rows = moved(Z, start, SizeRange(4, 10, 90))
     assert np.array_equal(rows.labels, true)
+
+
+def test_no_single_move_within_the_sizes_is_left():
+    for seed in range(5):
+        Z = np.random.default_rng(seed).normal(size=(60, 2)).astype(np.float32)
+        sizes = SizeRange(8, 5, 10)
+        rows = moved(Z, np.arange(60) % 8, sizes)
+        spread = reference.spread(Z, rows.labels)
+        for i, b in itertools.product(range(60), range(8)):
+            if rows.sizes[rows.labels[i]] > sizes.least and rows.sizes[b] < sizes.most:
+                changed = rows.labels.copy()
+                changed[i] = b
+                assert reference.spread(Z, changed) > spread * (1 - 1e-5)
 
 
 def test_repair_leaves_sizes_alone_that_are_in_range():

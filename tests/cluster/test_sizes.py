@@ -82,6 +82,8 @@ def test_nearest_moves_as_few_rows_as_any_sizes_in_range(case):
         ([0, 0, 30], (5, 20), [5, 5, 20]),
         ([3, 9, 9], (7, 7), [7, 7, 7]),
         ([12, 12, 6], (9, 12), [10, 11, 9]),
+        ([3, 8, 14], (4, 12), [4, 9, 12]),  # the first has one too many already
+        ([13, 9, 2], (4, 12), [12, 8, 4]),  # and here one too few
     ],
 )
 def test_nearest_by_hand(sizes, limits, expected):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from bagwise.cluster.workers import ROWS_WORTH_A_THREAD, Patience, Workers, patience
 
@@ -56,10 +56,11 @@ def test_few_rows_are_not_worth_threads():
 
 def test_libraries_below_use_one_thread_while_the_workers_are_open():
     np.ones((2, 2)) @ np.ones((2, 2))
-    before = [pool["num_threads"] for pool in threadpool_info()]
-    with Workers(2, n_rows=10**6):
-        assert {pool["num_threads"] for pool in threadpool_info()} <= {1}
-    assert [pool["num_threads"] for pool in threadpool_info()] == before
+    with threadpool_limits(2):
+        before = [pool["num_threads"] for pool in threadpool_info()]
+        with Workers(2, n_rows=10**6):
+            assert {pool["num_threads"] for pool in threadpool_info()} <= {1}
+        assert [pool["num_threads"] for pool in threadpool_info()] == before
 
 
 def test_patience_ends_with_the_time_or_an_interrupt():

@@ -202,7 +202,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _about_centre(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return rows and centres around a common origin, so that no digits are lost."""
-        origin = self.cluster_centers_.mean(axis=0)
+        origin = np.median(self.cluster_centers_, axis=0)  # central whatever the outliers
         dense = X.toarray() if sparse.issparse(X) else X
         return (
             np.ascontiguousarray(dense - origin, dtype=np.float64),
