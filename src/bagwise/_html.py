@@ -14,3 +14,21 @@ def table(caption: str, rows: Sequence[tuple[str, object]]) -> str:
         f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows
     )
     return f"<table><caption>{escape(caption)}</caption>{body}</table>"
+
+
+def grid(caption: str, rows: Sequence[Sequence[str]], *, note: str = "") -> str:
+    """Render rows of cells, the first being the heading, with a remark below.
+
+    >>> grid("Bags", [["", "rows"], ["a", "10"]])
+    '<table><caption>Bags</caption><tr><th></th><th>rows</th></tr><tr><th>a</th><td>10</td></tr></table>'
+    """
+    heading, *body = rows
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
+    lines = "".join(
+        f"<tr><th>{escape(name)}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in body
+    )
+    remark = f"<p>{escape(note)}</p>" if note else ""
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{lines}</table>{remark}"

@@ -71,7 +71,7 @@ class Bags:
         ids = np.asarray(labels)
         if ids.ndim != 1:
             raise BagsError(f"bag ids must be one per row, got an array of shape {ids.shape}.")
-        _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        first, inverse = _first_places(ids)
         rank = np.empty(first.size, dtype=np.int64)
         rank[np.argsort(first)] = np.arange(first.size)
         return cls(rank[inverse])
@@ -186,3 +186,16 @@ class Bags:
     @staticmethod
     def _column(values: AnyArray, ndim: int) -> AnyArray:
         return values if ndim == 1 else values[:, None]
+
+
+def _first_places(ids: AnyArray) -> tuple[IntArray, IntArray]:
+    """Return where each distinct id first occurs, and the number of each row's id among them."""
+    if np.issubdtype(ids.dtype, np.integer) and ids.size:
+        low, span = int(ids.min()), int(ids.max()) - int(ids.min()) + 1
+        if span <= 4 * ids.size:  # a table of all numbers in between is faster than sorting
+            place = np.full(span, -1, dtype=np.int64)
+            place[(ids - low)[::-1]] = np.arange(ids.size)[::-1]  # the first one is written last
+            occurs = place >= 0
+            return place[occurs], (np.cumsum(occurs) - 1)[ids - low]
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    return first, inverse

@@ -15,6 +15,7 @@
     ├── ReleaseError       a release directory is damaged, edited or incomplete
     │   └── OutputExistsError
     ├── ModelFileError     a model file is damaged, edited or from another version
+    ├── SeparationError    labels are told apart without error: no finite coefficients
     ├── MissingExtraError  an optional part is not installed (also an ImportError)
     └── StageError         something unforeseen; carries no text of the original error
 
@@ -23,6 +24,7 @@
     ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
     ├── RankWarning        the features do not determine every coefficient
     ├── BiasWarning        this loss on these bags estimates something else
+    ├── NotConvergedWarning  a fit ended before it was done
     ├── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
     └── StoppedEarlyWarning  a search was interrupted; its result is valid, not the best
 
@@ -90,6 +92,10 @@ class ModelFileError(BagwiseError):
     """A model file is damaged, edited or from another version."""
 
 
+class SeparationError(BagwiseError):
+    """Labels are told apart without error, so that no finite coefficients are best."""
+
+
 class MissingExtraError(BagwiseError, ImportError):
     """An optional part is not installed."""
 
@@ -130,6 +136,10 @@ class RankWarning(BagwiseWarning):
 
 class BiasWarning(BagwiseWarning):
     """A loss, on the bags it is given, estimates something other than the row-level model."""
+
+
+class NotConvergedWarning(BagwiseWarning):
+    """A fit ended before its equations were solved."""
 
 
 class UnseenLevelWarning(BagwiseWarning):

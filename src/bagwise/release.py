@@ -86,10 +86,15 @@ class Release:
         return None if names is None else tuple(names)
 
     def labels_of(self, target: str | None = None) -> FloatArray:
-        """Return one number per bag: the label, or with classes the share of `target`."""
+        """Return one number per bag: the label, or with classes the share of `target`.
+
+        With classes and no target, return the shares of all of them, (m, classes).
+        """
         if self.classes is None:
             if target is not None:
                 raise ReleaseError("target names a class, and this label has none.")
+            return self.labels
+        if target is None:
             return self.labels
         if target not in self.classes:
             raise ReleaseError(
@@ -100,7 +105,8 @@ class Release:
     def training_data(self, target: str | None = None) -> tuple[FloatArray, FloatArray, IntArray]:
         """Return X, y, bag_ids: y repeats each bag's label; rows left out of bags are dropped.
 
-        For a label with classes, `target` names the class whose shares to learn.
+        For a label with classes, `target` names the class whose shares to learn; without it y has
+        one column for each class.
         """
         kept = self.bags.in_bag
         features = self.features if kept.all() else self.features.filter(pa.array(kept))

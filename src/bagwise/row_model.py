@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from bagwise import _html
 from bagwise._types import FloatArray
 from bagwise._version import __version__
 from bagwise.atomic import new_file
+from bagwise.coefficients import INTERCEPT, Coefficients
 from bagwise.columns import find_column
 from bagwise.encode import Encoder
 from bagwise.errors import ModelFileError, shielded
@@ -21,7 +21,7 @@ from bagwise.families import find_family
 from bagwise.privacy import Certificate
 from bagwise.table import read_table
 
-SCHEMA = "bagwise-model/1"
+SCHEMA = "bagwise-model/2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +30,26 @@ class RowModel:
 
     Attributes
     ----------
-    family, loss : str
+    family, link, loss : str
     label : str
         Name of the label it predicts.
     target : str or None
         The class whose share it predicts, for a label with classes.
     encoder : Encoder
-    coef : (d,) floats, in the order of ``encoder.feature_names``
-    intercept : float
+    coef : (d,) floats, in the order of ``encoder.feature_names``; (classes - 1, d) for classes
+    intercept : float, or (classes - 1,) floats
     trained_on : dict
         The release it came from: number of rows and bags, and its privacy.
     certificate : Certificate or None
         What is promised, for a model that was released directly.
+    classes : tuple of str or None
+        What the multinomial family tells apart.
+    standard_errors : (p,) floats or None
+        One for each of `coefficients`; None where no honest ones can be given.
+    freedom : float
+        Degrees of freedom behind intervals.
+    note : str
+        Where the standard errors come from, or why there are none.
     """
 
     family: str
@@ -49,23 +57,36 @@ class RowModel:
     label: str
     encoder: Encoder
     coef: FloatArray
-    intercept: float
+    intercept: float | FloatArray
     trained_on: dict[str, Any]
     certificate: Certificate | None = None
     target: str | None = None
+    link: str = "canonical"
+    classes: tuple[str, ...] | None = None
+    standard_errors: FloatArray | None = None
+    freedom: float = np.inf
+    note: str = "No standard errors were kept with this model."
 
     def predict(self, table: Any) -> FloatArray:
-        """Return the expected label of each row of a table or file."""
+        """Return the expected label of each row of a table or file; of classes their chances."""
         return self.predict_encoded(self.encoder.transform(read_table(table)))
 
     def predict_table(self, table: pa.Table, *, id: str | None = None) -> pa.Table:
-        """Return a column `prediction`, beside the column `id` if one is named."""
+        """Return a column `prediction`, beside the column `id` if one is named.
+
+        For classes there is a column ``prediction=NAME`` with the chance of each.
+        """
         key = {} if id is None else {id: find_column(table, id, role="id")}
-        return pa.table({**key, "prediction": self.predict_encoded(self.encoder.transform(table))})
+        predicted = self.predict_encoded(self.encoder.transform(table))
+        if self.classes is None:
+            return pa.table({**key, "prediction": predicted})
+        names = [f"prediction={name}" for name in self.classes]
+        return pa.table({**key, **dict(zip(names, predicted.T, strict=True))})
 
     def predict_encoded(self, X: FloatArray) -> FloatArray:
         """Return the expected label of each row of X, already encoded."""
-        return find_family(self.family).mean(X @ self.coef + self.intercept)
+        eta: FloatArray = X @ self.coef.T + self.intercept
+        return find_family(self.family, self.link).mean(eta)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the model as one JSON file; `force` replaces an existing one."""
@@ -93,49 +114,81 @@ class RowModel:
         )
 
     def coefficients(self) -> dict[str, float]:
-        """Return the intercept and the coefficient of each column of X by name."""
-        names = ["(intercept)", *self.encoder.feature_names]
-        return dict(zip(names, [self.intercept, *self.coef.tolist()], strict=True))
+        """Return the coefficient of each column of X, and the intercept, by name."""
+        found = self.summary()
+        return dict(zip(found.names, found.estimate.tolist(), strict=True))
+
+    def summary(self, *, level: float = 0.95) -> Coefficients:
+        """Return coefficients with standard errors, intervals and p-values, where there are any."""
+        names = [*self.encoder.feature_names, INTERCEPT]
+        if self.classes is not None:
+            names = [f"{label}: {name}" for label in self.classes[1:] for name in names]
+        table = np.column_stack([np.atleast_2d(self.coef), np.atleast_1d(self.intercept)])
+        return Coefficients(
+            names=tuple(names),
+            estimate=table.ravel(),
+            standard_error=self.standard_errors,
+            freedom=self.freedom,
+            title=f"{self.label}: {self.family}, {self.loss} loss",
+            note=self.note,
+            level=level,
+        )
 
     def _to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "software": f"bagwise {__version__}",
             "family": self.family,
+            "link": self.link,
             "loss": self.loss,
             "label": self.label,
             "target": self.target,
             "coefficients": self.coefficients(),
+            "classes": None if self.classes is None else list(self.classes),
             "coef": self.coef.tolist(),
-            "intercept": self.intercept,
+            "intercept": np.asarray(self.intercept).tolist(),
+            "standard_errors": self._errors_to_json(),
+            "freedom": self.freedom if np.isfinite(self.freedom) else None,
+            "note": self.note,
             "encoder": self.encoder.to_json(),
             "trained_on": self.trained_on,
             "certificate": None if self.certificate is None else self.certificate.to_json(),
         }
 
+    def _errors_to_json(self) -> list[float | None] | None:
+        if self.standard_errors is None:
+            return None
+        return [None if np.isnan(error) else error for error in self.standard_errors.tolist()]
+
     @classmethod
     def _from_json(cls, content: Mapping[str, Any]) -> Self:
         encoder = Encoder.from_json(content["encoder"])
         coef = np.array(content["coef"], dtype=np.float64)
-        if coef.shape != (len(encoder.feature_names),):
+        classes = None if content["classes"] is None else tuple(content["classes"])
+        outputs = () if classes is None else (len(classes) - 1,)
+        intercept = np.array(content["intercept"], dtype=np.float64)
+        if coef.shape != (*outputs, len(encoder.feature_names)) or intercept.shape != outputs:
             raise ModelFileError("the number of coefficients does not fit the encoder.")
-        promise = content["certificate"]
+        promise, errors = content["certificate"], content["standard_errors"]
         return cls(
-            family=find_family(content["family"]).name,
+            family=find_family(content["family"], content["link"]).name,
+            link=content["link"],
             loss=content["loss"],
             label=content["label"],
             encoder=encoder,
             coef=coef,
-            intercept=float(content["intercept"]),
+            intercept=intercept if classes else float(intercept),
             trained_on=dict(content["trained_on"]),
             certificate=None if promise is None else Certificate.from_json(promise),
             target=content["target"],
+            classes=classes,
+            standard_errors=None if errors is None else np.array(errors, dtype=np.float64),
+            freedom=np.inf if content["freedom"] is None else float(content["freedom"]),
+            note=content["note"],
         )
 
     def _repr_html_(self) -> str:
-        return _html.table(
-            f"Model of {self.label}", [(n, f"{v:.6g}") for n, v in self.coefficients().items()]
-        )
+        return self.summary()._repr_html_()
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -1,41 +1,143 @@
-"""What every family promises, run over the registry."""
+"""What every family promises, run over the registry and its links."""
 
 import numpy as np
 import pytest
 
+from bagwise.errors import LabelError, StrategyError
 from bagwise.families import FAMILIES, find_family
 from tests import stats
 
-each = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-ETA = np.linspace(-3, 3, 13)
+EVERY = [family.with_link(link) for family in FAMILIES.values() for link in family.links]
+SCALAR = [family for family in EVERY if not family.has_classes]
+each = pytest.mark.parametrize("family", EVERY, ids=str)
+each_scalar = pytest.mark.parametrize("family", SCALAR, ids=str)
+STEP = 1e-20
 
 
-@each
-def test_mean_and_variance_are_derivatives_of_the_cumulant(family):
-    step = 1e-20j
-    np.testing.assert_allclose(family.mean(ETA), family.cumulant(ETA + step).imag / 1e-20)
-    np.testing.assert_allclose(family.variance(ETA), family.mean(ETA + step).imag / 1e-20)
+def etas(family):
+    low, _ = family.eta_range
+    grid = np.linspace(-3, 3, 13)
+    return np.exp(grid) if low == 0 else grid
 
 
-@each
-def test_the_mean_increases_and_stays_finite(family):
-    assert np.all(np.diff(family.mean(ETA)) > 0)
-    assert np.isfinite(family.mean(np.array([-700.0, 700.0]))).all()
+def derivative(function, eta):
+    """By complex step: exact to rounding, since nothing is subtracted."""
+    return function(eta + STEP * 1j).imag / STEP
 
 
-@each
+@each_scalar
+def test_the_parts_of_a_family_are_derivatives_of_each_other(family):
+    eta = etas(family)
+    natural_slope = family.natural_slope(eta)
+    np.testing.assert_allclose(derivative(family.natural, eta), natural_slope, rtol=1e-12)
+    np.testing.assert_allclose(
+        derivative(family.cumulant, eta), family.mean(eta) * natural_slope, rtol=1e-12
+    )
+    np.testing.assert_allclose(derivative(family.mean, eta), family.slope(eta), rtol=1e-12)
+    np.testing.assert_allclose(family.slope(eta), family.variance(eta) * natural_slope, rtol=1e-12)
+
+
+@each_scalar
+def test_the_gradient_of_the_loss_is_the_residual(family):
+    eta = etas(family)
+    for y in (-2.0, 0.3, 5.0):  # noise carries labels out of every range
+        found = derivative(lambda at, y=y: family.loss(np.array(y), at), eta)
+        expected = (family.mean(eta) - y) * family.natural_slope(eta)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_the_gradient_of_the_loss_is_the_residual_for_classes():
+    family = find_family("multinomial")
+    eta = np.random.default_rng(0).normal(size=(20, 3))
+    shares = np.array([0.1, -0.3, 0.9, 0.3])
+    for c in range(3):
+        forward, back = (eta + h * np.eye(3)[c] for h in (1e-6, -1e-6))
+        found = (family.loss(shares, forward) - family.loss(shares, back)) / 2e-6
+        np.testing.assert_allclose(found, (family.mean(eta) - shares)[:, c + 1], atol=1e-8)
+        slope = (family.mean(forward) - family.mean(back))[:, 1:] / 2e-6
+        np.testing.assert_allclose(slope, family.slope(eta)[:, :, c], atol=1e-8)
+
+
+@each_scalar
+def test_the_link_undoes_the_mean(family):
+    eta = etas(family)
+    np.testing.assert_allclose(family.predictor(family.mean(eta)), eta, rtol=1e-8, atol=1e-10)
+    inside = family.interior(-1.0), family.interior(0.0), family.interior(0.7)
+    assert np.isfinite(family.predictor(np.array(inside))).all()
+
+
+@each_scalar
+def test_the_mean_is_monotone_and_stays_finite(family):
+    eta = etas(family)
+    signs = np.sign(np.diff(family.mean(eta)))
+    assert abs(signs.sum()) == signs.size
+    if family.eta_range[0] != 0:
+        assert np.isfinite(family.mean(np.array([-700.0, 700.0]))).all()
+    else:
+        assert np.isinf(family.mean(np.array([-1.0, 0.0]))).all()
+        assert not family.allows(np.array([1.0, 0.0]))
+
+
+@each_scalar
 def test_samples_have_the_mean_and_variance_they_should(family):
     rng = np.random.default_rng(0)
-    phi = 0.7
-    for eta in (-0.5, 0.8):
+    phi = 1.0 if family.knows_dispersion else 0.3
+    for eta in (0.4, 0.8):
         drawn = family.sample(np.full(50_000, eta), phi=phi, rng=rng)
         mean, variance = family.mean(np.array(eta)), phi * family.variance(np.array(eta))
         assert stats.mean_is(drawn, float(mean))
-        assert stats.mean_is((drawn - mean) ** 2, float(variance))
-        assert not stats.mean_is((drawn - mean) ** 2, float(variance) * 1.1)
+        squares = (drawn - mean) ** 2
+        assert stats.mean_is(squares, float(variance))
+        assert not stats.mean_is(squares, float(variance) * 1.3)
+
+
+def test_classes_are_drawn_by_their_chances():
+    family, rng = find_family("multinomial"), np.random.default_rng(0)
+    eta = np.tile([0.5, -1.0], (50_000, 1))
+    drawn = family.sample(eta, phi=1.0, rng=rng)
+    assert np.array_equal(drawn.sum(axis=1), np.ones(50_000))
+    for c, chance in enumerate(family.mean(eta)[0]):
+        assert stats.mean_is(drawn[:, c], chance)
+        assert not stats.mean_is(drawn[:, c], chance + 0.02)
+
+
+@each_scalar
+def test_densities_add_up_to_one_and_have_the_right_mean(family):
+    eta, phi = np.array(0.7), 1.0 if family.knows_dispersion else 0.3
+    low, _ = family.label_range
+    if family.knows_dispersion:
+        y = np.arange(2.0 if family.name == "bernoulli" else 60.0)
+        chances = np.exp(family.log_density(y, eta, phi))
+    else:
+        y = np.linspace(max(low, -20) + 1e-4, 60, 600_001)
+        chances = np.exp(family.log_density(y, eta, phi)) * (y[1] - y[0])
+    assert chances.sum() == pytest.approx(1.0, abs=2e-4)
+    assert chances @ y == pytest.approx(float(family.mean(eta)), rel=1e-3)
 
 
 @each
 def test_it_is_found_by_its_name(family):
-    assert find_family(family.name) is family
+    assert find_family(family.name, family.link) == family
     assert find_family(family) is family
+
+
+@each
+def test_impossible_labels_are_refused_without_quoting_them(family):
+    if family.name == "gaussian":
+        family.check_labels(np.array([-1e9, 1e9]))
+        return
+    bad = np.array([0.2, -918273.0, 0.3])
+    labels = np.column_stack([bad, 1 - bad]) if family.has_classes else bad
+    with pytest.raises(LabelError, match="not possible in the family") as caught:
+        family.check_labels(labels)
+    assert "918273" not in str(caught.value)
+    if family.has_classes:
+        with pytest.raises(LabelError, match="do not add up"):
+            family.check_labels(np.array([[0.2, 0.2]]))
+
+
+def test_unknown_names_and_links_are_refused():
+    with pytest.raises(StrategyError, match="unknown family 'cauchy'; known are gaussian"):
+        find_family("cauchy")
+    with pytest.raises(StrategyError, match="has the link"):
+        find_family("poisson", "log-log")

@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
-from bagwise.errors import BagsError, RankWarning, StrategyError
+from bagwise.errors import BagsError, BiasWarning, RankWarning, StrategyError
 from bagwise.learn import LOSSES
 
 
@@ -38,7 +38,7 @@ def test_without_bags_it_is_ordinary_least_squares(problem, loss, fit_intercept)
     X, y, _ = problem
     weight = np.random.default_rng(0).uniform(0.5, 2, size=120)
     for sample_weight in (None, weight):
-        ours = bw.BaggedGLM(loss=loss, fit_intercept=fit_intercept).fit(
+        ours = bw.BaggedGLM(loss=loss, label_kind="pick", fit_intercept=fit_intercept).fit(
             X, y, sample_weight=sample_weight
         )
         theirs = LinearRegression(fit_intercept=fit_intercept).fit(
@@ -52,7 +52,7 @@ def test_without_bags_it_is_ordinary_least_squares(problem, loss, fit_intercept)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_ridge_is_in_units_of_the_mean_loss_and_spares_the_intercept(problem, loss):
     X, y, _ = problem
-    ours = bw.BaggedGLM(loss=loss, ridge=0.5).fit(X, y)
+    ours = bw.BaggedGLM(loss=loss, label_kind="pick", ridge=0.5).fit(X, y)
     theirs = Ridge(alpha=0.5 * 120).fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-8)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-8)
@@ -72,7 +72,10 @@ def test_bag_and_aggregate_loss_regress_labels_on_centroids(problem):
 def test_instance_loss_regresses_bag_labels_on_rows(problem):
     X, y, bags = problem
     labels = bag_labels(y, bags)
-    model = bw.BaggedGLM(loss="instance").fit(X, labels, bags=bags)
+    with pytest.warns(BiasWarning, match="shrinks the slopes"):
+        model = bw.BaggedGLM(loss="instance").fit(X, labels, bags=bags)
+    assert model.covariance_ is None
+    assert "No intervals" in str(model.summary())
     np.testing.assert_allclose(model.coef_, LinearRegression().fit(X, labels).coef_, rtol=1e-8)
 
 
@@ -95,12 +98,27 @@ def test_weights_of_unequal_bags(problem):
     np.testing.assert_allclose(
         bw.BaggedGLM(weights="equal").fit(X, labels, bags=bags).coef_, equal, rtol=1e-8
     )
-    picked = bw.BaggedGLM(label_kind="pick").fit(X, labels, bags=bags)
+    picked = bw.BaggedGLM(label_kind="pick", weights="equal").fit(X, labels, bags=bags)
     np.testing.assert_allclose(picked.coef_, equal, rtol=1e-8)
     debiased = bw.BaggedGLM(loss="instance", debias=True, label_kind="pick").fit(
         X, labels, bags=bags
     )
     np.testing.assert_allclose(debiased.coef_, by_size, rtol=1e-8)
+
+
+def test_the_spread_inside_a_bag_makes_a_pick_less_certain():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3000, 2)) * np.repeat([0.1, 3.0], 1500)[:, None]  # tight and wide bags
+    bags = bw.Bags(np.arange(3000) // 5)
+    y = X @ [1.0, -2.0] + 0.5 * rng.normal(size=3000)
+    labels = y[::5]  # the first row of each bag: as good as any
+    model = bw.BaggedGLM(label_kind="pick").fit(X, labels[bags.index], bags=bags)
+    omega = model.label_noise_sd_**2 + bags.variance(model.predict(X))
+    expected = LinearRegression().fit(bags.mean(X), labels, sample_weight=1 / omega).coef_
+    np.testing.assert_allclose(model.coef_, expected, rtol=1e-6)
+    assert model.label_noise_sd_ == pytest.approx(0.5, rel=0.15)
+    equal = bw.BaggedGLM(label_kind="pick", weights="equal")
+    assert not np.allclose(equal.fit(X, labels[bags.index], bags=bags).coef_, expected, rtol=1e-3)
 
 
 def test_known_noise_sets_the_weights(problem):
@@ -195,7 +213,7 @@ def test_bad_bags(arguments, message):
     ("parameters", "message"),
     [
         ({"family": "cauchy"}, "unknown family 'cauchy'; known are gaussian"),
-        ({"loss": "hinge"}, "unknown loss 'hinge'; known are instance"),
+        ({"loss": "hinge"}, "unknown loss 'hinge'; known are bag"),
         ({"weights": "some"}, "known-noise or equal"),
         ({"ridge": np.inf}, "ridge must be finite"),
         ({"ridge": -1.0}, "ridge must be finite and at least 0"),

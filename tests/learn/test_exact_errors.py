@@ -12,6 +12,9 @@ import bagwise as bw
 from bagwise.bags import Bags
 from tests import stats
 
+# Plain instance loss is tested for the bias that it warns of.
+pytestmark = pytest.mark.filterwarnings("ignore::bagwise.errors.BiasWarning")
+
 SIGMA, NOISE = 0.5, 0.3
 
 

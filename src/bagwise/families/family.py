@@ -1,34 +1,127 @@
 """What a family of label distributions has to say for itself."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import AnyArray, FloatArray
+from bagwise.errors import LabelError, StrategyError
 
 
+@dataclass(frozen=True)
 class Family(ABC):
-    """Labels with density ``exp((y * eta - b(eta)) / phi)``, where ``eta = x' theta``.
+    """Labels with density ``exp((y * t - b(t)) / phi)``, where ``t = natural(eta)``, eta = x'theta.
 
-    The cumulant b says everything: the mean of y is b'(eta), its variance phi * b''(eta).
+    The cumulant b says everything: the mean of y is b'(t), its variance phi * b''(t). Every method
+    takes the linear predictor eta, and works for complex eta as well, so that derivatives can be
+    checked. With a prior weight w of a row, its phi becomes phi / w.
+
+    Attributes
+    ----------
+    link : str
+        "canonical", where natural is linear in eta, or another of `links`.
+    name : str
+    links : tuple of str
+    label_range : (low, high)
+        What a label without privacy noise can be; `open_range` says whether the ends are excluded.
+    eta_range : (low, high)
+        Open interval in which eta must lie.
+    knows_dispersion : bool
+        Whether phi is 1 by the nature of the labels.
     """
 
+    link: str = "canonical"
+
     name: ClassVar[str]
+    links: ClassVar[tuple[str, ...]] = ("canonical",)
     label_range: ClassVar[tuple[float, float]]
+    open_range: ClassVar[bool] = False
+    knows_dispersion: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False
+    advice: ClassVar[str] = "Choose another family."
+
+    def __post_init__(self) -> None:
+        if self.link not in self.links:
+            raise StrategyError(
+                f"family {self.name} has the link(s) {', '.join(self.links)}, not {self.link!r}."
+            )
+
+    def with_link(self, link: str) -> Self:
+        """Return the same family with another link."""
+        return replace(self, link=link)
+
+    @property
+    def eta_range(self) -> tuple[float, float]:
+        """The open interval in which eta must lie."""
+        return (-np.inf, np.inf)
+
+    def natural(self, eta: FloatArray) -> FloatArray:
+        """t, the natural parameter; eta itself unless a family says otherwise."""
+        return eta
+
+    def natural_slope(self, eta: FloatArray) -> FloatArray:
+        """Return the derivative of t by eta, which is slope / variance."""
+        return np.ones_like(eta)
 
     @abstractmethod
     def cumulant(self, eta: FloatArray) -> FloatArray:
-        """b(eta); the loss of one label is ``b(eta) - y * eta``."""
+        """b(t); the loss of one label is ``b(t) - y * t``."""
 
     @abstractmethod
     def mean(self, eta: FloatArray) -> FloatArray:
-        """b'(eta), the expected label; increasing in eta."""
+        """b'(t), the expected label."""
+
+    @abstractmethod
+    def slope(self, eta: FloatArray) -> FloatArray:
+        """Return the derivative of the mean by eta."""
 
     @abstractmethod
     def variance(self, eta: FloatArray) -> FloatArray:
-        """b''(eta), the variance of a label with phi = 1."""
+        """b''(t), the variance of a label with phi = 1."""
+
+    @abstractmethod
+    def predictor(self, mean: FloatArray) -> FloatArray:
+        """Eta of a mean: the link function."""
+
+    @abstractmethod
+    def interior(self, mean: float) -> float:
+        """Return the nearest mean for which eta is finite and moderate: where a search starts."""
+
+    @abstractmethod
+    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
+        """Logarithm of the density (or probability) of labels that lie in the range."""
 
     @abstractmethod
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
         """Draw one label for each eta."""
+
+    def loss(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Minus the log likelihood times phi, up to a term without eta.
+
+        It is linear in y, so that labels with noise beyond the range do no harm.
+        """
+        return np.asarray(self.cumulant(eta) - y * self.natural(eta))
+
+    def allows(self, eta: FloatArray) -> bool:
+        """Whether every eta lies in its range."""
+        low, high = self.eta_range
+        return bool(np.all((eta > low) & (eta < high)))
+
+    def check_labels(self, labels: AnyArray) -> None:
+        """Refuse labels that the family cannot have, without quoting one."""
+        low, high = self.label_range
+        outside = (labels <= low) | (labels >= high) if self.open_range else _beyond(labels, self)
+        if np.any(outside):
+            bounds = f"between {low:g} and {high:g}" if np.isfinite(high) else f"above {low:g}"
+            raise LabelError(
+                f"{int(np.sum(outside))} bag label(s) are not possible in the family {self.name}, "
+                f"whose labels lie {bounds}. {self.advice} Labels with privacy noise are not "
+                "checked: give noise_sd if they have some."
+            )
+
+
+def _beyond(labels: AnyArray, family: Family) -> AnyArray:
+    low, high = family.label_range
+    return np.asarray((labels < low) | (labels > high))

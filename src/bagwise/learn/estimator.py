@@ -1,35 +1,45 @@
 """A scikit-learn regressor that learns row-level coefficients from bag labels."""
 
-import dataclasses
-import warnings
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.aggregate import LabelKind, check_label_kind
-from bagwise.bags import Bags
-from bagwise.errors import BagsError, RankWarning, StrategyError
+from bagwise.coefficients import INTERCEPT, Coefficients
+from bagwise.errors import LabelError, StrategyError
 from bagwise.families import Family, find_family
-from bagwise.learn.losses import LOSSES, BagData, LeastSquares
-from bagwise.learn.solver import Solution, solve
-from bagwise.learn.weights import bag_variance, estimate_label_variance
+from bagwise.learn.bag_data import read_bags
+from bagwise.learn.inference import COVARIANCES, covariance_of
+from bagwise.learn.losses import LOSSES, Setting, fit_loss
+from bagwise.learn.model_selection import bag_r2_score
+from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
+from bagwise.learn.separation import refuse_separation
+from bagwise.learn.solver import Solution
 
-_REWEIGHTINGS = 3  # sigma^2 changes weights only slowly; more rounds change nothing visible
+
+def _gives_chances(estimator: "BaggedGLM") -> bool:
+    return find_family(estimator.family).name in ("bernoulli", "multinomial")
 
 
 class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit a row-level model to labels that are known per bag.
+    """Fit a row-level generalised linear model to labels that are known per bag.
 
     Parameters
     ----------
-    family : {"gaussian"} or Family
+    family : {"gaussian", "bernoulli", "poisson", "gamma", "inverse_gaussian", "multinomial"} or \
+Family
         Distribution of a row's label.
-    loss : {"bag", "instance", "aggregate"}
-        What is compared with a bag's label: the mean prediction of its rows ("bag"), each row's
-        prediction ("instance"), or the prediction at its centroid ("aggregate").
+    loss : {"bag", "instance", "aggregate", "mixture"}
+        What is compared with a bag's label: the mean of its rows' expected labels ("bag"), each
+        row's expected label ("instance"), the expected label at its centroid ("aggregate"), or, for
+        picked labels, the distribution of each row that it may have come from ("mixture").
+    link : {"canonical", "log"}, optional
+        "log" for gamma and inverse_gaussian, where the canonical link asks for positive predictors.
     label_kind : {"mean", "pick"}
         Whether bag labels are means or the label of one row; it decides how noisy they are.
     debias : bool
@@ -40,25 +50,34 @@ class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ridge : float
         Adds ``ridge / 2 * |coef|^2`` to the mean loss; the intercept is not penalised.
     fit_intercept : bool
+    covariance : {"auto", "model", "robust"}
+        Whether intervals take the variance of bag labels from the model or from their residuals.
+        "auto" is "model" for the Gaussian family, and "robust" for all others.
 
     Attributes
     ----------
-    coef_ : (d,) floats
-    intercept_ : float
+    coef_ : (d,) floats, or (classes - 1, d)
+    intercept_ : float, or (classes - 1,) floats
     rank_ : int
         Number of directions of the features that the bags determine.
     n_bags_ : int
+    dispersion_ : float or None
+        phi: the variance of a row's label is phi times the family's variance function. Privacy
+        noise, and for picks the spread inside bags, are taken out. None for loss="instance".
     label_noise_sd_ : float or None
-        Estimated standard deviation of one row's label around the model, privacy noise taken out;
-        for picks it includes the spread within bags. None for loss="instance".
+        Its square root for the Gaussian family: the standard deviation of one row's label.
+    covariance_ : (d + 1, d + 1) floats or None
+        Of the coefficients and, last, the intercept. None where no honest one can be given.
+    converged_ : bool
 
     Notes
     -----
-    With ``bags=None`` each row is a bag of its own and this is ordinary least squares.
+    With ``bags=None`` each row is a bag of its own and this is an ordinary GLM.
 
-    Guarantee: unbiased for bag and aggregate loss if the bags were formed without looking at the
-    noise of the labels. Instance loss is biased towards zero unless rows of a bag share their
-    expected label (erratum E9); sorting the labels that are then averaged biases bag loss (E8).
+    Guarantee: bag loss is consistent for every family, and aggregate loss for the Gaussian one, if
+    the bags were formed without looking at the noise of the labels. Instance loss is biased towards
+    zero unless rows of a bag share their expected label (erratum E9); sorting the labels that are
+    then averaged biases bag loss (E8).
 
     References
     ----------
@@ -73,24 +92,32 @@ class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     (array([2.]), 1.0)
     """
 
+    # Bags are what this estimator is about: routed to it without being asked for.
+    __metadata_request__fit: ClassVar = {"bags": True, "noise_sd": True}
+    __metadata_request__score: ClassVar = {"bags": True, "noise_sd": True}
+
     def __init__(
         self,
         family: str | Family = "gaussian",
         loss: str = "bag",
         *,
+        link: str | None = None,
         label_kind: str = "mean",
         debias: bool = False,
         weights: str = "known-noise",
         ridge: float = 0.0,
         fit_intercept: bool = True,
+        covariance: str = "auto",
     ) -> None:
         self.family = family
         self.loss = loss
+        self.link = link
         self.label_kind = label_kind
         self.debias = debias
         self.weights = weights
         self.ridge = ridge
         self.fit_intercept = fit_intercept
+        self.covariance = covariance
 
     def fit(
         self,
@@ -110,128 +137,170 @@ class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         noise_sd : float or (n,) floats, optional
             Known standard deviation of the privacy noise on each row's bag label.
         sample_weight : (n,) floats, optional
-            Constant inside a bag unless loss="instance".
+            Prior weights: a label of weight w varies as the mean of w labels would. Constant inside
+            a bag unless loss="instance".
         """
         kind = self._check_parameters()
-        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
-        partition = Bags.singletons(len(y)) if bags is None else _partition(bags, len(y))
-        row_weight = None
-        if sample_weight is not None:
-            row_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        family = find_family(self.family, self.link)
+        X, y = self._read(X, y, family)
         by_row = self.loss == "instance" and not self.debias
-        if row_weight is not None and not by_row:
-            _one_per_bag(row_weight, partition, "sample_weight")
-        labels = _one_per_bag(y, partition, "y")
-        noise = _noise_per_bag(noise_sd, partition)
-        data = BagData(X, partition, labels, row_weight)
-        if by_row:
-            self.label_noise_sd_: float | None = None
-            solution = self._solve(LOSSES["instance"](data))
-        else:
-            solution = self._fit_bags(LOSSES["bag"](data), partition, noise, kind)
-        self.n_bags_ = partition.n_bags
-        self.coef_, self.intercept_, self.rank_ = solution.coef, solution.intercept, solution.rank
-        self._say_rank()
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        data = read_bags(
+            X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight, weights_differ=by_row
+        )
+        if not data.noise_sd.any():
+            family.check_labels(data.labels)
+        setting = Setting(data, family, kind, self._rule(), self.fit_intercept, self.ridge)
+        self.n_bags_ = data.bags.n_bags
+        loss = "bag" if self.debias else self.loss
+        if setting.single_rows:  # there is nothing to shrink or to choose from
+            loss, by_row = "aggregate", False
+        self._keep(fit_loss(setting, loss), setting, by_row=by_row)
         return self
 
     def predict(self, X: Any) -> FloatArray:
-        """Return the expected label of each row."""
+        """Return the expected label of each row; for classes their chances, (n, classes)."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        eta: FloatArray = X @ self.coef_ + self.intercept_
-        return find_family(self.family).mean(eta)
+        eta: FloatArray = X @ self.coef_.T + self.intercept_
+        return find_family(self.family, self.link).mean(eta)
 
-    def _fit_bags(
-        self, problem: LeastSquares, bags: Bags, noise_sd: FloatArray, kind: LabelKind
-    ) -> Solution:
-        """Solve for bags weighted by what is known of their variance."""
-        share = 1.0 / bags.sizes if kind == "mean" else np.ones(bags.n_bags)
-        base = problem.weight
-        by_size = self.debias and self.loss == "instance"
-        if by_size:
-            start = base * bags.sizes
-        elif self.weights == "equal":
-            start = base
-        else:
-            start = base / share
-        solution = self._solve(dataclasses.replace(problem, weight=start))
-        variance = self._label_variance(problem, solution, share, noise_sd)
-        settled = by_size or self.weights == "equal" or not noise_sd.any()
-        for _ in range(0 if settled else _REWEIGHTINGS):
-            omega = bag_variance(share, noise_sd, variance)
-            # A label known without any error would get infinite weight; a millionth of the largest
-            # variance is as good as none.
-            omega = np.maximum(omega, 1e-12 * omega.max())
-            solution = self._solve(dataclasses.replace(problem, weight=base / omega))
-            variance = self._label_variance(problem, solution, share, noise_sd)
-        self.label_noise_sd_ = float(np.sqrt(variance))
-        return solution
+    @available_if(_gives_chances)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the chance of every class, (n, classes); for bernoulli of 0 and of 1."""
+        chances = self.predict(X)
+        return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
 
-    def _label_variance(
-        self, problem: LeastSquares, solution: Solution, share: FloatArray, noise_sd: FloatArray
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
     ) -> float:
-        residuals = problem.target - problem.design @ solution.coef - solution.intercept
-        fitted = solution.rank + bool(self.fit_intercept)
-        return estimate_label_variance(residuals, share, noise_sd, n_parameters=fitted)
+        """Return R2 of mean predictions on bag labels, the known privacy noise taken out."""
+        return bag_r2_score(
+            y, self.predict(X), bags=bags, noise_sd=noise_sd, sample_weight=sample_weight
+        )
 
-    def _solve(self, problem: LeastSquares) -> Solution:
-        return solve(problem, fit_intercept=self.fit_intercept, ridge=self.ridge)
+    def summary(self, *, level: float = 0.95) -> Coefficients:
+        """Return estimates, standard errors, intervals and p-values.
+
+        They hold aggregation, label noise and privacy noise. Where a loss estimates something else
+        than the row-level coefficients there are none, and the note says why.
+
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 1))
+        >>> bags = np.arange(400) // 4
+        >>> y = (1 + 2 * X[:, 0] + rng.normal(size=400)).reshape(100, 4).mean(axis=1)
+        >>> print(BaggedGLM().fit(X, y[bags], bags=bags).summary())
+        gaussian, bag loss, 100 bags
+                     estimate  std. error       t        p  95 % interval
+        x0            2.05394     0.09828  20.898  <0.0001  1.859 to 2.249
+        (intercept)   0.98619     0.05156  19.128  <0.0001  0.8839 to 1.089
+        Standard errors: model, over 100 bags.
+        """
+        check_is_fitted(self)
+        errors = None if self.covariance_ is None else np.sqrt(np.diag(self.covariance_))
+        return Coefficients(
+            names=tuple(self._names()),
+            estimate=np.column_stack(
+                [np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)]
+            ).ravel(),
+            standard_error=errors,
+            freedom=self.freedom_,
+            title=self._title(),
+            note=self.note_,
+            level=level,
+        )
+
+    def conf_int(self, *, level: float = 0.95) -> FloatArray:
+        """Return confidence intervals of the coefficients and, last, the intercept, (d + 1, 2)."""
+        return self.summary(level=level).interval
+
+    def _read(self, X: Any, y: Any, family: Family) -> tuple[FloatArray, AnyArray]:
+        if not family.has_classes:
+            X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+            return X, y
+        y = np.asarray(y)
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
+        if y.ndim == 2:
+            self.classes_ = np.arange(y.shape[1])
+            return X, y.astype(np.float64)
+        if type_of_target(y).startswith("continuous"):
+            raise LabelError("the multinomial family takes classes, (n,), or shares, (n, classes).")
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        return X, np.eye(self.classes_.size)[codes]
+
+    def _rule(self) -> str:
+        if self.loss == "instance":
+            return "size" if self.debias else "equal"
+        return self.weights
+
+    def _keep(self, solution: Solution, setting: Setting, *, by_row: bool) -> None:
+        problem = solution.problem
+        table = (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1)
+        classes = setting.family.has_classes
+        self.coef_: FloatArray = table[:, :-1] if classes else table[0, :-1]
+        self.intercept_: Any = table[:, -1] if classes else float(table[0, -1])
+        self.rank_ = max(0, solution.rank // problem.outputs - bool(self.fit_intercept))
+        self.converged_ = solution.converged
+        self.dispersion_ = None if by_row else float(problem.phi)
+        gaussian = setting.family.name == "gaussian"
+        self.label_noise_sd_ = float(np.sqrt(problem.phi)) if gaussian and not by_row else None
+        self._infer(solution, setting, by_row=by_row)
+        refuse_separation(solution, self._names())
+        warn_of_convergence(solution)
+        warn_of_rank(self.rank_, self.n_features_in_, self.n_bags_)
+        if by_row:
+            warn_of_shrinkage(setting.data, self.coef_)
+
+    def _infer(self, solution: Solution, setting: Setting, *, by_row: bool) -> None:
+        used = int((setting.data.weight > 0).sum())
+        self.freedom_ = max(1, used - solution.rank)
+        self.covariance_: FloatArray | None = None
+        if by_row:
+            self.note_ = (
+                "No intervals: instance loss estimates slopes that the bags have shrunk. "
+                "Use loss='bag' or debias=True."
+            )
+            return
+        gaussian = setting.family.name == "gaussian"
+        kind = ("model" if gaussian else "robust") if self.covariance == "auto" else self.covariance
+        self.covariance_ = covariance_of(solution, kind=kind, ridge=self.ridge)
+        self.note_ = f"Standard errors: {kind}, over {used} bags."
+        if self.ridge > 0:
+            self.note_ += " They leave out the bias of the ridge penalty."
+
+    def _names(self) -> list[str]:
+        default = [f"x{i}" for i in range(self.n_features_in_)]
+        names = [*getattr(self, "feature_names_in_", default), INTERCEPT]
+        if not hasattr(self, "classes_"):
+            return names
+        return [f"{label}: {name}" for label in self.classes_[1:] for name in names]
+
+    def _title(self) -> str:
+        family = find_family(self.family, self.link)
+        return f"{family.name}, {self.loss} loss, {self.n_bags_} bags"
 
     def _check_parameters(self) -> LabelKind:
-        if find_family(self.family).name != "gaussian":
-            raise StrategyError("this version fits the gaussian family only.")
         if self.loss not in LOSSES:
             raise StrategyError(f"unknown loss {self.loss!r}; known are {', '.join(LOSSES)}.")
         if self.weights not in ("known-noise", "equal"):
             raise StrategyError(f"weights must be known-noise or equal, got {self.weights!r}.")
+        if self.covariance not in COVARIANCES:
+            raise StrategyError(f"covariance must be one of {', '.join(COVARIANCES)}.")
         if not 0 <= self.ridge < np.inf:
             raise StrategyError(f"ridge must be finite and at least 0, got {self.ridge!r}.")
         if self.debias and self.loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
-        return check_label_kind(self.label_kind)
-
-    def _say_rank(self) -> None:
-        if self.rank_ < self.n_features_in_:
-            warnings.warn(
-                f"the bags determine {self.rank_} of {self.n_features_in_} coefficients (constant "
-                "or duplicate columns, or too few bags); the rest follow by least norm. "
-                "Predictions are unaffected on data like this; drop columns or set ridge > 0.",
-                RankWarning,
-                stacklevel=3,
+        kind = check_label_kind(self.label_kind)
+        if self.loss == "mixture" and kind != "pick":
+            raise StrategyError(
+                "loss='mixture' is the likelihood of a label picked from its bag. "
+                "Set label_kind='pick', or loss='bag' for means."
             )
-
-
-def _partition(bags: Any, n_rows: int) -> Bags:
-    partition = bags if isinstance(bags, Bags) else Bags.from_labels(bags)
-    if partition.n_rows != n_rows:
-        raise BagsError(f"bags has {partition.n_rows} entries for {n_rows} rows.")
-    if not partition.in_bag.all():
-        raise BagsError("some rows are in no bag. Drop them first, as Release.training_data does.")
-    return partition
-
-
-def _one_per_bag(values: AnyArray, bags: Bags, what: str) -> FloatArray:
-    """Return the one value that all rows of a bag carry, or say which bag disagrees."""
-    per_bag = np.empty(bags.n_bags)
-    per_bag[bags.index] = values
-    wrong = per_bag[bags.index] != values
-    if wrong.any():
-        bag = int(bags.index[np.argmax(wrong)])
-        raise BagsError(
-            f"{what} differs inside bag {bag} (bags counted in order of appearance). "
-            "Give every row of a bag the value of its bag."
-        )
-    return per_bag
-
-
-def _noise_per_bag(noise_sd: Any, bags: Bags) -> FloatArray:
-    if noise_sd is None:
-        return np.zeros(bags.n_bags)
-    noise = np.asarray(noise_sd, dtype=np.float64)
-    if noise.ndim == 0:
-        noise = np.full(bags.n_rows, float(noise))
-    if noise.shape != (bags.n_rows,):
-        raise BagsError(f"noise_sd must be one number or one per row, got shape {noise.shape}.")
-    if not (np.isfinite(noise).all() and (noise >= 0).all()):
-        raise BagsError("noise_sd must be finite and not negative.")
-    return _one_per_bag(noise, bags, "noise_sd")
+        return kind

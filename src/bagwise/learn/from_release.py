@@ -1,27 +1,50 @@
 """From a release to a row-level model, with the warnings that the combination deserves."""
 
 import warnings
+from typing import Any
 
+import numpy as np
+
+from bagwise._types import FloatArray
 from bagwise.errors import BiasWarning
+from bagwise.families import find_family
+from bagwise.labels import label_codes, label_vector
+from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.release import Release
 from bagwise.row_model import RowModel
+from bagwise.table import read_table
 
 
 def fit_release(
     release: Release,
     *,
-    family: str = "gaussian",
+    family: str = "auto",
+    link: str = "canonical",
     loss: str = "auto",
     target: str | None = None,
     debias: bool = False,
     ridge: float = 0.0,
     fit_intercept: bool = True,
+    rows: Any = None,
+    rows_noise_sd: float = 0.0,
 ) -> RowModel:
     """Fit a row-level model to a release and keep it with the release's encoder.
 
-    For a label with classes, `target` names the class whose share is to be predicted.
-    ``loss="auto"`` is instance loss where rows were sorted by scores, and bag loss elsewhere.
+    Parameters
+    ----------
+    family : str
+        Distribution of a row's label. "auto" is multinomial for a label with classes, unless
+        `target` names one of them, and gaussian otherwise.
+    loss : str
+        "auto" is instance loss where rows were sorted by scores, and bag loss elsewhere.
+    target : str, optional
+        For a label with classes, the one whose share is to be predicted.
+    rows : frame or path, optional
+        A few rows with labels of their own, which the learner has: a table with the release's
+        columns and its label. They count as bags of one row.
+    rows_noise_sd : float
+        Known noise on the labels of `rows`.
 
     Examples
     --------
@@ -32,50 +55,70 @@ def fit_release(
     >>> fit_release(release).predict(table).round(6).tolist()
     [500.0, 700.0, 900.0, 1100.0]
     """
-    sorted_by = release.provenance["scores"]
+    if family == "auto":
+        family = "multinomial" if release.classes and target is None else "gaussian"
     if loss == "auto":
-        loss = "bag" if sorted_by == "none" else "instance"
-    _warn_of_bias(release, loss=loss, debias=debias)
+        loss = "bag" if release.provenance["scores"] == "none" else "instance"
+    distorted = _warn_of_selection(release, loss=loss, debias=debias)
     estimator = BaggedGLM(
         family=family,
         loss=loss,
+        link=link,
         label_kind=release.label_kind,
         debias=debias,
         ridge=ridge,
         fit_intercept=fit_intercept,
     )
-    X, y, _ = release.training_data(target)
-    estimator.fit(X, y, **release.fit_params())
+    data = _training_data(release, target)
+    if rows is not None:
+        data = with_rows(data, *_granular(release, rows, target), noise_sd=rows_noise_sd)
+    estimator.fit(data.X, data.y, **data.fit_params())
+    found = estimator.summary()
     return RowModel(
         family=family,
+        link=link,
         loss=loss,
         label=release.provenance["label"],
         target=target,
+        classes=release.classes if find_family(family).has_classes else None,
         encoder=release.encoder,
         coef=estimator.coef_,
-        intercept=float(estimator.intercept_),
+        intercept=estimator.intercept_,
+        standard_errors=None if distorted else found.standard_error,
+        freedom=found.freedom,
+        note=distorted or found.note,
         trained_on={
             "privacy": release.certificate.headline,
             "n_rows": release.bags.n_rows,
             "n_bags": release.bags.n_bags,
+            "n_labelled_rows": data.X.shape[0] - int(release.bags.in_bag.sum()),
             "label_kind": release.label_kind,
             "strategy": release.provenance["strategy"],
         },
     )
 
 
-def _warn_of_bias(release: Release, *, loss: str, debias: bool) -> None:
+def _training_data(release: Release, target: str | None) -> BaggedData:
+    X, y, bags = release.training_data(target)
+    return BaggedData(X, y, bags, noise_sd=release.fit_params()["noise_sd"])
+
+
+def _granular(release: Release, rows: Any, target: str | None) -> tuple[FloatArray, FloatArray]:
+    """Return X and y of the learner's own rows, encoded as the release is."""
+    table, label = read_table(rows), release.provenance["label"]
+    X = release.encoder.transform(table)
+    if release.classes is None:
+        return X, label_vector(table, label)
+    marks = np.eye(len(release.classes))[label_codes(table, label, release.classes)]
+    return X, marks if target is None else marks[:, release.classes.index(target)]
+
+
+def _warn_of_selection(release: Release, *, loss: str, debias: bool) -> str:
+    """Warn if rows were sorted by the labels that are now averaged; return why intervals fail."""
     scores = release.provenance["scores"]
-    by_labels = scores in ("labels", "noisy-labels")
-    if loss == "instance" and not debias and scores == "none" and release.bags.sizes.max() > 1:
-        warnings.warn(
-            "instance loss on bags that were not sorted shrinks the slopes towards zero, "
-            "to about 1/bag_size for random bags. Use loss='bag' (--loss bag), or debias=True "
-            "(--debias).",
-            BiasWarning,
-            stacklevel=3,
-        )
-    if (loss in ("bag", "aggregate") or debias) and by_labels:
+    if scores not in ("labels", "noisy-labels") or release.bags.sizes.max() == 1:
+        return ""
+    if loss != "instance" or debias:
         warnings.warn(
             f"{'debiased ' if debias else ''}{loss} loss on bags that were sorted by the same "
             "labels exaggerates the slopes: rows were grouped by their noise as well. "
@@ -83,3 +126,4 @@ def _warn_of_bias(release: Release, *, loss: str, debias: bool) -> None:
             BiasWarning,
             stacklevel=3,
         )
+    return "No intervals: rows were put together by the labels that are now averaged."

@@ -1,13 +1,13 @@
-"""The losses of the paper, each as the weighted least-squares problem that it is for linear models.
+"""The losses of the paper: what is compared with a bag's label.
 
-===========  ============================================================  =====================
-loss         compares                                                      problem
-===========  ============================================================  =====================
-instance     every row's prediction with its bag's label                   all rows, weight 1
-bag          the mean prediction of a bag with its label                   centroids, bag weights
-aggregate    the prediction at a bag's centroid with its label             the same, for a linear
-                                                                           model
-===========  ============================================================  =====================
+===========  ===================================================================  ==============
+loss         compares                                                             in the paper
+===========  ===================================================================  ==============
+instance     every row's expected label with its bag's label                      Def. 1
+aggregate    the expected label at a bag's centroid with its label                Def. 3
+bag          the mean of its rows' expected labels with its label                 Def. 2
+mixture      each row's distribution with the label that was picked from its bag  not there
+===========  ===================================================================  ==============
 """
 
 from collections.abc import Callable
@@ -15,62 +15,102 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bagwise._types import FloatArray
-from bagwise.bags import Bags
+from bagwise.aggregate import LabelKind
+from bagwise.families import Family
+from bagwise.learn.bag_data import BagData
+from bagwise.learn.classes import ClassProblem
+from bagwise.learn.design import Design
+from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
+from bagwise.learn.solver import Solution, solve
+from bagwise.learn.weights import Trust
 
 
 @dataclass(frozen=True)
-class BagData:
-    """What every loss is computed from.
+class Setting:
+    """Data, and everything about a fit but the loss.
 
     Attributes
     ----------
-    X : (n, d)
-    bags : Bags over the n rows
-    labels : (m,)
-    row_weight : (n,) or None
-        Sample weights; constant inside a bag unless the loss is "instance".
+    rule : {"known-noise", "equal", "size"}
+        How bags get their weights.
     """
 
-    X: FloatArray
-    bags: Bags
-    labels: FloatArray
-    row_weight: FloatArray | None
+    data: BagData
+    family: Family
+    label_kind: LabelKind
+    rule: str
+    fit_intercept: bool
+    ridge: float
+
+    @property
+    def single_rows(self) -> bool:
+        """Whether every bag is one row, in the order of the rows."""
+        return self.data.bags.n_bags == self.data.bags.n_rows
+
+    def trust(self) -> Trust:
+        """Return the rule for weights with the facts it needs."""
+        data = self.data
+        phi = 1.0 if self.family.knows_dispersion else None
+        sizes = data.bags.sizes.astype(np.float64)
+        return Trust(self.rule, self.label_kind, sizes, data.noise_sd, data.weight, phi)
 
 
-@dataclass(frozen=True)
-class LeastSquares:
-    """Minimise ``sum_i weight_i (target_i - design_i theta)^2``.
-
-    ``is_bag`` says that a row of the design is a bag, so that weights by bag variance apply.
-    """
-
-    design: FloatArray
-    target: FloatArray
-    weight: FloatArray
-    is_bag: bool
-
-
-def instance_problem(data: BagData) -> LeastSquares:
+def instance_problem(setting: Setting) -> Problem:
     """Give every row its bag's label (Def. 1; estimator F1 of the theory page)."""
-    weight = np.ones(data.bags.n_rows) if data.row_weight is None else data.row_weight
-    return LeastSquares(data.X, data.bags.repeat(data.labels), weight, is_bag=False)
+    data = setting.data
+    weight = data.bags.repeat(data.weight) if data.row_weight is None else data.row_weight
+    design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept)
+    labels = data.bags.repeat(data.labels)
+    if setting.family.has_classes:
+        ones = np.ones(len(labels))
+        trust = Trust("equal", "mean", ones, np.zeros(len(labels)), weight, phi=1.0)
+        return ClassProblem(design, setting.family, labels, trust)
+    return RowProblem(design, setting.family, labels, fixed_weight=weight)
 
 
-def centroid_problem(data: BagData) -> LeastSquares:
-    """Compare each bag's label with its centroid's prediction (Defs. 2 and 3; F2).
+def aggregate_problem(setting: Setting) -> Problem:
+    """Compare each bag's label with the expected label at its centroid (Def. 3; F2)."""
+    data, trust = setting.data, setting.trust()
+    rows = data.X if setting.single_rows else data.bags.mean(data.X)
+    design = Design.of(rows, trust.base, fit_intercept=setting.fit_intercept)
+    if setting.family.has_classes:
+        return ClassProblem(design, setting.family, data.labels, trust)
+    picked = setting.label_kind == "pick" and not setting.single_rows
+    inside = (design.about(data.X), data.bags) if picked else None
+    return RowProblem(design, setting.family, data.labels, trust, inside=inside)
 
-    For a linear model the mean prediction is the prediction at the mean, so that bag and aggregate
-    loss coincide. Bags start with equal weight; `estimator` turns that into known-noise weights.
+
+def bag_problem(setting: Setting) -> Problem:
+    """Compare each bag's label with the mean of its rows' expected labels (Def. 2; F2).
+
+    Where a bag is one row, or the expected label is linear, that is the prediction at the
+    centroid, which is less work.
     """
-    weight = (
-        np.ones(data.bags.n_bags) if data.row_weight is None else data.bags.mean(data.row_weight)
-    )
-    return LeastSquares(data.bags.mean(data.X), data.labels, weight, is_bag=True)
+    if setting.single_rows or setting.family.name == "gaussian":
+        return aggregate_problem(setting)
+    data, trust = setting.data, setting.trust()
+    design = Design.of(data.X, data.bags.repeat(trust.base), fit_intercept=setting.fit_intercept)
+    if setting.family.has_classes:
+        return ClassProblem(
+            design, setting.family, data.labels, trust, members=Members.of(data.bags)
+        )
+    return BagProblem(design, setting.family, data.labels, trust, members=Members.of(data.bags))
 
 
-LOSSES: dict[str, Callable[[BagData], LeastSquares]] = {
+PROBLEMS: dict[str, Callable[[Setting], Problem]] = {
+    "bag": bag_problem,
     "instance": instance_problem,
-    "bag": centroid_problem,
-    "aggregate": centroid_problem,
+    "aggregate": aggregate_problem,
 }
+LOSSES = (*PROBLEMS, "mixture")
+
+
+def fit_loss(setting: Setting, loss: str) -> Solution:
+    """Minimise a loss, from the best start at hand."""
+    problem = PROBLEMS[loss](setting)
+    start = problem.constant_start()
+    if not setting.single_rows and (easier := problem.at_centroids()) is not None:
+        rough = solve(easier, start, ridge=setting.ridge)
+        if rough.converged and problem.allows(rough.beta):
+            start = rough.beta
+    return solve(problem, start, ridge=setting.ridge)

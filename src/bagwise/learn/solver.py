@@ -1,4 +1,4 @@
-"""Weighted least squares from sufficient statistics, in one pass over the rows."""
+"""Fisher scoring: solve the equations of a loss by weighted least squares, step by step."""
 
 from dataclasses import dataclass
 
@@ -6,67 +6,113 @@ import numpy as np
 from scipy import linalg
 
 from bagwise._types import FloatArray
-from bagwise.learn.losses import LeastSquares
+from bagwise.learn.problems import Problem
 
-_CHUNK = 65_536  # rows centred at a time: the extra memory does not grow with n
+STEPS = 100
+HALVINGS = 40
+TOLERANCE = 1e-8  # in standard errors of the estimate
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Coefficients, and the rank of the design that determined them."""
+    """Where the search ended.
 
-    coef: FloatArray
-    intercept: float
-    rank: int
-
-
-def solve(problem: LeastSquares, *, fit_intercept: bool, ridge: float) -> Solution:
-    """Minimise the weighted mean of squares / 2, plus ``ridge / 2 * |coef|^2`` (not the intercept).
-
-    A design that does not determine every coefficient gets the one of least norm among the
-    minimisers, measured with each column in units of its own spread.
+    Attributes
+    ----------
+    beta : (p,)
+    problem : Problem
+        With the weights that belong to beta.
+    rank : int
+        Directions of beta that the data determine.
+    converged : bool
+    information : (p, p)
+        Of the mean loss, penalty included.
+    gradient : float
+        Length of the gradient of the mean loss at beta.
+    step : (p,)
+        The last step: where beta still wanted to go.
     """
-    total = float(problem.weight.sum())
-    width = problem.design.shape[1]
-    if fit_intercept:
-        center = problem.weight @ problem.design / total
-        target_center = float(problem.weight @ problem.target) / total
-    else:
-        center, target_center = np.zeros(width), 0.0
-    gram, moment = _centred_moments(problem, center, target_center)
-    coef, rank = _solve_normal_equations(gram / total, moment / total, ridge)
-    return Solution(coef, target_center - float(center @ coef), rank)
+
+    beta: FloatArray
+    problem: Problem
+    rank: int
+    converged: bool
+    information: FloatArray
+    gradient: float
+    step: FloatArray
 
 
-def _centred_moments(
-    problem: LeastSquares, center: FloatArray, target_center: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return ``D' W D`` and ``D' W t`` for the centred design D and target t."""
-    width = problem.design.shape[1]
-    gram, moment = np.zeros((width, width)), np.zeros(width)
-    for start in range(0, problem.target.size, _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        # Centring before squaring keeps the digits of columns that are far from zero.
-        centred = problem.design[rows] - center
-        weighted = centred * problem.weight[rows, None]
-        gram += weighted.T @ centred
-        moment += weighted.T @ (problem.target[rows] - target_center)
-    return gram, moment
+def solve(problem: Problem, start: FloatArray, *, ridge: float) -> Solution:
+    """Minimise the mean loss plus ``ridge / 2 * |coef|^2``, weights following beta.
+
+    Each step is Newton's for families with their canonical link, and Gauss-Newton's for bag loss;
+    it is halved until the loss falls. Where the data leave directions undetermined, beta stays
+    shortest in them, measured in units of each column's spread.
+    """
+    penalty = problem.penalty(ridge)
+    beta, problem = start, problem.reweighted(start)
+    converged = False
+    for _ in range(STEPS):
+        score, information = problem.equations(beta)
+        gradient, information = score - penalty * beta, information + np.diag(penalty)
+        step, rank = solve_symmetric(information, gradient)
+        decrement = float(gradient @ step)
+        negligible = _negligible(problem, information, beta)
+        share = 1.0 if decrement <= negligible else _halve(problem, penalty, beta, step, decrement)
+        beta = beta + share * step
+        # Done, or nothing lowers the loss and what is left is a matter of rounding.
+        converged = decrement <= (1e8 * negligible if share == 0.0 else negligible)
+        if converged or share == 0.0:
+            break
+        problem = problem.reweighted(beta)
+    length = float(np.linalg.norm(gradient))
+    return Solution(beta, problem, rank, converged, information, length, step)
 
 
-def _solve_normal_equations(
-    gram: FloatArray, moment: FloatArray, ridge: float
-) -> tuple[FloatArray, int]:
-    spread = np.sqrt(np.diag(gram))
+def _negligible(problem: Problem, information: FloatArray, beta: FloatArray) -> float:
+    """Return the decrement below which a step is lost in standard errors, or in rounding."""
+    units = len(problem.labels)
+    # phi / units is the square of a standard error in the metric of the information.
+    noise = max(problem.phi, 0.0) * TOLERANCE**2 / units
+    signal = float(beta @ information @ beta)
+    return max(noise, (16 * np.finfo(float).eps) ** 2 * signal, np.finfo(float).tiny)
+
+
+def _halve(
+    problem: Problem, penalty: FloatArray, beta: FloatArray, step: FloatArray, decrement: float
+) -> float:
+    """Return the largest of 1, 1/2, 1/4, … that lowers the loss, or 0."""
+
+    def objective(at: FloatArray) -> float:
+        return float(problem.loss(at)) + float(penalty @ at**2) / 2
+
+    now = objective(beta)
+    # Losses are known to rounding only: a step too short to show must not be halved away.
+    slack = 64 * np.finfo(float).eps * (abs(now) + 1e-3 * decrement)
+    share = 1.0
+    for _ in range(HALVINGS):
+        if objective(beta + share * step) <= now - 1e-4 * share * decrement + slack:
+            return share
+        share /= 2
+    return 0.0
+
+
+def solve_symmetric(matrix: FloatArray, right: FloatArray) -> tuple[FloatArray, int]:
+    """Solve ``matrix @ x = right`` for a positive matrix, shortest where it is singular.
+
+    Returns x and the rank. Rank and length are measured after scaling the diagonal to 1.
+    """
+    inverse, rank = inverse_symmetric(matrix)
+    return inverse @ right, rank
+
+
+def inverse_symmetric(matrix: FloatArray) -> tuple[FloatArray, int]:
+    """Return the inverse of a positive matrix, or its pseudo-inverse, and the rank."""
+    matrix = (matrix + matrix.T) / 2
+    spread = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     spread = np.where(spread > 0, spread, 1.0)
-    # In units of their own spread, so that the rank does not depend on the units of the columns.
-    scaled = gram / np.outer(spread, spread)
-    tolerance = 64 * max(1, gram.shape[0]) * np.finfo(float).eps
-    if ridge > 0:
-        penalised = gram + ridge * np.eye(gram.shape[0])
-        return np.asarray(linalg.solve(penalised, moment, assume_a="pos")), gram.shape[0]
-    values, vectors = linalg.eigh(scaled)
+    values, vectors = linalg.eigh(matrix / np.outer(spread, spread))
+    tolerance = 64 * max(1, values.size) * np.finfo(float).eps
     keep = values > tolerance * max(values[-1], 0.0) if values.size else values > 0
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=keep)
-    solution = vectors @ (inverse * (vectors.T @ (moment / spread)))
-    return solution / spread, int(keep.sum())
+    return (vectors * inverse) @ vectors.T / np.outer(spread, spread), int(keep.sum())

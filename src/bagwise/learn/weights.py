@@ -1,44 +1,132 @@
 """How much each bag's label can be trusted, from what is known about its noise.
 
-A bag's label varies by ``omega = share * sigma^2 + noise_sd^2``: the noise of its rows' labels,
-averaged over the bag (share = 1/size for a mean, 1 for a pick), and the privacy noise. The best
-linear estimate weights bags by 1/omega. The privacy noise is published; sigma^2 is estimated.
+A bag's label varies by ``omega = phi * share + known``. The first part comes from the labels of
+its rows: share is their mean variance function, divided by the prior weight of the bag and, for a
+mean, by its size. The second is known: the variance of the privacy noise and, for a pick, that of
+the expected labels inside the bag. The best weights are 1/omega. Where phi is not known it is
+estimated.
 
 References
 ----------
 Generalised least squares, F4 of the theory page.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 
 from bagwise._types import FloatArray
+from bagwise.aggregate import LabelKind
+
+_NOTHING = 1e-30
 
 
-def bag_variance(share: FloatArray, noise_sd: FloatArray, label_variance: float) -> FloatArray:
-    """Return omega for each bag."""
-    return share * label_variance + noise_sd**2
+@dataclass(frozen=True)
+class Trust:
+    """The rule by which bags get their weights, and the facts about the bags that it needs.
+
+    Attributes
+    ----------
+    rule : {"known-noise", "equal", "size"}
+        Weights from the variances; all the same; or by the number of rows.
+    label_kind : {"mean", "pick"}
+    sizes, noise_sd, base : (m,)
+        `base` is the prior weight: what the user gave as sample weight.
+    phi : float or None
+        The dispersion, where it is known.
+    """
+
+    rule: str
+    label_kind: LabelKind
+    sizes: FloatArray
+    noise_sd: FloatArray
+    base: FloatArray
+    phi: float | None
+
+    @property
+    def counts(self) -> FloatArray:
+        """Labels behind each bag's label: its rows for a mean, one for a pick, times the weight."""
+        # A bag of weight zero keeps a trace, so that nothing is divided by zero.
+        base: FloatArray = np.maximum(self.base, _NOTHING * self.base.max())
+        return base * self.sizes if self.label_kind == "mean" else base
+
+    def variances(self, variance: FloatArray, choice: FloatArray) -> "LabelVariance":
+        """Return omega's two parts, given mean variance functions and variances of the choice."""
+        known = self.noise_sd**2 + (choice if self.label_kind == "pick" else 0.0)
+        return LabelVariance(variance / self.counts, known)
+
+    def dispersion(
+        self, residuals: FloatArray, variance: "LabelVariance", n_parameters: int
+    ) -> float:
+        """Return phi, estimated if need be."""
+        if self.phi is not None:
+            return self.phi
+        used = self.base > 0
+        part = LabelVariance(variance.share[used], variance.known[used])
+        return estimate_dispersion(residuals[used], part, n_parameters=n_parameters)
+
+    def omega(self, variance: "LabelVariance", phi: float) -> FloatArray:
+        """Return the variance that the weights take a bag's label to have."""
+        if self.rule == "known-noise":
+            omega = variance.total(phi)
+        else:
+            omega = variance.share * self.count_ratio
+        # A label known without any error would get infinite weight; a millionth of the largest
+        # deviation is as good as none.
+        largest = float(omega[self.base > 0].max(initial=0.0))
+        return np.maximum(omega, 1e-12 * largest) if largest > 0 else np.ones_like(omega)
+
+    @property
+    def count_ratio(self) -> FloatArray:
+        """By how much the rule "equal" or "size" takes omega to be larger than share."""
+        base = np.maximum(self.base, _NOTHING * self.base.max())
+        return np.asarray(self.counts / (base * self.sizes if self.rule == "size" else base))
 
 
-def estimate_label_variance(
-    residuals: FloatArray, share: FloatArray, noise_sd: FloatArray, *, n_parameters: int
+@dataclass(frozen=True)
+class LabelVariance:
+    """The variance of each bag's label, ``phi * share + known``, both (m,)."""
+
+    share: FloatArray
+    known: FloatArray
+
+    def total(self, phi: float) -> FloatArray:
+        """Return omega for each bag."""
+        return phi * self.share + self.known
+
+
+def estimate_dispersion(
+    residuals: FloatArray, variance: LabelVariance, *, n_parameters: int
 ) -> float:
-    """Estimate sigma^2 >= 0 from bag residuals by maximum likelihood, given the privacy noise.
+    """Return phi >= 0 for which Pearson's statistic is what its degrees of freedom say.
 
-    Residuals are inflated by m / (m - p) for the p fitted parameters.
+    Without known variances this is Pearson's estimate, the mean of ``residual**2 / share``. With
+    them it solves ``sum(residual**2 / (phi * share + known)) = m - p``, whose left side falls in
+    phi: the known noise is taken out, and bags that have much of it count for little (Paule and
+    Mandel 1982).
+
+    Examples
+    --------
+    >>> r = np.array([1.0, -2.0, 2.0, -1.0])
+    >>> estimate_dispersion(r, LabelVariance(np.ones(4), np.zeros(4)), n_parameters=0)
+    2.5
+    >>> with_noise = LabelVariance(np.ones(4), np.ones(4))
+    >>> round(estimate_dispersion(r, with_noise, n_parameters=0), 6)
+    1.5
     """
     freedom = max(1, residuals.size - n_parameters)
-    squares = residuals**2 * (residuals.size / freedom)
-    largest = float(np.max(squares / share))
-    if largest == 0.0:
+    squares, share, known = residuals**2, variance.share, variance.known
+    pearson = float(np.sum(squares / share)) / freedom
+    if not np.any(known):
+        return pearson
+
+    def excess(phi: float) -> float:
+        omega = phi * share + known
+        seen = squares > 0  # a label met exactly says nothing, not even without noise
+        return float(np.sum(squares[seen] / np.maximum(omega[seen], 1e-300))) - freedom
+
+    if pearson == 0.0 or excess(0.0) <= 0:
         return 0.0
-    if not noise_sd.any():
-        return float(np.mean(squares / share))
-
-    def minus_log_likelihood(log_variance: float) -> float:
-        omega = bag_variance(share, noise_sd, np.exp(log_variance))
-        return float(np.sum(np.log(omega) + squares / omega))
-
-    high = np.log(largest)
-    best = minimize_scalar(minus_log_likelihood, bounds=(high - 40, high), method="bounded")
-    return float(np.exp(best.x))
+    high = 1.001 * pearson  # above the root despite rounding
+    return float(brentq(excess, 0.0, high, xtol=1e-12 * high, rtol=1e-10))

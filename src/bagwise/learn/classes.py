@@ -1,0 +1,169 @@
+"""The same equations for labels with classes: each unit has a vector of shares.
+
+Shares add up to one, so that only their contrasts carry information: Q'share for an orthonormal Q
+whose columns are at right angles to (1, …, 1). Noise on each share leaves contrasts with noise of
+the same size, independent of each other. Within a unit contrasts are correlated; multiplied by the
+inverse of a root of their covariance they are not, and then each counts like a label of its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from scipy import linalg
+
+from bagwise._types import FloatArray
+from bagwise.learn.design import chunks
+from bagwise.learn.problems import BAGS_AT_A_TIME, Block, Members, Problem
+
+
+@dataclass(frozen=True)
+class ClassProblem(Problem):
+    """Units with shares of classes, labels being (u, classes).
+
+    Attributes
+    ----------
+    members : Members or None
+        The rows behind each unit, for bag loss; None where a unit has one linear predictor.
+    root : (u, q, q)
+        Inverse Cholesky factors of what the weights take the covariance of contrasts to be.
+    scale : (u,)
+        The weight of each unit in the mean loss.
+    """
+
+    members: Members | None = None
+    root: FloatArray = field(default_factory=lambda: np.ones((1, 1, 1)))
+    scale: FloatArray = field(default_factory=lambda: np.ones(1))
+
+    @property
+    def outputs(self) -> int:
+        """Number of contrasts."""
+        return int(self.labels.shape[1]) - 1
+
+    @cached_property
+    def contrasts(self) -> FloatArray:
+        """Q, (classes, classes - 1)."""
+        return np.asarray(linalg.helmert(self.labels.shape[1]).T)
+
+    @cached_property
+    def inner(self) -> FloatArray:
+        """K with ``Q' share = constant + K' share[1:]`` for shares that add up to one."""
+        return np.asarray(self.contrasts[1:] - self.contrasts[:1])
+
+    def eta(self, beta: FloatArray) -> FloatArray:
+        """Return the linear predictors, (rows, q)."""
+        return self.design.eta(beta.reshape(self.outputs, -1).T)
+
+    def weight(self) -> FloatArray:
+        """Return the weight of each unit's loss."""
+        return self.scale
+
+    def allows(self, beta: FloatArray) -> bool:
+        """Return whether beta is finite: every predictor is possible."""
+        return bool(np.isfinite(beta).all())
+
+    def loss(self, beta: FloatArray) -> float:
+        """Return the mean square of uncorrelated residuals, halved."""
+        residuals = self._residuals(self.eta(beta))
+        return float(np.sum(residuals**2)) / 2 / self.total
+
+    def moments(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return expected shares, their mean covariance, and nothing else."""
+        eta = self.eta(beta)
+        return self._shares(eta), self._mean_covariance(eta), np.zeros(1)
+
+    def reweighted(self, beta: FloatArray) -> Self:
+        """Return the same problem with weights from the covariances at beta."""
+        eta = self.eta(beta)
+        mean = self.inner.T @ self._mean_covariance(eta) @ self.inner
+        omega = self._label_covariance(eta, honest=False)
+        root = np.linalg.inv(np.linalg.cholesky(omega))
+        trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
+        return replace(self, root=root, scale=trace, phi=1.0)
+
+    def blocks(self, beta: FloatArray) -> Iterator[Block]:
+        """Return blocks of units, their residuals uncorrelated under the weights."""
+        eta = self.eta(beta)
+        residuals = self._residuals(eta)
+        for part in chunks(len(self.labels), BAGS_AT_A_TIME):
+            jacobian = np.matmul(self.root[part] @ self.inner.T, self._jacobian(eta, part))
+            jacobian = jacobian.reshape(-1, self.width)
+            yield Block(jacobian, jacobian, residuals[part].ravel())
+
+    def true_variance(self, beta: FloatArray) -> FloatArray:
+        """Return the variance of each residual, whatever the weights take it to be."""
+        covariance = self._label_covariance(self.eta(beta), honest=True)
+        spread = np.einsum("uij,ujk,uik->ui", self.root, covariance, self.root)
+        return np.asarray(spread).ravel()
+
+    def _with_weights(self, omega: FloatArray, phi: float, variance: FloatArray) -> Self:
+        raise NotImplementedError  # weights here are matrices: see `reweighted`
+
+    def _shares(self, eta: FloatArray) -> FloatArray:
+        chances = self.family.mean(eta)
+        return chances if self.members is None else self.members.bags.mean(chances)
+
+    def _residuals(self, eta: FloatArray) -> FloatArray:
+        off = (self.labels - self._shares(eta)) @ self.contrasts
+        return np.asarray(np.einsum("uij,uj->ui", self.root, off))
+
+    def _mean_covariance(self, eta: FloatArray) -> FloatArray:
+        """Return the covariance of one row's indicators, averaged over a unit, (u, q, q)."""
+        covariance = self.family.variance(eta)
+        if self.members is None:
+            return covariance
+        flat = self.members.bags.mean(covariance.reshape(len(covariance), -1))
+        return flat.reshape(-1, self.outputs, self.outputs)
+
+    def _label_covariance(self, eta: FloatArray, *, honest: bool) -> FloatArray:
+        """Return the covariance of contrasts: as it is, or as the weights' rule takes it."""
+        trust = self.trust
+        if trust is None:
+            raise TypeError("labels with classes always have a rule for their weights")
+        if trust.label_kind == "pick":
+            shares = self._shares(eta)[:, 1:]
+            products = shares[:, :, None] * shares[:, None, :]
+            covariance = shares[:, :, None] * np.eye(self.outputs) - products
+        else:
+            covariance = self._mean_covariance(eta)
+        covariance = self.inner.T @ covariance @ self.inner / trust.counts[:, None, None]
+        if honest or trust.rule == "known-noise":
+            noise = trust.noise_sd[:, None, None] ** 2 * np.eye(self.outputs)
+            return self._bounded(covariance + noise)
+        return self._bounded(covariance * trust.count_ratio[:, None, None])
+
+    def _bounded(self, covariance: FloatArray) -> FloatArray:
+        """Return covariances that can be inverted, also where a chance is as good as zero."""
+        least = 1e-10 * np.trace(covariance, axis1=1, axis2=2)[self.base() > 0].max() + 1e-300
+        return np.asarray(covariance + least * np.eye(self.outputs))
+
+    def _jacobian(self, eta: FloatArray, part: slice) -> FloatArray:
+        """Return the derivative of shares[1:] by beta, (u, q, p * q)."""
+        q = self.outputs
+        if self.members is None:
+            rows = self.design.standardise(self.design.rows[part])
+            slope = self.family.slope(eta[part])
+            return np.asarray(np.einsum("uij,up->uijp", slope, rows).reshape(len(rows), q, -1))
+        sizes = self.members.bags.repeat(self.members.bags.sizes)
+        slope = self.family.slope(eta) / sizes[:, None, None]
+        sums = [
+            self.members.sums(self.design, slope[:, i, j], part) for i in range(q) for j in range(q)
+        ]
+        return np.stack(sums, axis=1).reshape(-1, q, self.width)
+
+    def at_centroids(self) -> "Problem | None":
+        """Return the aggregate loss, on fewer rows."""
+        if self.members is None:
+            return None
+        centroids = self.design.about(self.members.bags.mean(self.design.rows))
+        return replace(self, design=centroids, members=None)
+
+    def constant_start(self) -> FloatArray:
+        """Return the beta that predicts about the mean shares everywhere."""
+        start = np.zeros((self.outputs, self.design.width))
+        if self.design.fit_intercept:
+            shares = np.clip(self.base() @ self.labels / self.base().sum(), 0.01, 0.99)
+            start[:, -1] = self.family.predictor(shares)
+        return start.ravel()

@@ -1,0 +1,420 @@
+"""From the layouts in which people keep bags to what an estimator's ``fit`` takes.
+
+=====================  =========================================================================
+converter              layout
+=====================  =========================================================================
+`from_proportions`     rows, the number of each row's bag, one proportion per bag
+`from_bag_list`        a list with one array of rows per bag, one label per bag
+`from_frame`           a table of rows with a column of bag ids; the bag's label on every row
+`from_group_means`     a table of groups: mean features, mean label, number of rows
+`with_rows`            any of these, and a few rows with labels of their own
+=====================  =========================================================================
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.columns import as_float, find_column, is_numeric, select_features, without_dictionary
+from bagwise.encode import Encoder
+from bagwise.errors import BagsError, BagwiseError, ColumnError, LabelError, shielded
+from bagwise.labels import label_vector
+from bagwise.learn.bag_data import read_bags
+from bagwise.table import read_table
+
+
+@dataclass(frozen=True, eq=False)
+class BaggedData:
+    """Hold rows, bags and bag labels, checked, one entry per row.
+
+    Parameters
+    ----------
+    X : (n, d) floats
+    y : (n,) or (n, classes) floats
+        The label of each row's bag.
+    bags : (n,) ids or Bags
+        Kept as numbers, counted in order of appearance.
+    noise_sd : float or (n,) floats, optional
+        Known standard deviation of the noise on the bag labels.
+    sample_weight : (n,) floats, optional
+    feature_names : sequence of str, optional
+        Names of the columns of X.
+    encoder : Encoder, optional
+        The recipe that made X of a table; ``encoder.transform`` makes it of new rows.
+
+    Examples
+    --------
+    >>> from bagwise import BaggedGLM
+    >>> data = BaggedData(X=[[0], [2], [4], [6]], y=[3, 3, 11, 11], bags=["a", "a", "b", "b"])
+    >>> data
+    BaggedData(4 rows of 1 features in 2 bags)
+    >>> BaggedGLM().fit(data.X, data.y, **data.fit_params()).coef_.round(6)
+    array([2.])
+    """
+
+    X: FloatArray
+    y: FloatArray
+    bags: IntArray
+    noise_sd: FloatArray | None = None
+    sample_weight: FloatArray | None = None
+    feature_names: Sequence[str] | None = None
+    encoder: Encoder | None = None
+
+    def __post_init__(self) -> None:
+        X = _matrix(self.X, "X")
+        y = finite_floats(self.y, "y", error=LabelError)
+        if y.ndim not in (1, 2) or len(y) != len(X):
+            raise LabelError(f"y must have one entry per row ({len(X)}), got shape {y.shape}.")
+        weight = None if self.sample_weight is None else read_weights(self.sample_weight, len(X))
+        data = read_bags(X, y, bags=self.bags, noise_sd=self.noise_sd)
+        names = None if self.feature_names is None else tuple(self.feature_names)
+        if names is not None and len(names) != X.shape[1]:
+            raise ColumnError(f"X has {X.shape[1]} columns, but {len(names)} feature names.")
+        checked = {
+            "X": X,
+            "y": y,
+            "bags": data.bags.index,
+            "noise_sd": None if self.noise_sd is None else data.bags.repeat(data.noise_sd),
+            "sample_weight": weight,
+            "feature_names": names,
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        n, d = self.X.shape
+        return f"BaggedData({n} rows of {d} features in {self.bags.max() + 1} bags)"
+
+    def fit_params(self) -> dict[str, AnyArray]:
+        """Return what ``fit(X, y, ...)`` needs besides X and y.
+
+        >>> sorted(BaggedData(X=[[0], [1]], y=[5, 5], bags=[7, 7], noise_sd=0.1).fit_params())
+        ['bags', 'noise_sd']
+        """
+        optional = {"noise_sd": self.noise_sd, "sample_weight": self.sample_weight}
+        given = {name: values for name, values in optional.items() if values is not None}
+        return {"bags": self.bags, **given}
+
+
+def from_proportions(X: Any, bags: Any, proportions: Any) -> BaggedData:
+    """Read rows whose bags are numbered 0..m-1, and one proportion per bag.
+
+    This is the layout of llp-learn and of most datasets for learning from label proportions.
+
+    Parameters
+    ----------
+    X : (n, d) floats
+    bags : (n,) integers
+        The number of each row's bag; every bag from 0 to m-1 has rows.
+    proportions : (m,) or (m, classes) floats
+        The share of positive labels in each bag, or the share of each class.
+
+    Examples
+    --------
+    >>> data = from_proportions([[1.0], [2.0], [3.0]], bags=[1, 0, 1], proportions=[0.2, 0.7])
+    >>> data.y
+    array([0.7, 0.2, 0.7])
+    """
+    rows = _matrix(X, "X")
+    shares = _one_per_bag(proportions, "proportions")
+    index = np.asarray(bags)
+    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
+        raise BagsError("bags must be one whole number per row: the place of its proportion.")
+    if index.size != len(rows):
+        raise BagsError(f"bags has {index.size} entries for {len(rows)} rows.")
+    if index.min() < 0 or index.max() >= len(shares):
+        raise BagsError(
+            f"bags must be numbered 0 to {len(shares) - 1}, one number per proportion; "
+            f"got numbers from {index.min()} to {index.max()}."
+        )
+    sizes = np.bincount(index, minlength=len(shares))
+    if not sizes.all():
+        raise BagsError(
+            f"bag {int(np.argmin(sizes))} has a proportion but no rows. "
+            "Drop its proportion and number the bags anew."
+        )
+    return BaggedData(rows, shares[index], index)
+
+
+def from_bag_list(bags: Sequence[Any], labels: Any) -> BaggedData:
+    """Read a list with one array of rows per bag, and one label per bag.
+
+    This is the layout of milearn and of most datasets for multiple instance learning.
+
+    Parameters
+    ----------
+    bags : sequence of (n_l, d) floats
+        All with the same d columns.
+    labels : (m,) or (m, classes) floats
+
+    Examples
+    --------
+    >>> data = from_bag_list([[[1.0], [2.0]], [[5.0]]], labels=[0.5, 3.0])
+    >>> data.y, data.bags
+    (array([0.5, 0.5, 3. ]), array([0, 0, 1]))
+    """
+    arrays = [_matrix(rows, f"bag {number}") for number, rows in enumerate(bags)]
+    values = _one_per_bag(labels, "labels")
+    if len(values) != len(arrays):
+        raise BagsError(f"there are {len(arrays)} bags, but {len(values)} labels.")
+    for number, rows in enumerate(arrays):
+        if rows.shape[1] != arrays[0].shape[1]:
+            raise BagsError(
+                f"bag {number} has {rows.shape[1]} columns, bag 0 has {arrays[0].shape[1]}. "
+                "Give all bags the same columns."
+            )
+    index = np.repeat(np.arange(len(arrays)), [len(rows) for rows in arrays])
+    return BaggedData(np.concatenate(arrays), values[index], index)
+
+
+def from_frame(
+    frame: Any,
+    *,
+    bag: str,
+    label: str,
+    features: str | Sequence[str] | None = None,
+    noise_sd: str | float | None = None,
+    exclude: str | Sequence[str] = (),
+) -> BaggedData:
+    """Read a table of rows in which every row carries the id and the label of its bag.
+
+    Parameters
+    ----------
+    frame : path, or a pandas, polars or pyarrow frame
+    bag, label : str
+        Columns with the id of each row's bag, of any type, and with the bag's label.
+    features, exclude : str or list of str
+        Columns to use, or to leave out; by default all others are used. Text becomes one column
+        per level, and missing values are marked, as in a release.
+    noise_sd : str or float, optional
+        Known standard deviation of the noise on the labels: a column of the table, or one number.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({
+    ...     "ward": ["n", "n", "s"], "age": [30, 50, 40], "sex": ["f", "m", "f"],
+    ...     "rate": [0.2, 0.2, 0.1],
+    ... })
+    >>> data = from_frame(table, bag="ward", label="rate", exclude="age")
+    >>> data.bags, data.feature_names, data.X.tolist()
+    (array([0, 0, 1]), ('sex=m',), [[0.0], [1.0], [0.0]])
+    """
+    table = read_table(frame, index_names=[bag])
+    index = _numbered(find_column(table, bag, role="bag"), name=bag)
+    labels = label_vector(table, label)
+    noise = _noise(table, noise_sd)
+    encoder = _recipe(table, [bag, label, noise_sd], features=features, exclude=exclude)
+    return BaggedData(
+        encoder.transform(table),
+        labels,
+        index,
+        noise,
+        feature_names=encoder.feature_names,
+        encoder=encoder,
+    )
+
+
+def from_group_means(
+    frame: Any,
+    *,
+    label: str,
+    size: str,
+    features: str | Sequence[str] | None = None,
+    noise_sd: str | float | None = None,
+    exclude: str | Sequence[str] = (),
+) -> BaggedData:
+    """Read a table with one row per group: mean features, mean label and number of rows.
+
+    The rows themselves are gone, so only ``loss="aggregate"`` can use it: every group becomes a
+    bag of one row, its centroid, that counts as often as the group has rows.
+
+    Parameters
+    ----------
+    frame : path, or a pandas, polars or pyarrow frame
+    label, size : str
+        Columns with the mean label of each group, and with its number of rows.
+    features, exclude : str or list of str
+        Columns to use, or to leave out; by default all others are used.
+    noise_sd : str or float, optional
+        Known standard deviation of the noise on the labels: a column of the table, or one number.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [30.5, 51.0], "rate": [0.2, 0.4], "people": [120, 80]})
+    >>> data = from_group_means(table, label="rate", size="people")
+    >>> data.fit_params()
+    {'bags': array([0, 1]), 'sample_weight': array([120., 80.])}
+    """
+    table = read_table(frame)
+    labels, sizes = label_vector(table, label), _sizes(table, size)
+    noise = _noise(table, noise_sd)
+    encoder = _recipe(table, [label, size, noise_sd], features=features, exclude=exclude)
+    return BaggedData(
+        encoder.transform(table),
+        labels,
+        np.arange(table.num_rows),
+        noise,
+        sizes,
+        feature_names=encoder.feature_names,
+        encoder=encoder,
+    )
+
+
+def with_rows(data: BaggedData, X_rows: Any, y_rows: Any, *, noise_sd: Any = 0.0) -> BaggedData:
+    """Add rows with labels of their own, each as a bag of one row.
+
+    Parameters
+    ----------
+    data : BaggedData
+    X_rows : (k, d) floats
+        With the columns of ``data.X``; ``data.encoder.transform`` makes them of a table.
+    y_rows : (k,) or (k, classes) floats
+    noise_sd : float or (k,) floats
+        Known standard deviation of the noise on these labels. Where `data` states none, that of
+        its bags is 0.
+
+    Notes
+    -----
+    If `data` has sample weights, the new rows weigh 1 each.
+
+    Examples
+    --------
+    >>> bagged = from_bag_list([[[1.0], [2.0]], [[5.0]]], labels=[0.5, 3.0])
+    >>> data = with_rows(bagged, [[4.0]], [2.0], noise_sd=0.1)
+    >>> data.bags, data.noise_sd
+    (array([0, 0, 1, 2]), array([0. , 0. , 0. , 0.1]))
+    """
+    rows = _matrix(X_rows, "X_rows")
+    labels = finite_floats(y_rows, "y_rows", error=LabelError)
+    if rows.shape[1] != data.X.shape[1]:
+        raise BagsError(f"X_rows has {rows.shape[1]} columns, the bags have {data.X.shape[1]}.")
+    if labels.shape != (len(rows), *data.y.shape[1:]):
+        raise LabelError(
+            f"y_rows must have shape {(len(rows), *data.y.shape[1:])}, got {labels.shape}."
+        )
+    # As bags of their own first, so that a message counts the new rows from their start.
+    own = BaggedData(rows, labels, np.arange(len(rows)), noise_sd)
+    weight = data.sample_weight
+    return BaggedData(
+        np.concatenate([data.X, rows]),
+        np.concatenate([data.y, labels]),
+        np.concatenate([data.bags, data.bags.max() + 1 + own.bags]),
+        np.concatenate([_noise_or_zero(data), _noise_or_zero(own)]),
+        None if weight is None else np.concatenate([weight, np.ones(len(rows))]),
+        data.feature_names,
+        data.encoder,
+    )
+
+
+def finite_floats(values: Any, what: str, *, error: type[BagwiseError] = BagsError) -> FloatArray:
+    """Return an array of finite float64, or say where it is not, without quoting a value.
+
+    >>> finite_floats([1, "seven"], "y")
+    Traceback (most recent call last):
+    bagwise.errors.BagsError: y must be an array of numbers.
+    """
+    array = shielded(
+        lambda: np.asarray(values, dtype=np.float64),
+        lambda _: error(f"{what} must be an array of numbers."),
+    )
+    bad = np.argwhere(~np.isfinite(array))
+    if bad.size:
+        rows = np.unique(bad[:, 0])
+        raise error(
+            f"{what} has NaN or infinite values in {rows.size} row(s), the first being row "
+            f"{rows[0] + 1} (counting from 1). Drop or repair those rows."
+        )
+    return array
+
+
+def read_weights(sample_weight: Any, n_rows: int) -> FloatArray:
+    """Return one weight per row: finite, not negative, not all zero."""
+    weight = finite_floats(sample_weight, "sample_weight")
+    if weight.shape != (n_rows,):
+        raise BagsError(f"sample_weight must be one per row ({n_rows}), got shape {weight.shape}.")
+    if not ((weight >= 0).all() and weight.any()):
+        raise BagsError("sample_weight must not be negative anywhere, nor zero everywhere.")
+    return weight
+
+
+def _noise_or_zero(data: BaggedData) -> FloatArray:
+    return np.zeros(len(data.X)) if data.noise_sd is None else data.noise_sd
+
+
+def _matrix(values: Any, what: str) -> FloatArray:
+    array = finite_floats(values, what, error=ColumnError)
+    if array.size == 0:
+        raise BagsError(f"{what} is empty: it has no rows or no columns.")
+    if array.ndim != 2:
+        raise BagsError(f"{what} must have two dimensions, rows and columns, got {array.ndim}.")
+    return array
+
+
+def _one_per_bag(values: Any, what: str) -> FloatArray:
+    array = finite_floats(values, what, error=LabelError)
+    if array.ndim not in (1, 2) or array.size == 0:
+        raise LabelError(f"{what} must be one per bag, or one row per bag, got {array.shape}.")
+    return array[:, 0] if array.shape[1:] == (1,) else array
+
+
+def _recipe(
+    table: pa.Table,
+    used: Sequence[Any],
+    *,
+    features: str | Sequence[str] | None,
+    exclude: str | Sequence[str],
+) -> Encoder:
+    """Write the recipe for the feature columns: those asked for, or all that are not `used`."""
+    asked = None if features is None else _listed(features)
+    reserved = [name for name in used if isinstance(name, str)]
+    names = select_features(table, reserved=reserved, features=asked, exclude=_listed(exclude))
+    return Encoder.for_table(table, names, named=asked or ())
+
+
+def _listed(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _numbered(ids: pa.ChunkedArray, *, name: str) -> IntArray:
+    """Return ids of any type as numbers, counted in order of appearance."""
+    plain = without_dictionary(ids)
+    missing = pc.sum(pc.is_null(plain, nan_is_null=True)).as_py()
+    if missing:
+        raise BagsError(f"bag {name!r} is missing in {missing} row(s). Drop those rows.")
+    codes = shielded(
+        lambda: pc.dictionary_encode(plain).combine_chunks(),
+        lambda _: ColumnError(f"bag {name!r} of type {ids.type} cannot hold ids."),
+    )
+    return np.asarray(codes.indices.to_numpy(), dtype=np.int64)
+
+
+def _noise(table: pa.Table, noise_sd: str | float | None) -> FloatArray | None:
+    if isinstance(noise_sd, str):
+        return _numbers(table, noise_sd, role="noise_sd")
+    return None if noise_sd is None else np.full(table.num_rows, float(noise_sd))
+
+
+def _sizes(table: pa.Table, size: str) -> FloatArray:
+    sizes = _numbers(table, size, role="size")
+    wrong = ~((sizes > 0) & (sizes == np.floor(sizes)) & np.isfinite(sizes))
+    if wrong.any():
+        raise BagsError(
+            f"size {size!r} must be a positive whole number, the rows of a group; it is not in "
+            f"{int(wrong.sum())} row(s), the first being row {int(np.argmax(wrong)) + 1} "
+            "(counting from 1)."
+        )
+    return sizes
+
+
+def _numbers(table: pa.Table, name: str, *, role: str) -> FloatArray:
+    column = find_column(table, name, role=role)
+    if not is_numeric(column.type):
+        raise ColumnError(f"{role} {name!r} is of type {column.type}, not a number.")
+    return as_float(column)

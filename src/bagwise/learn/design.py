@@ -1,0 +1,113 @@
+"""The columns that coefficients belong to, in units in which numbers are well behaved.
+
+Coefficients are sought for columns that were centred and divided by their spread; X itself is
+never copied. A vector beta holds one entry per column and, last, the intercept at the centre.
+"""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from bagwise._types import FloatArray
+
+CHUNK = 65_536  # rows at a time: the extra memory does not grow with n
+
+
+@dataclass(frozen=True)
+class Design:
+    """Rows with an implicit standardisation.
+
+    Attributes
+    ----------
+    rows : (u, d)
+    center, scale : (d,)
+    fit_intercept : bool
+    """
+
+    rows: FloatArray
+    center: FloatArray
+    scale: FloatArray
+    fit_intercept: bool
+    _last: dict[bytes, FloatArray] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, rows: FloatArray, weight: FloatArray, *, fit_intercept: bool) -> Self:
+        """Standardise by the weighted mean and spread of each column."""
+        total = float(weight.sum())
+        width = rows.shape[1]
+        center = weight @ rows / total if fit_intercept else np.zeros(width)
+        square = np.zeros(width)
+        for part in chunks(len(rows)):
+            square += weight[part] @ (rows[part] - center) ** 2
+        spread = np.sqrt(square / total)
+        # What is rounding of a column far from zero is no spread.
+        noise = 8 * np.finfo(float).eps * np.abs(center)
+        return cls(rows, center, np.where(spread > noise, spread, 1.0), fit_intercept)
+
+    def about(self, rows: FloatArray) -> "Design":
+        """Return other rows under the same standardisation."""
+        return Design(rows, self.center, self.scale, self.fit_intercept)
+
+    @property
+    def width(self) -> int:
+        """Number of entries of beta."""
+        return int(self.rows.shape[1]) + self.fit_intercept
+
+    def eta(self, beta: FloatArray) -> FloatArray:
+        """Return the linear predictor of every row; beta is (p,) or (p, q)."""
+        # Loss, weights and equations ask for the same eta one after the other.
+        key = beta.tobytes()
+        if key not in self._last:
+            coef, intercept = self.coefficients(beta)
+            eta = np.asarray(self.rows @ coef + intercept)
+            eta.flags.writeable = False
+            self._last.clear()
+            self._last[key] = eta
+        return self._last[key]
+
+    def coefficients(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return coefficients and intercept in the columns' own units."""
+        slopes = beta[: self.rows.shape[1]]
+        coef = slopes / (self.scale if beta.ndim == 1 else self.scale[:, None])
+        intercept = (beta[-1] if self.fit_intercept else 0.0) - self.center @ coef
+        return coef, np.asarray(intercept)
+
+    def beta(self, coef: FloatArray, intercept: float) -> FloatArray:
+        """Return beta of coefficients in the columns' own units."""
+        slopes = coef * self.scale
+        return np.append(slopes, intercept + self.center @ coef) if self.fit_intercept else slopes
+
+    def to_own_units(self) -> FloatArray:
+        """Return the matrix that maps beta to coefficients and, last, the intercept."""
+        width = self.rows.shape[1]
+        change = np.zeros((width + 1, self.width))
+        change[:width, :width] = np.diag(1 / self.scale)
+        change[width, :width] = -self.center / self.scale
+        if self.fit_intercept:
+            change[width, width] = 1.0
+        return change
+
+    def penalty(self, ridge: float) -> FloatArray:
+        """Return the ridge penalty of each entry of beta; the intercept has none."""
+        slopes = ridge / self.scale**2
+        return np.append(slopes, 0.0) if self.fit_intercept else slopes
+
+    def standardise(self, rows: FloatArray) -> FloatArray:
+        """Return rows in standard units, with a column of ones for the intercept."""
+        out = np.empty((len(rows), self.width))
+        np.subtract(rows, self.center, out=out[:, : rows.shape[1]])
+        out[:, : rows.shape[1]] /= self.scale
+        if self.fit_intercept:
+            out[:, -1] = 1.0
+        return out
+
+    def standardise_sums(self, sums: FloatArray, count: FloatArray) -> FloatArray:
+        """Return sums of standardised rows, given sums of rows and of their weights."""
+        slopes = (sums - np.outer(count, self.center)) / self.scale
+        return np.column_stack([slopes, count]) if self.fit_intercept else slopes
+
+
+def chunks(n: int, length: int = CHUNK) -> list[slice]:
+    """Cut n rows into slices."""
+    return [slice(start, start + length) for start in range(0, n, length)]

@@ -1,0 +1,511 @@
+"""Choosing a model with bag labels only: splits that keep bags whole, and scores of whole bags.
+
+A row's label is never needed. `BagKFold` and `BagShuffleSplit` hold out bags; the scores compare a
+bag's label with the mean prediction of its rows, and take out what known noise on the labels adds.
+
+scikit-learn passes bags and noise on to splitter, estimator and scorer if its metadata routing is
+enabled: ``sklearn.set_config(enable_metadata_routing=True)``. Give bags as ids, one per row (of
+`Bags` its ``index``): it has to cut them into folds with the rows.
+"""
+
+import heapq
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import config_context
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import make_scorer, r2_score
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _num_samples
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.bags import Bags
+from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError
+from bagwise.learn.bag_data import read_bags
+from bagwise.learn.convert import finite_floats, read_weights
+
+BoolArray = NDArray[np.bool_]
+
+
+class _BagSplitter(BaseCrossValidator):  # type: ignore[misc]
+    """Hold out whole bags; a subclass says which ones."""
+
+    __metadata_request__split: ClassVar = {"bags": True}
+
+    n_splits: int
+    random_state: Any
+
+    def split(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002 - scikit-learn passes it to every splitter
+        groups: Any = None,
+        *,
+        bags: Any = None,
+    ) -> Iterator[tuple[IntArray, IntArray]]:
+        """Return pairs of row numbers, of the rows to train on and of those to test on.
+
+        Parameters
+        ----------
+        X : array or frame with n rows
+        y : ignored
+        groups, bags : (n,) ids
+            The bag of each row, under either name: `bags` arrives by metadata routing, `groups`
+            without it.
+        """
+        partition = _read_ids(_num_samples(X), bags=bags, groups=groups)
+        if partition.n_bags < self._fewest_bags:
+            raise BagsError(
+                f"{type(self).__name__} needs at least {self._fewest_bags} bags, "
+                f"got {partition.n_bags}. Make fewer splits, or more and smaller bags."
+            )
+        return self._splits(partition)
+
+    def get_n_splits(self, *_data: Any, **_metadata: Any) -> int:
+        """Return the number of splits, whatever the data."""
+        return self.n_splits
+
+    def _splits(self, bags: Bags) -> Iterator[tuple[IntArray, IntArray]]:
+        rng = check_random_state(self.random_state)
+        for held_out in self._held_out(bags.sizes, rng):
+            test = held_out[bags.index]
+            yield np.flatnonzero(~test), np.flatnonzero(test)
+
+    @property
+    @abstractmethod
+    def _fewest_bags(self) -> int:
+        """How many bags it takes to split at all."""
+
+    @abstractmethod
+    def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
+        """Yield for each split which bags, of these sizes, are for testing."""
+
+
+class BagKFold(_BagSplitter):
+    """Deal whole bags into folds of about as many rows each; every bag is tested once.
+
+    Parameters
+    ----------
+    n_splits : int
+        Number of folds, at least 2.
+    shuffle : bool
+        Deal the bags in random order. Otherwise the largest come first, which balances best.
+    random_state : int, RandomState or None
+        Of the shuffling; an integer makes the same folds every time.
+
+    Notes
+    -----
+    Guarantee: no two folds differ by more rows than the largest bag has.
+
+    Examples
+    --------
+    >>> bags = ["a", "a", "b", "b", "c", "c"]
+    >>> for train, test in BagKFold(3, shuffle=False).split(np.zeros((6, 1)), bags=bags):
+    ...     print(train, test)
+    [2 3 4 5] [0 1]
+    [0 1 4 5] [2 3]
+    [0 1 2 3] [4 5]
+    """
+
+    def __init__(
+        self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = None
+    ) -> None:
+        self.n_splits = _whole_number(n_splits, "n_splits", at_least=2)
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    @property
+    def _fewest_bags(self) -> int:
+        return self.n_splits
+
+    def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
+        order = rng.permutation(sizes.size) if self.shuffle else np.argsort(-sizes, kind="stable")
+        fold = _deal(sizes, order, self.n_splits)
+        return (fold == number for number in range(self.n_splits))
+
+
+class BagShuffleSplit(_BagSplitter):
+    """Hold out bags at random, again and again, that have a given share of the rows.
+
+    Parameters
+    ----------
+    n_splits : int
+        Number of splits, at least 1.
+    test_size : float
+        Share of the rows to hold out, as closely as whole bags allow; at least one bag is held
+        out, and one kept.
+    random_state : int, RandomState or None
+        An integer makes the same splits every time.
+
+    Examples
+    --------
+    >>> bags = np.repeat(np.arange(10), 3)
+    >>> splitter = BagShuffleSplit(2, test_size=0.2, random_state=0)
+    >>> for train, test in splitter.split(np.zeros((30, 1)), bags=bags):
+    ...     print(len(train), np.unique(bags[test]))
+    24 [2 8]
+    24 [3 5]
+    """
+
+    def __init__(
+        self, n_splits: int = 10, *, test_size: float = 0.2, random_state: Any = None
+    ) -> None:
+        self.n_splits = _whole_number(n_splits, "n_splits", at_least=1)
+        if not (isinstance(test_size, float | np.floating) and 0 < test_size < 1):
+            raise StrategyError(
+                f"test_size is a share of the rows, above 0 and below 1, got {test_size!r}."
+            )
+        self.test_size = test_size
+        self.random_state = random_state
+
+    @property
+    def _fewest_bags(self) -> int:
+        return 2
+
+    def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
+        wanted = self.test_size * sizes.sum()
+        for _ in range(self.n_splits):
+            order = rng.permutation(sizes.size)
+            rows = np.cumsum(sizes[order])[:-1]  # the last bag is for training
+            held_out = np.zeros(sizes.size, dtype=bool)
+            held_out[order[: int(np.argmin(np.abs(rows - wanted))) + 1]] = True
+            yield held_out
+
+
+def bag_r2_score(
+    y_true: Any, y_pred: Any, *, bags: Any = None, noise_sd: Any = None, sample_weight: Any = None
+) -> float:
+    """Return the share of the variance of bag labels that mean predictions explain.
+
+    Bags count by their number of rows. The known variance of noise on the labels is subtracted
+    both from the error and from the spread of the labels, so that the score estimates what labels
+    without noise would show.
+
+    Parameters
+    ----------
+    y_true : (n,) or (n, outputs) floats
+        The label of each row's bag.
+    y_pred : (n,) or (n, outputs) floats
+        A prediction for each row.
+    bags : (n,) ids or Bags, optional
+        Without it each row is a bag of its own.
+    noise_sd : float or (n,) floats, optional
+        Known standard deviation of the noise on the bag labels.
+    sample_weight : (n,) floats, optional
+        A bag counts by the sum of its rows' weights.
+
+    Returns
+    -------
+    float
+        At best about 1: by chance it exceeds 1 where noise was subtracted. Where noise leaves no
+        spread to explain it is NaN, with an `UndefinedMetricWarning`. Of several outputs it is
+        the mean.
+
+    Notes
+    -----
+    Without bags and noise this is scikit-learn's ``r2_score``. If most of the spread of the labels
+    is noise, dividing by what is left makes the score jump; choose models by
+    `bag_mean_squared_error` or `bag_deviance` then, which do not divide.
+
+    Examples
+    --------
+    >>> bag_r2_score([1, 1, 3, 3], [0, 2, 2, 4], bags=["a", "a", "b", "b"])
+    1.0
+    >>> bag_r2_score([1, 1, 3, 3], [0, 2, 2, 4])  # as row labels they would be badly predicted
+    0.0
+    """
+    bag = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
+    if not bag.noise_variance.any():
+        return float(r2_score(bag.labels, bag.means, sample_weight=bag.weights))
+    # The spread of m noisy values around their mean holds this much of the noise.
+    noise_in_spread = (bag.weights * (1 - bag.weights)) @ bag.noise_variance
+    around_mean = bag.labels - bag.weights @ bag.labels
+    spread = bag.weights @ around_mean**2 - noise_in_spread
+    if (spread <= 0).any():
+        warnings.warn(
+            "R^2 is not defined: the labels of these bags differ no more than their noise does. "
+            "Score more bags at a time, or use bag_mean_squared_error.",
+            UndefinedMetricWarning,
+            stacklevel=2,
+        )
+        return float("nan")
+    return float(np.mean(1 - bag.squared_errors() / spread))
+
+
+def bag_mean_squared_error(
+    y_true: Any, y_pred: Any, *, bags: Any = None, noise_sd: Any = None, sample_weight: Any = None
+) -> float:
+    """Return the mean squared error of mean predictions on bag labels, known noise taken out.
+
+    Parameters are those of `bag_r2_score`. Bags count by their number of rows. The known variance
+    of the noise is subtracted, so that the result is unbiased for the error on labels without
+    noise, and may be negative by chance.
+
+    Examples
+    --------
+    >>> y, bags = [1, 1, 3, 3], ["a", "a", "b", "b"]
+    >>> bag_mean_squared_error(y, [2, 2, 2, 4], bags=bags)
+    0.5
+    >>> bag_mean_squared_error(y, [2, 2, 2, 4], bags=bags, noise_sd=0.5)
+    0.25
+    """
+    bag = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
+    return float(np.mean(bag.squared_errors()))
+
+
+def bag_deviance(
+    y_true: Any,
+    y_pred: Any,
+    *,
+    family: str = "gaussian",
+    bags: Any = None,
+    noise_sd: Any = None,
+    sample_weight: Any = None,
+) -> float:
+    """Return the mean deviance of bag labels at mean predictions, without its label-only part.
+
+    For a bag with label y and mean prediction mu it is ``2 (b(eta) - y eta)``, where ``eta`` is
+    the natural parameter of mu and b the cumulant of the family. The deviance itself adds a term
+    that depends on the label only, so that both rank models alike.
+
+    Parameters
+    ----------
+    y_true : (n,) floats, or (n, classes) for the multinomial family
+        The label of each row's bag, or the shares of the classes in it.
+    y_pred : the same shape
+        The predicted mean of each row, or its probability of each class.
+    family : {"gaussian", "bernoulli", "poisson", "gamma", "inverse_gaussian", "multinomial"}
+    bags, noise_sd, sample_weight
+        As for `bag_r2_score`.
+
+    Notes
+    -----
+    It is linear in the labels, so that noise of mean zero leaves it unbiased: nothing has to be
+    subtracted, and `noise_sd` is only checked. A noisy label may leave the range of the family;
+    no logarithm is taken of it.
+
+    Probabilities of 0 and 1 count as the closest number above 0 or below 1, as in scikit-learn's
+    ``log_loss``.
+
+    Examples
+    --------
+    >>> shares, bags = [0.5, 0.5, 1.0, 1.0], ["a", "a", "b", "b"]
+    >>> round(bag_deviance(shares, [0.2, 0.8, 0.9, 0.9], family="bernoulli", bags=bags), 3)
+    0.799
+    >>> round(bag_deviance(shares, [0.9, 0.9, 0.5, 0.5], family="bernoulli", bags=bags), 3)
+    1.897
+    """
+    if family not in _FAMILY_LOSSES:
+        raise StrategyError(f"unknown family {family!r}; known are {', '.join(_FAMILY_LOSSES)}.")
+    bag = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
+    _check_predictions(bag.predictions, family)
+    loss = _FAMILY_LOSSES[family].loss(bag.labels, bag.means).sum(axis=1)
+    return float(2 * bag.weights @ loss)
+
+
+def bag_scorer(metric: str = "r2", *, family: str = "gaussian") -> Any:
+    """Return a scikit-learn scorer of bags; larger is better for every metric.
+
+    It asks for `bags`, `noise_sd` and `sample_weight` as metadata. They reach it if metadata
+    routing is enabled; without bags it refuses to score, since single rows compared with bag
+    labels would favour models that are too flat.
+
+    Parameters
+    ----------
+    metric : {"r2", "mse", "deviance"}
+        `bag_r2_score`, minus `bag_mean_squared_error`, or minus `bag_deviance`. With much noise on
+        the labels take one of the latter two.
+    family : str
+        Of the deviance.
+
+    Notes
+    -----
+    Classifiers are scored by ``predict_proba``, other models by ``predict``. To weight the fit, but
+    not the score, call ``set_score_request(bags=True, noise_sd=True)`` on the scorer.
+
+    Examples
+    --------
+    >>> import sklearn
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from bagwise import BaggedGLM
+    >>> X = np.arange(24.0)[:, None]
+    >>> bags = np.repeat(np.arange(12), 2)
+    >>> y = 3 * np.repeat(X.reshape(12, 2).mean(axis=1), 2)
+    >>> with sklearn.config_context(enable_metadata_routing=True):
+    ...     model = BaggedGLM().set_fit_request(bags=True)
+    ...     scores = cross_val_score(
+    ...         model, X, y, params={"bags": bags}, cv=BagKFold(3), scoring=bag_scorer("r2")
+    ...     )
+    >>> scores.round(6)
+    array([1., 1., 1.])
+    """
+    if metric not in _METRICS:
+        raise StrategyError(f"unknown metric {metric!r}; known are {', '.join(_METRICS)}.")
+    if family not in _FAMILY_LOSSES:
+        raise StrategyError(f"unknown family {family!r}; known are {', '.join(_FAMILY_LOSSES)}.")
+    options = {"family": family} if metric == "deviance" else {}
+    scorer = make_scorer(
+        _score_bags,
+        response_method=("predict_proba", "predict"),
+        greater_is_better=metric == "r2",
+        metric=metric,
+        **options,
+    )
+    # Requests can be set only while routing is enabled; they count whenever it is.
+    with config_context(enable_metadata_routing=True):
+        return scorer.set_score_request(bags=True, noise_sd=True, sample_weight=True)
+
+
+_METRICS: dict[str, Callable[..., float]] = {
+    "r2": bag_r2_score,
+    "mse": bag_mean_squared_error,
+    "deviance": bag_deviance,
+}
+
+
+def _score_bags(
+    y_true: Any, y_pred: Any, *, metric: str, bags: Any = None, **options: Any
+) -> float:
+    if bags is None:
+        raise BagsError(
+            "a bag scorer got no bags. Enable routing with "
+            "sklearn.set_config(enable_metadata_routing=True), and pass bags with the data, as in "
+            "cross_validate(..., params={'bags': bags}) or GridSearchCV(...).fit(..., bags=bags)."
+        )
+    return _METRICS[metric](y_true, y_pred, bags=bags, **options)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Bag labels beside mean predictions, and how much each bag counts."""
+
+    predictions: FloatArray  # (n, outputs), of the rows
+    means: FloatArray  # (m, outputs), of the bags
+    labels: FloatArray  # (m, outputs)
+    noise_variance: FloatArray  # (m,)
+    weights: FloatArray  # (m,), adding up to 1
+
+    def squared_errors(self) -> FloatArray:
+        """Return for each output the mean squared error less what noise contributes."""
+        squares = (self.labels - self.means) ** 2
+        return np.asarray(self.weights @ squares - self.weights @ self.noise_variance)
+
+
+def _compare(y_true: Any, y_pred: Any, bags: Any, noise_sd: Any, sample_weight: Any) -> _Comparison:
+    labels = _by_output(finite_floats(y_true, "y_true", error=LabelError), "y_true")
+    predictions = _by_output(finite_floats(y_pred, "y_pred", error=BagwiseError), "y_pred")
+    if labels.shape != predictions.shape:
+        raise BagsError(
+            f"y_true and y_pred must have one entry per row each, got shapes {labels.shape} and "
+            f"{predictions.shape}."
+        )
+    weight = None if sample_weight is None else read_weights(sample_weight, len(labels))
+    data = read_bags(
+        predictions,
+        labels,
+        bags=bags,
+        noise_sd=noise_sd,
+        sample_weight=weight,
+        weights_differ=True,
+    )
+    counts = data.bags.sizes * data.weight
+    return _Comparison(
+        predictions=predictions,
+        means=data.bags.mean(predictions),
+        labels=data.labels,
+        noise_variance=data.noise_sd**2,
+        weights=counts / counts.sum(),
+    )
+
+
+def _by_output(values: FloatArray, what: str) -> FloatArray:
+    if values.ndim not in (1, 2) or values.size == 0:
+        raise BagsError(f"{what} must have one entry or one line per row, got {values.shape}.")
+    return values.reshape(len(values), -1)
+
+
+Formula = Callable[[FloatArray, FloatArray], FloatArray]
+
+
+@dataclass(frozen=True)
+class _FamilyLoss:
+    """The loss ``b(eta) - y eta`` of label y as a formula in y and the mean, ``b'(eta)``."""
+
+    loss: Formula
+    possible: Callable[[FloatArray], BoolArray]
+    means: str
+
+
+def _log(probability: FloatArray) -> FloatArray:
+    return np.asarray(np.log(np.maximum(probability, np.finfo(float).eps)))
+
+
+_ANY = (np.isfinite, "any numbers")
+_POSITIVE = (lambda mean: mean > 0, "positive numbers")
+_PROBABILITY = (lambda mean: (mean >= 0) & (mean <= 1), "probabilities")
+
+_FAMILY_LOSSES = {
+    "gaussian": _FamilyLoss(lambda y, mean: mean**2 / 2 - y * mean, *_ANY),
+    "bernoulli": _FamilyLoss(
+        lambda y, mean: -y * _log(mean) - (1 - y) * _log(1 - mean), *_PROBABILITY
+    ),
+    "poisson": _FamilyLoss(lambda y, mean: mean - y * np.log(mean), *_POSITIVE),
+    "gamma": _FamilyLoss(lambda y, mean: y / mean + np.log(mean), *_POSITIVE),
+    "inverse_gaussian": _FamilyLoss(lambda y, mean: y / (2 * mean**2) - 1 / mean, *_POSITIVE),
+    "multinomial": _FamilyLoss(lambda y, mean: -y * _log(mean), *_PROBABILITY),  # of one class
+}
+
+
+def _check_predictions(predictions: FloatArray, family: str) -> None:
+    n_outputs = predictions.shape[1]
+    if (n_outputs > 1) != (family == "multinomial"):
+        expected = "a share per class" if family == "multinomial" else "one label"
+        raise BagsError(f"the {family} family has {expected} per bag, got {n_outputs}.")
+    wrong = ~_FAMILY_LOSSES[family].possible(predictions)
+    if wrong.any():
+        raise BagwiseError(
+            f"the {family} family predicts {_FAMILY_LOSSES[family].means}; {int(wrong.sum())} of "
+            f"{wrong.size} predictions are something else. Score a model by its own family."
+        )
+    # A float32 softmax is off by a millionth.
+    if family == "multinomial" and np.abs(predictions.sum(axis=1) - 1).max() > 1e-4:
+        raise BagwiseError("the predicted probabilities of a row's classes must add up to 1.")
+
+
+def _read_ids(n_rows: int, *, bags: Any, groups: Any) -> Bags:
+    if bags is None and groups is None:
+        raise BagsError(
+            "bags are missing. Pass their ids as bags if metadata routing is enabled, or as "
+            "groups if it is not."
+        )
+    found = [
+        read_bags(np.empty((n_rows, 0)), np.zeros(n_rows), bags=ids).bags
+        for ids in (bags, groups)
+        if ids is not None
+    ]
+    if not np.array_equal(found[0].index, found[-1].index):
+        raise BagsError("bags and groups describe different bags. Pass one of them.")
+    return found[0]
+
+
+def _deal(sizes: IntArray, order: IntArray, n_folds: int) -> IntArray:
+    """Give each bag, in this order, to the fold with the fewest rows; return the fold of each."""
+    fold_of = np.empty(sizes.size, dtype=np.int64)
+    folds = [(0, number) for number in range(n_folds)]  # rows so far, already a heap
+    for bag in order:
+        rows, number = folds[0]
+        fold_of[bag] = number
+        heapq.heapreplace(folds, (rows + int(sizes[bag]), number))
+    return fold_of
+
+
+def _whole_number(value: Any, name: str, *, at_least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+        raise StrategyError(f"{name} must be a whole number of at least {at_least}, got {value!r}.")
+    return int(value)
