@@ -15,7 +15,6 @@
     ├── ReleaseError       a release directory is damaged, edited or incomplete
     │   └── OutputExistsError
     ├── ModelFileError     a model file is damaged, edited or from another version
-    ├── SeparationError    labels are told apart without error: no finite coefficients
     ├── MissingExtraError  an optional part is not installed (also an ImportError)
     └── StageError         something unforeseen; carries no text of the original error
 
@@ -24,6 +23,7 @@
     ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
     ├── RankWarning        the features do not determine every coefficient
     ├── BiasWarning        this loss on these bags estimates something else
+    ├── SeparationWarning  labels are told apart without error: no finite coefficients
     ├── NotConvergedWarning  a fit ended before it was done
     ├── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
     └── StoppedEarlyWarning  a search was interrupted; its result is valid, not the best
@@ -92,10 +92,6 @@ class ModelFileError(BagwiseError):
     """A model file is damaged, edited or from another version."""
 
 
-class SeparationError(BagwiseError):
-    """Labels are told apart without error, so that no finite coefficients are best."""
-
-
 class MissingExtraError(BagwiseError, ImportError):
     """An optional part is not installed."""
 
@@ -136,6 +132,10 @@ class RankWarning(BagwiseWarning):
 
 class BiasWarning(BagwiseWarning):
     """A loss, on the bags it is given, estimates something other than the row-level model."""
+
+
+class SeparationWarning(BagwiseWarning):
+    """Labels are told apart without error, so that no finite coefficients are best."""
 
 
 class NotConvergedWarning(BagwiseWarning):

@@ -28,7 +28,7 @@ class ClassProblem(Problem):
     members : Members or None
         The rows behind each unit, for bag loss; None where a unit has one linear predictor.
     root : (u, q, q)
-        Inverse Cholesky factors of what the weights take the covariance of contrasts to be.
+        Inverse roots of what the weights take the covariance of contrasts to be.
     scale : (u,)
         The weight of each unit in the mean loss.
     """
@@ -79,7 +79,7 @@ class ClassProblem(Problem):
         eta = self.eta(beta)
         mean = self.inner.T @ self._mean_covariance(eta) @ self.inner
         omega = self._label_covariance(eta, honest=False)
-        root = np.linalg.inv(np.linalg.cholesky(omega))
+        root = self._inverse_root(omega)
         trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
         return replace(self, root=root, scale=trace, phi=1.0)
 
@@ -131,13 +131,15 @@ class ClassProblem(Problem):
         covariance = self.inner.T @ covariance @ self.inner / trust.counts[:, None, None]
         if honest or trust.rule == "known-noise":
             noise = trust.noise_sd[:, None, None] ** 2 * np.eye(self.outputs)
-            return self._bounded(covariance + noise)
-        return self._bounded(covariance * trust.count_ratio[:, None, None])
+            return np.asarray(covariance + noise)
+        return np.asarray(covariance * trust.count_ratio[:, None, None])
 
-    def _bounded(self, covariance: FloatArray) -> FloatArray:
-        """Return covariances that can be inverted, also where a chance is as good as zero."""
-        least = 1e-10 * np.trace(covariance, axis1=1, axis2=2)[self.base() > 0].max() + 1e-300
-        return np.asarray(covariance + least * np.eye(self.outputs))
+    def _inverse_root(self, covariance: FloatArray) -> FloatArray:
+        """Return R with ``R covariance R' = 1``, also where a chance is as good as zero."""
+        values, vectors = np.linalg.eigh(covariance)
+        least = 1e-10 * float(values[self.base() > 0].max()) + 1e-14
+        scaled = vectors / np.sqrt(np.maximum(values, least))[:, None, :]
+        return np.asarray(scaled.transpose(0, 2, 1))
 
     def _jacobian(self, eta: FloatArray, part: slice) -> FloatArray:
         """Return the derivative of shares[1:] by beta, (u, q, p * q)."""
@@ -152,6 +154,12 @@ class ClassProblem(Problem):
             self.members.sums(self.design, slope[:, i, j], part) for i in range(q) for j in range(q)
         ]
         return np.stack(sums, axis=1).reshape(-1, q, self.width)
+
+    def labels_of_rows(self) -> FloatArray:
+        """Return the shares of each row's unit."""
+        if self.members is None:
+            return self.labels
+        return np.asarray(self.members.bags.repeat(self.labels))
 
     def at_centroids(self) -> "Problem | None":
         """Return the aggregate loss, on fewer rows."""

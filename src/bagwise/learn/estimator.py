@@ -14,12 +14,12 @@ from bagwise.coefficients import INTERCEPT, Coefficients
 from bagwise.errors import LabelError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
-from bagwise.learn.inference import COVARIANCES, covariance_of
-from bagwise.learn.losses import LOSSES, Setting, fit_loss
+from bagwise.learn.fitting import Fitted, default_covariance, fit_equations, root_of
+from bagwise.learn.inference import COVARIANCES
+from bagwise.learn.losses import LOSSES, Setting
+from bagwise.learn.mixture import fit_mixture
 from bagwise.learn.model_selection import bag_r2_score
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
-from bagwise.learn.separation import refuse_separation
-from bagwise.learn.solver import Solution
 
 
 def _gives_chances(estimator: "BaggedGLM") -> bool:
@@ -151,12 +151,11 @@ Family
         )
         if not data.noise_sd.any():
             family.check_labels(data.labels)
-        setting = Setting(data, family, kind, self._rule(), self.fit_intercept, self.ridge)
+        setting = Setting(
+            data, family, kind, self._rule(), self.fit_intercept, self.ridge, tuple(self._names())
+        )
         self.n_bags_ = data.bags.n_bags
-        loss = "bag" if self.debias else self.loss
-        if setting.single_rows:  # there is nothing to shrink or to choose from
-            loss, by_row = "aggregate", False
-        self._keep(fit_loss(setting, loss), setting, by_row=by_row)
+        self._keep(self._fit(setting), setting)
         return self
 
     def predict(self, X: Any) -> FloatArray:
@@ -182,9 +181,10 @@ Family
         sample_weight: Any = None,
     ) -> float:
         """Return R2 of mean predictions on bag labels, the known privacy noise taken out."""
-        return bag_r2_score(
-            y, self.predict(X), bags=bags, noise_sd=noise_sd, sample_weight=sample_weight
-        )
+        predicted = self.predict(X)
+        if predicted.ndim == 2:
+            y = self._shares(y)
+        return bag_r2_score(y, predicted, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
 
     def summary(self, *, level: float = 0.95) -> Coefficients:
         """Return estimates, standard errors, intervals and p-values.
@@ -225,55 +225,53 @@ Family
         if not family.has_classes:
             X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
             return X, y
-        y = np.asarray(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
-        if y.ndim == 2:
+        if y.ndim == 1 and not type_of_target(y).startswith("continuous"):
+            self.classes_ = np.unique(y)
+        elif y.ndim == 2 and y.shape[1] > 1:
             self.classes_ = np.arange(y.shape[1])
-            return X, y.astype(np.float64)
-        if type_of_target(y).startswith("continuous"):
+        else:
             raise LabelError("the multinomial family takes classes, (n,), or shares, (n, classes).")
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        return X, np.eye(self.classes_.size)[codes]
+        if self.classes_.size < 2:
+            raise LabelError("the multinomial family needs two classes; n_samples=1 has only one.")
+        return X, self._shares(y)
+
+    def _shares(self, y: AnyArray) -> FloatArray:
+        """Return shares of classes; a class is a share of one."""
+        y = np.asarray(y)
+        if y.ndim == 2:
+            return y.astype(np.float64)
+        return np.asarray(y[:, None] == self.classes_, dtype=np.float64)
 
     def _rule(self) -> str:
         if self.loss == "instance":
             return "size" if self.debias else "equal"
         return self.weights
 
-    def _keep(self, solution: Solution, setting: Setting, *, by_row: bool) -> None:
-        problem = solution.problem
-        table = (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1)
-        classes = setting.family.has_classes
+    def _fit(self, setting: Setting) -> Fitted:
+        loss = "bag" if self.debias else self.loss
+        if setting.single_rows:  # there is nothing to shrink or to choose from
+            loss = "aggregate"
+        if loss == "mixture":
+            return fit_mixture(setting)
+        auto = self.covariance == "auto"
+        kind = default_covariance(setting) if auto else self.covariance
+        return fit_equations(setting, loss, covariance=kind)
+
+    def _keep(self, fitted: Fitted, setting: Setting) -> None:
+        table, classes = fitted.estimates, setting.family.has_classes
         self.coef_: FloatArray = table[:, :-1] if classes else table[0, :-1]
         self.intercept_: Any = table[:, -1] if classes else float(table[0, -1])
-        self.rank_ = max(0, solution.rank // problem.outputs - bool(self.fit_intercept))
-        self.converged_ = solution.converged
-        self.dispersion_ = None if by_row else float(problem.phi)
-        gaussian = setting.family.name == "gaussian"
-        self.label_noise_sd_ = float(np.sqrt(problem.phi)) if gaussian and not by_row else None
-        self._infer(solution, setting, by_row=by_row)
-        refuse_separation(solution, self._names())
-        warn_of_convergence(solution)
-        warn_of_rank(self.rank_, self.n_features_in_, self.n_bags_)
-        if by_row:
+        self.rank_, self.converged_ = fitted.rank, fitted.converged
+        self.dispersion_ = fitted.phi
+        self.label_noise_sd_ = root_of(fitted.phi) if setting.family.name == "gaussian" else None
+        self.covariance_, self.freedom_ = fitted.covariance, fitted.freedom
+        self.note_ = fitted.note
+        if not fitted.separated:
+            warn_of_convergence(fitted)
+            warn_of_rank(fitted.rank, self.n_features_in_, self.n_bags_)
+        if fitted.phi is None:  # as instance loss has it
             warn_of_shrinkage(setting.data, self.coef_)
-
-    def _infer(self, solution: Solution, setting: Setting, *, by_row: bool) -> None:
-        used = int((setting.data.weight > 0).sum())
-        self.freedom_ = max(1, used - solution.rank)
-        self.covariance_: FloatArray | None = None
-        if by_row:
-            self.note_ = (
-                "No intervals: instance loss estimates slopes that the bags have shrunk. "
-                "Use loss='bag' or debias=True."
-            )
-            return
-        gaussian = setting.family.name == "gaussian"
-        kind = ("model" if gaussian else "robust") if self.covariance == "auto" else self.covariance
-        self.covariance_ = covariance_of(solution, kind=kind, ridge=self.ridge)
-        self.note_ = f"Standard errors: {kind}, over {used} bags."
-        if self.ridge > 0:
-            self.note_ += " They leave out the bias of the ridge penalty."
 
     def _names(self) -> list[str]:
         default = [f"x{i}" for i in range(self.n_features_in_)]

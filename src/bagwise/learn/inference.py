@@ -70,7 +70,8 @@ def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> Flo
     shape = (-1, outputs, inverse.shape[0])
     instruments, jacobian = block.instruments.reshape(shape), block.jacobian.reshape(shape)
     pull = np.matmul(jacobian @ inverse, instruments.transpose(0, 2, 1))
-    room = np.eye(outputs) - _MOST_LEVERAGE * pull
+    own = np.trace(pull, axis1=1, axis2=2)[:, None, None]
+    room = np.eye(outputs) - pull * np.minimum(1.0, _MOST_LEVERAGE / np.maximum(own, 1e-300))
     residuals = np.linalg.solve(room, block.residuals.reshape(-1, outputs, 1))
     return np.asarray(np.sum(instruments * residuals, axis=1))
 

@@ -21,7 +21,6 @@ from bagwise.learn.bag_data import BagData
 from bagwise.learn.classes import ClassProblem
 from bagwise.learn.design import Design
 from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
-from bagwise.learn.solver import Solution, solve
 from bagwise.learn.weights import Trust
 
 
@@ -33,6 +32,8 @@ class Setting:
     ----------
     rule : {"known-noise", "equal", "size"}
         How bags get their weights.
+    names : tuple of str
+        Of the estimates, for messages.
     """
 
     data: BagData
@@ -41,6 +42,12 @@ class Setting:
     rule: str
     fit_intercept: bool
     ridge: float
+    names: tuple[str, ...] = ()
+
+    @property
+    def n_used(self) -> int:
+        """Number of bags that count."""
+        return int((self.data.weight > 0).sum())
 
     @property
     def single_rows(self) -> bool:
@@ -103,14 +110,3 @@ PROBLEMS: dict[str, Callable[[Setting], Problem]] = {
     "aggregate": aggregate_problem,
 }
 LOSSES = (*PROBLEMS, "mixture")
-
-
-def fit_loss(setting: Setting, loss: str) -> Solution:
-    """Minimise a loss, from the best start at hand."""
-    problem = PROBLEMS[loss](setting)
-    start = problem.constant_start()
-    if not setting.single_rows and (easier := problem.at_centroids()) is not None:
-        rough = solve(easier, start, ridge=setting.ridge)
-        if rough.converged and problem.allows(rough.beta):
-            start = rough.beta
-    return solve(problem, start, ridge=setting.ridge)

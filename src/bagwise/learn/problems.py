@@ -33,6 +33,7 @@ from bagwise.learn.design import Design, chunks
 from bagwise.learn.weights import Trust
 
 BAGS_AT_A_TIME = 8192
+FAR = 20.0  # a chance of 2e-9, a rate of 5e8: few estimates get there by themselves
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,15 @@ class Problem(ABC):
             np.kron(np.eye(self.outputs), self.design.to_own_units()), dtype=np.float64
         )
 
+    @property
+    def noisy(self) -> bool:
+        """Whether labels are known to carry noise."""
+        return self.trust is not None and bool(self.trust.noise_sd.any())
+
+    def eta(self, beta: FloatArray) -> FloatArray:
+        """Return the linear predictor of every row, (rows,) or (rows, q)."""
+        return self.design.eta(beta)
+
     def base(self) -> FloatArray:
         """Return the prior weight of each unit."""
         return np.ones(len(self.labels)) if self.trust is None else self.trust.base
@@ -154,7 +164,11 @@ class Problem(ABC):
 
     def allows(self, beta: FloatArray) -> bool:
         """Whether every linear predictor is in the family's range."""
-        return self.family.allows(self.design.eta(beta))
+        return self.family.allows(self.eta(beta))
+
+    def runs_away(self, beta: FloatArray) -> bool:
+        """Whether beta is on its way to infinity, as far as one can see from eta."""
+        return self.family.knows_dispersion and bool(np.abs(self.eta(beta)).max() > FAR)
 
     def reweighted(self, beta: FloatArray) -> Self:
         """Return the same problem with weights from the variances at beta."""
@@ -236,7 +250,7 @@ class RowProblem(Problem):
 
     def loss(self, beta: FloatArray) -> float:
         """Return the weighted mean of ``b(eta) - label * eta``."""
-        eta = self.design.eta(beta)
+        eta = self.eta(beta)
         if not self.family.allows(eta):
             return np.inf
         with np.errstate(over="ignore", invalid="ignore"):
@@ -245,7 +259,7 @@ class RowProblem(Problem):
 
     def moments(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return means and variance functions at eta, and the spread of means inside bags."""
-        eta = self.design.eta(beta)
+        eta = self.eta(beta)
         choice = np.zeros(1)
         if self.inside is not None:
             rows, bags = self.inside
@@ -254,7 +268,7 @@ class RowProblem(Problem):
 
     def blocks(self, beta: FloatArray) -> Iterator[Block]:
         """Return blocks of rows."""
-        eta, weight = self.design.eta(beta), self.weight()
+        eta, weight = self.eta(beta), self.weight()
         residuals = self.labels - self.family.mean(eta)
         slope = self.family.slope(eta)
         lever = weight * self.family.natural_slope(eta)
@@ -284,7 +298,7 @@ class BagProblem(Problem):
 
     def loss(self, beta: FloatArray) -> float:
         """Return the weighted mean of squares over omega, halved."""
-        eta = self.design.eta(beta)
+        eta = self.eta(beta)
         if not self.family.allows(eta):
             return np.inf
         with np.errstate(over="ignore", invalid="ignore"):
@@ -294,7 +308,7 @@ class BagProblem(Problem):
 
     def moments(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return averages over the rows of each bag."""
-        eta = self.design.eta(beta)
+        eta = self.eta(beta)
         means = self.family.mean(eta)
         variance = self.bags.mean(self.family.variance(eta))
         picked = self.trust is not None and self.trust.label_kind == "pick"
@@ -303,7 +317,7 @@ class BagProblem(Problem):
 
     def blocks(self, beta: FloatArray) -> Iterator[Block]:
         """Return blocks of bags."""
-        eta = self.design.eta(beta)
+        eta = self.eta(beta)
         residuals = self.labels - self.bags.mean(self.family.mean(eta))
         slope = self.family.slope(eta) / self.bags.sizes[self.bags.index]
         for part in chunks(self.bags.n_bags, BAGS_AT_A_TIME):

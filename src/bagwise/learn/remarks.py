@@ -7,18 +7,18 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import BiasWarning, NotConvergedWarning, RankWarning
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.solver import Solution
+from bagwise.learn.fitting import Fitted
 
-_SHRINKS = 0.8  # below this share of kept spread, instance loss is worth a warning
+_SHRINKS = 0.6  # below this share of kept spread, instance loss is worth a warning
 _CALLER = 4  # warnings point at the line that called fit
 
 
-def warn_of_convergence(solution: Solution) -> None:
+def warn_of_convergence(fitted: Fitted) -> None:
     """Warn if the equations were not solved."""
-    if not solution.converged:
+    if not fitted.converged:
         warnings.warn(
             "the fit did not converge: the gradient of the mean loss has length "
-            f"{solution.gradient:.2g}. Set ridge > 0, or scale down columns with extreme values.",
+            f"{fitted.gradient:.2g}. Set ridge > 0, or scale down columns with extreme values.",
             NotConvergedWarning,
             stacklevel=_CALLER,
         )

@@ -1,55 +1,104 @@
-"""Complete separation: when labels at the edge of their range drive coefficients to infinity."""
+"""Complete separation: when labels at the edge of their range drive coefficients to infinity.
 
+There is no finite estimate if, along some direction of the coefficients, no label becomes less
+likely and some become more so (Albert and Anderson 1984). Whether there is such a direction is a
+linear programme (Konis 2007); it is asked only after a fit has run away.
+"""
+
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import linprog
 
 from bagwise._types import FloatArray
-from bagwise.errors import SeparationError
+from bagwise.coefficients import INTERCEPT
+from bagwise.errors import SeparationWarning
 from bagwise.learn.problems import Problem
 from bagwise.learn.solver import Solution
 
-_BOUNDED = ("bernoulli", "poisson")
 _SHOWN = 3
-_FAR = 20.0  # a chance of 2e-9: no estimate from data gets there by itself
+_SLACK = 1e-3
+_LARGEST_PROGRAMME = 4_000_000  # numbers in its matrix: some seconds
 
 
-def refuse_separation(solution: Solution, names: Sequence[str]) -> None:
+def warn_of_separation(solution: Solution, names: Sequence[str]) -> bool:
     """Name the columns by which labels are told apart without error, if a fit ran away for that.
 
-    A direction is tried along which the loss still falls. If along it every label at the lower edge
-    of the range goes down, every one at the upper edge goes up, and all others stay, the loss falls
-    for ever and there is no estimate (Albert and Anderson 1984).
+    Returns whether it did. With noise on the labels there is no separation.
     """
     problem = solution.problem
-    if problem.family.name not in _BOUNDED or (problem.trust and problem.trust.noise_sd.any()):
-        return
-    if solution.converged and np.abs(problem.design.eta(solution.beta)).max() < _FAR:
-        return
-    for direction in (solution.step, solution.beta):  # where it still goes, and where it went
-        if _separates(direction, problem):
-            raise SeparationError(
-                "the labels are separated: they are told apart without error by "
-                f"{_columns(direction, names)}, so that the best coefficients are infinite. "
-                "Set ridge > 0, drop the column(s), or use larger bags."
-            )
+    if problem.noisy or not problem.family.knows_dispersion:
+        return False
+    if solution.converged and not problem.runs_away(solution.beta):
+        return False
+    direction = _separating_direction(solution)
+    if direction is None:
+        return False
+    columns = _columns(direction, names)
+    how = f"they are told apart without error by {columns}" if columns else "they are all alike"
+    warnings.warn(
+        f"the labels are separated: {how}, so that the best coefficients are infinite and those "
+        "found mean nothing. Set ridge > 0, drop the column(s), or use larger bags.",
+        SeparationWarning,
+        stacklevel=4,
+    )
+    return True
 
 
-def _separates(direction: FloatArray, problem: Problem) -> bool:
-    moved, labels = problem.design.eta(direction), problem.labels_of_rows()
-    low, high = problem.family.label_range
-    slack = 1e-3 * float(np.abs(moved).max())
-    upper = np.where(labels >= high, moved >= -slack, np.abs(moved) <= slack)
-    right_way = np.where(labels <= low, moved <= slack, upper)
-    return slack > 0 and bool(right_way.all())
+def _separating_direction(solution: Solution) -> FloatArray | None:
+    gains = _gains(solution.problem)
+    tried = [solution.step, solution.beta]  # where it still goes, and where it went
+    if gains.size <= _LARGEST_PROGRAMME:
+        tried.append(_by_programme(gains))
+    for direction in tried:
+        gained = gains @ direction
+        most = float(gained.max(initial=0.0))
+        if most > 1e-9 * np.abs(direction).max() and gained.min() >= -_SLACK * most:
+            return direction
+    return None
+
+
+def _gains(problem: Problem) -> FloatArray:
+    """Return a matrix whose product with a direction must not be negative for separation.
+
+    A class that has a share must not lose to any other. A count of zero must not get a higher
+    rate, and a positive one must keep its own.
+    """
+    rows, labels = problem.design.standardise(problem.design.rows), problem.labels_of_rows()
+    if problem.family.name == "poisson":
+        return np.concatenate([-rows, rows[labels > 0]])
+    if labels.ndim == 1:
+        labels = np.column_stack([1 - labels, labels])
+    classes, width = labels.shape[1], rows.shape[1]
+    parts = []
+    for lead in range(classes):
+        here = rows[labels[:, lead] > 0]
+        for other in set(range(classes)) - {lead}:
+            part = np.zeros((len(here), classes, width))
+            part[:, lead], part[:, other] = here, -here
+            # The first class stays where it is.
+            parts.append(part[:, 1:].reshape(len(here), (classes - 1) * width))
+    return np.concatenate(parts)
+
+
+def _by_programme(gains: FloatArray) -> FloatArray:
+    """Return the direction, each entry between -1 and 1, with the largest gain and no loss."""
+    limits = np.zeros(len(gains))
+    found = linprog(-gains.sum(axis=0), A_ub=-gains, b_ub=limits, bounds=(-1, 1), method="highs")
+    return np.asarray(found.x) if found.x is not None else np.zeros(gains.shape[1])
 
 
 def _columns(direction: FloatArray, names: Sequence[str]) -> str:
-    slopes = direction[: len(names) - 1]
-    largest = np.argsort(-np.abs(slopes))[:_SHOWN]
+    slopes = {
+        name: float(value)
+        for name, value in zip(names, direction, strict=False)
+        if not name.endswith(INTERCEPT)
+    }
+    largest = sorted(slopes, key=lambda name: -abs(slopes[name]))[:_SHOWN]
     shown = [
-        f"{names[i]} ({'+' if slopes[i] > 0 else '-'})"
-        for i in largest
-        if abs(slopes[i]) > 0.1 * abs(slopes[largest[0]])
+        f"{name} ({'+' if slopes[name] > 0 else '-'})"
+        for name in largest
+        if abs(slopes[name]) > 0.1 * np.abs(direction).max()
     ]
     return ", ".join(shown)

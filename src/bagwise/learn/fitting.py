@@ -1,0 +1,99 @@
+"""From a loss on data to everything that an estimator keeps of a fit."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.learn.inference import covariance_of
+from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.separation import warn_of_separation
+from bagwise.learn.solver import Solution, solve
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is kept of a fit.
+
+    Attributes
+    ----------
+    estimates : (q, d + 1)
+        Coefficients and, last, the intercept; one row, or one for each class but the first.
+    rank : int
+        Directions of the features that the data determine.
+    phi : float or None
+        The dispersion; None where a loss says nothing about it.
+    converged : bool
+    gradient : float
+        Length of the gradient of the mean loss at the end.
+    covariance : (q * (d + 1), q * (d + 1)) or None
+        Of the estimates, row by row. None where no honest one can be given; `note` says why.
+    freedom : float
+        Degrees of freedom behind intervals.
+    note : str
+    separated : bool
+        Whether the labels are told apart without error, so that the estimates mean nothing.
+    """
+
+    estimates: FloatArray
+    rank: int
+    phi: float | None
+    converged: bool
+    gradient: float
+    covariance: FloatArray | None
+    freedom: float
+    note: str
+    separated: bool = False
+
+
+def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
+    """Fit a loss that has estimating equations, and judge how sure the result is."""
+    solution = solve_loss(setting, loss)
+    problem = solution.problem
+    separated = warn_of_separation(solution, setting.names)
+    by_row = loss == "instance"
+    matrix, note = None, ""
+    if by_row:
+        note = (
+            "No intervals: instance loss estimates slopes that the bags have shrunk. "
+            "Use loss='bag' or debias=True."
+        )
+    elif separated:
+        note = "No intervals: the labels are separated, and no coefficients are best."
+    else:
+        matrix = covariance_of(solution, kind=covariance, ridge=setting.ridge)
+        note = f"Standard errors: {covariance}, over {setting.n_used} bags."
+        if setting.ridge > 0:
+            note += " They leave out the bias of the ridge penalty."
+    return Fitted(
+        estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
+        rank=max(0, solution.rank // problem.outputs - setting.fit_intercept),
+        phi=None if by_row else float(problem.phi),
+        converged=solution.converged,
+        gradient=solution.gradient,
+        covariance=matrix,
+        freedom=max(1, setting.n_used - solution.rank),
+        note=note,
+        separated=separated,
+    )
+
+
+def solve_loss(setting: Setting, loss: str) -> Solution:
+    """Minimise a loss, from the best start at hand."""
+    problem = PROBLEMS[loss](setting)
+    start = problem.constant_start()
+    if not setting.single_rows and (easier := problem.at_centroids()) is not None:
+        rough = solve(easier, start, ridge=setting.ridge)
+        if problem.allows(rough.beta) and not problem.runs_away(rough.beta):
+            start = rough.beta
+    return solve(problem, start, ridge=setting.ridge)
+
+
+def default_covariance(setting: Setting) -> str:
+    """Trust the variances of the Gaussian family, and let others show their own."""
+    return "model" if setting.family.name == "gaussian" else "robust"
+
+
+def root_of(phi: float | None) -> float | None:
+    """Return the standard deviation that goes with a variance, if there is one."""
+    return None if phi is None else float(np.sqrt(phi))
