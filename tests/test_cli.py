@@ -268,6 +268,91 @@ def test_evaluate_refuses_a_label_for_a_release(rents, tmp_path):
     assert "only bag labels" in failed.stderr
 
 
+@pytest.fixture
+def model(rents, tmp_path):
+    path = tmp_path / "m.json"
+    arguments = ["--label", "y", "--bounds", "-10", "20", "--epsilon", "2", "--delta", "1e-6"]
+    made = bagwise("release-model", rents, *arguments, "-o", path)
+    assert made.exit_code == 0, made.output
+    return path
+
+
+SECRETLY = ["--bounds", "-10", "20", "--epsilon", "0.5"]
+
+
+def test_scores_of_secret_labels_say_what_they_promise_and_cost(model, rents, tmp_path):
+    scores = tmp_path / "scores.json"
+    shown = bagwise("evaluate", model, rents, *SECRETLY, "-o", scores)
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert "(0.5, 0)-label-DP" in text
+    assert "mean squared loss" in text
+    assert "for the privacy noise only" in text
+    assert "spends its epsilon anew" in text
+    assert "what it spent, (2, 1e-06)-label-DP, is added" in text
+    content = json.loads(scores.read_text())
+    assert bw.Certificate.from_json(content["certificate"]).epsilon == 0.5
+    told = bagwise("evaluate", model, rents, *SECRETLY, "--loss", "absolute", "--json")
+    assert json.loads(told.stdout)["loss"] == "absolute"
+    clipped = bagwise("evaluate", model, rents, *SECRETLY, "--clip", "4", "--json")
+    assert json.loads(clipped.stdout)["largest_loss"] == 4.0
+    silent = bagwise("evaluate", model, rents, *SECRETLY, "--quiet", "-o", scores, "--force")
+    assert silent.output == ""
+    assert json.loads(scores.read_text())["mean_loss"] != content["mean_loss"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", "0.5"], "needs bounds"),
+        (["--epsilon", "0", "--bounds", "0", "1"], "epsilon must be"),
+        (["--bounds", "0", "1"], "--bounds: only for a private evaluation"),
+        (["--clip", "2", "--unit", "x"], "--clip, --unit: only for a private evaluation"),
+        (["-o", "scores.json"], "--output: only for a private evaluation"),
+        (["--loss", "squared"], "--loss: only for a private evaluation"),
+        ([*SECRETLY, "--loss", "cubic"], "loss must be one of"),
+        ([*SECRETLY, "--clip", "-3"], "above 0"),
+        ([*SECRETLY, "--label", "x"], "is a feature of the model"),
+        ([*SECRETLY, "--unit", "z"], "is not a column"),
+        ([*SECRETLY, "--bounds-file", "nowhere.json"], "not both"),
+        (["--epsilon", "1", "--bounds-file", "nowhere.json"], "does not exist"),
+    ],
+)
+def test_bad_private_evaluations_end_with_two_and_one_line(model, rents, arguments, message):
+    failed = bagwise("evaluate", model, rents, *arguments)
+    assert failed.exit_code == 2
+    assert message in failed.stderr
+    assert len(failed.stderr.strip().splitlines()) == 1
+
+
+def test_scores_are_not_overwritten_and_a_release_costs_nothing(model, rents, tmp_path):
+    scores = tmp_path / "scores.json"
+    assert bagwise("evaluate", model, rents, *SECRETLY, "-o", scores).exit_code == 0
+    before = scores.read_bytes()
+    # Refused before the table is read: a second look at the labels would have been spent.
+    failed = bagwise("evaluate", model, tmp_path / "nowhere.csv", *SECRETLY, "-o", scores)
+    assert failed.exit_code == 2
+    assert "--force" in failed.stderr
+    assert scores.read_bytes() == before
+    release(rents, tmp_path / "out", "--not-private")
+    open_labels = bagwise("evaluate", model, tmp_path / "out", "--epsilon", "1")
+    assert open_labels.exit_code == 2
+    assert "leave out --epsilon" in open_labels.stderr
+
+
+def test_private_bounds_serve_an_evaluation(tmp_path):
+    rng = np.random.default_rng(0)
+    path, found, model = tmp_path / "t.parquet", tmp_path / "bounds.json", tmp_path / "m.json"
+    pq.write_table(pa.table({"x": rng.normal(size=4000), "y": rng.normal(5, 2, size=4000)}), path)
+    bagwise("bounds", path, "--label", "y", "--epsilon", "0.5", "-o", found)
+    budget = ["--bounds", "-5", "15", "--epsilon", "2", "--delta", "1e-6"]
+    bagwise("release-model", path, "--label", "y", *budget, "-o", model)
+    told = bagwise("evaluate", model, path, "--bounds-file", found, "--epsilon", "1", "--json")
+    assert told.exit_code == 0, told.output
+    kinds = [event["kind"] for event in json.loads(told.stdout)["certificate"]["events"]]
+    assert kinds == ["noisy-choice", "laplace-mean-loss"]
+
+
 def test_an_existing_output_is_refused_before_the_table_is_read(rents, tmp_path):
     out = tmp_path / "out"
     release(rents, out, "--not-private")

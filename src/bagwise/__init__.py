@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bagwise.families import FAMILIES
     from bagwise.learn import BaggedGLM, fit_release
     from bagwise.privacy import Certificate
+    from bagwise.private_evaluation import PrivateScores, evaluate_rows_privately
     from bagwise.quality import BagQuality
     from bagwise.release import Release
     from bagwise.row_model import RowModel
@@ -56,6 +57,7 @@ _HOMES = {
     "families": ["FAMILIES"],
     "learn": ["BaggedGLM", "fit_release"],
     "privacy": ["Certificate"],
+    "private_evaluation": ["PrivateScores", "evaluate_rows_privately"],
     "quality": ["BagQuality"],
     "release": ["Release"],
     "row_model": ["RowModel"],
@@ -74,6 +76,7 @@ __all__ = [
     "Encoder",
     "KMeansBags",
     "OptimalBags",
+    "PrivateScores",
     "RandomBags",
     "Release",
     "RowModel",
@@ -83,6 +86,7 @@ __all__ = [
     "__version__",
     "evaluate_release",
     "evaluate_rows",
+    "evaluate_rows_privately",
     "find_bounds",
     "fit_release",
     "make_bags",

@@ -66,6 +66,30 @@ def certify_bags(events: tuple[Event, ...], choice: Choice, bags: Bags) -> Certi
     return certificate
 
 
+def certify_loss(
+    events: tuple[Event, ...],
+    calibration: Calibration,
+    noise: NoiseSource,
+    *,
+    unit: str | None,
+    remarks: tuple[str, ...],
+) -> Certificate:
+    """Return the certificate of a mean loss, checked against its own events."""
+    promise = make_promise(calibration, noise, events)
+    certificate = Certificate(
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        bounds=calibration.bounds,
+        events=events,
+        smallest_bag=None,
+        noise_source=noise.name,
+        unit=unit,
+        remarks=(*promise.remarks, *remarks),
+    )
+    certificate.check()
+    return certificate
+
+
 def delta_remark(delta: float | None, n_rows: int) -> tuple[str, ...]:
     """Say it in words when delta is above 1/n."""
     if delta is None or delta <= 1 / n_rows:

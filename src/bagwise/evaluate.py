@@ -52,7 +52,7 @@ class BagScores:
 def evaluate_rows(model: RowModel, table: Any, *, label: str | None = None) -> RowScores:
     """Score predictions on a labelled table. The result describes the labels: keep it with them."""
     data = read_table(table)
-    labels = _labels(data, label or model.label, model.target)
+    labels = row_labels(data, label or model.label, model.target)
     residuals = labels - model.predict_encoded(model.encoder.transform(data))
     return RowScores(
         n_rows=labels.size,
@@ -84,7 +84,7 @@ def evaluate_release(model: RowModel, release: Release) -> BagScores:
     )
 
 
-def _labels(data: pa.Table, label: str, target: str | None) -> FloatArray:
+def row_labels(data: pa.Table, label: str, target: str | None) -> FloatArray:
     """Return the labels, or for a model of a class whether each row is of it."""
     if target is None:
         return label_vector(data, label)

@@ -9,7 +9,14 @@ from scipy import integrate, stats
 from bagwise.errors import BudgetError
 from bagwise.privacy import gaussian_delta, gaussian_epsilon, gaussian_mu
 from bagwise.privacy.accounting import gaussian_part, total_delta, total_epsilon
-from bagwise.privacy.events import GaussianBagMeans
+from bagwise.privacy.curves import laplace_delta
+from bagwise.privacy.events import (
+    GaussianBagMeans,
+    GaussianModel,
+    LaplaceBagMeans,
+    LaplaceMeanLoss,
+    NoisyChoice,
+)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +105,40 @@ def test_events_compose_by_hypotenuse_and_unknown_ones_are_refused():
     assert total_epsilon(events, 1e-3) == gaussian_epsilon(1e-3, 5.0)
     with pytest.raises(BudgetError, match="no accounting"):
         total_delta([object()], 1.0)
+
+
+def test_a_mean_loss_on_its_own_has_the_exact_curve():
+    event = LaplaceMeanLoss(6.0, 4.0, 2.0)
+    for epsilon in (-1.0, 0.3, 1.0, 1.5, 2.0):
+        assert total_delta([event], epsilon) == laplace_delta(epsilon, shift=3, scale=2)
+    both = [NoisyChoice(0.2), event]
+    assert total_delta(both, 1.2) == pytest.approx(laplace_delta(1.0, shift=3, scale=2))
+
+
+def test_mean_losses_add_their_epsilon_to_whatever_else_was_released():
+    first, second = LaplaceMeanLoss(6.0, 12.0, 2.0), LaplaceMeanLoss(0.3, 1.0, 0.1)
+    assert total_epsilon([first, second], 0.0) == pytest.approx(0.8)
+    model = GaussianModel(1.0, 4.0, 0.1)
+    assert total_delta([model, first], 1.5) == pytest.approx(gaussian_delta(1.0, 0.25))
+    assert total_delta([first, model, second], 1.8) == pytest.approx(gaussian_delta(1.0, 0.25))
+    bags = LaplaceBagMeans(0.4, 1.0, 0.1)
+    assert total_epsilon([bags, second], 0.0) == pytest.approx(0.7)
+    with pytest.raises(BudgetError, match="only on its own"):
+        total_delta([bags, bags, second], 1.0)
+
+
+def test_two_mean_losses_by_brute_force():
+    """Sum over all pairs of outcomes that matter, for sums that both move by their sensitivity."""
+    shift, scale = 3, 4
+    event = LaplaceMeanLoss(float(shift), float(scale), 1.0)
+    y = np.arange(-150, 151)
+    here, there = np.exp(-np.abs(y) / scale), np.exp(-np.abs(y - shift) / scale)
+    p, q = (np.multiply.outer(w / w.sum(), w / w.sum()) for w in (here, there))
+    for epsilon in (0.2, 0.7, 1.2, 1.5):
+        delta = np.maximum(0, p - math.exp(epsilon) * q).sum()
+        assert delta <= total_delta([event, event], epsilon) + 1e-12
+    # One of them alone would promise too much for both.
+    assert np.maximum(0, p - math.exp(0.7) * q).sum() > total_delta([event], 0.7)
 
 
 def test_composition_agrees_with_sampling_the_joint_loss():

@@ -12,7 +12,9 @@ from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import PickedLabels
 from bagwise.privacy.noise import noisy_labels, private_bag_means, private_picks
+from bagwise.privacy.private_loss import design_loss, release_mean_loss
 from bagwise.privacy.private_model import design_model, release_coefficients
+from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
 from bagwise.theory.printed import PrintedCalibration
 
@@ -102,12 +104,42 @@ def model(event):
     return draw
 
 
+LOSS_DESIGN = design_loss(np.array([0.0, 0.5]), bounds=BOUNDS, loss="squared")
+
+
+def mean_loss(event):
+    """Score the mean loss on two rows; the first is predicted at a bound, where labels do most."""
+
+    def draw(label):
+        labels = np.array([label, 0.5])
+
+        def scores(count):
+            source = SecureNoise()
+            return np.array(
+                [
+                    release_mean_loss(labels, design=LOSS_DESIGN, event=event, source=source)
+                    for _ in range(count)
+                ]
+            )
+
+        return scores
+
+    return draw
+
+
 RULE = ExactCalibration(EPSILON, DELTA, BOUNDS)
 MECHANISMS = {
     "means": (means, RULE.bag_means(), 20_000),
     "laplace": (means, ExactCalibration(EPSILON, 0.0, BOUNDS).bag_means(), 20_000),
     "picks": (picks, RULE.picks(sizes=[SIZE]), 20_000),
     "noisy labels": (every_label, RULE.labels(share=1.0), DRAWS),
+    "mean loss": (
+        mean_loss,
+        ExactCalibration(EPSILON, 0.0, BOUNDS).mean_loss(
+            sensitivity_steps=LOSS_DESIGN.sensitivity_steps(Units()), step=LOSS_DESIGN.step
+        ),
+        10_000,
+    ),
     "model": (model, RULE.model(share=1.0, sensitivity_steps=DESIGN.sensitivity_steps), 4000),
 }
 
@@ -127,6 +159,12 @@ def test_ours_stays_below_its_claim(name):
 def test_a_tenth_of_the_noise_is_caught(name):
     kind, event, draws = MECHANISMS[name]
     assert attack(kind, weaker(event, 0.1), draws).epsilon > EPSILON
+
+
+@pytest.mark.parametrize("name", ["laplace", "mean loss"])
+def test_half_of_the_noise_is_caught_where_it_is_laplace(name):
+    kind, event, draws = MECHANISMS[name]
+    assert attack(kind, weaker(event, 0.5), draws).epsilon > EPSILON
 
 
 def test_the_printed_noise_of_picks_is_caught():

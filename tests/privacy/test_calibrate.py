@@ -1,6 +1,7 @@
 """What is delivered is never more than what was asked for."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,7 +17,14 @@ from bagwise.privacy import (
 )
 from bagwise.privacy.accounting import gaussian_part, group_delta
 from bagwise.privacy.calibrate import ExactCalibration, row_budget
-from bagwise.privacy.events import LABEL_STEPS, LaplaceBagMeans, NoisyChoice, PickedLabels
+from bagwise.privacy.events import (
+    LABEL_STEPS,
+    LOSS_STEPS,
+    LaplaceBagMeans,
+    LaplaceMeanLoss,
+    NoisyChoice,
+    PickedLabels,
+)
 
 BOUNDS = (-2.0, 6.0)
 
@@ -50,6 +58,36 @@ def test_laplace_is_pure(epsilon):
     assert total_epsilon([event], 0.0) > epsilon * 0.999
 
 
+def test_a_mean_loss_delivers_at_most_what_was_asked_for_in_a_thousand_random_requests():
+    rng = np.random.default_rng(1)
+    for _ in range(1000):
+        epsilon = float(10 ** rng.uniform(-2, 1.3))
+        spent = float(rng.uniform(0.05, 0.9)) * epsilon
+        prior = (NoisyChoice(spent),) if rng.integers(2) else ()
+        largest, steps = float(10 ** rng.uniform(-6, 6)), int(rng.integers(2**22, 2**28))
+        rule = ExactCalibration(epsilon, 0.0, BOUNDS, prior)
+        event = rule.mean_loss(sensitivity_steps=steps, step=largest / LOSS_STEPS)
+        assert isinstance(event, LaplaceMeanLoss)
+        assert total_delta([*prior, event], epsilon) == 0.0
+        found = total_epsilon([*prior, event], 0.0)
+        assert epsilon * 0.999 < found <= epsilon
+        # As fractions, which do not round: and one step less would be too little.
+        scale = round(event.noise_scale / event.grid_step)
+        left = Fraction(epsilon) - sum(Fraction(choice.epsilon) for choice in prior)
+        assert Fraction(steps, scale) <= left < Fraction(steps, scale - 1)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-3.0, 0.7)])
+def test_round_numbers_are_no_trouble_for_laplace_noise(bounds):
+    """Quotients such as 2**18 / (0.3 - 0.1) are nearly whole, and doubles end on either side."""
+    for hundredths in range(2, 120):
+        for spent in range(hundredths):
+            prior = (NoisyChoice(spent / 100),) if spent else ()
+            rule = ExactCalibration(hundredths / 100, 0.0, bounds, prior)
+            for event in (rule.bag_means(), rule.mean_loss(sensitivity_steps=2**24, step=0.1)):
+                assert total_delta([*prior, event], hundredths / 100) == 0.0
+
+
 def test_each_size_of_bag_gets_its_own_noise():
     event = ExactCalibration(1.0, 1e-6, BOUNDS).picks(sizes=[50, 10, 10, 200])
     assert [size for size, _ in event.scales] == [10, 50, 200]
@@ -70,6 +108,8 @@ def test_scores_that_leave_nothing_are_refused():
         ExactCalibration(1.0, 1e-3, BOUNDS).picks(sizes=[50])
     with pytest.raises(BudgetError, match="more noise than can be drawn"):
         ExactCalibration(1e-6, 1e-9, BOUNDS).bag_means()
+    with pytest.raises(BudgetError, match="more noise than can be drawn"):
+        ExactCalibration(1e-6, 0.0, BOUNDS).mean_loss(sensitivity_steps=2**24, step=1.0)
 
 
 def test_sensitivities_are_rounded_up_in_integers():
@@ -88,6 +128,8 @@ def test_groups():
     assert group_epsilon([gaussian], 1e-6, 2) == pytest.approx(twice, rel=1e-5)
     laplace = ExactCalibration(0.5, 0.0, BOUNDS).bag_means()
     assert group_epsilon([laplace], 0.0, 4) == pytest.approx(2.0, rel=1e-4)
+    mean = ExactCalibration(0.5, 0.0, BOUNDS).mean_loss(sensitivity_steps=2**24, step=1.0)
+    assert group_epsilon([mean], 0.0, 4) == pytest.approx(2.0, rel=1e-6)
     picks = rule.picks(sizes=[20])
     assert group_epsilon([picks], 1e-6, 5) > 5 * 0.9
     epsilon, delta = row_budget(1.0, 1e-6, 4)

@@ -4,9 +4,9 @@ import json
 import pytest
 
 from bagwise.errors import CertificateError
-from bagwise.privacy import Certificate
+from bagwise.privacy import Certificate, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.events import event_from_json
+from bagwise.privacy.events import LOSS_STEPS, LaplaceMeanLoss, event_from_json
 
 BOUNDS = (0.0, 10.0)
 
@@ -19,6 +19,22 @@ def private():
         bounds=BOUNDS,
         events=(ExactCalibration(1.0, 1e-5, BOUNDS).bag_means(),),
         smallest_bag=5,
+        noise_source="operating system (os.urandom)",
+    )
+
+
+@pytest.fixture
+def of_a_loss():
+    """The certificate of a mean squared loss, of which a row counts 64 at most."""
+    event = ExactCalibration(0.5, 0.0, BOUNDS).mean_loss(
+        sensitivity_steps=LOSS_STEPS, step=64 / LOSS_STEPS
+    )
+    return Certificate(
+        epsilon=0.5,
+        delta=0.0,
+        bounds=BOUNDS,
+        events=(event,),
+        smallest_bag=None,
         noise_source="operating system (os.urandom)",
     )
 
@@ -39,8 +55,8 @@ def test_words_come_first_and_say_it(private, open_one):
     assert not open_one.is_private
 
 
-def test_it_survives_json(private, open_one):
-    for certificate in (private, open_one):
+def test_it_survives_json(private, open_one, of_a_loss):
+    for certificate in (private, open_one, of_a_loss):
         assert Certificate.from_json(json.loads(json.dumps(certificate.to_json()))) == certificate
 
 
@@ -94,6 +110,36 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
             wrong.check()
 
 
+def test_the_event_of_a_mean_loss_must_fit_the_bounds(of_a_loss):
+    of_a_loss.check()
+    event, step = of_a_loss.events[0], 64 / LOSS_STEPS
+    # As far as a loss can be with bounds 10 apart: 100, and a quarter of it at least.
+    square = LaplaceMeanLoss(100.0, 200.0, 100 / LOSS_STEPS)
+    dataclasses.replace(of_a_loss, events=(square,)).check()
+    dataclasses.replace(of_a_loss, events=(dataclasses.replace(square, sensitivity=25.0),)).check()
+    for wrong, message in (
+        (dataclasses.replace(event, noise_scale=event.noise_scale - step), "its events give"),
+        (dataclasses.replace(event, noise_scale=event.noise_scale / 2), "its events give"),
+        (dataclasses.replace(event, sensitivity=15.9), "is not on the grid"),
+        (dataclasses.replace(event, sensitivity=16.0 - step), "does not fit the bounds"),
+        (LaplaceMeanLoss(101.0, 202.0, 101 / LOSS_STEPS), "is not on the grid"),
+        (dataclasses.replace(event, noise_scale=0.0), "impossible parameters"),
+    ):
+        with pytest.raises(CertificateError, match=message):
+            dataclasses.replace(of_a_loss, events=(wrong,)).check()
+    with pytest.raises(CertificateError, match="no bounds"):
+        dataclasses.replace(of_a_loss, bounds=None).check()
+
+
+def test_nothing_without_bags_speaks_of_bags(of_a_loss, open_one):
+    simulated = dataclasses.replace(
+        of_a_loss, epsilon=None, delta=None, noise_source="simulated from a seed"
+    )
+    assert "NOT PRIVATE" in simulated.text()
+    assert " bag" not in simulated.text() + of_a_loss.text()
+    assert " bag" in open_one.text()
+
+
 def test_edited_words_are_caught(private):
     entry = private.to_json()
     for key, value in (
@@ -110,8 +156,9 @@ def test_unknown_versions_and_damage_are_caught(private):
     entry = private.to_json()
     with pytest.raises(CertificateError, match="this version reads"):
         Certificate.from_json({**entry, "schema": "bagwise-certificate/9"})
-    with pytest.raises(CertificateError, match="unknown event kind"):
-        Certificate.from_json({**entry, "events": [{"kind": "magic"}]})
+    for kind in ("magic", "laplace-mean", "laplace-mean-losses"):
+        with pytest.raises(CertificateError, match="unknown event kind"):
+            Certificate.from_json({**entry, "events": [{**entry["events"][0], "kind": kind}]})
     with pytest.raises(CertificateError, match="damaged"):
         Certificate.from_json({key: value for key, value in entry.items() if key != "delta"})
     with pytest.raises(CertificateError, match="must be a number"):
@@ -145,7 +192,7 @@ def test_limits(private, open_one, max_epsilon, max_delta, fits):
     assert open_one.within(max_epsilon=max_epsilon, max_delta=max_delta) is unlimited
 
 
-def test_it_follows_its_published_schema(private, open_one):
+def test_it_follows_its_published_schema(private, open_one, of_a_loss):
     import jsonschema
 
     schema = Certificate.json_schema()
@@ -157,7 +204,7 @@ def test_it_follows_its_published_schema(private, open_one):
         events=(rule.labels(share=0.2), rule.picks(sizes=[5], spent=[rule.labels(share=0.2)])),
     )
     picks.check()
-    for certificate in (private, open_one, picks):
+    for certificate in (private, open_one, of_a_loss, picks):
         jsonschema.validate(json.loads(json.dumps(certificate.to_json())), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**private.to_json(), "epsilon": -1}, schema)
@@ -182,7 +229,7 @@ def test_an_edited_curve_is_caught(private):
         Certificate.from_json(entry)
 
 
-def test_events_are_exported_for_google_s_accountant(private):
+def test_events_are_exported_for_google_s_accountant(private, of_a_loss):
     from dp_accounting import ComposedDpEvent
     from dp_accounting.pld import PLDAccountant
 
@@ -197,3 +244,9 @@ def test_events_are_exported_for_google_s_accountant(private):
     assert pure.dp_events()[0].noise_multiplier == pytest.approx(2.0, rel=1e-4)
     assert pure.headline == "(0.5, 0)-label-DP"
     pure.check()
+    exported = of_a_loss.dp_events()
+    assert exported[0].noise_multiplier == pytest.approx(2.0, rel=1e-6)
+    accountant = PLDAccountant().compose(ComposedDpEvent(exported))
+    assert accountant.get_epsilon(1e-3) == pytest.approx(
+        total_epsilon(of_a_loss.events, 1e-3), rel=1e-3
+    )

@@ -1,9 +1,10 @@
 """From a list of events to delta(epsilon) and epsilon(delta).
 
 Gaussian events compose exactly, ``mu = hypot(mu_1, mu_2, …)`` (Dong, Roth and Su 2022, Corollary
-3.3). At most one event may be picks, after any Gaussian ones (P2). Laplace noise stands alone. A
-noisy choice, such as private bounds, and randomised response take their epsilon off the top.
-Anything else is refused: a combination nobody has worked out gets no certificate.
+3.3). At most one event may be picks, after any Gaussian ones (P2). Laplace noise on bag means
+stands alone. A noisy choice, such as private bounds, randomised response, and a mean loss beside
+anything else take their epsilon off the top. Anything else is refused: a combination nobody has
+worked out gets no certificate.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from bagwise.privacy.events import (
     GaussianLabels,
     GaussianModel,
     LaplaceBagMeans,
+    LaplaceMeanLoss,
     NoisyChoice,
     PickedLabels,
     RandomisedPicks,
@@ -48,7 +50,9 @@ def total_delta(events: Sequence[Event], epsilon: float) -> float:
         if not isinstance(event, get_args(Event)):
             raise BudgetError(f"no accounting for event {type(event).__name__}.")
     rest = [event for event in events if not isinstance(event, NoisyChoice | RandomisedPicks)]
-    pure = math.fsum(pure_epsilon(event) for event in events)
+    if len(rest) > 1:  # on its own a mean loss has an exact curve; beside others its epsilon counts
+        rest = [event for event in rest if not isinstance(event, LaplaceMeanLoss)]
+    pure = math.fsum(pure_epsilon(event) for event in events if event not in rest)
     if not rest:
         # The worst pure mechanism is a coin that lies with probability 1 / (1 + e^pure).
         return max(0.0, -math.expm1(epsilon - pure)) / (1 + math.exp(-pure))
@@ -61,7 +65,8 @@ def pure_epsilon(event: Event) -> float:
 
     A class that is kept with probability p or replaced by one of c - 1 others has the epsilon
     ``log(p (c - 1) / (1 - p))``. Picking its row in secret among `size` brings that down to
-    ``log(1 + (e^epsilon - 1) / size)``: attained when all other rows of the bag agree.
+    ``log(1 + (e^epsilon - 1) / size)``: attained when all other rows of the bag agree. A mean loss
+    has the epsilon ``sensitivity / scale`` of its Laplace noise.
     """
     if isinstance(event, NoisyChoice):
         return event.epsilon
@@ -70,16 +75,20 @@ def pure_epsilon(event: Event) -> float:
             math.log1p((keep * (event.classes - 1) / (1 - keep) - 1) / size)
             for size, keep in event.keeps
         )
+    if isinstance(event, LaplaceMeanLoss):
+        shift, scale = _shift_and_scale(event)
+        return shift / scale
     return 0.0
 
 
 def _noise_delta(events: Sequence[Event], epsilon: float) -> float:
     picks = [event for event in events if isinstance(event, PickedLabels)]
-    laplace = [event for event in events if isinstance(event, LaplaceBagMeans)]
+    laplace = [event for event in events if isinstance(event, LaplaceBagMeans | LaplaceMeanLoss)]
     if laplace:
         if len(events) > 1:
             raise BudgetError("Laplace noise is accounted for only on its own.")
-        return _laplace_delta(laplace[0], epsilon)
+        shift, scale = _shift_and_scale(laplace[0])
+        return laplace_delta(epsilon, shift=shift, scale=scale)
     if len(picks) > 1:
         raise BudgetError("several picks from the same labels are not accounted for.")
     mu = gaussian_part(events)
@@ -148,9 +157,9 @@ def _picks_delta(event: PickedLabels, epsilon: float, mu_scores: float) -> float
     return composed_delta(epsilon, mu_scores, largest_mu, smallest)
 
 
-def _laplace_delta(event: LaplaceBagMeans, epsilon: float) -> float:
-    shift = round(event.sensitivity / event.grid_step)
-    return laplace_delta(epsilon, shift=shift, scale=round(event.noise_scale / event.grid_step))
+def _shift_and_scale(event: LaplaceBagMeans | LaplaceMeanLoss) -> tuple[int, int]:
+    """Return the sensitivity and the noise scale as the whole numbers of grid steps they are."""
+    return round(event.sensitivity / event.grid_step), round(event.noise_scale / event.grid_step)
 
 
 def _widened(event: Event, rows: int) -> Event:

@@ -7,6 +7,7 @@ that completes a budget is handed out.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar, Protocol, TypeVar
 
 from bagwise.errors import BoundsError, BudgetError
@@ -20,13 +21,16 @@ from bagwise.privacy.events import (
     GaussianLabels,
     GaussianModel,
     LaplaceBagMeans,
+    LaplaceMeanLoss,
     NoisyChoice,
     PickedLabels,
     RandomisedPicks,
 )
+from bagwise.privacy.samplers import LARGEST_SCALE as LARGEST_LAPLACE_SCALE
 
 G = TypeVar("G", GaussianLabels, GaussianModel, GaussianBagMeans)
-E = TypeVar("E", GaussianBagMeans, LaplaceBagMeans, PickedLabels, RandomisedPicks)
+L = TypeVar("L", LaplaceBagMeans, LaplaceMeanLoss)
+E = TypeVar("E", GaussianBagMeans, LaplaceBagMeans, LaplaceMeanLoss, PickedLabels, RandomisedPicks)
 
 LARGEST_SCALE = 2**31
 """Noise scales, in grid steps, whose square still fits 64 bits."""
@@ -157,7 +161,8 @@ class ExactCalibration:
         With delta = 0 it is Laplace noise.
         """
         if self.delta == 0:
-            return self._checked(self._laplace(LABEL_STEPS * rows), spent)
+            step = grid_step(self.bounds)
+            return self._checked(self._laplace(LaplaceBagMeans, LABEL_STEPS * rows, step), spent)
         left = self._mu(1.0) ** 2 - gaussian_part(spent) ** 2
         if left <= 0:
             raise BudgetError("the scores spend the whole budget; give them a smaller share.")
@@ -217,6 +222,13 @@ class ExactCalibration:
             keeps.append((size, min(keep, 1 - 1 / CHANCES)))
         return self._checked(RandomisedPicks(classes, tuple(keeps), rows), ())
 
+    def mean_loss(self, *, sensitivity_steps: int, step: float) -> LaplaceMeanLoss:
+        """Return noise on summed losses that a protected unit moves by `sensitivity_steps` at most.
+
+        `step` is the grid of the losses, in their units. It needs no delta.
+        """
+        return self._checked(self._laplace(LaplaceMeanLoss, sensitivity_steps, step), ())
+
     def per_row(self, rows: int) -> "ExactCalibration":
         """Return the calibration for single rows that covers groups of `rows`."""
         epsilon, delta = row_budget(self._left, self.delta, rows)
@@ -231,9 +243,11 @@ class ExactCalibration:
         step = grid_step(self.bounds)
         return kind(shift * step, _whole_scale(shift / mu) * step, step)
 
-    def _laplace(self, shift: int) -> LaplaceBagMeans:
-        step = grid_step(self.bounds)
-        return LaplaceBagMeans(shift * step, _whole_scale(shift / self._left) * step, step)
+    def _laplace(self, kind: type[L], shift: int, step: float) -> L:
+        # In fractions: a quotient of doubles that should be whole may end just below it.
+        left = Fraction(self.epsilon) - sum(Fraction(event.epsilon) for event in self.prior)
+        scale = _whole_scale(shift / left, largest=LARGEST_LAPLACE_SCALE)
+        return kind(shift * step, scale * step, step)
 
     def _checked(self, event: E, spent: Sequence[Event]) -> E:
         if total_delta([*self.prior, *spent, event], self.epsilon) > self.delta:
@@ -259,8 +273,8 @@ def _root_steps(square: int) -> int:
     return math.isqrt(LABEL_STEPS**2 * square - 1) + 1
 
 
-def _whole_scale(scale: float) -> int:
-    if not scale <= LARGEST_SCALE:
+def _whole_scale(scale: float | Fraction, *, largest: int = LARGEST_SCALE) -> int:
+    if not scale <= largest:
         raise BudgetError(
             "so little epsilon and delta asks for more noise than can be drawn safely."
         )

@@ -19,8 +19,13 @@ from bagwise.privacy.accounting import (
 )
 from bagwise.privacy.events import (
     LABEL_STEPS,
+    LOSS_STEPS,
     Event,
+    GaussianBagMeans,
+    GaussianLabels,
+    GaussianModel,
     LaplaceBagMeans,
+    LaplaceMeanLoss,
     NoisyChoice,
     PickedLabels,
     RandomisedPicks,
@@ -31,9 +36,21 @@ from bagwise.rng import SecureNoise
 
 SCHEMA = "bagwise-certificate/1"
 
+NOT_PRIVATE = "NOT PRIVATE"
+"""The headline of a certificate that promises nothing."""
+
 GROUPS = (2, 5, 10)
 
 _ROW_UNIT = "one row's label"
+
+_OnGrid = (
+    GaussianLabels
+    | GaussianModel
+    | GaussianBagMeans
+    | LaplaceBagMeans
+    | LaplaceMeanLoss
+    | PickedLabels
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +96,7 @@ class Certificate:
     def headline(self) -> str:
         """The promise in one line."""
         if self.epsilon is None or self.delta is None:
-            return "NOT PRIVATE"
+            return NOT_PRIVATE
         return f"({exact(self.epsilon)}, {exact(self.delta)})-label-DP"
 
     @property
@@ -93,9 +110,14 @@ class Certificate:
     def statement(self) -> tuple[str, ...]:
         """The promise in plain words."""
         if self.epsilon is None or self.delta is None:
+            shown = (
+                "about the other rows, this can show a single row's label."
+                if self.smallest_bag is None
+                else "about the other rows of a bag, bag labels can show a single row's label."
+            )
             promise: tuple[str, ...] = (
                 "NOT PRIVATE. Nothing is promised: together with what a reader knows or guesses "
-                "about the other rows of a bag, bag labels can show a single row's label.",
+                + shown,
             )
         else:
             promise = (
@@ -155,14 +177,12 @@ class Certificate:
             raise CertificateError(f"event {event.kind!r} has impossible parameters.")
         if self.bounds is None:
             raise CertificateError("the certificate has an event and no bounds.")
-        low, high = self.bounds
-        step = (high - low) / LABEL_STEPS
-        if not math.isclose(event.grid_step, step, rel_tol=1e-9) or not all(
+        width = self.bounds[1] - self.bounds[0]
+        if not _fits_grid(event, width) or not all(
             _is_whole(value / event.grid_step) for value in (event.sensitivity, *scales)
         ):
             raise CertificateError(f"event {event.kind!r} is not on the grid of its bounds.")
-        # More than one row, or rounding, moves further than one label; nothing moves less far.
-        if not event.sensitivity >= (high - low) * (1 - 1e-12):
+        if not event.sensitivity >= _least_sensitivity(event, width) * (1 - 1e-12):
             raise CertificateError(f"event {event.kind!r} does not fit the bounds.")
 
     def within(self, *, max_epsilon: float | None = None, max_delta: float | None = None) -> bool:
@@ -282,9 +302,24 @@ def _exported(event: Event, google: Any) -> list[Any]:
         # Randomised response on one bit is the worst mechanism of a pure epsilon.
         return [google.RandomizedResponseDpEvent(2 / (1 + math.exp(pure_epsilon(event))), 2)]
     noise = event.noise_scale / event.sensitivity
-    if isinstance(event, LaplaceBagMeans):
+    if isinstance(event, LaplaceBagMeans | LaplaceMeanLoss):
         return [google.LaplaceDpEvent(noise)]
     return [google.GaussianDpEvent(noise)]
+
+
+def _fits_grid(event: _OnGrid, width: float) -> bool:
+    if isinstance(event, LaplaceMeanLoss):
+        # The largest loss may have been set anywhere below the one that the bounds allow.
+        return event.grid_step * LOSS_STEPS <= max(width, width**2) * (1 + 1e-9)
+    return math.isclose(event.grid_step, width / LABEL_STEPS, rel_tol=1e-9)
+
+
+def _least_sensitivity(event: _OnGrid, width: float) -> float:
+    """Return how far one label moves what is hidden at least; more rows, or rounding, move more."""
+    if isinstance(event, LaplaceMeanLoss):
+        # A prediction has a bound at least half the width away: a quarter of the largest square.
+        return event.grid_step * LOSS_STEPS / 4
+    return width
 
 
 def _is_whole(steps: float) -> bool:

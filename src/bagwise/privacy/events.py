@@ -18,6 +18,10 @@ LABEL_STEPS = 2**18
 """Whole steps between the bounds. Rounding a label moves it by 2e-6 of the range at most, far below
 the noise of any meaningful epsilon, and sums of 2**44 labels still fit 64 bits."""
 
+LOSS_STEPS = 2**24
+"""Whole steps between no loss and the largest. Finer than labels, since the squared loss of a good
+model is a small part of the largest, and sums of 2**38 losses still fit 64 bits."""
+
 
 @dataclass(frozen=True)
 class _OneScale:
@@ -54,6 +58,16 @@ class LaplaceBagMeans(_OneScale):
     """Laplace noise of one scale on the label sum of every bag, then divided by its size."""
 
     kind: ClassVar[str] = "laplace-bag-means"
+
+
+@dataclass(frozen=True)
+class LaplaceMeanLoss(_OneScale):
+    """Laplace noise on the summed losses of a model on rows, then divided by their number.
+
+    All three numbers are in units of the loss. `LOSS_STEPS` grid steps are the largest of a row.
+    """
+
+    kind: ClassVar[str] = "laplace-mean-loss"
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,7 @@ Event = (
     | GaussianModel
     | GaussianBagMeans
     | LaplaceBagMeans
+    | LaplaceMeanLoss
     | PickedLabels
     | RandomisedPicks
     | NoisyChoice
@@ -124,6 +139,7 @@ EVENTS: dict[str, type[Event]] = {
         GaussianModel,
         GaussianBagMeans,
         LaplaceBagMeans,
+        LaplaceMeanLoss,
         PickedLabels,
         RandomisedPicks,
         NoisyChoice,

@@ -1,0 +1,59 @@
+"""The command line: parse, call one public function, print. No arithmetic here.
+
+Heavy modules are imported inside the verbs, so that help does not wait for them.
+
+Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does not verify;
+3 a valid release that is less private than asked; 130 interrupted.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from bagwise._console import guarded
+from bagwise._version import __version__
+from bagwise.cli import demo, models, releases
+
+VERBS = (
+    releases.release,
+    releases.bounds,
+    releases.verify,
+    models.fit,
+    models.release_model,
+    models.predict,
+    models.evaluate,
+    demo.demo,
+)
+"""In the order of the help."""
+
+app = typer.Typer(
+    name="bagwise",
+    help="Share bags of rows with one aggregate label each; learn row-level models from them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # they print local variables, and those hold labels
+    rich_markup_mode="rich",
+)
+for verb in VERBS:
+    app.command(name=verb.__name__.replace("_", "-"))(guarded(verb))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"bagwise {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    del version

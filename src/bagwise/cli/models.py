@@ -1,0 +1,300 @@
+"""The verbs about models: fit, release-model, predict and evaluate."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from bagwise._console import emit, out, print_pairs, readable, show_progress
+from bagwise.atomic import check_file
+from bagwise.cli.options import (
+    AsJson,
+    BoundsFile,
+    Exclude,
+    Features,
+    Force,
+    Label,
+    MaxLevels,
+    Nulls,
+    Quiet,
+    TablePath,
+    Unit,
+    read_bounds,
+    split_names,
+)
+from bagwise.errors import BudgetError, StrategyError
+
+if TYPE_CHECKING:
+    from bagwise.private_evaluation import PrivateScores
+    from bagwise.row_model import RowModel
+
+
+def fit(
+    directory: Annotated[Path, typer.Argument(help="A release directory.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
+        "model.json"
+    ),
+    family: Annotated[str, typer.Option(help="Distribution of a label: gaussian.")] = "gaussian",
+    loss: Annotated[str, typer.Option(help="auto, bag, instance or aggregate.")] = "auto",
+    target: Annotated[
+        str | None, typer.Option(help="The class to predict, for a label with classes.")
+    ] = None,
+    debias: Annotated[
+        bool, typer.Option("--debias", help="Undo the shrinkage of instance loss.")
+    ] = False,
+    ridge: Annotated[float, typer.Option(help="Penalty on the squared coefficients.")] = 0.0,
+    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Fit without one.")] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a row-level model to a release.
+
+    Example: [bold]bagwise fit out --loss bag -o model.json[/]
+    """
+    from bagwise.learn import fit_release
+    from bagwise.release import Release
+
+    check_file(output, force=force)
+    with show_progress(quiet or as_json, steps=3) as on_stage:
+        on_stage("reading the release")
+        loaded = Release.load(directory)
+        loaded.verify()
+        on_stage("fitting")
+        model = fit_release(
+            loaded,
+            family=family,
+            loss=loss,
+            target=target,
+            debias=debias,
+            ridge=ridge,
+            fit_intercept=not no_intercept,
+        )
+        on_stage("writing the model")
+        model.save(output, force=force)
+    if as_json:
+        emit({"path": str(output), "coefficients": model.coefficients(), **model.trained_on})
+    elif not quiet:
+        shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
+        print_pairs(f"Model in {output}: {model.loss} loss", shown)
+        out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
+
+
+def release_model(
+    table: TablePath,
+    label: Label,
+    epsilon: Annotated[float, typer.Option(help="Label-DP epsilon to deliver.")],
+    delta: Annotated[float, typer.Option(help="Label-DP delta, far below 1/rows.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
+    ] = None,
+    bounds_file: BoundsFile = None,
+    unit: Unit = None,
+    features: Features = None,
+    exclude: Exclude = None,
+    nulls: Nulls = "indicator",
+    max_levels: MaxLevels = 32,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Release a private linear model instead of bags: for a linear model nothing is more exact.
+
+    Example: [bold]bagwise release-model rents.csv --label rent --bounds 0 5000 --epsilon 1
+    --delta 1e-6 -o model.json[/]
+    """
+    from bagwise.api import release_model as make
+
+    check_file(output, force=force)
+    with show_progress(quiet or as_json, steps=6) as on_stage:
+        model = make(
+            table,
+            label=label,
+            bounds=read_bounds(bounds, bounds_file),
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            features=split_names(features),
+            exclude=split_names(exclude) or (),
+            nulls=nulls,
+            max_levels=max_levels,
+            on_stage=on_stage,
+        )
+        model.save(output, force=force)
+    promise = model.certificate
+    if as_json:
+        emit(
+            {
+                "path": str(output),
+                "privacy": promise.headline if promise else None,
+                "coefficients": model.coefficients(),
+            }
+        )
+    elif not quiet:
+        shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
+        print_pairs(f"Model in {output}: {promise.headline if promise else ''}", shown)
+        out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    table: Annotated[Path, typer.Argument(help="A table with the model's feature columns.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to: .parquet or .csv.")],
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Column to copy beside the predictions.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the label of every row of a table.
+
+    Example: [bold]bagwise predict model.json new.parquet -o predictions.parquet[/]
+    """
+    from bagwise.row_model import RowModel
+    from bagwise.table import read_table, write_table
+
+    check_file(output, force=force)
+    loaded = RowModel.load(model)
+    with show_progress(quiet or as_json, steps=3) as on_stage:
+        on_stage("reading the table")
+        rows = read_table(table)
+        on_stage("predicting")
+        predictions = loaded.predict_table(rows, id=id_)
+        on_stage("writing")
+        write_table(predictions, output, force=force)
+    if as_json:
+        emit({"path": str(output), "rows": predictions.num_rows})
+    elif not quiet:
+        out.print(f"{predictions.num_rows} predictions in {output}")
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    data: Annotated[Path, typer.Argument(help="A labelled table, or a release directory.")],
+    label: Annotated[
+        str | None, typer.Option(help="Label column of the table. Default: the model's.")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Score secret labels privately; this is spent on every evaluation."),
+    ] = None,
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(help="With --epsilon: public range of a label.")
+    ] = None,
+    bounds_file: BoundsFile = None,
+    loss: Annotated[
+        str | None, typer.Option(help="With --epsilon: squared (the default) or absolute.")
+    ] = None,
+    clip: Annotated[
+        float | None,
+        typer.Option(help="With --epsilon: largest loss that one row counts with."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="With --epsilon: column naming people with several rows.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="With --epsilon: file for scores and certificate."),
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score a model on rows with labels, or on the bags of a release.
+
+    Without --epsilon, scores on rows are exact: they belong with the labels.
+
+    Example: [bold]bagwise evaluate model.json holdout.csv --label rent[/]
+
+    Privately: [bold]bagwise evaluate model.json holdout.csv --label rent --bounds 0 5000
+    --epsilon 0.5 -o scores.json[/]
+    """
+    from bagwise.row_model import RowModel
+
+    if epsilon is None:
+        _refuse_without_epsilon(
+            {
+                "--bounds": bounds,
+                "--bounds-file": bounds_file,
+                "--loss": loss,
+                "--clip": clip,
+                "--unit": unit,
+                "--output": output,
+            }
+        )
+        scores = _score_openly(RowModel.load(model), data, label)
+        if as_json:
+            emit(scores)
+        elif not quiet:
+            shown = {name: readable(value) for name, value in scores.items()}
+            print_pairs(f"{model} on {data}", shown)
+        return
+    from bagwise.private_evaluation import evaluate_rows_privately
+
+    if data.is_dir():
+        raise BudgetError(
+            f"{data} is a directory. The bag labels of a release are public, so that scoring on "
+            "them costs nothing: leave out --epsilon. Or give a table with secret labels."
+        )
+    if output is not None:
+        check_file(output, force=force)
+    with show_progress(quiet or as_json, steps=4) as on_stage:
+        found = evaluate_rows_privately(
+            RowModel.load(model),
+            data,
+            epsilon=epsilon,
+            bounds=read_bounds(bounds, bounds_file),
+            label=label,
+            loss=loss or "squared",
+            clip=clip,
+            unit=unit,
+            on_stage=on_stage,
+        )
+    if output is not None:
+        found.save(output, force=force)
+    if as_json:
+        emit(found.to_json())
+    elif not quiet:
+        _print_private(found, f"{model} on {data}")
+        if output is not None:
+            out.print(f"Scores and certificate are in {output}.", soft_wrap=True, highlight=False)
+
+
+def _refuse_without_epsilon(options: Mapping[str, object]) -> None:
+    if given := [name for name, value in options.items() if value is not None]:
+        raise BudgetError(
+            f"{', '.join(given)}: only for a private evaluation. Add --epsilon, or leave this out."
+        )
+
+
+def _score_openly(model: "RowModel", data: Path, label: str | None) -> dict[str, Any]:
+    from bagwise.evaluate import evaluate_release, evaluate_rows
+    from bagwise.release import Release
+
+    if not data.is_dir():
+        return evaluate_rows(model, data, label=label).to_json()
+    if label is not None:
+        raise StrategyError("--label belongs to a table; a release has only bag labels.")
+    checked = Release.load(data)
+    checked.verify()
+    return evaluate_release(model, checked).to_json()
+
+
+def _print_private(found: "PrivateScores", title: str) -> None:
+    low, high = found.interval
+    familiar = {"rmse": found.rmse} if found.loss == "squared" else {"mae": found.mae}
+    scores = {
+        "privacy": found.certificate.headline,
+        "n_rows": found.n_rows,
+        f"mean {found.loss} loss": f"{found.mean_loss:.6g}",
+        "95 % interval": f"{low:.6g} to {high:.6g} (for the privacy noise only)",
+        "sd of the privacy noise": f"{found.noise_sd:.3g}",
+        **{name: readable(value) for name, value in familiar.items()},
+    }
+    print_pairs(title, scores)
+    for remark in found.certificate.remarks:
+        out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)

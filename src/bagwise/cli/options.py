@@ -1,0 +1,53 @@
+"""Options that several verbs share, and what their text stands for."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bagwise.errors import StrategyError
+
+TablePath = Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")]
+Label = Annotated[str, typer.Option(help="The column to protect.")]
+Unit = Annotated[
+    str | None, typer.Option(help="Column naming people with several rows; it does not leave.")
+]
+Features = Annotated[
+    str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
+]
+Exclude = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+BoundsFile = Annotated[
+    Path | None, typer.Option(help="Bounds found by `bagwise bounds`; what they cost counts.")
+]
+Nulls = Annotated[str, typer.Option(help="Missing features: indicator or error.")]
+MaxLevels = Annotated[int, typer.Option(help="Levels of a text column before pooling.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
+    """Return the bounds that were typed in, or those of a file."""
+    from bagwise.privacy.private_bounds import PrivateBounds
+
+    if file is None:
+        return given
+    if given is not None:
+        raise StrategyError("give --bounds or --bounds-file, not both.")
+    return PrivateBounds.load(file)
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """Return the names between the commas."""
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """Return NAME=VALUE pairs as a mapping."""
+    parsed = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise StrategyError(f"--set takes NAME=VALUE, got {setting!r}.")
+        parsed[name] = value
+    return parsed

@@ -1,0 +1,220 @@
+"""The verbs that make and check what leaves: release, bounds and verify."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from bagwise._console import (
+    LESS_PRIVATE_THAN_ASKED,
+    emit,
+    fail,
+    out,
+    print_pairs,
+    show_progress,
+)
+from bagwise.atomic import check_file
+from bagwise.cli.options import (
+    AsJson,
+    BoundsFile,
+    Exclude,
+    Features,
+    Force,
+    Label,
+    MaxLevels,
+    Nulls,
+    Quiet,
+    TablePath,
+    Unit,
+    parse_settings,
+    read_bounds,
+    split_names,
+)
+
+if TYPE_CHECKING:
+    from bagwise.quality import BagQuality
+    from bagwise.release import Release
+
+
+def release(
+    table: TablePath,
+    label: Label,
+    bag_size: Annotated[int, typer.Option(help="Smallest number of rows in a bag.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],
+    bounds: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Public range LO HI of a label; labels outside are clipped."),
+    ] = None,
+    bounds_file: BoundsFile = None,
+    epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
+    not_private: Annotated[
+        bool, typer.Option("--not-private", help="Release exact aggregates, without noise.")
+    ] = False,
+    classes: Annotated[
+        str | None, typer.Option(help="Public classes of a label that is not a number, by commas.")
+    ] = None,
+    label_kind: Annotated[
+        str, typer.Option(help="mean: average of a bag's labels; pick: the label of one row.")
+    ] = "mean",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="How rows are put together: auto, random, kmeans, optimal, sorted, super."
+        ),
+    ] = "auto",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Strategy parameter NAME=VALUE; repeatable.")
+    ] = None,
+    scores: Annotated[
+        str, typer.Option(help="What bags are sorted by: auto, none, labels, noisy-labels, model.")
+    ] = "auto",
+    score_share: Annotated[
+        float | None, typer.Option(help="Share of the budget for scores. Default: the best.")
+    ] = None,
+    unit: Unit = None,
+    features: Features = None,
+    exclude: Exclude = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Public key column that leaves with the rows.")
+    ] = None,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", help="Do not shuffle the rows; recorded.")
+    ] = False,
+    nulls: Nulls = "indicator",
+    max_levels: MaxLevels = 32,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the partition only; recorded in the release.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a labelled table into a release directory.
+
+    Example: [bold]bagwise release rents.parquet --label rent --bounds 0 5000 --bag-size 50
+    --epsilon 1 --delta 1e-6 -o out[/]
+    """
+    from bagwise.api import make_release
+    from bagwise.release import check_output
+
+    check_output(output, force=force)
+    replaces = force and output.exists()
+    with show_progress(quiet or as_json, steps=10) as on_stage:
+        made = make_release(
+            table,
+            label=label,
+            bag_size=bag_size,
+            bounds=read_bounds(bounds, bounds_file),
+            classes=split_names(classes),
+            label_kind=label_kind,
+            strategy=strategy,
+            strategy_parameters=parse_settings(set_ or []),
+            scores=scores,
+            score_share="auto" if score_share is None else score_share,
+            unit=unit,
+            epsilon=epsilon,
+            delta=delta,
+            not_private=not_private,
+            features=split_names(features),
+            exclude=split_names(exclude) or (),
+            id=id_,
+            keep_order=keep_order,
+            seed=seed,
+            nulls=nulls,
+            max_levels=max_levels,
+            on_stage=on_stage,
+        )
+        on_stage("measuring the bags")
+        quality = _measure(made) if as_json or not quiet else None
+        on_stage("writing the release")
+        made.save(output, force=force)
+    summary = made.summary()
+    if as_json:
+        emit({"path": str(output), **summary, "quality": quality and quality.to_dict()})
+    elif not quiet:
+        label_free = made.provenance["scores"] == "none"
+        figures = quality.headlines(label_free=label_free) if quality else {}
+        print_pairs(f"Release in {output}", summary | figures)
+        for remark in made.certificate.remarks:
+            out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
+        if made.certificate.is_private and replaces:
+            out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
+        target = f" --target {made.classes[0]}" if made.classes else ""
+        out.print(f"Next: [bold]bagwise verify {output}[/] · [bold]bagwise fit {output}{target}[/]")
+
+
+def bounds(
+    table: TablePath,
+    label: Label,
+    epsilon: Annotated[float, typer.Option(help="What finding the bounds may spend.")],
+    outside: Annotated[
+        float, typer.Option(help="Share of labels that may lie beyond each bound.")
+    ] = 0.001,
+    unit: Unit = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File for release --bounds-file.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find label bounds privately, where nobody knows public ones. It spends epsilon.
+
+    Example: [bold]bagwise bounds rents.csv --label rent --epsilon 0.1 -o bounds.json[/]
+    """
+    from bagwise.api import find_bounds
+
+    if output is not None:
+        check_file(output, force=force)
+    found = find_bounds(table, label=label, epsilon=epsilon, outside=outside, unit=unit)
+    if output is not None:
+        found.save(output, force=force)
+    low, high = found.bounds
+    if as_json:
+        emit({"bounds": [low, high], "epsilon": epsilon})
+    elif not quiet:
+        out.print(f"bounds {low:g} {high:g}, at epsilon {epsilon:g}", highlight=False)
+        out.print(
+            "This spent epsilon. Hand the file to release --bounds-file, which counts it in; "
+            "given as --bounds it would not be counted.",
+            soft_wrap=True,
+        )
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(help="A release directory.")],
+    max_epsilon: Annotated[
+        float | None, typer.Option(help="Exit with 3 if the release spends more.")
+    ] = None,
+    max_delta: Annotated[
+        float | None, typer.Option(help="Exit with 3 if the release spends more.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recheck a release: hashes, bag sizes, columns, and that the certificate adds up.
+
+    Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
+    """
+    from bagwise.release import Release
+
+    loaded = Release.load(directory)
+    found = loaded.verify()
+    fits = loaded.certificate.within(max_epsilon=max_epsilon, max_delta=max_delta)
+    if as_json:
+        emit({**found.to_json(), "within_limits": fits})
+    elif not quiet:
+        for check in found.checks:
+            out.print(f"[green]ok[/] {escape(check)}")
+        out.print(f"[bold]{escape(loaded.certificate.text())}[/]", soft_wrap=True)
+        out.print(f"digest {found.digest}\n{found.note}", soft_wrap=True, highlight=False)
+    if not fits:
+        fail(f"the release is valid, but {found.headline} is less private than asked for.", 0)
+        raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
+
+
+def _measure(made: "Release") -> "BagQuality | None":
+    found = made.quality()
+    return found if found.directions else None  # rows that do not differ have nothing to lose
