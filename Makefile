@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# PyTorch for the tests, and nothing else. One version by name, so that pip takes a small build for
+# the processor where one is at hand: whatever is newest may bring gigabytes of CUDA packages.
+TORCH  := 2.13.0
 # One BLAS thread per test process: more would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto
 
@@ -28,7 +31,7 @@ layers: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --group bench
-	for name in cut kernels release noise private audit; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in cut kernels release noise private audit learn; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -37,6 +40,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
+	$(BIN)/pip install --quiet "torch==$(TORCH)"
 	$(BIN)/pip install --quiet --group dev
 	touch $@
 

@@ -28,11 +28,31 @@ if TYPE_CHECKING:
     from bagwise.bagging.super_bags import SuperBags
     from bagwise.bags import Bags
     from bagwise.cluster.estimator import SizeConstrainedKMeans
+    from bagwise.coefficients import Coefficients
     from bagwise.encode import Encoder
     from bagwise.errors import BagwiseError, BagwiseWarning
     from bagwise.evaluate import evaluate_release, evaluate_rows
     from bagwise.families import FAMILIES
     from bagwise.learn import BaggedGLM, fit_release
+    from bagwise.learn.convert import (
+        BaggedData,
+        from_bag_list,
+        from_frame,
+        from_group_means,
+        from_proportions,
+        with_rows,
+    )
+    from bagwise.learn.meta import BaggedRegressor
+    from bagwise.learn.model_selection import (
+        BagKFold,
+        BagShuffleSplit,
+        bag_deviance,
+        bag_mean_squared_error,
+        bag_r2_score,
+        bag_scorer,
+    )
+    from bagwise.learn.torch_loss import BagMeanLoss
+    from bagwise.learn.torch_regressor import BaggedNetwork
     from bagwise.privacy import Certificate
     from bagwise.private_evaluation import PrivateScores, evaluate_rows_privately
     from bagwise.quality import BagQuality
@@ -55,7 +75,27 @@ _HOMES = {
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate": ["evaluate_release", "evaluate_rows"],
     "families": ["FAMILIES"],
+    "coefficients": ["Coefficients"],
     "learn": ["BaggedGLM", "fit_release"],
+    "learn.convert": [
+        "BaggedData",
+        "from_bag_list",
+        "from_frame",
+        "from_group_means",
+        "from_proportions",
+        "with_rows",
+    ],
+    "learn.meta": ["BaggedRegressor"],
+    "learn.model_selection": [
+        "BagKFold",
+        "BagShuffleSplit",
+        "bag_deviance",
+        "bag_mean_squared_error",
+        "bag_r2_score",
+        "bag_scorer",
+    ],
+    "learn.torch_loss": ["BagMeanLoss"],
+    "learn.torch_regressor": ["BaggedNetwork"],
     "privacy": ["Certificate"],
     "private_evaluation": ["PrivateScores", "evaluate_rows_privately"],
     "quality": ["BagQuality"],
@@ -67,12 +107,19 @@ _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name i
 __all__ = [
     "FAMILIES",
     "STRATEGIES",
+    "BagKFold",
+    "BagMeanLoss",
     "BagQuality",
+    "BagShuffleSplit",
+    "BaggedData",
     "BaggedGLM",
+    "BaggedNetwork",
+    "BaggedRegressor",
     "Bags",
     "BagwiseError",
     "BagwiseWarning",
     "Certificate",
+    "Coefficients",
     "Encoder",
     "KMeansBags",
     "OptimalBags",
@@ -84,14 +131,23 @@ __all__ = [
     "SortedBags",
     "SuperBags",
     "__version__",
+    "bag_deviance",
+    "bag_mean_squared_error",
+    "bag_r2_score",
+    "bag_scorer",
     "evaluate_release",
     "evaluate_rows",
     "evaluate_rows_privately",
     "find_bounds",
     "fit_release",
+    "from_bag_list",
+    "from_frame",
+    "from_group_means",
+    "from_proportions",
     "make_bags",
     "make_release",
     "release_model",
+    "with_rows",
 ]
 
 

@@ -1,0 +1,55 @@
+"""Let boosted trees, nearest neighbours and a network learn a curve from bags alone.
+
+Run it with ``python examples/any_regressor.py``. It writes nothing. Needs ``bagwise[fast]``; the
+network is left out unless ``bagwise[torch]`` is installed.
+"""
+
+import importlib.util
+
+import numpy as np
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsRegressor
+
+import bagwise as bw
+from bagwise.learn.meta import BaggedRegressor
+from bagwise.learn.torch_regressor import BaggedNetwork
+
+ROWS, BAG_SIZE = 2_000, 10
+
+
+def curve(X: np.ndarray) -> np.ndarray:
+    """Return the expected label of each row: nothing that a line could follow."""
+    return np.sin(2 * X[:, 0]) + X[:, 1] ** 2
+
+
+def main() -> None:
+    """Put similar rows into bags, learn from the mean label of each, and compare."""
+    rng = np.random.default_rng(0)
+    X, unseen = rng.uniform(-2, 2, size=(2, ROWS, 2))
+    y = curve(X) + rng.normal(scale=0.3, size=ROWS)
+
+    bags = bw.make_bags(X, bag_size=BAG_SIZE, strategy="kmeans", seed=0)
+    labels = bags.repeat(bags.mean(y))  # all that a learner gets to see
+
+    models = {
+        "a line": BaggedRegressor(LinearRegression()),
+        "nearest neighbours": BaggedRegressor(KNeighborsRegressor(3)),
+        "boosted trees, centroids": BaggedRegressor(GradientBoostingRegressor()),
+        "boosted trees, rows": BaggedRegressor(GradientBoostingRegressor(), "instance"),
+    }
+    if importlib.util.find_spec("torch"):
+        models["network"] = BaggedNetwork(patience=10, random_state=0)
+
+    print(f"{ROWS} rows in {len(bags)} bags; mean squared errors on new rows, learnt from")
+    print(f"{'':26}{'bag labels':>12}{'row labels':>12}")
+    for name, model in models.items():
+        errors = []
+        for target, how in ((labels, {"bags": bags}), (y, {})):
+            model.fit(X, target, **how)
+            errors.append(np.mean((model.predict(unseen) - curve(unseen)) ** 2))
+        print(f"{name:26}{errors[0]:12.3f}{errors[1]:12.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""How much each bag counts, for models that can only be fitted with weights and asked to predict.
+
+The label of a bag varies around the bag's expected label by
+
+    omega = variance(mean) * s^2 / size + noise_sd^2
+
+for a mean of `size` labels (size 1 for a pick): the variance of one row's label, s^2, is unknown
+and the same for all rows but for what the family says of the mean; the privacy noise is published.
+Bags count by 1/omega.
+
+s^2 has to come from how far labels lie from predictions. A flexible model comes close to whatever
+it was fitted to, so each half of the bags is predicted by a model that was fitted to the other
+half. That costs about one more fit, and happens only if the weights depend on s^2 or on the means.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bagwise._types import AnyArray, FloatArray
+from bagwise.aggregate import LabelKind
+from bagwise.learn.bag_data import BagData
+from bagwise.learn.weights import Trust
+
+# Fit to the bags in the mask, (m,), with weights, (m,); return the predicted mean of every bag.
+PredictBags = Callable[[AnyArray, FloatArray], FloatArray]
+
+_FEWEST_BAGS = 10  # from fewer than five bags in a half no model can be learnt
+_LEAST_SHARE = 1e-6  # an exact label among noisy ones counts much, yet not alone
+
+
+def bag_weights(
+    data: BagData,
+    *,
+    label_kind: LabelKind,
+    predict_bags: PredictBags,
+    variance: Callable[[FloatArray], FloatArray] | None = None,
+) -> FloatArray:
+    """Return the weight of each bag, (m,): its sample weight over the variance of its label.
+
+    Parameters
+    ----------
+    data : BagData
+    label_kind : {"mean", "pick"}
+    predict_bags : callable
+        Called with a mask of the bags to learn from and with weights, both (m,); returns the
+        predicted mean of every bag, (m,).
+    variance : callable, optional
+        Variance of a row's label by its mean, up to a factor, for families where it is not
+        constant.
+
+    Returns
+    -------
+    (m,) floats
+        They add up to what the sizes alone would give, so that a penalty keeps its meaning.
+
+    Examples
+    --------
+    >>> from bagwise.learn.bag_data import read_bags
+    >>> data = read_bags(np.zeros((3, 1)), np.zeros(3), bags=[0, 0, 1])
+    >>> bag_weights(data, label_kind="mean", predict_bags=lambda bags, weight: np.zeros(2))
+    array([2., 1.])
+    """
+    sizes = data.bags.sizes.astype(np.float64)
+    trust = Trust("known-noise", label_kind, sizes, data.noise_sd, data.weight, phi=None)
+    by_size: FloatArray = np.where(data.weight > 0, trust.counts, 0.0)
+    same_for_all = np.ptp(data.noise_sd) == 0 and np.ptp(trust.counts) == 0
+    if variance is None and (same_for_all or not data.noise_sd.any()):
+        return by_size
+    spread = variance or np.ones_like
+    # What the labels' own mean leaves over, for a start: too much, but in the right order.
+    means = np.full(sizes.size, np.average(data.labels, weights=by_size))
+    weight = _weight(trust, data.labels, means, spread(means))
+    if np.count_nonzero(by_size) >= _FEWEST_BAGS:
+        means = _held_out_means(predict_bags, weight)
+        weight = _weight(trust, data.labels, means, spread(means))
+    return np.asarray(weight * (by_size.sum() / weight.sum()))
+
+
+def _weight(
+    trust: Trust, labels: FloatArray, means: FloatArray, variance: FloatArray
+) -> FloatArray:
+    """Return 1/omega of each bag; 0 for one that is not to count."""
+    parts = trust.variances(variance, np.zeros(1))
+    # The bags were held out, so that no parameters were fitted to them.
+    row_variance = trust.dispersion(labels - means, parts, 0) if trust.noise_sd.any() else 1.0
+    omega = trust.omega(parts, row_variance)
+    omega = np.maximum(omega, _LEAST_SHARE * omega[trust.base > 0].max())
+    return np.where(trust.base > 0, 1 / omega, 0.0)
+
+
+def _held_out_means(predict_bags: PredictBags, weight: FloatArray) -> FloatArray:
+    """Predict the mean of each bag by a model of the half to which the bag does not belong."""
+    order = np.random.default_rng(0).permutation(weight.size)
+    order = order[np.argsort(weight[order] == 0, kind="stable")]  # some that count in either half
+    in_first = np.zeros(weight.size, dtype=bool)
+    in_first[order[::2]] = True
+    by_second = predict_bags(~in_first, weight)
+    by_first = predict_bags(in_first, weight)
+    return np.where(in_first, by_second, by_first)

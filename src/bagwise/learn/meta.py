@@ -1,0 +1,243 @@
+"""Let any scikit-learn regressor learn from bags."""
+
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.linear_model import LinearRegression
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+
+from bagwise._types import FloatArray
+from bagwise.aggregate import LabelKind, check_label_kind
+from bagwise.bags import Bags
+from bagwise.errors import BagsError, BiasWarning, StrategyError
+from bagwise.learn.bag_data import BagData, read_bags
+from bagwise.learn.bag_weights import bag_weights
+from bagwise.learn.convert import read_weights
+from bagwise.learn.model_selection import bag_r2_score
+
+_LOSSES = ("aggregate", "instance")
+
+
+class BaggedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Fit any regressor to labels that are known per bag.
+
+    The regressor is fitted to a table that it can understand: one row per bag (``"aggregate"``),
+    or all rows with the labels of their bags (``"instance"``).
+
+    Parameters
+    ----------
+    estimator : regressor, optional
+        Anything with ``fit(X, y)`` and ``predict(X)``. The default is ``LinearRegression()``: it
+        has nothing to tune and works with a handful of bags. Boosted trees, for example, predict
+        a constant for less than some dozens of them.
+    loss : {"aggregate", "instance"}
+        What the regressor is trained on. "aggregate": one row per bag, its centroid, with the
+        label of the bag. "instance": every row, with the label of its bag.
+    label_kind : {"mean", "pick"}
+        Whether bag labels are means or the label of one row; it decides how noisy they are.
+    debias : bool
+        With ``loss="instance"``, and for bags that were drawn at random only: stretch the labels
+        so that each is right on average for its row; see the notes.
+
+    Attributes
+    ----------
+    estimator_ : regressor
+        The fitted regressor. It predicts rows.
+    n_bags_ : int
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,) strings
+        If X had column names.
+
+    Notes
+    -----
+    **Which loss.** The centroid of a bag stands for its rows if they are alike, or if the model is
+    linear; so "aggregate" suits compact bags, and any bags for linear models. "instance" suits
+    bags whose rows share their expected label, such as sorted ones, and compact bags that are
+    much smaller than what is to be learnt; it leaves a flexible regressor more rows to work with.
+    On random bags "instance" learns something flat, unless ``debias=True``.
+
+    **Weights.** With "aggregate", a bag counts by its size (all the same for picks), and less if
+    its label is known to be noisy: by 1 / (s^2 / size + noise_sd^2), where s^2, the variance of
+    one row's label, is estimated from fits to each half of the bags. `sample_weight` multiplies
+    that. With "instance" all rows count the same unless `sample_weight` says otherwise. A
+    regressor whose ``fit`` has no `sample_weight` (nearest neighbours, or a ``Pipeline``) counts
+    all bags the same. To keep weights, put the pipeline outside:
+    ``make_pipeline(StandardScaler(), BaggedRegressor(...))``.
+
+    **Random bags.** If `n` rows are put into bags at random, the label of a bag of size `k` is, for
+    each of its rows and on average over the draw, ``rho * y + (1 - rho) * mean``, where y is the
+    row's own label, `mean` that of all rows, and ``rho = (n - k) / (k * (n - 1))``: the row itself
+    contributes 1/k, and each other row is equally likely to contribute the rest. The same holds
+    for a pick, which is the row itself with chance 1/k. So ``mean + (label - mean) / rho`` is
+    unbiased for y, about `k` times as noisy, and what least squares make of it is unbiased too.
+    For bags that were not drawn at random it is wrong.
+
+    References
+    ----------
+    Busa-Fekete, Choi, Dick, Gentile and Medina, "Easy Learning from Label Proportions", 2023.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> X = np.array([[0.0], [1.0], [4.0], [5.0], [8.0], [9.0]])
+    >>> y = np.array([2.0, 2.0, 7.0, 7.0, 3.0, 3.0])     # the label of each row's bag
+    >>> model = BaggedRegressor(DecisionTreeRegressor()).fit(X, y, bags=[0, 0, 1, 1, 2, 2])
+    >>> model.predict([[0.5], [4.2], [8.8]])
+    array([2., 7., 3.])
+    """
+
+    # What belongs to bags reaches this estimator through pipelines and searches unasked.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        loss: str = "aggregate",
+        *,
+        label_kind: str = "mean",
+        debias: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.loss = loss
+        self.label_kind = label_kind
+        self.debias = debias
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit from rows X, (n, d), and y, (n,), the label of each row's bag.
+
+        Parameters
+        ----------
+        bags : Bags or (n,) ids, optional
+            Rows with the same id form a bag. Without it each row is its own bag.
+        noise_sd : float or (n,) floats, optional
+            Known standard deviation of the privacy noise on each row's bag label.
+        sample_weight : (n,) floats, optional
+            Constant inside a bag unless ``loss="instance"``.
+        """
+        kind = self._check_parameters()
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        if sample_weight is not None:
+            self._need_weights()
+            sample_weight = read_weights(sample_weight, len(X))
+        data = read_bags(
+            X,
+            y,
+            bags=bags,
+            noise_sd=noise_sd,
+            sample_weight=sample_weight,
+            weights_differ=self.loss == "instance",
+        )
+        if self.loss == "aggregate":
+            self._fit_centroids(data, kind)
+        else:
+            self._fit_rows(data)
+        self.n_bags_ = data.bags.n_bags
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the expected label of each row."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(self.estimator_.predict(X))
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """Return the share of the bag labels' variance that predictions explain.
+
+        Without `bags` that is the usual R^2 of rows. Known privacy noise is taken out.
+        """
+        return float(
+            bag_r2_score(
+                y, self.predict(X), bags=bags, noise_sd=noise_sd, sample_weight=sample_weight
+            )
+        )
+
+    def _fit_centroids(self, data: BagData, kind: LabelKind) -> None:
+        centroids = data.bags.mean(data.X)
+
+        def predict_bags(chosen: FloatArray, weight: FloatArray) -> FloatArray:
+            model = self._fitted(centroids[chosen], data.labels[chosen], weight[chosen])
+            return np.asarray(model.predict(centroids))
+
+        weight = None
+        if self._takes_weights():
+            weight = bag_weights(data, label_kind=kind, predict_bags=predict_bags)
+        self.estimator_ = self._fitted(centroids, data.labels, weight)
+
+    def _fit_rows(self, data: BagData) -> None:
+        labels = unbiased_row_labels(data) if self.debias else data.bags.repeat(data.labels)
+        self.estimator_ = self._fitted(data.X, labels, data.row_weight)
+        if not self.debias and data.bags.sizes.max() > 1:
+            _warn_of_random_bags(self.estimator_.predict(data.X), data.bags)
+
+    def _fitted(self, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:
+        estimator = LinearRegression() if self.estimator is None else clone(self.estimator)
+        return estimator.fit(X, y) if weight is None else estimator.fit(X, y, sample_weight=weight)
+
+    def _takes_weights(self) -> bool:
+        return self.estimator is None or has_fit_parameter(self.estimator, "sample_weight")
+
+    def _need_weights(self) -> None:
+        if not self._takes_weights():
+            raise StrategyError(
+                f"sample_weight was given, but {type(self.estimator).__name__}.fit does not take "
+                "any. Leave it out, or choose a regressor that takes weights."
+            )
+
+    def _check_parameters(self) -> LabelKind:
+        if self.loss not in _LOSSES:
+            raise StrategyError(f"unknown loss {self.loss!r}; known are {', '.join(_LOSSES)}.")
+        if self.debias and self.loss != "instance":
+            raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
+        return check_label_kind(self.label_kind)
+
+
+def unbiased_row_labels(data: BagData) -> FloatArray:
+    """Return a label for each row, (n,), that is right on average if bags were drawn at random.
+
+    `BaggedRegressor` explains it.
+
+    Examples
+    --------
+    >>> data = read_bags(np.zeros((4, 1)), np.array([1.0, 1.0, 3.0, 3.0]), bags=[0, 0, 1, 1])
+    >>> unbiased_row_labels(data)
+    array([-1., -1.,  5.,  5.])
+    """
+    n, sizes = data.bags.n_rows, data.bags.sizes
+    if data.bags.n_bags == 1 and n > 1:
+        raise BagsError("all rows are in one bag, whose label says nothing about single rows.")
+    rho = (n - sizes) / (sizes * (n - 1)) if n > 1 else np.ones(1)
+    mean = np.average(data.labels, weights=sizes)
+    return np.asarray(data.bags.repeat(mean + (data.labels - mean) / rho))
+
+
+def _warn_of_random_bags(predictions: FloatArray, bags: Bags) -> None:
+    total = float(np.var(predictions))
+    kept = float(np.var(bags.repeat(bags.mean(predictions))))
+    # Below this, predictions are constant but for rounding.
+    if total > 1e-20 * float(np.mean(predictions**2)) and kept < total / 2:
+        warnings.warn(
+            "instance loss on these bags learns something too flat: the rows of a bag differ so "
+            "much that averages over bags lose more than half of what the predictions vary by. "
+            "Use loss='aggregate', or debias=True if the bags were drawn at random.",
+            BiasWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,98 @@
+"""The bag loss for networks made with PyTorch."""
+
+from bagwise.errors import BagsError, MissingExtraError, StrategyError
+
+try:
+    import torch
+except ImportError:
+    raise MissingExtraError("BagMeanLoss", "torch") from None
+
+# From what a network puts out, eta, to the expected label: inverses of the canonical links.
+INVERSE_LINKS = {
+    "gaussian": lambda eta: eta,
+    "poisson": torch.exp,
+    "bernoulli": torch.sigmoid,
+}
+
+
+class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
+    """Compare the mean prediction of each bag with the label of the bag.
+
+    Parameters
+    ----------
+    family : {"gaussian", "poisson", "bernoulli"}
+        What the network puts out: the expected label itself, its logarithm, or its log odds.
+
+    Notes
+    -----
+    The loss is the mean over bags of ``(label - mean prediction of the bag)^2``, weighted by
+    `bag_weight`. For every family the expected loss is smallest at the true expected labels, also
+    if privacy noise has moved labels out of the range that the family allows: a mean of counts
+    below zero is a label like any other. The likelihood does not have this property. With such
+    labels it has no minimum, and a network can follow it to minus infinity.
+
+    What the likelihood does have is efficiency, because it knows that a family's variance depends
+    on the mean. Give one over the variance of each bag's label as `bag_weight` to get it back.
+
+    Examples
+    --------
+    >>> loss = BagMeanLoss()
+    >>> predictions = torch.tensor([1.0, 3.0, 5.0])       # two rows in the first bag
+    >>> loss(predictions, torch.tensor([0, 0, 1]), torch.tensor([2.0, 8.0]))
+    tensor(4.5000)
+    """
+
+    def __init__(self, family: str = "gaussian") -> None:
+        super().__init__()
+        if family not in INVERSE_LINKS:
+            known = ", ".join(INVERSE_LINKS)
+            raise StrategyError(f"unknown family {family!r} for a network; known are {known}.")
+        self.family = family
+
+    def forward(
+        self,
+        predictions: torch.Tensor,
+        bag_index: torch.Tensor,
+        bag_labels: torch.Tensor,
+        bag_weight: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the weighted mean over bags of the squared error.
+
+        Parameters
+        ----------
+        predictions : (n,)
+            What the network puts out for each row.
+        bag_index : (n,) integers
+            Bag of each row, 0 to m - 1; every bag has a row.
+        bag_labels : (m,)
+        bag_weight : (m,), optional
+            All bags count the same without it.
+        """
+        means = bag_means(INVERSE_LINKS[self.family](predictions), bag_index, bag_labels.numel())
+        squares = (bag_labels - means) ** 2
+        if bag_weight is None:
+            return squares.mean()
+        return (bag_weight * squares).sum() / bag_weight.sum()
+
+    def extra_repr(self) -> str:
+        """Name the family where the module is printed."""
+        return f"family={self.family!r}"
+
+
+def bag_means(values: torch.Tensor, bag_index: torch.Tensor, n_bags: int) -> torch.Tensor:
+    """Average `values`, (n,), in each bag, so that gradients flow back to the rows.
+
+    Examples
+    --------
+    >>> bag_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2)
+    tensor([2., 5.])
+    """
+    if values.shape != bag_index.shape or values.ndim != 1:
+        raise BagsError(
+            "predictions and bag_index must be one number per row, got shapes "
+            f"{tuple(values.shape)} and {tuple(bag_index.shape)}. Squeeze a column first."
+        )
+    sizes = torch.bincount(bag_index, minlength=n_bags)
+    if sizes.numel() != n_bags or not sizes.all():
+        raise BagsError(f"bag_index must name each of the {n_bags} bags, 0 to {n_bags - 1}.")
+    return values.new_zeros(n_bags).index_add(0, bag_index, values) / sizes

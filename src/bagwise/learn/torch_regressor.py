@@ -1,0 +1,240 @@
+"""A scikit-learn regressor that trains a network on bag labels."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import partial
+from numbers import Integral
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bagwise._types import FloatArray
+from bagwise.aggregate import LabelKind, check_label_kind
+from bagwise.errors import MissingExtraError, StrategyError
+from bagwise.families import find_family
+from bagwise.learn.bag_data import BagData, read_bags
+from bagwise.learn.bag_weights import bag_weights
+from bagwise.learn.convert import read_weights
+from bagwise.learn.model_selection import bag_r2_score
+
+_LEAST_VARIANCE = 0.01  # of that at the mean label
+
+
+class BaggedNetwork(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Train a neural network of rows to labels that are known per bag.
+
+    The mean prediction of each bag is compared with the label of the bag (`BagMeanLoss`), in
+    mini-batches of whole bags. It needs PyTorch: ``pip install "bagwise[torch]"``.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        Widths of the hidden layers of the usual network, with rectifiers between them.
+    module : callable, optional
+        Makes another network: called with the number of features, returns a ``torch.nn.Module``
+        that puts out one number per row. It is given standardised features.
+    family : {"gaussian", "poisson", "bernoulli"}
+        Distribution of a row's label. The network puts out the expected label, its logarithm, or
+        its log odds.
+    epochs : int
+        Most passes over the bags.
+    bags_per_batch : int
+    learning_rate : float
+    weight_decay : float
+    validation_share : float
+        Share of the bags that is held out to notice when to stop. If that is fewer than 20 bags,
+        all bags are trained on for all epochs.
+    patience : int
+        Stop after so many epochs in which the held-out bags did not get better; the weights are
+        those of the best epoch.
+    random_state : int, RandomState or None
+        The same number gives the same network on the same machine and version of PyTorch.
+    label_kind : {"mean", "pick"}
+        Whether bag labels are means or the label of one row; it decides how noisy they are.
+
+    Attributes
+    ----------
+    network_ : torch.nn.Module
+        From features as they come, (n, d) in double precision, to the linear predictor, (n,).
+    n_epochs_ : int
+        Passes that were made.
+    n_bags_ : int
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,) strings
+        If X had column names.
+
+    Notes
+    -----
+    Bags count by one over the variance of their labels: by size for means, all the same for picks,
+    and less if noise is known. What that takes, the variance of one row's label, is found by
+    training on each half of the bags first, if noise differs between bags or the family's variance
+    depends on the mean.
+
+    Training runs on one thread of the processor. For large networks, or on a GPU, write a loop of
+    your own around `BagMeanLoss`.
+
+    Labels that privacy noise has moved out of the family's range are used as they are.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.sort(rng.uniform(-3, 3, size=(600, 1)), axis=0)
+    >>> bags = np.arange(600) // 6                          # neighbours share a bag
+    >>> label = np.array([np.abs(X[bags == bag]).mean() for bag in range(100)])
+    >>> model = BaggedNetwork(random_state=0).fit(X, label[bags], bags=bags)
+    >>> bool(np.mean((model.predict(X) - np.abs(X[:, 0])) ** 2) < 0.01)
+    True
+    """
+
+    # What belongs to bags reaches this estimator through pipelines and searches unasked.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (64, 64),
+        *,
+        module: Callable[[int], Any] | None = None,
+        family: str = "gaussian",
+        epochs: int = 200,
+        bags_per_batch: int = 64,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-4,
+        validation_share: float = 0.2,
+        patience: int = 50,
+        random_state: Any = None,
+        label_kind: str = "mean",
+    ) -> None:
+        self.hidden = hidden
+        self.module = module
+        self.family = family
+        self.epochs = epochs
+        self.bags_per_batch = bags_per_batch
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.validation_share = validation_share
+        self.patience = patience
+        self.random_state = random_state
+        self.label_kind = label_kind
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit from rows X, (n, d), and y, (n,), the label of each row's bag.
+
+        Parameters
+        ----------
+        bags : Bags or (n,) ids, optional
+            Rows with the same id form a bag. Without it each row is its own bag.
+        noise_sd : float or (n,) floats, optional
+            Known standard deviation of the privacy noise on each row's bag label.
+        sample_weight : (n,) floats, optional
+            Constant inside a bag.
+        """
+        torch_training = _load_training()
+        criterion = torch_training.BagMeanLoss(self.family)
+        kind = self._check_parameters()
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        if sample_weight is not None:
+            sample_weight = read_weights(sample_weight, len(X))
+        data = read_bags(X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
+        find_family(self.family).check_labels(data.labels[data.noise_sd == 0])
+        training = torch_training.Training(
+            data=data,
+            make_body=self.module or partial(torch_training.make_layers, hidden=self.hidden),
+            criterion=criterion,
+            epochs=self.epochs,
+            bags_per_batch=self.bags_per_batch,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            validation_share=self.validation_share,
+            patience=self.patience,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+        )
+        weight = bag_weights(
+            data,
+            label_kind=kind,
+            predict_bags=training.predict_bags,
+            variance=_working_variance(self.family, data),
+        )
+        self.network_, self.n_epochs_ = training.run(weight)
+        self.n_bags_ = data.bags.n_bags
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the expected label of each row."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        predictions: FloatArray = _load_training().predict_rows(
+            self.network_, X, family=self.family
+        )
+        return predictions
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """Return the share of the bag labels' variance that predictions explain.
+
+        Without `bags` that is the usual R^2 of rows. Known privacy noise is taken out.
+        """
+        return bag_r2_score(
+            y, self.predict(X), bags=bags, noise_sd=noise_sd, sample_weight=sample_weight
+        )
+
+    def _check_parameters(self) -> LabelKind:
+        for name in ("epochs", "bags_per_batch", "patience"):
+            _check_count(getattr(self, name), name)
+        for width in self.hidden:
+            _check_count(width, "each width in hidden")
+        if not 0 < self.learning_rate < np.inf:
+            raise StrategyError(f"learning_rate must be above 0, got {self.learning_rate!r}.")
+        if not 0 <= self.weight_decay < np.inf:
+            raise StrategyError(f"weight_decay must be at least 0, got {self.weight_decay!r}.")
+        if not 0 <= self.validation_share < 1:
+            raise StrategyError(
+                f"validation_share must be at least 0 and below 1, got {self.validation_share!r}."
+            )
+        return check_label_kind(self.label_kind)
+
+
+def _load_training() -> ModuleType:
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("BaggedNetwork", "torch")
+    return importlib.import_module("bagwise.learn.torch_training")
+
+
+def _working_variance(family: str, data: BagData) -> Callable[[FloatArray], FloatArray] | None:
+    """Return how a row's variance depends on the mean, or None if it does not."""
+    if family == "gaussian":
+        return None
+    kind = find_family(family)
+    inside = np.vectorize(kind.interior, otypes=[np.float64])
+
+    def at(means: Any) -> FloatArray:
+        return kind.variance(kind.predictor(inside(means)))
+
+    # Bags that seem certain must not be all that counts.
+    least = _LEAST_VARIANCE * at(data.labels.mean())
+    return lambda means: np.maximum(at(means), least)
+
+
+def _check_count(value: Any, name: str) -> None:
+    if not isinstance(value, Integral) or value < 1:
+        raise StrategyError(f"{name} must be a whole number of at least 1, got {value!r}.")
