@@ -253,10 +253,18 @@ def test_classes_from_table_to_scores(tmp_path):
     arguments = ["release", path, "--label", "way", "--classes", "bus,car", "--bag-size", "5"]
     made = bagwise(*arguments, "--epsilon", "1", "--delta", "1e-5", "-o", out)
     assert made.exit_code == 0, made.output
-    assert bagwise("fit", out, "-o", model).exit_code == 2
-    assert bagwise("fit", out, "--target", "bus", "-o", model).exit_code == 0
-    for data in (path, out):
-        assert bagwise("evaluate", model, data).exit_code == 0
+    assert bagwise("fit", out, "--family", "gaussian", "-o", model).exit_code == 2
+    for target in (["--target", "bus"], []):
+        fitted = bagwise("fit", out, *target, "-o", model, "--force")
+        assert fitted.exit_code == 0, fitted.output
+        for data in (path, out):
+            assert bagwise("evaluate", model, data).exit_code == 0
+    assert "car: x" in fitted.output
+    predicted = tmp_path / "p.csv"
+    assert bagwise("predict", model, path, "-o", predicted).exit_code == 0
+    assert predicted.read_text().splitlines()[0] == '"prediction=bus","prediction=car"'
+    scores = json.loads(bagwise("evaluate", model, path, "--json").stdout)
+    assert 0.3 < scores["accuracy"] < 0.7
 
 
 def test_evaluate_refuses_a_label_for_a_release(rents, tmp_path):

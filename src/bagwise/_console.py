@@ -5,11 +5,12 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -121,6 +122,17 @@ def readable(score: float | int | None) -> str:
     if score is None:
         return "hidden by the privacy noise"
     return f"{score:.6g}" if isinstance(score, float) else str(score)
+
+
+def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells as a table, the first being its heading."""
+    grid = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False)
+    heading, *body = rows
+    for i, name in enumerate(heading):
+        grid.add_column(escape(name), justify="right" if i else "left")
+    for cells in body:
+        grid.add_row(*(escape(cell) for cell in cells))
+    out.print(grid)
 
 
 def print_pairs(title: str, values: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Coefficients with their uncertainty: as data, as text, as HTML and as a plot."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,18 @@ from scipy import stats
 
 from bagwise import _html
 from bagwise._types import FloatArray
+from bagwise.atomic import new_file
 from bagwise.errors import MissingExtraError, StrategyError
 
 if TYPE_CHECKING:
     import altair as alt
 
 INTERCEPT = "(intercept)"
+_PLOTS: dict[str, dict[str, Any]] = {
+    "html": {"format": "html", "inline": True},
+    "svg": {"format": "svg"},
+    "png": {"format": "png", "scale_factor": 2},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +48,8 @@ class Coefficients:
     [[0.979, 3.021]]
     >>> print(found)
     Coefficients
-           estimate  std. error      t       p  95 % interval
-    rooms         2         0.5  4.000  0.0004  0.9789 to 3.021
+           estimate  std. error     t       p  95 % interval
+    rooms         2         0.5  4.00  0.0004  0.9789 to 3.021
     """
 
     names: tuple[str, ...]
@@ -119,11 +126,11 @@ class Coefficients:
             strict=True,
         ):
             if np.isnan(error):
-                table.append((name, f"{value:.6g}", "", "", "", "not determined"))
+                table.append((name, f"{value:.5g}", "", "", "", "not determined"))
                 continue
             between = f"{low:.4g} to {high:.4g}"
             chance = f"{p:.4f}" if p >= 1e-4 else "<0.0001"
-            table.append((name, f"{value:.6g}", f"{error:.4g}", f"{t:.3f}", chance, between))
+            table.append((name, f"{value:.5g}", f"{error:.3g}", f"{t:.2f}", chance, between))
         return table
 
     def __str__(self) -> str:
@@ -163,6 +170,17 @@ class Coefficients:
         dots = base.mark_point(filled=True, size=60).encode(x="estimate:Q")
         layers = [zero, dots] if self.standard_error is None else [zero, bars, dots]
         return alt.LayerChart(layer=layers)
+
+    def save_plot(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the plot as .html (which needs no network), .svg or .png."""
+        target = Path(path)
+        kind = target.suffix.lstrip(".").lower()
+        if kind not in _PLOTS:
+            raise StrategyError(f"a plot is one of {', '.join(_PLOTS)}, got {target.name!r}.")
+        chart = self.plot()
+        with new_file(target, force=force) as draft:
+            chart.save(str(draft), **_PLOTS[kind])
+        return target
 
 
 def _is_nan(value: object) -> bool:

@@ -189,7 +189,7 @@ def evaluate_rows_privately(
     event = calibration.mean_loss(
         sensitivity_steps=design.sensitivity_steps(units), step=design.step
     )
-    labels = run("checking the labels", row_labels, data, label, model.target)  # (n,), secret
+    labels = run("checking the labels", row_labels, data, label, model)  # (n,), secret
     mean = run(
         "measuring the loss", release_mean_loss, labels, design=design, event=event, source=source
     )

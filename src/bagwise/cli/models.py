@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from bagwise._console import emit, out, print_pairs, readable, show_progress
+from bagwise._console import emit, out, print_grid, print_pairs, readable, show_progress
 from bagwise.atomic import check_file
 from bagwise.cli.options import (
     AsJson,
@@ -36,8 +36,19 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
         "model.json"
     ),
-    family: Annotated[str, typer.Option(help="Distribution of a label: gaussian.")] = "gaussian",
-    loss: Annotated[str, typer.Option(help="auto, bag, instance or aggregate.")] = "auto",
+    family: Annotated[
+        str,
+        typer.Option(
+            help="Distribution of a label: auto, gaussian, bernoulli, poisson, gamma, "
+            "inverse_gaussian, multinomial (all classes at once)."
+        ),
+    ] = "auto",
+    link: Annotated[
+        str, typer.Option(help="canonical; or log, for gamma and inverse_gaussian.")
+    ] = "canonical",
+    loss: Annotated[
+        str, typer.Option(help="auto, bag, instance, aggregate; mixture for picked labels.")
+    ] = "auto",
     target: Annotated[
         str | None, typer.Option(help="The class to predict, for a label with classes.")
     ] = None,
@@ -46,18 +57,29 @@ def fit(
     ] = False,
     ridge: Annotated[float, typer.Option(help="Penalty on the squared coefficients.")] = 0.0,
     no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Fit without one.")] = False,
+    rows: Annotated[
+        Path | None, typer.Option(help="A table of your own rows with labels, used as well.")
+    ] = None,
+    rows_noise_sd: Annotated[
+        float, typer.Option(help="Known noise on the labels of --rows, a standard deviation.")
+    ] = 0.0,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the coefficients: .html, .svg or .png.")
+    ] = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a row-level model to a release.
+    """Fit a row-level model to a release, with error bars that hold all of its noise.
 
-    Example: [bold]bagwise fit out --loss bag -o model.json[/]
+    Example: [bold]bagwise fit out --family poisson -o model.json --plot coefficients.html[/]
     """
     from bagwise.learn import fit_release
     from bagwise.release import Release
 
-    check_file(output, force=force)
+    for path in (output, *([] if plot is None else [plot])):
+        check_file(path, force=force)
     with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the release")
         loaded = Release.load(directory)
@@ -66,19 +88,25 @@ def fit(
         model = fit_release(
             loaded,
             family=family,
+            link=link,
             loss=loss,
             target=target,
             debias=debias,
             ridge=ridge,
             fit_intercept=not no_intercept,
+            rows=rows,
+            rows_noise_sd=rows_noise_sd,
         )
+        found = model.summary(level=level)
         on_stage("writing the model")
+        if plot is not None:
+            found.save_plot(plot, force=force)
         model.save(output, force=force)
     if as_json:
-        emit({"path": str(output), "coefficients": model.coefficients(), **model.trained_on})
+        emit({"path": str(output), **found.to_json(), **model.trained_on})
     elif not quiet:
-        shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
-        print_pairs(f"Model in {output}: {model.loss} loss", shown)
+        print_grid(f"Model in {output}: {found.title}", found.cells())
+        out.print(found.note, soft_wrap=True, highlight=False)
         out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
 
 

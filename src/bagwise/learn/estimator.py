@@ -198,9 +198,9 @@ Family
         >>> y = (1 + 2 * X[:, 0] + rng.normal(size=400)).reshape(100, 4).mean(axis=1)
         >>> print(BaggedGLM().fit(X, y[bags], bags=bags).summary())
         gaussian, bag loss, 100 bags
-                     estimate  std. error       t        p  95 % interval
-        x0            2.05394     0.09828  20.898  <0.0001  1.859 to 2.249
-        (intercept)   0.98619     0.05156  19.128  <0.0001  0.8839 to 1.089
+                     estimate  std. error      t        p  95 % interval
+        x0             2.0539      0.0983  20.90  <0.0001  1.859 to 2.249
+        (intercept)   0.98619      0.0516  19.13  <0.0001  0.8839 to 1.089
         Standard errors: model, over 100 bags.
         """
         check_is_fitted(self)

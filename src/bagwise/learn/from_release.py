@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.errors import BiasWarning
+from bagwise.errors import BiasWarning, StrategyError
 from bagwise.families import find_family
 from bagwise.labels import label_codes, label_vector
 from bagwise.learn.convert import BaggedData, with_rows
@@ -59,6 +59,8 @@ def fit_release(
         family = "multinomial" if release.classes and target is None else "gaussian"
     if loss == "auto":
         loss = "bag" if release.provenance["scores"] == "none" else "instance"
+    _check_family(release, family, target)
+    _check_loss(release, loss)
     distorted = _warn_of_selection(release, loss=loss, debias=debias)
     estimator = BaggedGLM(
         family=family,
@@ -96,6 +98,36 @@ def fit_release(
             "strategy": release.provenance["strategy"],
         },
     )
+
+
+def _check_family(release: Release, family: str, target: str | None) -> None:
+    several = find_family(family).has_classes
+    if several and (release.classes is None or target is not None):
+        raise StrategyError(
+            f"family {family} is for a label with classes, all of them at once: "
+            "leave out target (--target), or choose another family."
+        )
+    if not several and release.classes is not None and target is None:
+        raise StrategyError(
+            f"family {family} predicts one number. Name one of the classes "
+            f"{', '.join(release.classes)} as target (--target), or use family='multinomial'."
+        )
+
+    bounds = (0.0, 1.0) if release.classes else release.certificate.bounds
+    low, high = find_family(family).label_range
+    if bounds is not None and not low <= bounds[0] < bounds[1] <= high:
+        raise StrategyError(
+            f"the labels of this release lie between {bounds[0]:g} and {bounds[1]:g}, and those of "
+            f"the family {family} between {low:g} and {high:g}. {find_family(family).advice}"
+        )
+
+
+def _check_loss(release: Release, loss: str) -> None:
+    if loss == "mixture" and release.label_kind != "pick":
+        raise StrategyError(
+            "loss='mixture' is for labels picked from their bags, and this release holds means. "
+            "Use loss='bag' (--loss bag)."
+        )
 
 
 def _training_data(release: Release, target: str | None) -> BaggedData:

@@ -1,0 +1,248 @@
+"""What learning from bags costs, and whether its error bars are honest.
+
+speed      1,000,000 x 32, random bags of 10: Gaussian bag loss against scikit-learn's least squares
+           on the rows, Poisson bag loss against glum on the row labels; each the best of three, in
+           one run. Memory: peak of a process of its own above what it held before the fit.
+mixture    picked labels on random bags at the paper's setting (50,000 x 32, label noise 0.5, not
+           private): squared error of the coefficients by loss, 15 draws.
+coverage   1,000 real releases of clustered mean bags, private and not, for Poisson and Bernoulli
+           labels: how often the 95 % interval holds the true coefficient, and the squared error
+           against what the standard errors derive.
+
+python -m benchmarks.learn [speed] [mixture] [coverage] [--runs N]
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+import bagwise as bw
+from bagwise.bags import Bags
+from bagwise.experiments.synthetic import isotropic_problem
+from bagwise.families import find_family
+from benchmarks._results import RESULTS, keep
+
+N, D, SIZE = 1_000_000, 32, 10
+MEGABYTE = 2**20
+
+
+def best_of(action, times=3):
+    seconds = []
+    for _ in range(times):
+        started = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def rows_in_bags():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, D))
+    theta = 0.1 * rng.standard_normal(D)
+    bags = Bags(rng.permutation(N) // SIZE)
+    return rng, X, theta, bags
+
+
+def measure_speed():
+    from glum import GeneralizedLinearRegressor
+    from sklearn.linear_model import LinearRegression
+
+    rng, X, theta, bags = rows_in_bags()
+    index = bags.index
+    y = X @ theta + 0.5 * rng.standard_normal(N)
+    by_bag = bags.mean(y)[index]
+    ours = best_of(lambda: bw.BaggedGLM().fit(X, by_bag, bags=index))
+    theirs = best_of(lambda: LinearRegression().fit(X, y))
+    counts = rng.poisson(np.exp(X @ theta - 0.5)).astype(float)
+    bag_counts = bags.mean(counts)[index]
+    poisson = best_of(lambda: bw.BaggedGLM("poisson").fit(X, bag_counts, bags=index))
+    glum = GeneralizedLinearRegressor(family="poisson", alpha=0, fit_intercept=True)
+    on_rows = best_of(lambda: glum.fit(X, counts))
+    timings = [
+        ("gaussian bag loss", ours, "LinearRegression on rows", theirs),
+        ("poisson bag loss", poisson, "glum on row labels", on_rows),
+    ]
+    return [
+        {
+            "part": "speed",
+            "ours": name,
+            "seconds": a,
+            "peer": peer,
+            "peer seconds": b,
+            "ratio": a / b,
+        }
+        for name, a, peer, b in timings
+    ] + [memory(name) for name in ("gaussian", "poisson")]
+
+
+def memory(family):
+    """Fit in a process of its own that reads its data from files, and tell its peak."""
+    rng, X, theta, bags = rows_in_bags()
+    y = find_family(family).sample(X @ theta - 0.5, phi=0.25, rng=rng)
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "X.npy", X)
+        np.save(Path(folder) / "y.npy", bags.mean(y)[bags.index])
+        np.save(Path(folder) / "bags.npy", bags.index)
+        command = [sys.executable, "-m", "benchmarks.learn", "--fit", family, "--folder", folder]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    extra = json.loads(told)["extra"]
+    return {
+        "part": "memory",
+        "ours": f"{family} bag loss",
+        "extra MB": extra,
+        "extra / X": extra * MEGABYTE / X.nbytes,
+    }
+
+
+def fit_and_tell(family, folder):
+    import psutil
+
+    X, y, bags = (np.load(Path(folder) / f"{name}.npy") for name in ("X", "y", "bags"))
+    bw.BaggedGLM(family).fit(X[:1000], y[:1000])  # imports are not what is measured
+    held = psutil.Process().memory_info().rss
+    bw.BaggedGLM(family).fit(X, y, bags=bags)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"extra": (peak - held) / MEGABYTE}))
+
+
+def measure_mixture(runs):
+    rows = []
+    for size in (10, 50):
+        errors = {"aggregate": [], "instance": [], "mixture": [], "knowing the row": []}
+        seconds = []
+        for run in range(runs):
+            problem = isotropic_problem(seed=run)
+            rng = np.random.default_rng([run, size])
+            bags = Bags(rng.permutation(len(problem.labels)) // size)
+            first = np.sort(np.argsort(bags.index, kind="stable").reshape(-1, size), axis=1)
+            picked = first[np.arange(bags.n_bags), rng.integers(size, size=bags.n_bags)]
+            labels = problem.labels[picked]
+            for loss in ("aggregate", "instance", "mixture"):
+                started = time.perf_counter()
+                model = bw.BaggedGLM(loss=loss, label_kind="pick")
+                model.fit(problem.X, labels[bags.index], bags=bags.index)
+                errors[loss].append(problem.error(model.coef_))
+            seconds.append(time.perf_counter() - started)
+            known = bw.BaggedGLM().fit(problem.X[picked], labels)
+            errors["knowing the row"].append(problem.error(known.coef_))
+        rows += [
+            {
+                "part": "mixture",
+                "bag_size": size,
+                "loss": name,
+                "runs": runs,
+                "mean": float(np.mean(values)),
+                "median": float(np.median(values)),
+                "largest": float(np.max(values)),
+                **(
+                    {"seconds": float(np.mean(seconds)), "errors": values}
+                    if name == "mixture"
+                    else {}
+                ),
+            }
+            for name, values in errors.items()
+        ]
+    return rows
+
+
+@dataclass(frozen=True)
+class Given:
+    """Bags that were made once, so that a thousand releases do not cluster a thousand times."""
+
+    name: ClassVar[str] = "given"
+    uses_scores: ClassVar[bool] = False
+    index: tuple[int, ...]
+
+    def assign(self, X, scores, *, bag_size, rng):
+        """Return them."""
+        del X, scores, bag_size, rng
+        return Bags(np.array(self.index))
+
+
+SETTINGS = {
+    "poisson": {"bounds": (0.0, 12.0), "theta": [0.6, -0.4, 0.3], "intercept": -0.3},
+    "bernoulli": {"bounds": (0.0, 1.0), "theta": [1.0, -0.8, 0.5], "intercept": -0.4},
+}
+
+
+def measure_coverage(runs, n=10_000, size=50):
+    rows = []
+    for family, setting in SETTINGS.items():
+        for epsilon in (None, 2.0):
+            rng = np.random.default_rng(7)
+            X = rng.uniform(-1.5, 1.5, size=(n, 3))
+            truth = np.array([*setting["theta"], setting["intercept"]])
+            eta = X @ truth[:3] + truth[3]
+            fixed = Given(
+                tuple(bw.make_bags(X, bag_size=size, strategy="kmeans", seed=0).index.tolist())
+            )
+            privacy = (
+                {"not_private": True}
+                if epsilon is None
+                else {"epsilon": epsilon, "delta": 1e-6, "bounds": setting["bounds"]}
+            )
+            inside, squares, derived = np.zeros(4), [], []
+            for _ in range(runs):
+                y = find_family(family).sample(eta, phi=1.0, rng=rng)
+                table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y})
+                release = bw.make_release(
+                    table, label="y", bag_size=size, strategy=fixed, **privacy
+                )
+                found = bw.fit_release(release, family=family).summary()
+                low, high = found.interval.T
+                inside += (low <= truth) & (truth <= high)
+                squares.append((found.estimate - truth) ** 2)
+                derived.append(found.standard_error**2)
+            rows.append(
+                {
+                    "part": "coverage",
+                    "family": family,
+                    "epsilon": epsilon,
+                    "releases": runs,
+                    "covered": (inside / runs).round(4).tolist(),
+                    "covered, all": float(inside.mean() / runs),
+                    "squared error": float(np.sum(np.mean(squares, axis=0)[:3])),
+                    "derived error": float(np.sum(np.mean(derived, axis=0)[:3])),
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("parts", nargs="*", default=[])
+    arguments.add_argument("--runs", type=int)
+    arguments.add_argument("--fit", help="for a process of its own")
+    arguments.add_argument("--folder")
+    asked = arguments.parse_args()
+    if asked.fit:
+        fit_and_tell(asked.fit, asked.folder)
+        return
+    warnings.simplefilter("ignore", bw.BagwiseWarning)
+    measures = {
+        "speed": measure_speed,
+        "mixture": lambda: measure_mixture(asked.runs or 15),
+        "coverage": lambda: measure_coverage(asked.runs or 1000),
+    }
+    kept = RESULTS / "learn.json"
+    rows = json.loads(kept.read_text())["rows"] if kept.exists() else []
+    for part in asked.parts or measures:
+        drop = {part, "memory"} if part == "speed" else {part}
+        rows = [row for row in rows if row["part"] not in drop] + measures[part]()
+    keep("learn", rows, packages=("scikit-learn", "glum"))
+
+
+if __name__ == "__main__":
+    main()
