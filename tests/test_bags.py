@@ -102,3 +102,16 @@ def test_bags_cannot_be_changed():
     assert bags.index[0] == 0
     assert "2 rows in 2 bags" in repr(bags)
     assert "<table>" in bags._repr_html_()
+
+
+def test_ids_of_any_kind_give_the_same_bags():
+    ids = np.array([7, 3, 7, 9, 3, 7])
+    expected = [0, 1, 0, 2, 1, 0]
+    kinds = (ids, ids - 100, ids.astype(np.uint8), ids * 10**12, ids / 2, ids.astype(str))
+    for kind in (*kinds, [f"bag {i}" for i in ids], ids.astype(object)):
+        assert Bags.from_labels(kind).index.tolist() == expected
+
+
+def test_ids_that_cannot_be_compared_are_refused():
+    with pytest.raises(BagsError, match="mixed types"):
+        Bags.from_labels(np.array([1, "a", None], dtype=object))

@@ -63,8 +63,6 @@ COMBINATIONS = [
 ] + [{"delta": 0.0}, {"delta": 0.0, "unit": "person"}]
 
 
-# What the learner can make of the labels is not the point here.
-@pytest.mark.filterwarnings("ignore::bagwise.errors.BiasWarning")
 @pytest.mark.parametrize("options", COMBINATIONS, ids=str)
 def test_every_combination_verifies_and_keeps_its_budget(data, options, tmp_path):
     made = release(data, **options)

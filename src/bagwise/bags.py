@@ -9,7 +9,7 @@ from scipy import sparse
 
 from bagwise import _html
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.errors import BagsError
+from bagwise.errors import BagsError, shielded
 
 if TYPE_CHECKING:
     from bagwise.quality import BagQuality
@@ -71,7 +71,10 @@ class Bags:
         ids = np.asarray(labels)
         if ids.ndim != 1:
             raise BagsError(f"bag ids must be one per row, got an array of shape {ids.shape}.")
-        first, inverse = _first_places(ids)
+        first, inverse = shielded(
+            lambda: _first_places(ids),
+            lambda _: BagsError("bag ids cannot be compared: they are missing or of mixed types."),
+        )
         rank = np.empty(first.size, dtype=np.int64)
         rank[np.argsort(first)] = np.arange(first.size)
         return cls(rank[inverse])

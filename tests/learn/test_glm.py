@@ -123,7 +123,7 @@ def test_the_score_of_bag_loss_is_its_gradient(name, kind):
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=0.1)
     setting = Setting(data, find_family(family, link or None), kind, "known-noise", True, 0.0)
     problem = PROBLEMS["bag"](setting)
-    beta = problem.constant_start() + [0.02, -0.01, 0.03, 0.01]
+    beta = problem.constant_start() + np.array([0.02, -0.01, 0.03, 0.01])
     problem = problem.reweighted(beta)
 
     def loss(at):
@@ -145,7 +145,7 @@ def test_the_score_of_other_losses_is_their_gradient(name, loss):
     data = read_bags(X, labels[bags.index], bags=bags)
     fitted = find_family(family, link or None)
     problem = PROBLEMS[loss](Setting(data, fitted, "mean", "known-noise", True, 0.0))
-    beta = problem.constant_start() + [0.02, -0.01, 0.03, 0.01]
+    beta = problem.constant_start() + np.array([0.02, -0.01, 0.03, 0.01])
     problem = problem.reweighted(beta)
     rows = problem.design.standardise(problem.design.rows)
 
@@ -254,9 +254,9 @@ def test_debiased_instance_loss_is_bag_loss_by_size():
     assert debiased.covariance_ is not None
     plain = bw.BaggedGLM("poisson").fit(X, labels[bags.index], bags=bags)
     np.testing.assert_allclose(debiased.coef_, plain.coef_, rtol=1e-6)  # without noise the same
+    shuffled = Bags(np.arange(600) % 150)
+    by_chance = shuffled.mean(bags.repeat(labels))
     with pytest.warns(BiasWarning, match="shrinks"):
-        shuffled = Bags(np.arange(600) % 150)
-        by_chance = shuffled.mean(bags.repeat(labels))
         bw.BaggedGLM("poisson", "instance").fit(X, by_chance[shuffled.index], bags=shuffled)
 
 

@@ -46,9 +46,9 @@ def warn_of_shrinkage(data: BagData, coef: FloatArray) -> None:
     kept = float(data.bags.sizes @ np.sum(data.bags.mean(eta) ** 2, axis=1)) / spread
     if kept < _SHRINKS:
         warnings.warn(
-            f"instance loss shrinks the slopes towards zero: the bags keep {kept:.0%} of the "
-            "spread of predictions (about 1/bag_size for random bags). Use loss='bag' "
-            "(--loss bag), or debias=True (--debias).",
+            "instance loss shrinks the slopes towards zero, unless rows were put together by their "
+            f"labels: the bags keep {kept:.0%} of the spread of predictions (about 1/bag_size for "
+            "random bags). Use loss='bag' (--loss bag), or debias=True (--debias).",
             BiasWarning,
             stacklevel=_CALLER,
         )

@@ -1,0 +1,132 @@
+"""From a release to a model: every family, rows of one's own, and what is refused."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bagwise as bw
+from bagwise.errors import ColumnError, LabelError, LeakWarning, StrategyError
+from bagwise.families import FAMILIES, find_family
+
+TRUTH = {"x": 0.8, "z": -0.5}
+
+
+def labelled(family, *, n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(0, 1, size=(2, n))
+    fitted = find_family(family, "log" if "log" in find_family(family).links else None)
+    y = fitted.sample(0.2 + TRUTH["x"] * x + TRUTH["z"] * z, phi=0.3, rng=rng)
+    return pa.table({"x": x, "z": z, "y": y})
+
+
+SCALAR = [name for name, family in FAMILIES.items() if not family.has_classes]
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("family", SCALAR)
+def test_every_family_from_table_to_intervals(family, private, tmp_path):
+    table = labelled(family)
+    bounds = (0.0, 1.0) if family == "bernoulli" else (0.0 if family != "gaussian" else -3.0, 12.0)
+    privacy = (
+        {"epsilon": 8.0, "delta": 1e-6, "bounds": bounds} if private else {"not_private": True}
+    )
+    release = bw.make_release(table, label="y", bag_size=15, strategy="kmeans", **privacy)
+    link = "log" if "log" in find_family(family).links else "canonical"
+    model = bw.fit_release(release, family=family, link=link)
+    loaded = bw.RowModel.load(model.save(tmp_path / "model.json"))
+    found = loaded.summary()
+    np.testing.assert_array_equal(found.interval, model.summary().interval)
+    assert found.names == ("x", "z", "(intercept)")
+    for i, name in enumerate(TRUTH):
+        off = abs(found.estimate[i] - TRUTH[name])
+        assert off < 6 * found.standard_error[i]  # by chance once in 10^8
+        assert found.standard_error[i] < 1.0
+    np.testing.assert_allclose(loaded.predict(table), model.predict(table))
+    assert json.loads((tmp_path / "model.json").read_text())["link"] == link
+
+
+def test_classes_from_table_to_intervals(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000)
+    chances = find_family("multinomial").mean(np.column_stack([0.8 * x, -0.6 * x]))
+    way = np.array(["bus", "car", "train"])[(rng.random((4000, 1)) > chances.cumsum(1)).sum(1)]
+    table = pa.table({"x": x, "way": way})
+    for privacy in ({"not_private": True}, {"epsilon": 4.0, "delta": 1e-6}):
+        release = bw.make_release(
+            table, label="way", classes=["bus", "car", "train"], bag_size=20, strategy="kmeans",
+            **privacy,
+        )  # fmt: skip
+        model = bw.fit_release(release)
+        assert (model.family, model.classes) == ("multinomial", ("bus", "car", "train"))
+        found = model.summary()
+        assert found.names == ("car: x", "car: (intercept)", "train: x", "train: (intercept)")
+        off = np.abs(found.estimate[[0, 2]] - [0.8, -0.6])
+        assert np.all(off < 6 * found.standard_error[[0, 2]])
+    path = model.save(tmp_path / "model.json")
+    loaded = bw.RowModel.load(path)
+    np.testing.assert_allclose(loaded.predict(table).sum(axis=1), 1.0)
+    columns = loaded.predict_table(table).column_names
+    assert columns == ["prediction=bus", "prediction=car", "prediction=train"]
+    scores = bw.evaluate_rows(loaded, table)
+    assert scores.accuracy > 0.4
+    assert scores.log_loss < np.log(3)
+    assert bw.evaluate_release(loaded, release).r2_without_noise > 0.3
+    mine = table.slice(0, 50)
+    both = bw.fit_release(release, rows=mine)
+    assert both.trained_on["n_labelled_rows"] == 50
+
+
+@pytest.fixture
+def noisy():
+    return bw.make_release(
+        labelled("poisson"), label="y", bag_size=30, bounds=(0, 12), epsilon=0.5, delta=1e-6
+    )
+
+
+def test_rows_of_one_s_own_make_intervals_shorter(noisy, tmp_path):
+    mine = labelled("poisson", n=400, seed=1)
+    alone, both = bw.fit_release(noisy), bw.fit_release(noisy, rows=mine)
+    assert both.trained_on["n_labelled_rows"] == 400
+    shorter = both.standard_errors[:2] / alone.standard_errors[:2]
+    assert np.all(shorter < 0.3)
+    vague = bw.fit_release(noisy, rows=mine, rows_noise_sd=50.0)
+    assert np.all(vague.standard_errors[:2] > 2 * both.standard_errors[:2])
+    saved = noisy.save(tmp_path / "out")
+    assert not any("y" in line for line in bw.Release.load(saved).instances.column_names)
+
+
+def test_rows_of_one_s_own_must_fit(noisy):
+    with pytest.raises(ColumnError, match="'z'"):
+        bw.fit_release(noisy, rows=labelled("poisson").drop_columns(["z"]))
+    with pytest.raises(ColumnError, match="'y'"):
+        bw.fit_release(noisy, rows=labelled("poisson").drop_columns(["y"]))
+
+
+def test_a_family_that_the_bounds_rule_out_is_refused(noisy):
+    with pytest.raises(StrategyError, match=r"between 0 and 12.*family bernoulli"):
+        bw.fit_release(noisy, family="bernoulli")
+    below = bw.make_release(
+        labelled("gaussian"), label="y", bag_size=30, bounds=(-3, 12), epsilon=2, delta=1e-6
+    )
+    with pytest.raises(StrategyError, match="Choose gaussian"):
+        bw.fit_release(below, family="poisson")
+    exact = bw.make_release(labelled("gaussian"), label="y", bag_size=2, not_private=True)
+    with pytest.raises(LabelError, match="not possible in the family poisson"):
+        bw.fit_release(exact, family="poisson")
+    with pytest.raises(StrategyError, match="holds means"):
+        bw.fit_release(exact, loss="mixture")
+    with pytest.raises(StrategyError, match="link"):
+        bw.fit_release(exact, family="gamma", link="probit")
+
+
+def test_bags_sorted_by_the_labels_get_no_intervals():
+    table = labelled("gaussian")
+    with pytest.warns(LeakWarning):
+        release = bw.make_release(
+            table, label="y", bag_size=10, strategy="sorted", not_private=True
+        )
+    model = bw.fit_release(release, loss="instance")
+    assert model.standard_errors is None
+    assert "put together by the labels" in str(model.summary())
