@@ -10,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.errors import BagwiseError, BudgetError, CertificateError, ReleaseError
+from bagwise.errors import (
+    BagwiseError,
+    BudgetError,
+    CertificateError,
+    DominatedWarning,
+    ReleaseError,
+)
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import GaussianBagMeans, LaplaceBagMeans, NoisyChoice
@@ -63,6 +69,7 @@ COMBINATIONS = [
 ] + [{"delta": 0.0}, {"delta": 0.0, "unit": "person"}]
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")  # picks are meant here
 @pytest.mark.parametrize("options", COMBINATIONS, ids=str)
 def test_every_combination_verifies_and_keeps_its_budget(data, options, tmp_path):
     made = release(data, **options)
@@ -172,6 +179,7 @@ def test_simulated_noise_has_the_scale_of_the_real_one(data):
     assert not stats.sd_is(errors, 1.1)
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
 def test_the_printed_calibration_is_marked_and_carries_its_true_epsilon(data):
     rule = PrintedCalibration(1.0, 1e-5, (0.0, 4.0))
     made = release(data, calibration=rule, epsilon=None, delta=None, not_private=True)
@@ -286,9 +294,17 @@ def test_bounds_are_charged_for_the_unit_they_were_found_for(data, tmp_path):
     assert bw.Release.load(made.save(tmp_path / "out")).verify().epsilon == 40.0
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
 def test_whether_a_release_is_made_does_not_depend_on_the_scores(data):
     """Refusing picks by the sizes that scores happened to give would be another release."""
     for _ in range(10):
         release(data, strategy="sorted", label_kind="pick", bag_size=20, delta=0.01 / 20)
         with pytest.raises(BudgetError, match="too large for picked"):
             release(data, strategy="sorted", label_kind="pick", bag_size=20, delta=0.0101 / 20)
+
+
+def test_picks_say_that_means_carry_less_noise(data):
+    with pytest.warns(DominatedWarning, match="times the privacy noise of the mean of 20"):
+        release(data, label_kind="pick")
+    # With delta above 1/size a pick needs no noise at all, and there is nothing to say.
+    release(data, label_kind="pick", delta=0.2)

@@ -8,9 +8,9 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.aggregate import AGGREGATES, pick_labels
 from bagwise.bags import Bags
 from bagwise.choice import Choice
-from bagwise.errors import ClippingWarning
+from bagwise.errors import ClippingWarning, DominatedWarning
 from bagwise.labels import Bounds
-from bagwise.privacy.events import Event
+from bagwise.privacy.events import Event, GaussianBagMeans, LaplaceBagMeans, PickedLabels
 from bagwise.privacy.noise import (
     one_hot,
     private_bag_means,
@@ -39,6 +39,9 @@ def label_bags(
         smallest = choice.bag_size if spent else None
         sizes = bags.sizes.tolist()
         picks = calibration.picks(sizes=sizes, rows=rows, spent=spent, smallest=smallest)
+        square = rows**2 if spent else units.square_in_bags(bags)
+        means = calibration.bag_means(square=square, rows=rows, spent=spent)
+        _warn_of_picks(picks, means, choice.bag_size)
         values = private_picks(labels, bags, bounds=bounds, event=picks, source=source)
         return values, (*calibration.prior, *spent, picks)
     # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
@@ -67,6 +70,25 @@ def _class_labels(
     shares = calibration.bag_means(square=square, rows=2 * rows)
     values = private_shares(codes, bags, classes=classes, event=shares, source=source)
     return values, (shares,)
+
+
+def _warn_of_picks(
+    picks: PickedLabels, means: GaussianBagMeans | LaplaceBagMeans, bag_size: int
+) -> None:
+    """Say so if means would carry less noise: they also average the labels, and choose nothing.
+
+    Both scales follow from the budget and the sizes of the bags, and not from a label.
+    """
+    on_picks = dict(picks.scales).get(bag_size, max(scale for _, scale in picks.scales))
+    on_means = means.noise_scale / bag_size
+    if on_means < on_picks:
+        warnings.warn(
+            f"under the same promise a picked label carries {on_picks / on_means:.2g} times the "
+            f"privacy noise of the mean of {bag_size} labels, and tells less besides. Choose "
+            "label_kind='mean' (--label-kind mean) unless the learner needs single labels.",
+            DominatedWarning,
+            stacklevel=2,
+        )
 
 
 def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:

@@ -20,6 +20,7 @@
 
     BagwiseWarning (a UserWarning)
     ├── LeakWarning        allowed because you said NOT PRIVATE, and worth a second look
+    ├── DominatedWarning   another choice has less error under the same promise
     ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
     ├── RankWarning        the features do not determine every coefficient
     ├── BiasWarning        this loss on these bags estimates something else
@@ -120,6 +121,10 @@ class BagwiseWarning(UserWarning):
 
 class LeakWarning(BagwiseWarning):
     """What leaves says more about single labels than an average would."""
+
+
+class DominatedWarning(BagwiseWarning):
+    """Another choice would have less error under the same promise."""
 
 
 class ClippingWarning(BagwiseWarning):

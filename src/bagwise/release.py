@@ -19,6 +19,7 @@ from bagwise.atomic import check_target
 from bagwise.bags import LEFT_OUT, Bags
 from bagwise.encode import Encoder
 from bagwise.errors import ReleaseError, shielded
+from bagwise.explanation import Explanation, explain_release
 from bagwise.privacy import Certificate
 from bagwise.privacy.private_model import LinearScores
 from bagwise.quality import BagQuality, measure_blocks
@@ -129,6 +130,41 @@ class Release:
             self.bags,
             lambda rows: self.encoder.transform(features.take(pa.array(rows))),
             len(self.encoder.feature_names),
+        )
+
+    def explain(
+        self,
+        *,
+        theta: FloatArray,
+        sigma: float,
+        intercept: float = 0.0,
+        family: str = "gaussian",
+        link: str = "canonical",
+        loss: str = "bag",
+    ) -> Explanation:
+        """Account for the error that a learner should expect, by cause.
+
+        Only what leaves is looked at. `theta`, one coefficient for each encoded feature, and
+        `sigma`, the standard deviation of one label around the model, are a guess or come from a
+        fit to this release: ``bagwise explain`` does the latter.
+
+        >>> import pyarrow as pa
+        >>> from bagwise import make_release
+        >>> table = pa.table({"x": np.arange(40.0), "y": 2 * np.arange(40.0)})
+        >>> release = make_release(table, label="y", bag_size=4, strategy="random", seed=0,
+        ...                        not_private=True)
+        >>> found = release.explain(theta=[2.0], sigma=2.0)
+        >>> found.predictions.privacy, bool(found.predictions.label_noise > found.rows)
+        (0.0, True)
+        """
+        return explain_release(
+            self,
+            theta=theta,
+            sigma=sigma,
+            intercept=intercept,
+            family=family,
+            link=link,
+            loss=loss,
         )
 
     def save(self, path: str | Path, *, force: bool = False, simulated_noise: bool = False) -> Path:

@@ -19,6 +19,7 @@ VERBS = (
     releases.release,
     releases.bounds,
     releases.verify,
+    models.explain,
     models.fit,
     models.release_model,
     models.predict,

@@ -1,4 +1,4 @@
-"""The verbs about models: fit, release-model, predict and evaluate."""
+"""The verbs about models: fit, explain, release-model, predict and evaluate."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,6 +108,45 @@ def fit(
         print_grid(f"Model in {output}: {found.title}", found.cells())
         out.print(found.note, soft_wrap=True, highlight=False)
         out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
+
+
+def explain(
+    directory: Annotated[Path, typer.Argument(help="A release directory.")],
+    family: Annotated[str, typer.Option(help="Distribution of a label, as for fit.")] = "auto",
+    link: Annotated[str, typer.Option(help="canonical or log, as for fit.")] = "canonical",
+    loss: Annotated[str, typer.Option(help="auto, bag, aggregate, instance or debiased.")] = "auto",
+    target: Annotated[
+        str | None, typer.Option(help="The class to predict, for a label with classes.")
+    ] = None,
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="How much a label varies around the model. Default: from a fit."),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Explain where the error of a model of this release comes from, before fitting one.
+
+    Coefficients, and the label noise unless given, are taken from a fit to the release itself.
+
+    Example: [bold]bagwise explain out --sigma 120[/]
+    """
+    from bagwise.learn.from_release import explain_by_fit
+    from bagwise.release import Release
+
+    with show_progress(quiet or as_json, steps=2) as on_stage:
+        on_stage("reading the release")
+        loaded = Release.load(directory)
+        loaded.verify()
+        on_stage("explaining")
+        found = explain_by_fit(
+            loaded, family=family, link=link, loss=loss, target=target, sigma=sigma
+        )
+    if as_json:
+        emit(found.to_json())
+    elif not quiet:
+        print_grid("Expected squared error", found.table())
+        out.print(found.text(), soft_wrap=True, highlight=False)
 
 
 def release_model(

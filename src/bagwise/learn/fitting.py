@@ -60,6 +60,8 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
         )
     elif separated:
         note = "No intervals: the labels are separated, and no coefficients are best."
+    elif not solution.converged:
+        note = "No intervals: the fit did not converge."
     else:
         matrix = covariance_of(solution, kind=covariance, ridge=setting.ridge)
         note = f"Standard errors: {covariance}, over {setting.n_used} bags."

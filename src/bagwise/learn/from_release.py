@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.errors import BiasWarning, StrategyError
+from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
+from bagwise.explanation import Explanation
 from bagwise.families import find_family
 from bagwise.labels import label_codes, label_vector
 from bagwise.learn.convert import BaggedData, with_rows
@@ -99,7 +100,58 @@ def fit_release(
             "n_labelled_rows": data.X.shape[0] - int(release.bags.in_bag.sum()),
             "label_kind": release.label_kind,
             "strategy": release.provenance["strategy"],
+            "dispersion": estimator.dispersion_,
         },
+    )
+
+
+def explain_by_fit(
+    release: Release,
+    *,
+    family: str = "auto",
+    link: str = "canonical",
+    loss: str = "auto",
+    target: str | None = None,
+    sigma: float | None = None,
+) -> Explanation:
+    """Explain the error to expect of a release, with coefficients from a fit to the release.
+
+    Parameters as for `fit_release`; `sigma` replaces the fitted standard deviation of a label.
+    Where the fit is lost in the noise, all coefficients are taken to be zero.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bagwise import make_release
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=1000)
+    >>> table = pa.table({"x": x, "y": x + rng.normal(size=1000)})
+    >>> release = make_release(table, label="y", bag_size=10, not_private=True)
+    >>> explain_by_fit(release).predictions.shares()["label_noise"]
+    1.0
+    """
+    if release.classes and target is None:
+        raise StrategyError(f"name one of the classes {', '.join(release.classes)} (--target).")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", BagwiseWarning)
+        model = fit_release(release, family=family, link=link, loss="bag", target=target)
+    if sigma is None:
+        sigma = float(np.sqrt(model.trained_on["dispersion"]))
+    if loss == "auto":
+        loss = "bag" if release.provenance["scores"] == "none" else "instance"
+    coef, intercept = model.coef, float(model.intercept)
+    if any(issubclass(warning.category, NotConvergedWarning) for warning in said):
+        # A fit that ran away in the noise would be taken for a strong signal.
+        mean = find_family(model.family).interior(float(np.mean(release.labels_of(target))))
+        coef = np.zeros_like(coef)
+        intercept = float(find_family(model.family, model.link).predictor(np.array(mean)))
+    return release.explain(
+        theta=coef,
+        sigma=sigma,
+        intercept=intercept,
+        family=model.family,
+        link=model.link,
+        loss=loss,
     )
 
 

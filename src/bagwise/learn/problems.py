@@ -166,6 +166,11 @@ class Problem(ABC):
         """Whether every linear predictor is in the family's range."""
         return self.family.allows(self.eta(beta))
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the weights are numbers that can be computed with."""
+        return bool(np.isfinite(self.total) and self.total > 0 and np.isfinite(self.phi))
+
     def runs_away(self, beta: FloatArray) -> bool:
         """Whether beta is on its way to infinity, as far as one can see from eta."""
         return self.family.knows_dispersion and bool(np.abs(self.eta(beta)).max() > FAR)

@@ -59,12 +59,16 @@ def solve(problem: Problem, start: FloatArray, *, ridge: float) -> Solution:
         decrement = float(gradient @ step)
         negligible = _negligible(problem, information, beta)
         share = 1.0 if decrement <= negligible else _halve(problem, penalty, beta, step, decrement)
-        beta = beta + share * step
         # Done, or nothing lowers the loss and what is left is a matter of rounding.
         converged = decrement <= (1e8 * negligible if share == 0.0 else negligible)
         if converged or share == 0.0:
+            beta = beta + share * step
             break
-        problem = problem.reweighted(beta)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            reweighted = problem.reweighted(beta + share * step)
+        if not reweighted.is_finite:  # predictions of single rows have run away
+            break
+        beta, problem = beta + share * step, reweighted
     length = float(np.linalg.norm(gradient))
     return Solution(beta, problem, rank, converged, information, length, step)
 

@@ -1,0 +1,394 @@
+"""The expected error of an estimator, exactly, from the features and the bags.
+
+Every estimator of a linear model in this package is linear in the bag labels, ``theta_hat = T b``,
+and bag labels are independent given the bags. So its expected squared error is a squared bias plus
+a sum of variances, and each part has a cause:
+
+=============  ==================================================================================
+bias           bags whose rows differ in their expected label, under a loss that ignores it
+choice         for picks: which row it was
+label_noise    the noise of the rows' labels
+privacy        the noise that was added to the bag labels
+=============  ==================================================================================
+
+For other families the estimator is linear in the bag labels to first order, around the true theta.
+Nothing here looks at a label: theta and the size of the label noise are given.
+
+Guarantee: exact for the Gaussian family if the bags were formed without looking at the noise of
+the labels, and for `distance_to_least_squares` however they were formed. Cost O(n d^2).
+
+References
+----------
+F1-F5 and the first-order form of the theory page; it replaces the bounds of Thms 1-3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from bagwise._types import FloatArray
+from bagwise.aggregate import LabelKind, check_label_kind
+from bagwise.bags import Bags
+from bagwise.errors import BagsError, StrategyError
+from bagwise.families import Family, find_family
+
+ESTIMATORS = ("bag", "aggregate", "instance", "debiased")
+WEIGHTS = ("equal", "known-noise")
+
+
+@dataclass(frozen=True)
+class Risk:
+    """An expected squared error, by cause.
+
+    Attributes
+    ----------
+    total : float
+        The sum of the parts.
+    bias, choice, label_noise, privacy : float
+    """
+
+    total: float
+    bias: float
+    choice: float
+    label_noise: float
+    privacy: float
+
+    @classmethod
+    def of(cls, *, bias: float, choice: float, label_noise: float, privacy: float) -> "Risk":
+        """Add up the parts."""
+        return cls(bias + choice + label_noise + privacy, bias, choice, label_noise, privacy)
+
+    def shares(self) -> Mapping[str, float]:
+        """Return each part as a share of the whole, the largest first."""
+        parts = {name: getattr(self, name) for name in ("bias", "choice", "label_noise", "privacy")}
+        ordered = sorted(parts.items(), key=lambda part: -part[1])
+        return {name: value / self.total if self.total > 0 else 0.0 for name, value in ordered}
+
+
+def exact_risk(
+    X: FloatArray,
+    bags: Bags,
+    *,
+    theta: FloatArray,
+    label_noise_sd: float,
+    label_kind: str,
+    loss: str,
+    noise_sd: float | FloatArray = 0.0,
+    weights: str = "equal",
+    error: str | FloatArray = "parameters",
+) -> Risk:
+    """Return the expected squared error of an estimator of theta for labels ``X theta + noise``.
+
+    Parameters
+    ----------
+    X : (n, d)
+        Used as it is: append a column of ones for an intercept.
+    bags : Bags
+        Rows that are in no bag do not count.
+    theta : (d,)
+        The true coefficients.
+    label_noise_sd : float
+        Standard deviation of a row's label around ``X theta``.
+    label_kind : {"mean", "pick"}
+    loss : {"bag", "aggregate", "instance", "debiased"}
+        "debiased" is instance loss with ``debias=True``.
+    noise_sd : float or (m,) floats
+        Standard deviation of the privacy noise on each bag label.
+    weights : {"equal", "known-noise"}
+        For bag and aggregate loss: bags count alike (F2), or by the variance of their labels (F4).
+    error : {"parameters", "predictions"} or (d, d) matrix Q
+        ``|theta_hat - theta|^2``; the mean square of ``X (theta_hat - theta)`` over the rows; or
+        ``(theta_hat - theta)' Q (theta_hat - theta)``.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0], [1.0], [3.0], [3.0]])
+    >>> bags = Bags(np.array([0, 0, 1, 1]))
+    >>> arguments = {"theta": np.array([2.0]), "label_noise_sd": 1.0, "label_kind": "mean"}
+    >>> round(exact_risk(X, bags, loss="bag", **arguments).total, 6)
+    0.05
+    >>> round(exact_risk(X, bags, loss="bag", noise_sd=0.5, **arguments).privacy, 6)
+    0.025
+    """
+    return first_order_risk(
+        X,
+        bags,
+        theta=theta,
+        family="gaussian",
+        phi=float(label_noise_sd) ** 2,
+        label_kind=label_kind,
+        loss=loss,
+        noise_sd=noise_sd,
+        weights=weights,
+        error=error,
+    )
+
+
+def first_order_risk(
+    X: FloatArray,
+    bags: Bags,
+    *,
+    theta: FloatArray,
+    family: str | Family,
+    label_kind: str,
+    loss: str,
+    phi: float = 1.0,
+    noise_sd: float | FloatArray = 0.0,
+    weights: str = "equal",
+    error: str | FloatArray = "parameters",
+) -> Risk:
+    """Return the expected squared error for any family, to first order around the true theta.
+
+    The estimating equations of each loss are linearised: what is left out are products of errors,
+    so that the value is good where it is small. For the Gaussian family nothing is left out.
+    Parameters as for `exact_risk`; `phi` is the dispersion (1 for bernoulli and poisson). An error
+    in predictions is one in the linear predictor ``X theta``.
+
+    Examples
+    --------
+    >>> X = np.linspace(-1, 1, 6)[:, None]
+    >>> bags = Bags(np.array([0, 0, 1, 1, 2, 2]))
+    >>> risk = first_order_risk(X, bags, theta=np.array([0.5]), family="poisson",
+    ...                         label_kind="mean", loss="aggregate")
+    >>> bool(0 < risk.bias < 0.01 * risk.label_noise)   # the mean is not the mean at the centroid
+    True
+    """
+    kind = check_label_kind(label_kind)
+    problem = _Problem.of(X, bags, theta, find_family(family), phi, kind, noise_sd)
+    _check_choice(loss, weights, error)
+    lever, bias = _LINEARISED[loss](problem, weights)
+    metric = _metric(problem, error)
+    squares = _squared_length(lever, metric)
+    return Risk.of(
+        bias=float(_squared_length(bias[None, :], metric)[0]),
+        choice=float(squares @ problem.choice),
+        label_noise=float(squares @ problem.label_noise),
+        privacy=float(squares @ problem.privacy),
+    )
+
+
+def distance_to_least_squares(
+    X: FloatArray,
+    bags: Bags,
+    *,
+    labels: FloatArray,
+    label_kind: str,
+    noise_sd: float | FloatArray = 0.0,
+) -> Risk:
+    """Return how far instance loss is expected to be from least squares on the row labels (F5).
+
+    Only the pick and the privacy noise are random here, so that it holds for bags that depend on
+    the labels in any way. The error to the truth is at most the sum of the two roots:
+    ``sqrt(E|theta_hat - theta|^2) <= sqrt(E F5) + sigma sqrt(tr G^-1)``.
+
+    **The result describes the labels: it is for whoever may see them.**
+
+    Examples
+    --------
+    >>> X = np.array([[1.0], [1.0], [2.0], [2.0]])
+    >>> labels = np.array([1.0, 3.0, 2.0, 2.0])
+    >>> bags = Bags(np.array([0, 0, 1, 1]))
+    >>> round(distance_to_least_squares(X, bags, labels=labels, label_kind="pick").choice, 6)
+    0.04
+    """
+    kind = check_label_kind(label_kind)
+    X, labels = _rows_in_bags(X, bags), np.asarray(labels, dtype=np.float64)[bags.in_bag]
+    bags = Bags(bags.index[bags.in_bag])
+    inverse = _inverse(X.T @ X)
+    sums = bags.sum(X)
+    means = bags.mean(labels)
+    bias = inverse @ (X.T @ (bags.repeat(means) - labels))
+    squares = _squared_length(sums @ inverse, None)
+    privacy = np.broadcast_to(np.asarray(noise_sd, dtype=np.float64) ** 2, bags.sizes.shape)
+    choice = bags.variance(labels) if kind == "pick" else np.zeros(bags.n_bags)
+    return Risk.of(
+        bias=float(bias @ bias),
+        choice=float(squares @ choice),
+        label_noise=0.0,
+        privacy=float(squares @ privacy),
+    )
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Rows, bags, and the variance of each bag label by cause, at the true theta."""
+
+    X: FloatArray
+    bags: Bags
+    eta: FloatArray
+    family: Family
+    choice: FloatArray
+    label_noise: FloatArray
+    privacy: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        X: FloatArray,
+        bags: Bags,
+        theta: FloatArray,
+        family: Family,
+        phi: float,
+        label_kind: LabelKind,
+        noise_sd: float | FloatArray,
+    ) -> "_Problem":
+        theta = np.asarray(theta, dtype=np.float64)
+        if family.has_classes:
+            raise StrategyError("the risk of classes is not derived here. Name one class instead.")
+        X, bags = _rows_in_bags(X, bags), Bags(bags.index[bags.in_bag])  # numbered as before
+        if theta.shape != (X.shape[1],):
+            raise StrategyError(f"theta must have {X.shape[1]} entries, got shape {theta.shape}.")
+        if not (phi >= 0 and np.isfinite(phi)):
+            raise StrategyError("the label noise must be finite and not negative.")
+        noise = np.asarray(noise_sd, dtype=np.float64)
+        if noise.ndim not in (0, 1) or (noise.ndim == 1 and noise.size != bags.n_bags):
+            raise BagsError(f"noise_sd must be one number or one per bag, got shape {noise.shape}.")
+        eta = X @ theta
+        noisy = phi * bags.mean(family.variance(eta))
+        picked = label_kind == "pick"
+        return cls(
+            X=X,
+            bags=bags,
+            eta=eta,
+            family=family,
+            choice=bags.variance(family.mean(eta)) if picked else np.zeros(bags.n_bags),
+            label_noise=noisy if picked else noisy / bags.sizes,
+            privacy=np.broadcast_to(noise**2, (bags.n_bags,)),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        return self.bags.n_rows
+
+    @property
+    def gram(self) -> FloatArray:
+        return np.asarray(self.X.T @ self.X)
+
+    @property
+    def omega(self) -> FloatArray:
+        """Variance of each bag label."""
+        return np.asarray(self.choice + self.label_noise + self.privacy)
+
+    def bag_weights(self, weights: str, variance: FloatArray) -> FloatArray:
+        """Return what each bag counts, given its mean variance function."""
+        if weights == "equal":
+            return np.asarray(1 / variance)
+        omega = self.omega
+        return (
+            np.asarray(1 / np.maximum(omega, 1e-12 * omega.max())) if omega.any() else 1 / variance
+        )
+
+
+def _bag(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+    """Compare bags with the mean of their rows' means: no bias, also to first order (F2, F4)."""
+    family, bags = problem.family, problem.bags
+    jacobian = bags.mean(_scaled(problem.X, family.slope(problem.eta)))
+    weight = problem.bag_weights(weights, bags.mean(family.variance(problem.eta)))
+    return _solve(jacobian * weight[:, None], jacobian)
+
+
+def _debiased(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+    """Weight bags by their size (F3)."""
+    del weights
+    family, bags = problem.family, problem.bags
+    jacobian = bags.mean(_scaled(problem.X, family.slope(problem.eta)))
+    weight = bags.sizes / bags.mean(family.variance(problem.eta))
+    return _solve(jacobian * weight[:, None], jacobian)
+
+
+def _aggregate(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+    """Compare bags with the mean at their centroid: off by Jensen's gap (F2, F4)."""
+    family, bags = problem.family, problem.bags
+    centroids, eta = bags.mean(problem.X), bags.mean(problem.eta)
+    jacobian = _scaled(centroids, family.slope(eta))
+    weight = problem.bag_weights(weights, family.variance(eta))
+    gap = bags.mean(family.mean(problem.eta)) - family.mean(eta)
+    return _solve(jacobian * weight[:, None], jacobian, expected=gap)
+
+
+def _instance(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+    """Compare rows with their bag's label: off by the spread inside the bag (F1)."""
+    del weights
+    family, bags = problem.family, problem.bags
+    lever = family.natural_slope(problem.eta)
+    means = family.mean(problem.eta)
+    weighted = _scaled(problem.X, lever)
+    inverse = _inverse(weighted.T @ _scaled(problem.X, family.slope(problem.eta)))
+    bias = inverse @ (weighted.T @ (bags.repeat(bags.mean(means)) - means))
+    return bags.sum(weighted) @ inverse, bias
+
+
+_LINEARISED = {
+    "bag": _bag,
+    "aggregate": _aggregate,
+    "instance": _instance,
+    "debiased": _debiased,
+}
+
+
+def _solve(
+    instruments: FloatArray, jacobian: FloatArray, *, expected: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return T, (m, d), and the bias, of the equations ``sum Z (label - mean) = 0``."""
+    matrix = instruments.T @ jacobian
+    inverse = _inverse(matrix)
+    bias = np.zeros(matrix.shape[0])
+    if expected is not None and np.any(expected):
+        bias = inverse @ (instruments.T @ expected)
+    return instruments @ inverse, bias
+
+
+def _inverse(matrix: FloatArray) -> FloatArray:
+    """Return the inverse; raise where some direction is not determined at all."""
+    matrix = (matrix + matrix.T) / 2
+    spread = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    if not spread.all():
+        raise BagsError("some columns are zero in every bag: their coefficients cannot be learnt.")
+    values, vectors = linalg.eigh(matrix / np.outer(spread, spread))
+    if values[0] <= 64 * len(values) * np.finfo(float).eps * values[-1]:
+        raise BagsError(
+            f"the bags do not determine all {len(values)} coefficients: there are too few, or "
+            "columns depend on each other. The expected error is infinite."
+        )
+    inverse: Any = (vectors / values) @ vectors.T / np.outer(spread, spread)
+    return np.asarray(inverse)
+
+
+def _squared_length(vectors: FloatArray, metric: FloatArray | None) -> FloatArray:
+    """Return ``v' metric v`` of each row v."""
+    turned = vectors if metric is None else vectors @ metric
+    return np.asarray(np.einsum("ij,ij->i", turned, vectors))
+
+
+def _scaled(rows: FloatArray, values: FloatArray) -> FloatArray:
+    """Return rows times values; the rows themselves where all values are 1."""
+    return rows if np.all(values == 1.0) else rows * values[:, None]
+
+
+def _rows_in_bags(X: FloatArray, bags: Bags) -> FloatArray:
+    X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 2 or X.shape[0] != bags.n_rows:
+        raise BagsError(f"X must have one row for each of {bags.n_rows} rows, got {X.shape}.")
+    if not np.isfinite(X).all():
+        raise BagsError("X holds NaN or infinite values.")
+    return X if bags.in_bag.all() else X[bags.in_bag]
+
+
+def _metric(problem: _Problem, error: str | FloatArray) -> FloatArray | None:
+    if isinstance(error, str):
+        return None if error == "parameters" else problem.gram / problem.n_rows
+    return np.asarray(error, dtype=np.float64)
+
+
+def _check_choice(loss: str, weights: str, error: str | FloatArray) -> None:
+    named = error if isinstance(error, str) else "parameters"
+    for name, value, known in (
+        ("loss", loss, ESTIMATORS),
+        ("weights", weights, WEIGHTS),
+        ("error", named, ("parameters", "predictions")),
+    ):
+        if value not in known:
+            raise StrategyError(f"unknown {name} {value!r}; known are {', '.join(known)}.")
