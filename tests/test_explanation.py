@@ -1,0 +1,141 @@
+"""The account of a release's expected error, against real fits and against theory."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bagwise as bw
+from bagwise.errors import BagwiseWarning, LeakWarning, StrategyError
+from bagwise.learn.from_release import explain_by_fit
+from bagwise.theory.exact import exact_risk
+from tests import stats
+
+THETA, SIGMA = np.array([1.0, -2.0]), 0.7
+N = 600
+
+
+def table(seed=0, features=None):
+    rng = np.random.default_rng(seed)
+    X = np.random.default_rng(99).normal(size=(N, 2)) * [1, 0.5] + [10, 0]
+    y = 3 + X @ THETA + SIGMA * rng.normal(size=N)
+    columns = {"a": X[:, 0], "b": X[:, 1], **(features or {})}
+    return pa.table({**columns, "y": y}), X
+
+
+def release(seed=0, **options):
+    data, X = table(seed)
+    arguments = {"label": "y", "bag_size": 6, "strategy": "random", "not_private": True, **options}
+    return bw.make_release(data, **arguments), X
+
+
+def test_it_is_the_exact_risk_with_an_intercept():
+    made, X = release(seed=1)
+    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0)
+    rows = np.column_stack([made.encoder.transform(made.features), np.ones(N)])
+    expected = exact_risk(
+        rows, made.bags, theta=np.append(THETA, 3.0), label_noise_sd=SIGMA, label_kind="mean",
+        loss="bag", error="predictions",
+    )  # fmt: skip
+    assert found.predictions.total == pytest.approx(expected.total, rel=1e-6)
+    assert found.rows == pytest.approx(SIGMA**2 * 3 / N, rel=1e-9)  # of p coefficients, as known
+    assert found.signal == pytest.approx(np.var(X @ THETA))
+    assert found.predictions.bias == found.predictions.privacy == found.predictions.choice == 0
+
+
+@pytest.mark.parametrize("loss", ["bag", "instance"])
+@pytest.mark.parametrize("kind", ["mean", "pick"])
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+def test_fits_have_the_error_that_it_says(loss, kind):
+    strategy = bw.KMeansBags() if loss == "instance" else "random"
+    made, X = release(label_kind=kind, strategy=strategy, seed=3)
+    weights = "equal"
+    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, loss=loss)
+    X = made.encoder.transform(made.features)
+    rng = np.random.default_rng(5)
+    order = np.argsort(made.bags.index, kind="stable")
+    first = np.cumsum(made.bags.sizes) - made.bags.sizes
+    errors = []
+    for _ in range(400):
+        y = 3 + X @ THETA + SIGMA * rng.normal(size=N)
+        picks = y[order[first + rng.integers(made.bags.sizes)]]
+        labels = made.bags.mean(y) if kind == "mean" else picks
+        model = bw.BaggedGLM(loss=loss, label_kind=kind, weights=weights)
+        model.fit(X, labels[made.bags.index], bags=made.bags)
+        off = model.predict(X) - (3 + X @ THETA)
+        errors.append(np.mean(off**2))
+    # Known-noise weights of picks differ a little from equal ones; bags of one size do not care.
+    if kind == "mean" or loss == "instance":
+        assert stats.mean_is(errors, found.predictions.total)
+        assert not stats.mean_is(errors, 1.5 * found.predictions.total)
+    else:
+        assert np.mean(errors) == pytest.approx(found.predictions.total, rel=0.3)
+
+
+def test_the_parts_add_up_and_the_largest_is_named():
+    made, _ = release(not_private=False, epsilon=1.0, delta=1e-6, bounds=(0, 30))
+    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0)
+    risk = found.predictions
+    assert risk.total == pytest.approx(risk.bias + risk.choice + risk.label_noise + risk.privacy)
+    assert risk.privacy > 0.9 * risk.total
+    assert "comes from the privacy noise" in found.text()
+    assert "clipped" in found.text()
+    assert found.slopes is not None
+    content = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert content["predictions"]["privacy"] == risk.privacy
+    assert "privacy noise" in found._repr_html_()
+    shrunk = made.explain(theta=THETA, sigma=SIGMA, loss="instance")
+    assert "shrinks slopes" in str(shrunk)
+    assert shrunk.predictions.bias > 0
+
+
+def test_features_that_depend_on_each_other_leave_predictions():
+    data, _ = table(features={"twice": 2 * table()[1][:, 0], "one": np.ones(N)})
+    made = bw.make_release(data, label="y", bag_size=6, strategy="random", not_private=True, seed=4)
+    found = made.explain(theta=[1.0, -2.0, 0.0, 0.0], sigma=SIGMA, intercept=3.0)
+    assert found.slopes is None
+    assert found.predictions.label_noise > 0
+    assert found.rows == pytest.approx(SIGMA**2 * 3 / N, rel=1e-6)
+    assert found.table()[1][2] == ""
+
+
+def test_label_sorted_bags_are_remarked():
+    with pytest.warns(LeakWarning):
+        made, _ = release(strategy="sorted")
+    assert "put together by their labels" in made.explain(theta=THETA, sigma=SIGMA).text()
+
+
+def test_a_fit_to_the_release_gives_theta_and_sigma():
+    made, _ = release()
+    found = explain_by_fit(made)
+    given = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0)
+    assert found.predictions.total == pytest.approx(given.predictions.total, rel=0.5)
+    assert explain_by_fit(made, sigma=10 * SIGMA).predictions.total > 20 * given.predictions.total
+    counts = pa.table({"x": np.arange(200.0), "y": np.random.default_rng(0).poisson(2.0, 200)})
+    private = bw.make_release(
+        counts, label="y", bag_size=10, bounds=(0, 20), epsilon=0.05, delta=1e-6
+    )
+    lost = explain_by_fit(private, family="poisson")
+    assert np.isfinite(lost.predictions.total)
+    assert "first order" in lost.text()
+
+
+def test_bad_requests_are_refused():
+    made, _ = release()
+    with pytest.raises(StrategyError, match="theta must have 2 entries"):
+        made.explain(theta=[1.0], sigma=1.0)
+    with pytest.raises(StrategyError, match="loss must be one of"):
+        made.explain(theta=THETA, sigma=1.0, loss="mixture")
+    with pytest.raises(StrategyError, match="not negative"):
+        made.explain(theta=THETA, sigma=np.nan)
+
+
+def test_nothing_is_said_twice():
+    """Explaining fits quietly: what is off is what it explains."""
+    made, _ = release()
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BagwiseWarning)
+        explain_by_fit(made)
