@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from bagwise.learn.torch_loss import BagMeanLoss
     from bagwise.learn.torch_regressor import BaggedNetwork
+    from bagwise.planner import Plan, Prior, plan
     from bagwise.privacy import Certificate
     from bagwise.private_evaluation import PrivateScores, evaluate_rows_privately
     from bagwise.quality import BagQuality
@@ -96,6 +97,7 @@ _HOMES = {
     ],
     "learn.torch_loss": ["BagMeanLoss"],
     "learn.torch_regressor": ["BaggedNetwork"],
+    "planner": ["Plan", "Prior", "plan"],
     "privacy": ["Certificate"],
     "private_evaluation": ["PrivateScores", "evaluate_rows_privately"],
     "quality": ["BagQuality"],
@@ -123,6 +125,8 @@ __all__ = [
     "Encoder",
     "KMeansBags",
     "OptimalBags",
+    "Plan",
+    "Prior",
     "PrivateScores",
     "RandomBags",
     "Release",
@@ -146,6 +150,7 @@ __all__ = [
     "from_proportions",
     "make_bags",
     "make_release",
+    "plan",
     "release_model",
     "with_rows",
 ]

@@ -13,9 +13,10 @@ import typer
 
 from bagwise._console import guarded
 from bagwise._version import __version__
-from bagwise.cli import demo, models, releases
+from bagwise.cli import demo, models, planning, releases
 
 VERBS = (
+    planning.plan,
     releases.release,
     releases.bounds,
     releases.verify,

@@ -1,0 +1,108 @@
+"""The verb that comes before a release: plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bagwise._console import emit, out, print_grid, show_progress
+from bagwise.atomic import check_file
+from bagwise.cli.options import (
+    AsJson,
+    Exclude,
+    Features,
+    Force,
+    MaxLevels,
+    Nulls,
+    Quiet,
+    TablePath,
+    split_names,
+)
+from bagwise.errors import StrategyError
+
+
+def plan(
+    table: TablePath,
+    label: Annotated[
+        str | None, typer.Option(help="The column to protect; it is dropped before anything else.")
+    ] = None,
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
+    not_private: Annotated[
+        bool, typer.Option("--not-private", help="Plan a release without noise.")
+    ] = False,
+    family: Annotated[str, typer.Option(help="Distribution of a label, as for fit.")] = "gaussian",
+    bag_sizes: Annotated[
+        str | None, typer.Option(help="Bag sizes to consider, by commas. Default: 10,50,200,500.")
+    ] = None,
+    min_bag_size: Annotated[
+        int | None, typer.Option(help="Smallest bag that may be published.")
+    ] = None,
+    prior: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="How much expected labels vary, and single labels around them."),
+    ] = None,
+    features: Features = None,
+    exclude: Exclude = None,
+    nulls: Nulls = "indicator",
+    max_levels: MaxLevels = 32,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the plan: .html or .json.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the ways to release a table by the error they leave to a learner, without any label.
+
+    Example: [bold]bagwise plan rents.parquet --label rent --bounds 0 5000 --epsilon 1
+    --delta 1e-6 -o plan.html[/]
+    """
+    from bagwise.planner import features_of
+    from bagwise.planner import plan as make_plan
+
+    if output is not None:
+        check_file(output, force=force)
+    with show_progress(quiet or as_json, steps=3) as on_stage:
+        on_stage("reading the features")
+        rows = features_of(
+            table, label=label, features=split_names(features), exclude=split_names(exclude) or ()
+        )
+        on_stage("planning")
+        found = make_plan(
+            rows,
+            bounds=bounds,
+            epsilon=epsilon,
+            delta=delta,
+            not_private=not_private,
+            family=family,
+            bag_sizes=_sizes(bag_sizes),
+            min_bag_size=min_bag_size,
+            prior=prior,
+            nulls=nulls,
+            max_levels=max_levels,
+        )
+        if output is not None:
+            on_stage("writing the plan")
+            found.save(output, force=force)
+    if as_json:
+        emit(found.to_json())
+    elif not quiet:
+        print_grid("What to release, by the expected error of predictions", found.cells())
+        for remark in found.remarks():
+            out.print(f"· {remark}", soft_wrap=True, highlight=False)
+        out.print(found.explain(), soft_wrap=True, highlight=False)
+        if output is not None:
+            out.print(f"The plan is in {output}.")
+
+
+def _sizes(text: str | None) -> list[int] | None:
+    names = split_names(text)
+    if names is None:
+        return None
+    if not names or not all(name.isdecimal() for name in names):
+        raise StrategyError(f"--bag-sizes are whole numbers separated by commas, got {text!r}.")
+    return [int(name) for name in names]

@@ -1,0 +1,231 @@
+"""What to choose, told before a single label is touched.
+
+The expected error of a learner follows from the features, the bags and the noise that a budget
+buys. So strategies, bag sizes, kinds of labels and losses can be ranked without labels; what cannot
+be known from features is a stated prior.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bagwise._types import FloatArray
+from bagwise.columns import find_column, select_features
+from bagwise.encode import DEFAULT_MAX_LEVELS, Encoder
+from bagwise.errors import BagTooSmallError, BudgetError, StrategyError
+from bagwise.families import find_family
+from bagwise.labels import Bounds, check_bounds
+from bagwise.planner.candidates import (
+    Candidate,
+    Problem,
+    at_epsilons,
+    available,
+    direct_release,
+    label_agnostic,
+    sorted_by_model,
+)
+from bagwise.planner.ranking import Plan, name_of
+from bagwise.planner.prior import Prior, read_prior
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.private_model import design_model
+from bagwise.stages import report_progress
+from bagwise.table import read_table
+from bagwise.theory.exact import Risk
+from bagwise.theory.moments import Whitening
+
+LARGEST = 200_000  # rows; of more, a sample is looked at
+BAG_SIZES = (10, 50, 200, 500)
+STRATEGIES_TO_TRY = ("random", "kmeans", "optimal", "aligned")
+_FRONTIER = 4  # choices whose error is shown at other epsilons
+_SEED = 0  # same features, same plan
+
+
+def plan(
+    features: Any,
+    *,
+    bounds: Sequence[float] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    not_private: bool = False,
+    family: str = "gaussian",
+    bag_sizes: Sequence[int] | None = None,
+    min_bag_size: int | None = None,
+    prior: Any = None,
+    strategies: Sequence[str] | None = None,
+    nulls: str = "indicator",
+    max_levels: int = DEFAULT_MAX_LEVELS,
+) -> Plan:
+    """Rank the ways to make a release of these features by the error they leave to a learner.
+
+    There is no argument for labels, on purpose.
+
+    Parameters
+    ----------
+    features : path or frame or (n, d) array
+        The feature columns, without the label.
+    bounds : (lo, hi)
+        Public range of a label. Required with epsilon.
+    epsilon, delta, not_private
+        As for `make_release`.
+    family : str
+        Distribution of a label. Other families than the Gaussian are planned to first order.
+    bag_sizes : sequence of int, optional
+        Sizes to consider; by default 10, 50, 200 and 500.
+    min_bag_size : int, optional
+        The smallest size that may be published.
+    prior : Prior or (signal_sd, label_noise_sd), optional
+        How much expected labels vary over the rows, and single labels around them. By default a
+        label's standard deviation is an eighth of its range, half of its variance signal.
+    strategies : sequence of str, optional
+        Which to consider: by default all that look at features only, and under privacy also rows
+        sorted by a private model.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(4000, 3))
+    >>> found = plan(X, not_private=True, bag_sizes=[10], strategies=["random", "kmeans"])
+    >>> found.best.strategy, found.best.label_kind, found.best.loss
+    ('kmeans', 'mean', 'bag')
+    """
+    fitted = find_family(family)
+    if fitted.has_classes:
+        raise StrategyError("classes are planned one at a time: family='bernoulli'.")
+    limits = check_bounds(bounds)
+    rule = _calibration(epsilon, delta, limits, not_private=not_private)
+    X = _read_features(features, nulls=nulls, max_levels=max_levels)
+    n_rows = len(X)
+    if n_rows > LARGEST:
+        X = X[np.random.default_rng(_SEED).permutation(n_rows)[:LARGEST]]
+    stated = read_prior(prior, limits, fitted)
+    problem = Problem(X, Whitening.of(X), n_rows / len(X), stated, rule, _SEED)
+    sizes = _sizes(bag_sizes, min_bag_size, n_rows)
+    wanted = STRATEGIES_TO_TRY if strategies is None else tuple(strategies)
+    found = sorted(
+        _try_all(problem, available(wanted), sizes, model=strategies is None or "sorted" in wanted),
+        key=lambda candidate: candidate.predictions.total,
+    )
+    usable = tuple(c for c in found if np.isfinite(c.predictions.total))
+    if not usable:
+        raise StrategyError(
+            "none of these choices determines all coefficients: there would be fewer bags than "
+            "features. Allow smaller bags, or drop features."
+        )
+    private = rule is not None and rule.delta > 0
+    direct = direct_release(problem, _design(problem)) if private else None
+    return Plan(
+        candidates=usable,
+        direct=direct,
+        frontier=_frontier(problem, usable, direct),
+        prior=stated,
+        n_rows=n_rows,
+        n_used=len(X),
+        epsilon=None if rule is None else rule.epsilon,
+        delta=None if rule is None else rule.delta,
+        bounds=limits,
+        family=fitted.name,
+        row_level=stated.label_noise_sd**2 * (problem.white.rows.shape[1] + 1) / n_rows,
+    )
+
+
+def _try_all(
+    problem: Problem, strategies: Sequence[str], sizes: Sequence[int], *, model: bool
+) -> Iterator[Candidate]:
+    tasks = [(name, size) for name in strategies for size in sizes]
+    scored = sizes if model and problem.calibration and problem.calibration.delta > 0 else ()
+    steps = len(tasks) + len(scored)
+    for done, (name, size) in enumerate(tasks):
+        report_progress(f"{name} bags of {size}", done / steps)
+        yield from label_agnostic(problem, name, size)
+    if scored:
+        design = _design(problem)
+        for done, size in enumerate(scored):
+            report_progress(f"bags of {size} by a private model", (len(tasks) + done) / steps)
+            yield from sorted_by_model(problem, design, size)
+
+
+def _frontier(
+    problem: Problem, candidates: Sequence[Candidate], direct: Risk | None
+) -> dict[str, tuple[tuple[float, float], ...]]:
+    """Return the error of the best few choices at other epsilons."""
+    rule = problem.calibration
+    if rule is None:
+        return {}
+    epsilons = [rule.epsilon * step for step in (0.25, 0.5, 1, 2, 4)]
+    chosen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if candidate.scores == "none" and len(chosen) < _FRONTIER:
+            chosen.setdefault(candidate.strategy, candidate)
+    lines = {name_of(c): at_epsilons(problem, c, epsilons) for c in chosen.values()}
+    if direct is not None:
+        design = _design(problem)
+        points = []
+        for epsilon in epsilons:
+            other = dataclasses.replace(
+                problem, calibration=dataclasses.replace(rule, epsilon=epsilon)
+            )
+            points.append((epsilon, float(np.sqrt(direct_release(other, design).total))))
+        lines["linear model released directly"] = tuple(points)
+    return lines
+
+
+def _design(problem: Problem) -> Any:
+    return design_model(problem.X, [str(i) for i in range(problem.X.shape[1])])
+
+
+def _calibration(
+    epsilon: float | None, delta: float | None, bounds: Bounds | None, *, not_private: bool
+) -> ExactCalibration | None:
+    if not_private:
+        if epsilon is not None or delta is not None:
+            raise BudgetError("give epsilon and delta, or not_private, not both.")
+        return None
+    if epsilon is None or delta is None:
+        raise BudgetError("give epsilon and delta, or say not_private=True (--not-private).")
+    if bounds is None:
+        raise BudgetError("a private plan needs the public bounds of a label (--bounds LO HI).")
+    return ExactCalibration(float(epsilon), float(delta), bounds)
+
+
+def _read_features(features: Any, *, nulls: str, max_levels: int) -> FloatArray:
+    if isinstance(features, np.ndarray):
+        X = np.asarray(features, dtype=np.float64)
+        if X.ndim != 2 or not np.isfinite(X).all():
+            raise StrategyError("features must be a matrix of finite numbers.")
+        return X
+    table = read_table(features)
+    encoder = Encoder.for_table(table, table.column_names, max_levels=max_levels, nulls=nulls)
+    return encoder.transform(table)
+
+
+def features_of(
+    source: Any,
+    *,
+    label: str | None,
+    features: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+) -> pa.Table:
+    """Return the feature columns of a labelled table; the label is dropped at once."""
+    table = read_table(source)
+    reserved = [] if label is None else [label]
+    for name in reserved:
+        find_column(table, name, role="label")
+    return table.select(
+        select_features(table, reserved=reserved, features=features, exclude=exclude)
+    )
+
+
+def _sizes(sizes: Sequence[int] | None, least: int | None, n_rows: int) -> list[int]:
+    """Return the sizes to try: at least what is asked, and few enough for two bags."""
+    chosen = sorted({int(size) for size in (sizes or BAG_SIZES)})
+    if least is not None:
+        chosen = sorted({max(size, int(least)) for size in chosen})
+    usable = [size for size in chosen if 1 <= size <= n_rows // 2]
+    if not usable:
+        raise BagTooSmallError(f"{n_rows} rows do not fill two bags of {chosen[0]}.")
+    return usable
+
+
+__all__ = ["Candidate", "Plan", "Prior", "features_of", "plan"]

@@ -1,0 +1,321 @@
+"""What could be released: each choice with the error that a learner would have.
+
+Labels are not an argument of anything here. Bags that need no scores are made from the features as
+a release would make them, and their error is exact. Bags sorted by a private model depend on that
+model's noise and on theta: both are drawn from what is stated, a few times, and the exact error
+given the bags is averaged.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.aggregate import LabelKind
+from bagwise.bagging import STRATEGIES, assign_bags, find_strategy
+from bagwise.errors import BudgetError, MissingExtraError
+from bagwise.planner.prior import Prior
+from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.events import Event, GaussianModel
+from bagwise.privacy.private_model import ModelDesign, best_share
+from bagwise.theory.exact import Risk, exact_risk
+from bagwise.theory.moments import BagMoments, Whitening, prior_risk
+from bagwise.verification import noise_per_bag
+
+DRAWS = 3  # of theta and of the private model's noise, for bags sorted by that model
+FREE_SIZES = ("aligned",)  # strategies whose bags are as large as they like
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to make a release, and what a learner should expect of it.
+
+    Attributes
+    ----------
+    strategy, scores, label_kind, loss : str
+    bag_size : int
+        Smallest number of rows in a bag.
+    score_share : float or None
+        Share of the budget for the scores.
+    delta : float or None
+        The delta to ask for: 0 where Laplace noise is less than the Gaussian noise that a larger
+        delta buys.
+    n_bags : int
+    predictions : Risk
+        Expected mean square of the error of predictions, in squared units of the label.
+    slopes : float
+        Expected squared error of the coefficients, in the features' own units.
+    scenarios : dict of str to float
+        Error of predictions if the prior is off.
+    """
+
+    strategy: str
+    scores: str
+    bag_size: int
+    label_kind: LabelKind
+    loss: str
+    score_share: float | None
+    delta: float | None
+    n_bags: int
+    predictions: Risk
+    slopes: float
+    scenarios: dict[str, float]
+
+    @property
+    def rmse(self) -> float:
+        """Root of the expected mean square of the error of predictions."""
+        return float(np.sqrt(self.predictions.total))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The features of a plan, and what is asked for.
+
+    Attributes
+    ----------
+    X : (n, d)
+    copies : float
+        Rows that each row of X stands for: above 1 where X is a sample.
+    calibration : ExactCalibration or None
+        None when not private.
+    """
+
+    X: FloatArray
+    white: Whitening
+    copies: float
+    prior: Prior
+    calibration: ExactCalibration | None
+    seed: int
+
+    @property
+    def slope_metric(self) -> FloatArray:
+        """The metric of slopes in the features' own units."""
+        return np.asarray(self.white.basis.T @ self.white.basis)
+
+
+def label_agnostic(problem: Problem, strategy: str, bag_size: int) -> Iterator[Candidate]:
+    """Yield every use of one bagging that looks at features only."""
+    moments, repeats = bag_moments(problem, strategy, bag_size)
+    for kind, rule in _ways(problem):
+        noise = bag_noise(rule, kind, moments.sizes)
+        if noise is None:
+            continue
+        for loss in ("bag", "instance"):
+            risks = {
+                name: _repeated(_risk(moments, prior, kind, loss, noise), repeats)
+                for name, prior in problem.prior.scenarios().items()
+            }
+            own_units = _risk(moments, problem.prior, kind, loss, noise, problem.slope_metric)
+            yield Candidate(
+                strategy=strategy,
+                scores="none",
+                bag_size=bag_size,
+                label_kind=kind,
+                loss=loss,
+                score_share=None,
+                delta=None if rule is None else rule.delta,
+                n_bags=round(moments.sizes.size * repeats),
+                predictions=risks["as stated"],
+                slopes=_repeated(own_units, repeats).total,
+                scenarios={name: risk.total for name, risk in risks.items()},
+            )
+
+
+def bag_moments(problem: Problem, strategy: str, bag_size: int) -> tuple[BagMoments, float]:
+    """Return what the bags keep of the rows, and how often each of them would be there."""
+    rng = np.random.default_rng(problem.seed)
+    bags = assign_bags(find_strategy(strategy), problem.X, None, bag_size=bag_size, rng=rng)
+    moments, copies = BagMoments.of(problem.white, bags), problem.copies
+    if strategy not in FREE_SIZES:
+        return moments, copies
+    # With more rows these bags grow, where those of other strategies become more.
+    grown = BagMoments(
+        round(moments.n_rows * copies),
+        moments.sizes * copies,
+        moments.sums * copies,
+        moments.spread,
+    )
+    return grown, 1.0
+
+
+def at_epsilons(
+    problem: Problem, candidate: Candidate, epsilons: Sequence[float]
+) -> tuple[tuple[float, float], ...]:
+    """Return the error of a label-agnostic candidate at other epsilons; its bags stay the same."""
+    rule = problem.calibration
+    if rule is None or candidate.scores != "none" or candidate.delta is None:
+        return ()
+    moments, repeats = bag_moments(problem, candidate.strategy, candidate.bag_size)
+    points = []
+    for epsilon in epsilons:
+        other = dataclasses.replace(rule, epsilon=epsilon, delta=candidate.delta)
+        noise = bag_noise(other, candidate.label_kind, moments.sizes)
+        if noise is not None:
+            risk = _risk(moments, problem.prior, candidate.label_kind, candidate.loss, noise)
+            points.append((epsilon, float(np.sqrt(_repeated(risk, repeats).total))))
+    return tuple(points)
+
+
+def _ways(problem: Problem) -> Iterator[tuple[LabelKind, ExactCalibration | None]]:
+    """Yield the kinds of labels with the rules for their noise.
+
+    Each label is in one bag, a single number: there Laplace noise, which needs no delta, is often
+    less than Gaussian noise with one.
+    """
+    rule = problem.calibration
+    yield "mean", rule
+    if rule is None or rule.delta > 0:
+        yield "pick", rule
+    if rule is not None and rule.delta > 0:
+        yield "mean", dataclasses.replace(rule, delta=0.0)
+
+
+def bag_noise(
+    rule: Calibration | None, kind: LabelKind, sizes: FloatArray, spent: tuple[Event, ...] = ()
+) -> FloatArray | None:
+    """Return the noise that the accountant sets for each bag; None where it refuses."""
+    if rule is None:
+        return np.zeros(sizes.size)
+    whole = np.rint(sizes).astype(np.int64)
+    try:
+        event: Event = (
+            rule.bag_means(spent=spent) if kind == "mean" else rule.picks(sizes=whole.tolist())
+        )
+    except BudgetError:
+        return None
+    return np.asarray(noise_per_bag((event,), whole))
+
+
+def sorted_by_model(problem: Problem, design: ModelDesign, bag_size: int) -> Iterator[Candidate]:
+    """Yield bags of rows sorted by a private model's predictions, with instance loss on means."""
+    rule = problem.calibration
+    if rule is None or rule.delta == 0:
+        return
+    n_rows = round(len(problem.X) * problem.copies)
+    share = best_share(design, n_rows=n_rows, bag_size=bag_size)
+    event = rule.model(share=share, sensitivity_steps=design.sensitivity_steps)
+    priors = problem.prior.scenarios()
+    risks = {
+        name: _mean_risk(
+            [_sorted_risk(problem, prior, design, event, bag_size, draw) for draw in range(DRAWS)]
+        )
+        for name, prior in priors.items()
+    }
+    metric = np.zeros((design.rank, design.rank))
+    metric[:-1, :-1] = problem.slope_metric
+    slopes = _sorted_risk(problem, problem.prior, design, event, bag_size, 0, metric)
+    yield Candidate(
+        strategy="sorted",
+        scores="model",
+        bag_size=bag_size,
+        label_kind="mean",
+        loss="instance",
+        score_share=share,
+        delta=rule.delta,
+        n_bags=max(1, n_rows // bag_size),
+        predictions=risks["as stated"],
+        slopes=slopes.total,
+        scenarios={name: risk.total for name, risk in risks.items()},
+    )
+
+
+def _sorted_risk(
+    problem: Problem,
+    prior: Prior,
+    design: ModelDesign,
+    event: GaussianModel,
+    bag_size: int,
+    draw: int,
+    metric: FloatArray | None = None,
+) -> Risk:
+    """Draw theta and the private model's noise, sort, and return the exact error given the bags."""
+    rng = np.random.default_rng([problem.seed, bag_size, draw])
+    rows = problem.white.rows
+    theta = rng.standard_normal(rows.shape[1])
+    theta *= prior.signal_sd / max(float(np.linalg.norm(theta)), 1e-300)
+    # The noise of the model, which falls with the number of rows that X stands for.
+    scale = event.noise_scale / problem.copies
+    noise = design.basis @ (design.power(-0.25) @ (scale * rng.standard_normal(design.rank)))
+    scores = rows @ theta + (problem.X - design.center) / design.spread @ noise[1:]
+    bags = assign_bags(find_strategy("sorted"), problem.X, scores, bag_size=bag_size, rng=rng)
+    noise_sd = bag_noise(problem.calibration, "mean", bags.sizes.astype(np.float64), (event,))
+    if noise_sd is None:
+        return Risk.of(bias=np.inf, choice=0.0, label_noise=0.0, privacy=0.0)
+    risk = exact_risk(
+        np.column_stack([rows, np.ones(len(rows))]),
+        bags,
+        theta=np.append(theta, 0.0),
+        label_noise_sd=prior.label_noise_sd,
+        label_kind="mean",
+        loss="instance",
+        noise_sd=noise_sd,
+        error="predictions" if metric is None else metric,
+    )
+    return _repeated(risk, problem.copies)
+
+
+def direct_release(problem: Problem, design: ModelDesign) -> Risk:
+    """Return the error of a linear model that is released directly, the yardstick."""
+    rule = problem.calibration
+    if rule is None or rule.delta == 0:
+        raise BudgetError("a private model needs a positive delta.")
+    event = rule.model(share=1.0, sensitivity_steps=design.sensitivity_steps)
+    # The weights of the private fit are nearly those of least squares: sigma^2 p / n.
+    n_rows = len(problem.X) * problem.copies
+    return Risk.of(
+        bias=0.0,
+        choice=0.0,
+        label_noise=problem.prior.label_noise_sd**2 * design.rank / n_rows,
+        privacy=(event.noise_scale / problem.copies) ** 2 * design.privacy_trace,
+    )
+
+
+def available(names: Sequence[str]) -> list[str]:
+    """Return those strategies that exist here and have what they need."""
+    found = []
+    for name in names:
+        if name not in STRATEGIES:
+            continue
+        try:
+            rows = np.arange(8.0)[:, None]
+            assign_bags(find_strategy(name), rows, None, bag_size=2, rng=np.random.default_rng(0))
+        except MissingExtraError:
+            continue
+        found.append(name)
+    return found
+
+
+def _risk(
+    moments: BagMoments,
+    prior: Prior,
+    kind: LabelKind,
+    loss: str,
+    noise: FloatArray,
+    metric: FloatArray | None = None,
+) -> Risk:
+    return prior_risk(
+        moments,
+        signal_sd=prior.signal_sd,
+        label_noise_sd=prior.label_noise_sd,
+        label_kind=kind,
+        loss=loss,
+        noise_sd=noise,
+        metric=metric,
+    )
+
+
+def _repeated(risk: Risk, times: float) -> Risk:
+    """Return the risk if every bag were there `times` over: variances fall, bias stays."""
+    return Risk.of(
+        bias=risk.bias,
+        choice=risk.choice / times,
+        label_noise=risk.label_noise / times,
+        privacy=risk.privacy / times,
+    )
+
+
+def _mean_risk(risks: Sequence[Risk]) -> Risk:
+    names = ("bias", "choice", "label_noise", "privacy")
+    return Risk.of(**{name: float(np.mean([getattr(r, name) for r in risks])) for name in names})

@@ -1,0 +1,88 @@
+"""A plan as one HTML page that needs no network: the ranking, the frontier, and the commands."""
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from bagwise import _html
+from bagwise.errors import MissingExtraError
+from bagwise.planner.ranking import Plan, name_of
+
+_COMMANDS = 5
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { border-bottom: 1px solid #ddd; padding: 0.3rem 0.7rem; text-align: left; }
+caption { font-weight: bold; text-align: left; }
+code { background: #f4f4f4; padding: 0.1rem 0.3rem; overflow-wrap: anywhere; }
+"""
+
+
+def make_page(plan: Plan) -> str:
+    """Return the page."""
+    promise = (
+        "not private" if plan.epsilon is None else f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
+    )
+    commands = "".join(
+        f"<li>{escape(name_of(plan.candidates[rank]))}<br><code>{escape(plan.command(rank))}</code>"
+        "</li>"
+        for rank in range(min(_COMMANDS, len(plan.candidates)))
+    )
+    remarks = "".join(f"<li>{escape(remark)}</li>" for remark in plan.remarks())
+    charts = "".join(_charts(plan))
+    return (
+        "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'><title>bagwise plan</title>"
+        f"<style>{_STYLE}</style></head><body><h1>What to release</h1>"
+        f"<p>{plan.n_rows} rows, {escape(promise)}, {escape(plan.family)} labels. Errors are those "
+        "of predictions, root mean square, in units of the label.</p>"
+        f"{_html.grid('The best choices', plan.cells())}<ul>{remarks}</ul>{charts}"
+        f"<h2>Commands</h2><ol>{commands}</ol></body></html>\n"
+    )
+
+
+def _charts(plan: Plan) -> list[str]:
+    try:
+        import altair as alt
+    except ImportError:
+        raise MissingExtraError("a plan as a page", "plot") from None
+    by_size = _by_size(plan)
+    charts = [_chart(alt, by_size, "bag size", "error against bag size")] if by_size else []
+    if plan.frontier:
+        rows = [
+            {"choice": choice, "epsilon": epsilon, "off by": error}
+            for choice, points in plan.frontier.items()
+            for epsilon, error in points
+        ]
+        charts.insert(0, _chart(alt, rows, "epsilon", "error against epsilon"))
+    return [
+        chart.to_html(inline=True, fullhtml=False, output_div=f"c{i}")
+        for i, chart in enumerate(charts)
+    ]
+
+
+def _by_size(plan: Plan) -> list[dict[str, Any]]:
+    """Return the best error of each strategy at each bag size."""
+    best: dict[tuple[str, int], float] = {}
+    for candidate in plan.candidates:
+        key = (candidate.strategy, candidate.bag_size)
+        best[key] = min(best.get(key, np.inf), candidate.rmse)
+    return [
+        {"choice": strategy, "bag size": size, "off by": error}
+        for (strategy, size), error in best.items()
+    ]
+
+
+def _chart(alt: Any, rows: list[dict[str, Any]], x: str, title: str) -> Any:
+    return (
+        alt.Chart(alt.InlineData(rows), title=title, width=520, height=280)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X(f"{x}:Q", scale=alt.Scale(type="log")),
+            y=alt.Y("off by:Q", scale=alt.Scale(type="log")),
+            color=alt.Color(
+                "choice:N", legend=alt.Legend(orient="bottom", columns=1, labelLimit=500)
+            ),
+            tooltip=["choice:N", f"{x}:Q", "off by:Q"],
+        )
+    )

@@ -1,0 +1,88 @@
+"""What cannot be known from the features: how strong the signal is, and how noisy a label."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bagwise.errors import StrategyError
+from bagwise.families import Family
+from bagwise.labels import Bounds
+
+_SPREAD = 8.0  # ranges in standard deviations of a label: its bounds are rarely reached
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A stated belief about the labels, in their units; never taken from them.
+
+    Attributes
+    ----------
+    signal_sd : float
+        Standard deviation of the expected labels over the rows.
+    label_noise_sd : float
+        Standard deviation of a label around its expectation.
+    factor : float
+        How far both may be off, either way: plans are also ranked at these ends.
+
+    Examples
+    --------
+    >>> Prior(signal_sd=2.0, label_noise_sd=1.0).scenarios()["weak signal"]
+    Prior(signal_sd=0.6666666666666666, label_noise_sd=3.0, factor=3.0)
+    """
+
+    signal_sd: float
+    label_noise_sd: float
+    factor: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name in ("signal_sd", "label_noise_sd"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0 <= value < math.inf):
+                raise StrategyError(f"{name} of a prior must be finite and not negative.")
+        if not 1 <= self.factor < math.inf:
+            raise StrategyError(f"factor of a prior must be at least 1, got {self.factor!r}.")
+
+    def scenarios(self) -> dict[str, "Prior"]:
+        """Return the belief and its two ends."""
+        weak = replace(
+            self,
+            signal_sd=self.signal_sd / self.factor,
+            label_noise_sd=self.label_noise_sd * self.factor,
+        )
+        strong = replace(
+            self,
+            signal_sd=self.signal_sd * self.factor,
+            label_noise_sd=self.label_noise_sd / self.factor,
+        )
+        return {"as stated": self, "weak signal": weak, "strong signal": strong}
+
+    def text(self) -> str:
+        """Return the belief in words."""
+        return (
+            f"expected labels vary by {self.signal_sd:.3g}, single labels around them by "
+            f"{self.label_noise_sd:.3g}, either off by a factor of {self.factor:g}"
+        )
+
+
+def read_prior(prior: Any, bounds: Bounds | None, family: Family) -> Prior:
+    """Return a prior as given, or one that the bounds and the family suggest.
+
+    A label's standard deviation is taken to be an eighth of its range, half of its variance being
+    signal. Without bounds everything is in units of a label's standard deviation. Families without
+    a free dispersion know their noise from the mean, taken to be in the middle of the bounds.
+    """
+    if isinstance(prior, Prior):
+        return prior
+    if prior is not None:
+        if isinstance(prior, str) or not hasattr(prior, "__len__") or len(prior) != 2:
+            raise StrategyError("prior is a Prior, or a pair (signal_sd, label_noise_sd).")
+        return Prior(float(prior[0]), float(prior[1]))
+    label_sd = 1.0 if bounds is None else (bounds[1] - bounds[0]) / _SPREAD
+    noise = label_sd / math.sqrt(2)
+    if family.knows_dispersion and bounds is not None:
+        middle = family.interior((bounds[0] + bounds[1]) / 2)
+        eta = family.predictor(np.array(middle))
+        noise = math.sqrt(float(family.variance(eta)))
+    return Prior(label_sd / math.sqrt(2), noise)

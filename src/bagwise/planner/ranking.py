@@ -1,0 +1,250 @@
+"""A plan: every way to make a release that was considered, by the error it leaves to a learner."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bagwise import _html
+from bagwise.atomic import new_file
+from bagwise.errors import StrategyError
+from bagwise.labels import Bounds
+from bagwise.planner.candidates import Candidate
+from bagwise.planner.prior import Prior
+from bagwise.theory.exact import Risk
+
+_SHOWN = 10
+_MAINLY = {"label_noise": "labels", "privacy": "privacy", "choice": "choice", "bias": "bias"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Candidates, the best first.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+    direct : Risk or None
+        The error of a linear model released directly, under the same promise.
+    prior : Prior
+    n_rows : int
+    n_used : int
+        Rows that were looked at: a sample of a very large table.
+    epsilon, delta : float or None
+    bounds : (lo, hi) or None
+    family : str
+    row_level : float
+        Error of predictions of a model of the row labels themselves.
+    frontier : dict of str to pairs
+        For the best few choices, and the direct release, the error at other epsilons.
+    """
+
+    candidates: tuple[Candidate, ...]
+    direct: Risk | None
+    prior: Prior
+    n_rows: int
+    n_used: int
+    epsilon: float | None
+    delta: float | None
+    bounds: Bounds | None
+    family: str
+    row_level: float
+    frontier: dict[str, tuple[tuple[float, float], ...]]
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the least expected error of predictions."""
+        return self.candidates[0]
+
+    def to_table(self) -> pa.Table:
+        """Return one row per candidate as an Arrow table."""
+        rows = [_flat(candidate) for candidate in self.candidates]
+        return pa.Table.from_pylist(rows)
+
+    def to_frame(self, kind: str = "pandas") -> Any:
+        """Return one row per candidate as a pandas or polars frame."""
+        table = self.to_table()
+        if kind == "pandas":
+            return table.to_pandas()
+        if kind == "polars":
+            import polars
+
+            return polars.from_arrow(table)
+        raise StrategyError(f"kind must be pandas or polars, got {kind!r}.")
+
+    def command(self, rank: int = 0) -> str:
+        """Return the command that makes the release of a candidate, TABLE standing for the file."""
+        chosen = self._at(rank)
+        words = ["bagwise release TABLE --label LABEL"]
+        if self.bounds is not None:
+            words.append(f"--bounds {self.bounds[0]:g} {self.bounds[1]:g}")
+        words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
+        if chosen.scores != "none":
+            words.append(f"--scores {chosen.scores} --score-share {chosen.score_share:.3g}")
+        if chosen.label_kind != "mean":
+            words.append(f"--label-kind {chosen.label_kind}")
+        if self.epsilon is None:
+            words.append("--not-private")
+        else:
+            words.append(f"--epsilon {self.epsilon:g} --delta {chosen.delta:g}")
+        return " ".join([*words, "-o OUT"])
+
+    def explain(self, rank: int = 0) -> str:
+        """Return in words what to expect of a candidate, and of which cause."""
+        chosen = self._at(rank)
+        risk = chosen.predictions
+        causes = ", ".join(
+            f"{name.replace('_', ' ')} {share:.0%}"
+            for name, share in risk.shares().items()
+            if share >= 0.005
+        )
+        lines = [
+            f"{name_of(chosen)}: predictions off by {chosen.rmse:.3g} (root mean square).",
+            f"Of the square, {causes}. A model of the row labels would be off by "
+            f"{np.sqrt(self.row_level):.3g}.",
+            f"Prior: {self.prior.text()}.",
+            *(
+                f"If {scenario}: {np.sqrt(error):.3g}."
+                for scenario, error in chosen.scenarios.items()
+                if scenario != "as stated"
+            ),
+            f"To release: {self.command(rank)}",
+            f"To fit: bagwise fit OUT --loss {chosen.loss}",
+        ]
+        return "\n".join(lines)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what a reader must know to use the figures."""
+        remarks = [f"Prior, stated and not measured: {self.prior.text()}."]
+        for scenario in ("weak signal", "strong signal"):
+            first = min(self.candidates, key=lambda c: c.scenarios[scenario])
+            if first is not self.best:
+                remarks.append(f"With {scenario}, {name_of(first)} would come first.")
+        if self.direct is not None:
+            better = np.sqrt(self.direct.total)
+            remarks.append(
+                f"A linear model released directly would be off by {better:.3g}; with Gaussian "
+                "noise no bags that look at features only can do better. Bags are worth it for "
+                "whoever needs data: another kind of model, an audit. (bagwise release-model)"
+            )
+        if self.family != "gaussian":
+            remarks.append("For this family the figures hold to first order, around a flat model.")
+        if self.n_used < self.n_rows:
+            remarks.append(f"Bags were tried on a sample of {self.n_used} of {self.n_rows} rows.")
+        if self.bounds is None:
+            remarks.append("Without bounds, errors are in units of a label's standard deviation.")
+        return tuple(remarks)
+
+    def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
+        """Return the first candidates as text, a heading first."""
+        heading = (
+            "",
+            "strategy",
+            "size",
+            "bags",
+            "label",
+            "loss",
+            "noise",
+            "off by",
+            "mostly from",
+        )
+        rows = [
+            (
+                str(rank + 1),
+                f"{c.strategy}{'' if c.scores == 'none' else f' ({c.scores})'}",
+                str(c.bag_size),
+                str(c.n_bags),
+                c.label_kind,
+                c.loss,
+                _noise(c),
+                f"{c.rmse:.3g}",
+                _MAINLY[next(iter(c.predictions.shares()))],
+            )
+            for rank, c in enumerate(self.candidates[:most])
+        ]
+        return [heading, *rows]
+
+    def __str__(self) -> str:
+        cells = self.cells()
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        ]
+        return "\n".join([*lines, *self.remarks()])
+
+    def _repr_html_(self) -> str:
+        return _html.grid("Plan", self.cells(), note=" ".join(self.remarks()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain values; the same features give the same values."""
+        return {
+            "schema": "bagwise-plan/1",
+            "n_rows": self.n_rows,
+            "n_used": self.n_used,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "bounds": None if self.bounds is None else list(self.bounds),
+            "family": self.family,
+            "prior": asdict(self.prior),
+            "row_level": self.row_level,
+            "direct": None if self.direct is None else asdict(self.direct),
+            "candidates": [
+                {**_flat(candidate), "command": self.command(rank)}
+                for rank, candidate in enumerate(self.candidates)
+            ],
+            "frontier": {
+                name: [list(point) for point in points] for name, points in self.frontier.items()
+            },
+            "remarks": list(self.remarks()),
+        }
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the plan as .json, or as an .html page that needs no network."""
+        target = Path(path)
+        if target.suffix == ".json":
+            text = json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
+        elif target.suffix == ".html":
+            from bagwise.planner.page import make_page
+
+            text = make_page(self)
+        else:
+            raise StrategyError(f"a plan is written as .json or .html, got {target.name!r}.")
+        with new_file(target, force=force) as draft:
+            draft.write_text(text, encoding="utf-8")
+        return target
+
+    def _at(self, rank: int) -> Candidate:
+        if not 0 <= rank < len(self.candidates):
+            raise StrategyError(f"the plan has candidates 0 to {len(self.candidates) - 1}.")
+        return self.candidates[rank]
+
+
+def name_of(candidate: Candidate) -> str:
+    """Return a candidate in words."""
+    scores = "" if candidate.scores == "none" else f" by {candidate.scores} scores"
+    return (
+        f"{candidate.strategy}{scores}, bags of {candidate.bag_size}, {candidate.label_kind} "
+        f"labels, {candidate.loss} loss{', Laplace noise' if candidate.delta == 0 else ''}"
+    )
+
+
+def _noise(candidate: Candidate) -> str:
+    if candidate.delta is None:
+        return "none"
+    return "Laplace" if candidate.delta == 0 else "Gaussian"
+
+
+def _flat(candidate: Candidate) -> dict[str, Any]:
+    values = asdict(candidate)
+    risk = values.pop("predictions")
+    scenarios = values.pop("scenarios")
+    return {
+        **values,
+        "rmse": candidate.rmse,
+        **{f"predictions_{name}": value for name, value in risk.items()},
+        **{f"if_{name.replace(' ', '_')}": value for name, value in scenarios.items()},
+    }
