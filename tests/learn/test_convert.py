@@ -380,3 +380,9 @@ def test_wrong_rows(rows, error, pattern, wrong):
         with_rows(bagged, **{**right, **wrong})
     assert isinstance(caught.value, BagwiseError)
     assert "0.123" not in str(caught.value)
+
+
+def test_means_of_groups_may_differ_in_every_row():
+    table = pa.table({"population": [3, 5, 9], "y": [1.0, 2.0, 3.0], "rows": [10, 20, 30]})
+    data = from_group_means(table, label="y", size="rows")
+    assert data.feature_names == ("population",)

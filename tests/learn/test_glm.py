@@ -247,6 +247,26 @@ def test_picks_of_classes_have_the_categorical_likelihood():
         assert log_likelihood(model.coef_ + step[:3], model.intercept_ + step[3]) < best
 
 
+def test_aggregate_loss_says_when_it_is_off():
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(5000, 1))
+    y = rng.poisson(np.exp(0.8 * X[:, 0] - 1)).astype(float)
+    bags = Bags(np.arange(5000) // 10)
+    labels = bags.mean(y)[bags.index]
+    with pytest.warns(BiasWarning, match="centre of a bag"):
+        wrong = bw.BaggedGLM("poisson", "aggregate").fit(X, labels, bags=bags)
+    assert wrong.coef_[0] > 1.2
+    assert wrong.covariance_ is None
+    right = bw.BaggedGLM("poisson").fit(X, labels, bags=bags)
+    assert abs(right.coef_[0] - 0.8) < 6 * np.sqrt(right.covariance_[0, 0])
+    X = rng.uniform(0, 3, size=(5000, 1))
+    y = rng.poisson(np.exp(0.8 * X[:, 0] - 1)).astype(float)
+    compact = Bags(np.argsort(np.argsort(X[:, 0])) // 10)  # rows alike: nothing to be off by
+    fine = bw.BaggedGLM("poisson", "aggregate")
+    fine.fit(X, compact.mean(y)[compact.index], bags=compact)
+    assert abs(fine.coef_[0] - 0.8) < 6 * np.sqrt(fine.covariance_[0, 0])
+
+
 def test_debiased_instance_loss_is_bag_loss_by_size():
     X, labels, bags = bagged("poisson")
     debiased = bw.BaggedGLM("poisson", "instance", debias=True)

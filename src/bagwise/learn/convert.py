@@ -255,7 +255,10 @@ def from_group_means(
     table = read_table(frame)
     labels, sizes = label_vector(table, label), _sizes(table, size)
     noise = _noise(table, noise_sd)
-    encoder = _recipe(table, [label, size, noise_sd], features=features, exclude=exclude)
+    # In a table of groups a mean or a count may well differ in every row, without being an id.
+    encoder = _recipe(
+        table, [label, size, noise_sd], features=features, exclude=exclude, trusted=True
+    )
     return BaggedData(
         encoder.transform(table),
         labels,
@@ -370,12 +373,16 @@ def _recipe(
     *,
     features: str | Sequence[str] | None,
     exclude: str | Sequence[str],
+    trusted: bool = False,
 ) -> Encoder:
-    """Write the recipe for the feature columns: those asked for, or all that are not `used`."""
+    """Write the recipe for the feature columns: those asked for, or all that are not `used`.
+
+    Unless `trusted`, a column that looks like an id is a feature only by name.
+    """
     asked = None if features is None else _listed(features)
     reserved = [name for name in used if isinstance(name, str)]
     names = select_features(table, reserved=reserved, features=asked, exclude=_listed(exclude))
-    return Encoder.for_table(table, names, named=asked or ())
+    return Encoder.for_table(table, names, named=names if trusted else asked or ())
 
 
 def _listed(names: str | Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.learn.gap import warn_of_gap
 from bagwise.learn.inference import covariance_of
 from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.separation import warn_of_separation
@@ -65,6 +66,11 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     else:
         matrix = covariance_of(solution, kind=covariance, ridge=setting.ridge)
         note = f"Standard errors: {covariance}, over {setting.n_used} bags."
+        if warn_of_gap(solution, matrix):
+            matrix, note = (
+                None,
+                "No intervals: aggregate loss is off by more than they would be wide.",
+            )
         if setting.ridge > 0:
             note += " They leave out the bias of the ridge penalty."
     return Fitted(

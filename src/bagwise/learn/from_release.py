@@ -8,7 +8,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
 from bagwise.explanation import Explanation
-from bagwise.families import find_family
+from bagwise.families import FAMILIES, Family, find_family
 from bagwise.labels import label_codes, label_vector
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
@@ -20,7 +20,7 @@ from bagwise.table import read_table
 def fit_release(
     release: Release,
     *,
-    family: str = "auto",
+    family: str | Family = "auto",
     link: str = "canonical",
     loss: str = "auto",
     target: str | None = None,
@@ -56,13 +56,14 @@ def fit_release(
     >>> fit_release(release).predict(table).round(6).tolist()
     [500.0, 700.0, 900.0, 1100.0]
     """
-    if family == "auto":
-        family = "multinomial" if release.classes and target is None else "gaussian"
+    family = _family_name(release, family, target)
     if loss == "auto":
         loss = "bag" if release.provenance["scores"] == "none" else "instance"
     _check_family(release, family, target)
     _check_loss(release, loss)
     distorted = _warn_of_selection(release, loss=loss, debias=debias)
+    if loss == "instance" and not debias and release.provenance["scores"] == "model":
+        distorted = "No intervals: slopes are shrunk a little, as far as the sorting missed them."
     estimator = BaggedGLM(
         family=family,
         loss=loss,
@@ -155,6 +156,19 @@ def explain_by_fit(
     )
 
 
+def _family_name(release: Release, family: str | Family, target: str | None) -> str:
+    """Return the name of a family that a model file can keep."""
+    if family == "auto":
+        return "multinomial" if release.classes and target is None else "gaussian"
+    name = find_family(family).name
+    if name not in FAMILIES:
+        raise StrategyError(
+            f"family {name!r} is not registered in bagwise.FAMILIES, so that a model file could "
+            "not say what it is. Register it, or fit BaggedGLM itself."
+        )
+    return name
+
+
 def _check_family(release: Release, family: str, target: str | None) -> None:
     several = find_family(family).has_classes
     if several and (release.classes is None or target is not None):
@@ -178,6 +192,11 @@ def _check_family(release: Release, family: str, target: str | None) -> None:
 
 
 def _check_loss(release: Release, loss: str) -> None:
+    if loss == "mixture" and release.classes and release.certificate.is_private:
+        raise StrategyError(
+            "private picks of classes are replaced by chance, not noisy: loss='mixture' does not "
+            "fit them. Use loss='bag' (--loss bag)."
+        )
     if loss == "mixture" and release.label_kind != "pick":
         raise StrategyError(
             "loss='mixture' is for labels picked from their bags, and this release holds means. "

@@ -82,8 +82,8 @@ def aggregate_problem(setting: Setting) -> Problem:
     design = Design.of(rows, trust.base, fit_intercept=setting.fit_intercept)
     if setting.family.has_classes:
         return ClassProblem(design, setting.family, data.labels, trust)
-    picked = setting.label_kind == "pick" and not setting.single_rows
-    inside = (design.about(data.X), data.bags) if picked else None
+    curved = setting.family.name != "gaussian" or setting.label_kind == "pick"
+    inside = (design.about(data.X), data.bags) if curved and not setting.single_rows else None
     return RowProblem(design, setting.family, data.labels, trust, inside=inside)
 
 

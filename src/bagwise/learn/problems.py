@@ -243,7 +243,7 @@ class RowProblem(Problem):
     fixed_weight : (u,)
         The weights without `trust`; and the mean variance functions behind omega with it.
     inside : (Design, Bags) or None
-        The rows inside the units, where picks make their spread matter.
+        The rows inside the units, where their spread matters.
     """
 
     fixed_weight: FloatArray = field(default_factory=lambda: np.ones(1))
@@ -266,7 +266,8 @@ class RowProblem(Problem):
         """Return means and variance functions at eta, and the spread of means inside bags."""
         eta = self.eta(beta)
         choice = np.zeros(1)
-        if self.inside is not None:
+        picked = self.trust is not None and self.trust.label_kind == "pick"
+        if picked and self.inside is not None:
             rows, bags = self.inside
             choice = bags.variance(self.family.mean(rows.eta(beta)))
         return self.family.mean(eta), self.family.variance(eta), choice

@@ -66,7 +66,7 @@ def _gains(problem: Problem) -> FloatArray:
     rate, and a positive one must keep its own.
     """
     rows, labels = problem.design.standardise(problem.design.rows), problem.labels_of_rows()
-    if problem.family.name == "poisson":
+    if np.isinf(problem.family.label_range[1]):
         return np.concatenate([-rows, rows[labels > 0]])
     if labels.ndim == 1:
         labels = np.column_stack([1 - labels, labels])
