@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import bagwise as bw
 from bagwise.learn.meta import BaggedRegressor
-from bagwise.learn.torch_regressor import BaggedNetwork
+from bagwise.learn.network.regressor import BaggedNetwork
 
 ROWS, BAG_SIZE = 2_000, 10
 

@@ -9,7 +9,9 @@ from bagwise.errors import BiasWarning, LeakWarning, ModelFileError
 
 @pytest.fixture
 def release(table):
-    return bw.make_release(table, label="y", bag_size=3, not_private=True, seed=0)
+    return bw.make_release(
+        table, label="y", bag_size=3, strategy="random", not_private=True, seed=0
+    )
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from bagwise._version import __version__
 if TYPE_CHECKING:
     from bagwise.api import find_bounds, make_bags, make_release, release_model
     from bagwise.bagging import STRATEGIES
+    from bagwise.bagging.aligned_bags import AlignedBags
     from bagwise.bagging.kmeans_bags import KMeansBags
     from bagwise.bagging.optimal_bags import OptimalBags
     from bagwise.bagging.random_bags import RandomBags
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
         bag_r2_score,
         bag_scorer,
     )
-    from bagwise.learn.torch_loss import BagMeanLoss
-    from bagwise.learn.torch_regressor import BaggedNetwork
+    from bagwise.learn.network.loss import BagMeanLoss
+    from bagwise.learn.network.regressor import BaggedNetwork
     from bagwise.planner import Plan, Prior, plan
     from bagwise.privacy import Certificate
     from bagwise.private_evaluation import PrivateScores, evaluate_rows_privately
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": ["find_bounds", "make_bags", "make_release", "release_model"],
     "bagging": ["STRATEGIES"],
+    "bagging.aligned_bags": ["AlignedBags"],
     "bagging.kmeans_bags": ["KMeansBags"],
     "bagging.optimal_bags": ["OptimalBags"],
     "bagging.random_bags": ["RandomBags"],
@@ -95,8 +97,8 @@ _HOMES = {
         "bag_r2_score",
         "bag_scorer",
     ],
-    "learn.torch_loss": ["BagMeanLoss"],
-    "learn.torch_regressor": ["BaggedNetwork"],
+    "learn.network.loss": ["BagMeanLoss"],
+    "learn.network.regressor": ["BaggedNetwork"],
     "planner": ["Plan", "Prior", "plan"],
     "privacy": ["Certificate"],
     "private_evaluation": ["PrivateScores", "evaluate_rows_privately"],
@@ -109,6 +111,7 @@ _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name i
 __all__ = [
     "FAMILIES",
     "STRATEGIES",
+    "AlignedBags",
     "BagKFold",
     "BagMeanLoss",
     "BagQuality",

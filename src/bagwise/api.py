@@ -2,19 +2,28 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from bagwise.aggregate import check_label_kind
-from bagwise.bagging import BaggingStrategy, accepts_sparse, assign_bags, find_strategy
+from bagwise.bagging import (
+    BaggingStrategy,
+    accepts_sparse,
+    assign_bags,
+    check_bag_size,
+    find_strategy,
+)
 from bagwise.bags import Bags
 from bagwise.build import build, build_bounds, build_model
 from bagwise.choice import Choice, Columns
+from bagwise.columns import find_column, select_features
 from bagwise.encode import DEFAULT_MAX_LEVELS
 from bagwise.errors import BoundsError, BudgetError, ColumnError, StrategyError
 from bagwise.labels import Bounds, check_bounds, check_classes
+from bagwise.planner.automatic import Automatic, choose
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.events import NoisyChoice
@@ -23,7 +32,8 @@ from bagwise.release import Release
 from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
 from bagwise.row_model import RowModel
 from bagwise.scores import ScoresKind, resolve_scores
-from bagwise.stages import OnStage, ignore_stage
+from bagwise.stages import OnStage, Stages, ignore_stage
+from bagwise.table import read_table
 
 
 def make_bags(
@@ -82,7 +92,7 @@ def make_release(
     table: Any,
     *,
     label: str,
-    bag_size: int,
+    bag_size: int | Literal["auto"],
     bounds: Sequence[float] | PrivateBounds | None = None,
     classes: Sequence[str] | None = None,
     label_kind: str = "mean",
@@ -113,8 +123,8 @@ def make_release(
         A Parquet, CSV or Arrow file, or a pandas, polars or pyarrow frame.
     label : str
         The column to protect.
-    bag_size : int
-        Smallest number of rows in a bag.
+    bag_size : int or "auto"
+        Smallest number of rows in a bag; "auto" is what the planner would choose.
     bounds : (lo, hi)
         Range that a label can have, known without looking at this table. Required with epsilon;
         labels outside are clipped to it. What `find_bounds` returns may be given too; what it spent
@@ -125,7 +135,10 @@ def make_release(
     label_kind : {"mean", "pick"}
         The mean of a bag's labels, or the label of one row drawn in secret.
     strategy : str or BaggingStrategy
-        How rows are put together; "auto" is "random" for now.
+        How rows are put together. "auto" is the planner's first choice for these features (`plan`),
+        and the release records why: among strategies that make bags of about `bag_size`, or with
+        ``bag_size="auto"`` among all it knows. It never sorts by labels, and in the latter case
+        may ask for Laplace noise, which delivers the same epsilon with delta = 0.
     strategy_parameters : mapping, optional
         Parameters for a strategy given by name, as text (the command line's ``--set``).
     scores : {"auto", "none", "labels", "noisy-labels", "model"}
@@ -189,6 +202,20 @@ def make_release(
         if prior:
             raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
         rule = _check_experiment(calibration, epsilon, delta, not_private=not_private)
+    made = None
+    if strategy == "auto" and strategy_parameters:
+        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
+    if strategy == "auto" or bag_size == "auto":
+        run = Stages(on_stage)
+        table = run("reading the table", read_table, table, index_names=columns.named)
+        many = names is not None
+        made = run("planning", _automatic, table, columns, rule, strategy, bag_size, label_kind,
+                   limits, scores, classes=many)  # fmt: skip
+    if made is not None:
+        strategy, bag_size, scores = made.strategy, made.bag_size, made.scores
+        score_share = score_share if made.score_share is None else made.score_share
+        if isinstance(rule, ExactCalibration) and made.delta is not None:
+            rule = dataclasses.replace(rule, delta=made.delta)
     chosen = _resolve_strategy(strategy, strategy_parameters)
     kind = resolve_scores(
         scores,
@@ -200,7 +227,7 @@ def make_release(
         raise StrategyError("classes cannot be sorted; use a strategy that looks at features only.")
     choice = Choice(
         columns=dataclasses.replace(columns, classes=names),
-        bag_size=bag_size,
+        bag_size=cast(int, bag_size),  # checked with the rows
         strategy=chosen,
         scores=kind,
         score_share=_check_share(score_share, kind),
@@ -210,6 +237,7 @@ def make_release(
         keep_order=keep_order,
         seed=_resolve_seed(seed),
         noise=source,
+        why=None if made is None else made.why,
     )
     return build(table, choice, on_stage=on_stage)
 
@@ -325,10 +353,54 @@ def _resolve_seed(seed: int | None) -> int | None:
     return int(seed)
 
 
+def _automatic(
+    table: pa.Table,
+    columns: Columns,
+    rule: Calibration | None,
+    strategy: str | BaggingStrategy,
+    bag_size: int | Literal["auto"],
+    label_kind: str,
+    bounds: Bounds | None,
+    scores: str,
+    *,
+    classes: bool,
+) -> Automatic | None:
+    """Ask the planner, who sees features only; None where there is nothing for it to choose."""
+    if strategy != "auto":
+        raise StrategyError("bag_size='auto' goes with strategy='auto': the planner chooses both.")
+    if scores not in ("auto", "none") or not (rule is None or isinstance(rule, ExactCalibration)):
+        if bag_size == "auto":
+            raise StrategyError("bag_size='auto' leaves scores and noise to the planner as well.")
+        return None
+    reserved = [name for name in (columns.label, columns.id, columns.unit) if name is not None]
+    for role, name in (("label", columns.label), ("id", columns.id), ("unit", columns.unit)):
+        if name is not None:
+            find_column(table, name, role=role)
+    names = select_features(
+        table, reserved=reserved, features=columns.features, exclude=columns.exclude
+    )
+    size = None if bag_size == "auto" else bag_size
+    if size is not None:
+        check_bag_size(size, n_rows=table.num_rows)
+    return choose(
+        table.select(names),
+        names,
+        named=columns.features or (),
+        nulls=columns.nulls,
+        max_levels=columns.max_levels,
+        bag_size=size,
+        label_kind=check_label_kind(label_kind),
+        bounds=bounds,
+        epsilon=None if rule is None else rule.epsilon,
+        delta=None if rule is None else rule.delta,
+        classes=classes or scores == "none",
+    )
+
+
 def _resolve_strategy(
     strategy: str | BaggingStrategy, parameters: Mapping[str, str] | None = None
 ) -> BaggingStrategy:
-    if strategy == "auto":
+    if strategy == "auto":  # where the planner has nothing to choose by
         if parameters:
             raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
         strategy = "random"

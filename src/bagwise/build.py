@@ -252,6 +252,7 @@ def _provenance(choice: Choice) -> dict[str, Any]:
         "bag_size": int(choice.bag_size),
         "strategy": choice.strategy.name,
         "strategy_parameters": parameters_of(choice.strategy),
+        "chosen_because": choice.why,
         "scores": choice.scores,
         "seed": choice.seed,
         "row_order": "kept" if choice.keep_order else "secret permutation",

@@ -46,3 +46,4 @@ class Choice:
     keep_order: bool
     seed: int | None
     noise: NoiseSource
+    why: str | None = None

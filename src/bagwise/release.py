@@ -275,6 +275,7 @@ class Release:
             "bag_size",
             "strategy",
             "strategy_parameters",
+            "chosen_because",
             "scores",
             "seed",
             "row_order",

@@ -345,6 +345,17 @@ def test_no_convergence_is_a_warning_with_the_gradient(monkeypatch):
     assert not model.converged_
 
 
+def test_a_fit_that_is_lost_in_the_noise_says_so():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 1))
+    index = np.arange(200) // 10
+    labels = rng.poisson(1.0, size=(20, 10)).mean(axis=1) - 30 + 20 * rng.normal(size=20)
+    with pytest.warns(NotConvergedWarning, match="noise hides"):
+        model = bw.BaggedGLM("poisson").fit(X, labels[index], bags=index, noise_sd=20.0)
+    assert model.covariance_ is None
+    assert "ran away" in str(model.summary())
+
+
 def test_few_rows_with_their_own_labels_help():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 3))

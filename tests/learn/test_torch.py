@@ -21,12 +21,12 @@ from bagwise.learn.bag_data import read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.meta import BaggedRegressor
 from bagwise.learn.model_selection import BagKFold, bag_r2_score
-from bagwise.learn.torch_regressor import BaggedNetwork
+from bagwise.learn.network.regressor import BaggedNetwork
 from bagwise.stages import progress_to
 
 torch = pytest.importorskip("torch")
-from bagwise.learn.torch_loss import INVERSE_LINKS, BagMeanLoss  # noqa: E402
-from bagwise.learn.torch_training import BagBatches  # noqa: E402
+from bagwise.learn.network.loss import INVERSE_LINKS, BagMeanLoss  # noqa: E402
+from bagwise.learn.network.training import BagBatches  # noqa: E402
 
 
 @parametrize_with_checks([BaggedNetwork()])
@@ -326,7 +326,7 @@ class TestFamilies:
             seen.append(bag_weights(*arguments, **options))
             return seen[-1]
 
-        monkeypatch.setattr("bagwise.learn.torch_regressor.bag_weights", spy)
+        monkeypatch.setattr("bagwise.learn.network.regressor.bag_weights", spy)
         X = np.repeat([0.0, 1.0], 200)[:, None]
         y = np.random.default_rng(0).poisson(np.repeat([0.5, 8.0], 200)).astype(float)
         BaggedNetwork(
@@ -390,7 +390,7 @@ class TestWithoutTorch:
 
     def test_nothing_imports_it_before_it_is_used(self):
         code = (
-            "import sys, bagwise, bagwise.learn, bagwise.learn.torch_regressor as module;"
+            "import sys, bagwise, bagwise.learn, bagwise.learn.network.regressor as module;"
             "module.BaggedNetwork();"
             "print('torch' in sys.modules)"
         )
@@ -400,14 +400,14 @@ class TestWithoutTorch:
         code = """
 import sys
 from bagwise.errors import MissingExtraError
-from bagwise.learn.torch_regressor import BaggedNetwork
+from bagwise.learn.network.regressor import BaggedNetwork
 sys.modules["torch"] = None  # as if it were not installed
 try:
     BaggedNetwork().fit([[0.0], [1.0]], [0.0, 1.0])
 except MissingExtraError as error:
     print(error)
 try:
-    from bagwise.learn.torch_loss import BagMeanLoss
+    from bagwise.learn.network.loss import BagMeanLoss
 except ImportError as error:
     print(error)
 """

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.bagging.aligned_bags import AlignedBags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags
 from bagwise.bagging.random_bags import RandomBags
@@ -45,7 +46,7 @@ class BaggingStrategy(Protocol):
 
 STRATEGIES: dict[str, type[BaggingStrategy]] = {
     strategy.name: strategy
-    for strategy in (RandomBags, KMeansBags, OptimalBags, SortedBags, SuperBags)
+    for strategy in (RandomBags, KMeansBags, OptimalBags, AlignedBags, SortedBags, SuperBags)
 }
 
 

@@ -61,7 +61,7 @@ def release(
     strategy: Annotated[
         str,
         typer.Option(
-            help="How rows are put together: auto, random, kmeans, optimal, sorted, super."
+            help="How rows are put together: auto, random, kmeans, optimal, aligned, sorted, super."
         ),
     ] = "auto",
     set_: Annotated[

@@ -269,6 +269,7 @@ Family
         self.note_ = fitted.note
         if not fitted.separated:
             warn_of_convergence(fitted)
+        if fitted.converged and not fitted.separated:
             warn_of_rank(fitted.rank, self.n_features_in_, self.n_bags_)
         if fitted.phi is None:  # as instance loss has it
             warn_of_shrinkage(setting.data, self.coef_)

@@ -11,6 +11,11 @@ from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.separation import warn_of_separation
 from bagwise.learn.solver import Solution, solve
 
+_LOST = (
+    "the fit ran away: the labels' noise hides what they say. Set ridge > 0, choose the gaussian "
+    "family, or ask for larger bags or more epsilon."
+)
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -34,6 +39,8 @@ class Fitted:
     note : str
     separated : bool
         Whether the labels are told apart without error, so that the estimates mean nothing.
+    remedy : str
+        What to do about a fit that did not converge, where the usual advice is wrong.
     """
 
     estimates: FloatArray
@@ -45,6 +52,7 @@ class Fitted:
     freedom: float
     note: str
     separated: bool = False
+    remedy: str = ""
 
 
 def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
@@ -53,6 +61,7 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     problem = solution.problem
     separated = warn_of_separation(solution, setting.names)
     by_row = loss == "instance"
+    lost = problem.noisy and problem.runs_away(solution.beta)
     matrix, note = None, ""
     if by_row:
         note = (
@@ -61,6 +70,8 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
         )
     elif separated:
         note = "No intervals: the labels are separated, and no coefficients are best."
+    elif lost:
+        note = "No intervals: the fit ran away in the noise of the labels."
     elif not solution.converged:
         note = "No intervals: the fit did not converge."
     else:
@@ -77,12 +88,13 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
         estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
         rank=max(0, solution.rank // problem.outputs - setting.fit_intercept),
         phi=None if by_row else float(problem.phi),
-        converged=solution.converged,
+        converged=bool(solution.converged) and not lost,
         gradient=solution.gradient,
         covariance=matrix,
         freedom=max(1, setting.n_used - solution.rank),
         note=note,
         separated=separated,
+        remedy=_LOST if lost else "",
     )
 
 

@@ -34,7 +34,8 @@ def warn_of_gap(solution: Solution, covariance: FloatArray) -> bool:
     inverse, _ = inverse_symmetric(solution.information * problem.total)
     shift = problem.to_own_units() @ (inverse @ moved)
     errors = np.sqrt(np.diag(covariance))
-    worst = float(np.nanmax(np.abs(shift) / errors, initial=0.0))
+    known = errors > 0  # neither undetermined, nor an intercept that was not fitted
+    worst = float(np.max(np.abs(shift[known]) / errors[known], initial=0.0))
     if worst <= _TOLERATED:
         return False
     warnings.warn(

@@ -330,8 +330,13 @@ class BagProblem(Problem):
             jacobian = self.members.sums(self.design, slope, part)
             yield Block(jacobian / self.omega[part, None], jacobian, residuals[part])
 
-    def at_centroids(self) -> Problem:
-        """Return the aggregate loss: convex, and on fewer rows."""
+    def at_centroids(self) -> Problem | None:
+        """Return the aggregate loss: convex, and on fewer rows.
+
+        Not where eta has a range: centroids may be inside it and rows beyond.
+        """
+        if np.isfinite(self.family.eta_range[0]):
+            return None
         centroids = self.design.about(self.bags.mean(self.design.rows))
         picked = self.trust is not None and self.trust.label_kind == "pick"
         inside = (self.design, self.bags) if picked else None

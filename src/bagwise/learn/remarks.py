@@ -15,7 +15,9 @@ _CALLER = 4  # warnings point at the line that called fit
 
 def warn_of_convergence(fitted: Fitted) -> None:
     """Warn if the equations were not solved."""
-    if not fitted.converged:
+    if not fitted.converged and fitted.remedy:
+        warnings.warn(fitted.remedy, NotConvergedWarning, stacklevel=_CALLER)
+    elif not fitted.converged:
         warnings.warn(
             "the fit did not converge: the gradient of the mean loss has length "
             f"{fitted.gradient:.2g}. Set ridge > 0, or scale down columns with extreme values.",

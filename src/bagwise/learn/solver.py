@@ -10,6 +10,7 @@ from bagwise.learn.problems import Problem
 
 STEPS = 100
 HALVINGS = 40
+SETTLED = 30  # steps after which weights stay: they may go round in circles with beta
 TOLERANCE = 1e-8  # in standard errors of the estimate
 
 
@@ -51,10 +52,13 @@ def solve(problem: Problem, start: FloatArray, *, ridge: float) -> Solution:
     """
     penalty = problem.penalty(ridge)
     beta, problem = start, problem.reweighted(start)
-    converged = False
-    for _ in range(STEPS):
-        score, information = problem.equations(beta)
-        gradient, information = score - penalty * beta, information + np.diag(penalty)
+    converged, rank, step = False, 0, np.zeros_like(start)
+    gradient, information = step, np.diag(penalty)
+    for number in range(STEPS):
+        score, found = problem.equations(beta)
+        if not (np.isfinite(score).all() and np.isfinite(found).all()):
+            break
+        gradient, information = score - penalty * beta, found + np.diag(penalty)
         step, rank = solve_symmetric(information, gradient)
         decrement = float(gradient @ step)
         negligible = _negligible(problem, information, beta)
@@ -64,8 +68,10 @@ def solve(problem: Problem, start: FloatArray, *, ridge: float) -> Solution:
         if converged or share == 0.0:
             beta = beta + share * step
             break
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            reweighted = problem.reweighted(beta + share * step)
+        reweighted = problem
+        if number < SETTLED:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                reweighted = problem.reweighted(beta + share * step)
         if not reweighted.is_finite:  # predictions of single rows have run away
             break
         beta, problem = beta + share * step, reweighted

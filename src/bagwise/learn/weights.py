@@ -20,6 +20,7 @@ from bagwise._types import FloatArray
 from bagwise.aggregate import LabelKind
 
 _NOTHING = 1e-30
+_UNUSUAL = 0.05
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,26 @@ class Trust:
     def omega(self, variance: "LabelVariance", phi: float) -> FloatArray:
         """Return the variance that the weights take a bag's label to have."""
         if self.rule == "known-noise":
-            omega = variance.total(phi)
+            omega = self._never_certain(variance.total(phi))
         else:
             omega = variance.share * self.count_ratio
         # A label known without any error would get infinite weight; a millionth of the largest
         # deviation is as good as none.
         largest = float(omega[self.base > 0].max(initial=0.0))
         return np.maximum(omega, 1e-12 * largest) if largest > 0 else np.ones_like(omega)
+
+    def _never_certain(self, omega: FloatArray) -> FloatArray:
+        """Return variances of picks, none of them far below what is usual for them.
+
+        The spread inside a bag is an estimate. A bag whose rows happen to look alike would be taken
+        for certain, and drag the fit along.
+        """
+        several = self.sizes > 1
+        known = self.phi is not None  # then spread and noise are parts of one variance
+        if known or self.label_kind != "pick" or not several.any():
+            return omega
+        usual = float(np.quantile(omega[several], _UNUSUAL))
+        return np.where(several, np.maximum(omega, usual / 2), omega)
 
     @property
     def count_ratio(self) -> FloatArray:

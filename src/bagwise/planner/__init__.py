@@ -5,7 +5,6 @@ buys. So strategies, bag sizes, kinds of labels and losses can be ranked without
 be known from features is a stated prior.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,25 +20,20 @@ from bagwise.labels import Bounds, check_bounds
 from bagwise.planner.candidates import (
     Candidate,
     Problem,
-    at_epsilons,
     available,
-    direct_release,
     label_agnostic,
     sorted_by_model,
 )
-from bagwise.planner.ranking import Plan, name_of
 from bagwise.planner.prior import Prior, read_prior
+from bagwise.planner.ranking import Plan
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.private_model import design_model
 from bagwise.stages import report_progress
 from bagwise.table import read_table
-from bagwise.theory.exact import Risk
 from bagwise.theory.moments import Whitening
 
 LARGEST = 200_000  # rows; of more, a sample is looked at
 BAG_SIZES = (10, 50, 200, 500)
 STRATEGIES_TO_TRY = ("random", "kmeans", "optimal", "aligned")
-_FRONTIER = 4  # choices whose error is shown at other epsilons
 _SEED = 0  # same features, same plan
 
 
@@ -57,6 +51,8 @@ def plan(
     strategies: Sequence[str] | None = None,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
+    n_rows: int | None = None,
+    effort: str = "default",
 ) -> Plan:
     """Rank the ways to make a release of these features by the error they leave to a learner.
 
@@ -82,6 +78,10 @@ def plan(
     strategies : sequence of str, optional
         Which to consider: by default all that look at features only, and under privacy also rows
         sorted by a private model.
+    n_rows : int, optional
+        Rows of the table, where `features` are a sample of it.
+    effort : {"fast", "default", "best"}
+        How long strategies that search may search.
 
     Examples
     --------
@@ -96,12 +96,12 @@ def plan(
     limits = check_bounds(bounds)
     rule = _calibration(epsilon, delta, limits, not_private=not_private)
     X = _read_features(features, nulls=nulls, max_levels=max_levels)
-    n_rows = len(X)
-    if n_rows > LARGEST:
-        X = X[np.random.default_rng(_SEED).permutation(n_rows)[:LARGEST]]
+    n_rows = max(len(X), n_rows or 0)
+    if len(X) > LARGEST:
+        X = X[np.random.default_rng(_SEED).permutation(len(X))[:LARGEST]]
     stated = read_prior(prior, limits, fitted)
-    problem = Problem(X, Whitening.of(X), n_rows / len(X), stated, rule, _SEED)
-    sizes = _sizes(bag_sizes, min_bag_size, n_rows)
+    problem = Problem(X, Whitening.of(X), n_rows / len(X), stated, rule, _SEED, effort)
+    sizes = _sizes(bag_sizes, min_bag_size, len(X))
     wanted = STRATEGIES_TO_TRY if strategies is None else tuple(strategies)
     found = sorted(
         _try_all(problem, available(wanted), sizes, model=strategies is None or "sorted" in wanted),
@@ -113,20 +113,12 @@ def plan(
             "none of these choices determines all coefficients: there would be fewer bags than "
             "features. Allow smaller bags, or drop features."
         )
-    private = rule is not None and rule.delta > 0
-    direct = direct_release(problem, _design(problem)) if private else None
     return Plan(
         candidates=usable,
-        direct=direct,
-        frontier=_frontier(problem, usable, direct),
-        prior=stated,
+        problem=problem,
         n_rows=n_rows,
-        n_used=len(X),
-        epsilon=None if rule is None else rule.epsilon,
-        delta=None if rule is None else rule.delta,
         bounds=limits,
         family=fitted.name,
-        row_level=stated.label_noise_sd**2 * (problem.white.rows.shape[1] + 1) / n_rows,
     )
 
 
@@ -140,39 +132,9 @@ def _try_all(
         report_progress(f"{name} bags of {size}", done / steps)
         yield from label_agnostic(problem, name, size)
     if scored:
-        design = _design(problem)
         for done, size in enumerate(scored):
             report_progress(f"bags of {size} by a private model", (len(tasks) + done) / steps)
-            yield from sorted_by_model(problem, design, size)
-
-
-def _frontier(
-    problem: Problem, candidates: Sequence[Candidate], direct: Risk | None
-) -> dict[str, tuple[tuple[float, float], ...]]:
-    """Return the error of the best few choices at other epsilons."""
-    rule = problem.calibration
-    if rule is None:
-        return {}
-    epsilons = [rule.epsilon * step for step in (0.25, 0.5, 1, 2, 4)]
-    chosen: dict[str, Candidate] = {}
-    for candidate in candidates:
-        if candidate.scores == "none" and len(chosen) < _FRONTIER:
-            chosen.setdefault(candidate.strategy, candidate)
-    lines = {name_of(c): at_epsilons(problem, c, epsilons) for c in chosen.values()}
-    if direct is not None:
-        design = _design(problem)
-        points = []
-        for epsilon in epsilons:
-            other = dataclasses.replace(
-                problem, calibration=dataclasses.replace(rule, epsilon=epsilon)
-            )
-            points.append((epsilon, float(np.sqrt(direct_release(other, design).total))))
-        lines["linear model released directly"] = tuple(points)
-    return lines
-
-
-def _design(problem: Problem) -> Any:
-    return design_model(problem.X, [str(i) for i in range(problem.X.shape[1])])
+            yield from sorted_by_model(problem, size)
 
 
 def _calibration(

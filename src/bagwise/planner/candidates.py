@@ -8,7 +8,8 @@ given the bags is averaged.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from bagwise.errors import BudgetError, MissingExtraError
 from bagwise.planner.prior import Prior
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.events import Event, GaussianModel
-from bagwise.privacy.private_model import ModelDesign, best_share
+from bagwise.privacy.private_model import ModelDesign, best_share, design_model
 from bagwise.theory.exact import Risk, exact_risk
 from bagwise.theory.moments import BagMoments, Whitening, prior_risk
 from bagwise.verification import noise_per_bag
@@ -88,6 +89,23 @@ class Problem:
     prior: Prior
     calibration: ExactCalibration | None
     seed: int
+    effort: str = "default"
+    _moments: dict[tuple[str, int], BagMoments] = field(default_factory=dict, repr=False)
+
+    def bag(self, strategy: str, bag_size: int) -> BagMoments:
+        """Make the bags once, and keep what they keep of the rows."""
+        if (strategy, bag_size) not in self._moments:
+            searches = any(f.name == "effort" for f in dataclasses.fields(STRATEGIES[strategy]))  # type: ignore[arg-type]
+            chosen = find_strategy(strategy, {"effort": self.effort} if searches else {})
+            rng = np.random.default_rng(self.seed)
+            bags = assign_bags(chosen, self.X, None, bag_size=bag_size, rng=rng)
+            self._moments[strategy, bag_size] = BagMoments.of(self.white, bags)
+        return self._moments[strategy, bag_size]
+
+    @cached_property
+    def design(self) -> ModelDesign:
+        """How a private model of these features would weigh its rows."""
+        return design_model(self.X, [str(j) for j in range(self.X.shape[1])])
 
     @property
     def slope_metric(self) -> FloatArray:
@@ -125,9 +143,7 @@ def label_agnostic(problem: Problem, strategy: str, bag_size: int) -> Iterator[C
 
 def bag_moments(problem: Problem, strategy: str, bag_size: int) -> tuple[BagMoments, float]:
     """Return what the bags keep of the rows, and how often each of them would be there."""
-    rng = np.random.default_rng(problem.seed)
-    bags = assign_bags(find_strategy(strategy), problem.X, None, bag_size=bag_size, rng=rng)
-    moments, copies = BagMoments.of(problem.white, bags), problem.copies
+    moments, copies = problem.bag(strategy, bag_size), problem.copies
     if strategy not in FREE_SIZES:
         return moments, copies
     # With more rows these bags grow, where those of other strategies become more.
@@ -188,24 +204,24 @@ def bag_noise(
     return np.asarray(noise_per_bag((event,), whole))
 
 
-def sorted_by_model(problem: Problem, design: ModelDesign, bag_size: int) -> Iterator[Candidate]:
+def sorted_by_model(problem: Problem, bag_size: int) -> Iterator[Candidate]:
     """Yield bags of rows sorted by a private model's predictions, with instance loss on means."""
     rule = problem.calibration
     if rule is None or rule.delta == 0:
         return
-    n_rows = round(len(problem.X) * problem.copies)
+    design, n_rows = problem.design, round(len(problem.X) * problem.copies)
     share = best_share(design, n_rows=n_rows, bag_size=bag_size)
     event = rule.model(share=share, sensitivity_steps=design.sensitivity_steps)
     priors = problem.prior.scenarios()
     risks = {
         name: _mean_risk(
-            [_sorted_risk(problem, prior, design, event, bag_size, draw) for draw in range(DRAWS)]
+            [_sorted_risk(problem, prior, event, bag_size, draw) for draw in range(DRAWS)]
         )
         for name, prior in priors.items()
     }
     metric = np.zeros((design.rank, design.rank))
     metric[:-1, :-1] = problem.slope_metric
-    slopes = _sorted_risk(problem, problem.prior, design, event, bag_size, 0, metric)
+    slopes = _sorted_risk(problem, problem.prior, event, bag_size, 0, metric)
     yield Candidate(
         strategy="sorted",
         scores="model",
@@ -224,7 +240,6 @@ def sorted_by_model(problem: Problem, design: ModelDesign, bag_size: int) -> Ite
 def _sorted_risk(
     problem: Problem,
     prior: Prior,
-    design: ModelDesign,
     event: GaussianModel,
     bag_size: int,
     draw: int,
@@ -232,7 +247,7 @@ def _sorted_risk(
 ) -> Risk:
     """Draw theta and the private model's noise, sort, and return the exact error given the bags."""
     rng = np.random.default_rng([problem.seed, bag_size, draw])
-    rows = problem.white.rows
+    rows, design = problem.white.rows, problem.design
     theta = rng.standard_normal(rows.shape[1])
     theta *= prior.signal_sd / max(float(np.linalg.norm(theta)), 1e-300)
     # The noise of the model, which falls with the number of rows that X stands for.
@@ -256,11 +271,9 @@ def _sorted_risk(
     return _repeated(risk, problem.copies)
 
 
-def direct_release(problem: Problem, design: ModelDesign) -> Risk:
+def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
     """Return the error of a linear model that is released directly, the yardstick."""
-    rule = problem.calibration
-    if rule is None or rule.delta == 0:
-        raise BudgetError("a private model needs a positive delta.")
+    design = problem.design
     event = rule.model(share=1.0, sensitivity_steps=design.sensitivity_steps)
     # The weights of the private fit are nearly those of least squares: sigma^2 p / n.
     n_rows = len(problem.X) * problem.copies

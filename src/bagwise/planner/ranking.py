@@ -1,7 +1,9 @@
 """A plan: every way to make a release that was considered, by the error it leaves to a learner."""
 
+import dataclasses
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +14,86 @@ from bagwise import _html
 from bagwise.atomic import new_file
 from bagwise.errors import StrategyError
 from bagwise.labels import Bounds
-from bagwise.planner.candidates import Candidate
+from bagwise.planner.candidates import Candidate, Problem, at_epsilons, direct_release
 from bagwise.planner.prior import Prior
 from bagwise.theory.exact import Risk
 
 _SHOWN = 10
+_LINES = 4
 _MAINLY = {"label_noise": "labels", "privacy": "privacy", "choice": "choice", "bias": "bias"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """Candidates, the best first.
 
     Attributes
     ----------
     candidates : tuple of Candidate
-    direct : Risk or None
-        The error of a linear model released directly, under the same promise.
-    prior : Prior
+    problem : Problem
+        The features that were looked at, the prior and the budget.
     n_rows : int
-    n_used : int
-        Rows that were looked at: a sample of a very large table.
-    epsilon, delta : float or None
     bounds : (lo, hi) or None
     family : str
-    row_level : float
-        Error of predictions of a model of the row labels themselves.
-    frontier : dict of str to pairs
-        For the best few choices, and the direct release, the error at other epsilons.
     """
 
     candidates: tuple[Candidate, ...]
-    direct: Risk | None
-    prior: Prior
+    problem: Problem = field(repr=False)
     n_rows: int
-    n_used: int
-    epsilon: float | None
-    delta: float | None
     bounds: Bounds | None
     family: str
-    row_level: float
-    frontier: dict[str, tuple[tuple[float, float], ...]]
+
+    @property
+    def prior(self) -> Prior:
+        """What is believed of the labels."""
+        return self.problem.prior
+
+    @property
+    def n_used(self) -> int:
+        """Rows that were looked at: a sample of a very large table."""
+        return len(self.problem.X)
+
+    @property
+    def epsilon(self) -> float | None:
+        """The epsilon to deliver, if any."""
+        return None if self.problem.calibration is None else self.problem.calibration.epsilon
+
+    @property
+    def delta(self) -> float | None:
+        """The delta that may be used, if any."""
+        return None if self.problem.calibration is None else self.problem.calibration.delta
+
+    @property
+    def row_level(self) -> float:
+        """Error of predictions of a model of the row labels themselves: sigma^2 p / n."""
+        coefficients = int(self.problem.white.rows.shape[1]) + 1
+        return self.prior.label_noise_sd**2 * coefficients / self.n_rows
+
+    @cached_property
+    def direct(self) -> Risk | None:
+        """The error of a linear model released directly, under the same promise."""
+        rule = self.problem.calibration
+        return None if rule is None or rule.delta == 0 else direct_release(self.problem, rule)
+
+    @cached_property
+    def frontier(self) -> dict[str, tuple[tuple[float, float], ...]]:
+        """For the best few choices, and the direct release, the error at other epsilons."""
+        rule = self.problem.calibration
+        if rule is None:
+            return {}
+        epsilons = [rule.epsilon * step for step in (0.25, 0.5, 1, 2, 4)]
+        chosen: dict[str, Candidate] = {}
+        for candidate in self.candidates:
+            if candidate.scores == "none" and len(chosen) < _LINES:
+                chosen.setdefault(candidate.strategy, candidate)
+        lines = {name_of(c): at_epsilons(self.problem, c, epsilons) for c in chosen.values()}
+        if rule.delta > 0:
+            others = [dataclasses.replace(rule, epsilon=epsilon) for epsilon in epsilons]
+            lines["linear model released directly"] = tuple(
+                (other.epsilon, float(np.sqrt(direct_release(self.problem, other).total)))
+                for other in others
+            )
+        return lines
 
     @property
     def best(self) -> Candidate:

@@ -202,7 +202,7 @@ def distance_to_least_squares(
     means = bags.mean(labels)
     bias = inverse @ (X.T @ (bags.repeat(means) - labels))
     squares = _squared_length(sums @ inverse, None)
-    privacy = np.broadcast_to(np.asarray(noise_sd, dtype=np.float64) ** 2, bags.sizes.shape)
+    privacy = _bag_noise(noise_sd, bags) ** 2
     choice = bags.variance(labels) if kind == "pick" else np.zeros(bags.n_bags)
     return Risk.of(
         bias=float(bias @ bias),
@@ -243,9 +243,7 @@ class _Problem:
             raise StrategyError(f"theta must have {X.shape[1]} entries, got shape {theta.shape}.")
         if not (phi >= 0 and np.isfinite(phi)):
             raise StrategyError("the label noise must be finite and not negative.")
-        noise = np.asarray(noise_sd, dtype=np.float64)
-        if noise.ndim not in (0, 1) or (noise.ndim == 1 and noise.size != bags.n_bags):
-            raise BagsError(f"noise_sd must be one number or one per bag, got shape {noise.shape}.")
+        noise = _bag_noise(noise_sd, bags)
         eta = X @ theta
         noisy = phi * bags.mean(family.variance(eta))
         picked = label_kind == "pick"
@@ -256,7 +254,7 @@ class _Problem:
             family=family,
             choice=bags.variance(family.mean(eta)) if picked else np.zeros(bags.n_bags),
             label_noise=noisy if picked else noisy / bags.sizes,
-            privacy=np.broadcast_to(noise**2, (bags.n_bags,)),
+            privacy=noise**2,
         )
 
     @property
@@ -377,10 +375,20 @@ def _rows_in_bags(X: FloatArray, bags: Bags) -> FloatArray:
     return X if bags.in_bag.all() else X[bags.in_bag]
 
 
+def _bag_noise(noise_sd: float | FloatArray, bags: Bags) -> FloatArray:
+    noise = np.asarray(noise_sd, dtype=np.float64)
+    if noise.ndim > 1 or (noise.ndim == 1 and noise.size != bags.n_bags):
+        raise BagsError(f"noise_sd must be one number or one per bag, got shape {noise.shape}.")
+    return np.broadcast_to(noise, (bags.n_bags,))
+
+
 def _metric(problem: _Problem, error: str | FloatArray) -> FloatArray | None:
     if isinstance(error, str):
         return None if error == "parameters" else problem.gram / problem.n_rows
-    return np.asarray(error, dtype=np.float64)
+    metric = np.asarray(error, dtype=np.float64)
+    if metric.shape != problem.gram.shape:
+        raise StrategyError(f"a metric of errors must be {problem.gram.shape}, got {metric.shape}.")
+    return metric
 
 
 def _check_choice(loss: str, weights: str, error: str | FloatArray) -> None:

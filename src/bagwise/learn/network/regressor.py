@@ -142,17 +142,17 @@ class BaggedNetwork(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,) floats, optional
             Constant inside a bag.
         """
-        torch_training = _load_training()
-        criterion = torch_training.BagMeanLoss(self.family)
+        training_module = _load_training()
+        criterion = training_module.BagMeanLoss(self.family)
         kind = self._check_parameters()
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         if sample_weight is not None:
             sample_weight = read_weights(sample_weight, len(X))
         data = read_bags(X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
         find_family(self.family).check_labels(data.labels[data.noise_sd == 0])
-        training = torch_training.Training(
+        training = training_module.Training(
             data=data,
-            make_body=self.module or partial(torch_training.make_layers, hidden=self.hidden),
+            make_body=self.module or partial(training_module.make_layers, hidden=self.hidden),
             criterion=criterion,
             epochs=self.epochs,
             bags_per_batch=self.bags_per_batch,
@@ -217,7 +217,7 @@ class BaggedNetwork(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 def _load_training() -> ModuleType:
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("BaggedNetwork", "torch")
-    return importlib.import_module("bagwise.learn.torch_training")
+    return importlib.import_module("bagwise.learn.network.training")
 
 
 def _working_variance(family: str, data: BagData) -> Callable[[FloatArray], FloatArray] | None:

@@ -18,7 +18,7 @@ from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import StrategyError
 from bagwise.families import find_family
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.torch_loss import INVERSE_LINKS, BagMeanLoss
+from bagwise.learn.network.loss import INVERSE_LINKS, BagMeanLoss
 from bagwise.stages import report_progress
 
 _ROWS_AT_A_TIME = 65_536  # of a prediction: its memory does not grow with the table

@@ -1,0 +1,134 @@
+"""Whether the planner is right: predicted against measured errors of real releases.
+
+For each problem (isotropic, independent and dependent features; low and high label noise; epsilon
+0.3, 1, 3 and none) the planner ranks its candidates, and each is then carried out: real releases
+with secure noise, fitted by the real learner, coefficients drawn from the stated prior each time.
+
+python -m benchmarks.plan [--runs N] [--rows N] [--quick]
+"""
+
+import argparse
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pyarrow as pa
+from scipy import stats
+
+import bagwise as bw
+from bagwise.planner.ranking import name_of
+from benchmarks._results import keep
+
+D, SIGNAL, BOUNDS, DELTA = 5, 1.0, (-8.0, 8.0), 1e-5
+SIZES = (10, 50, 200)
+
+
+def covariance(kind, rng):
+    if kind == "isotropic":
+        return np.eye(D)
+    if kind == "independent":
+        return np.diag(rng.uniform(0.1, 10, size=D))
+    M = rng.normal(size=(D, D))
+    return M.T @ M
+
+
+def release_of(candidate, table, epsilon):
+    options = {"bag_size": candidate.bag_size, "strategy": candidate.strategy}
+    if candidate.scores != "none":
+        options |= {"scores": candidate.scores, "score_share": candidate.score_share}
+    if epsilon is None:
+        options["not_private"] = True
+    else:
+        options |= {"epsilon": epsilon, "delta": candidate.delta, "bounds": BOUNDS}
+    return bw.make_release(table, label="y", label_kind=candidate.label_kind, **options)
+
+
+def measured(candidate, X, root, noise, epsilon, runs, rng):
+    """Squared errors of predictions over real releases, theta drawn from the prior."""
+    errors = []
+    for _ in range(runs):
+        theta = root @ rng.standard_normal(D) * SIGNAL / math.sqrt(D)
+        y = X @ theta + noise * rng.standard_normal(len(X))
+        table = pa.table({**{f"x{j}": X[:, j] for j in range(D)}, "y": y})
+        release = release_of(candidate, table, epsilon)
+        model = bw.fit_release(release, loss=candidate.loss)
+        off = model.predict_encoded(X) - X @ theta
+        errors.append(float(np.mean(off**2)))
+    return np.array(errors)
+
+
+def judge(kind, noise, epsilon, arguments):
+    rng = np.random.default_rng([ord(kind[0]), int(10 * noise), int(10 * (epsilon or 0))])
+    C = covariance(kind, rng)
+    X = rng.standard_normal((arguments.rows, D)) @ np.linalg.cholesky(C).T
+    X -= X.mean(axis=0)
+    # The prior is isotropic where features are white.
+    values, vectors = np.linalg.eigh(X.T @ X / len(X))
+    root = vectors / np.sqrt(values) @ vectors.T
+    privacy = (
+        {"not_private": True}
+        if epsilon is None
+        else {"epsilon": epsilon, "delta": DELTA, "bounds": BOUNDS}
+    )
+    plan = bw.plan(X, prior=(SIGNAL, noise), bag_sizes=SIZES, **privacy)
+    rows = []
+    for rank, candidate in enumerate(plan.candidates):
+        if rank >= arguments.most and candidate.rmse > 1.5 * plan.best.rmse:
+            continue
+        errors = measured(candidate, X, root, noise, epsilon, arguments.runs, rng)
+        error = errors.std(ddof=1) / math.sqrt(errors.size)
+        reach = stats.t.isf(0.0005, errors.size - 1) * error
+        rows.append(
+            {
+                "features": kind,
+                "label noise": noise,
+                "epsilon": epsilon,
+                "rank": rank + 1,
+                "choice": name_of(candidate),
+                "predicted": candidate.predictions.total,
+                "measured": float(errors.mean()),
+                "se": float(error),
+                "inside": bool(abs(errors.mean() - candidate.predictions.total) <= reach),
+            }
+        )
+    best = min(row["measured"] for row in rows)
+    print(
+        kind,
+        noise,
+        epsilon,
+        "first",
+        rows[0]["choice"],
+        "excess over best",
+        rows[0]["measured"] / best - 1,
+        "inside",
+        sum(row["inside"] for row in rows),
+        "of",
+        len(rows),
+        flush=True,
+    )
+    return rows
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--runs", type=int, default=40)
+    arguments.add_argument("--rows", type=int, default=4000)
+    arguments.add_argument("--most", type=int, default=8, help="candidates to carry out at least")
+    arguments.add_argument("--quick", action="store_true", help="one problem of each kind")
+    asked = arguments.parse_args()
+    warnings.simplefilter("ignore", bw.BagwiseWarning)
+    kinds, noises, epsilons = (
+        ("isotropic", "independent", "dependent"),
+        (0.3, 2.0),
+        (0.3, 1.0, 3.0, None),
+    )
+    problems = list(itertools.product(kinds, noises, epsilons))
+    if asked.quick:
+        problems = [("isotropic", 0.3, 1.0), ("dependent", 2.0, None)]
+    rows = [row for problem in problems for row in judge(*problem, asked)]
+    keep("plan", rows)
+
+
+if __name__ == "__main__":
+    main()

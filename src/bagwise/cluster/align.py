@@ -1,0 +1,161 @@
+"""Few large clusters whose sums determine a linear model best: rows that point the same way.
+
+Where the noise of a cluster's *sum* does not grow with its size, as privacy noise does not, the
+information about the coefficients is ``A = sum s s'``, with s the sum of a cluster's rows. The
+search lowers ``tr(W A^-1)``.
+
+It starts from the directions of a regular simplex: each row joins the direction along which it
+lies farthest. Then come sweeps of moves. To first order a row x belongs to the cluster with the
+largest ``x'K s`` with K = A^-1 W A^-1, since -2 K s is the gradient of the trace. If all rows were
+assigned at once, as in k-means, they would overshoot: directions in which A is small attract rows
+until they are the large ones. So K is renewed after each block of rows, and each change is checked
+against the exact trace.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.cluster.kernels import load_kernels
+from bagwise.cluster.search import CHUNK
+from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.workers import Patience, Workers
+from bagwise.stages import report_progress
+
+BLOCKS, LARGEST_BLOCK = 32, 2048  # K is renewed this often in a sweep, or after so many rows
+WORTHWHILE = 1e-13  # relative change of the trace: less is rounding
+RIDGE = 1e-12  # of the trace of A: sums of equal rows may be collinear at the start
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to try."""
+
+    starts: int  # rotations of the simplex, of which the best counts
+    sweeps: int  # at most, from each start
+    enough: float  # a sweep that lowers the trace by less than this share is the last one
+
+
+def align_rows(
+    X: FloatArray,
+    weights: FloatArray,
+    limits: SizeRange,
+    effort: Effort,
+    *,
+    rng: np.random.Generator,
+    waiting: Patience,
+) -> IntArray:
+    """Return the cluster of each row of X, all sizes in range.
+
+    Parameters
+    ----------
+    X : (n, r)
+        Rows in coordinates in which they are centred, and spread about equally in all directions.
+    weights : (r,)
+        How much the squared error of each coefficient counts. That of the intercept does not.
+    limits : SizeRange
+        There must be more clusters than r: their sums have to determine an intercept as well.
+    """
+    load_kernels()
+    rows = np.column_stack([X, np.ones(X.shape[0])])
+    weights = np.append(weights / weights.max(), 0.0)
+    best, found = np.inf, np.empty(0, dtype=np.int64)
+    with Workers(1, n_rows=X.shape[0]):
+        for start in range(effort.starts):
+            labels = _within(limits, X, _simplex(limits.clusters, X.shape[1], rng))
+            trace = _lower_trace(rows, labels, weights, limits, effort, waiting)
+            if start == 0 or trace < best:
+                best, found = trace, labels
+    return found
+
+
+def _lower_trace(
+    rows: FloatArray,
+    labels: IntArray,
+    weights: FloatArray,
+    limits: SizeRange,
+    effort: Effort,
+    waiting: Patience,
+) -> float:
+    """Change labels in place until no sweep is worth another one; return the trace."""
+    trace = np.inf
+    for turn in range(effort.sweeps):
+        if waiting.is_over:
+            break
+        report_progress("aligning rows", turn / effort.sweeps)
+        before, trace = trace, _sweep(rows, labels, weights, limits)
+        if trace >= (1 - effort.enough) * before:
+            break
+    return trace
+
+
+def _sweep(rows: FloatArray, labels: IntArray, weights: FloatArray, limits: SizeRange) -> float:
+    """Look at every row once, and change labels in place; return the trace."""
+    from bagwise.cluster import _align
+
+    sizes = np.bincount(labels, minlength=limits.clusters)
+    sums = _sums(rows, labels, sizes)  # anew in each sweep: updates gather rounding
+    step = min(-(-rows.shape[0] // BLOCKS), LARGEST_BLOCK)
+    for first in range(0, rows.shape[0], step):
+        part = slice(first, first + step)
+        P = _inverse(sums)
+        pulled = rows[part] @ ((P * weights) @ P)
+        selves = np.einsum("ij,ij->i", pulled, rows[part])
+        worthwhile = WORTHWHILE * float(weights @ np.diag(P))
+        _align.exchange(
+            rows[part], pulled @ sums.T, selves, labels[part], sizes, sums, P, weights,
+            limits.least, limits.most, worthwhile,
+        )  # fmt: skip
+    return float(weights @ np.diag(_inverse(sums)))
+
+
+def _sums(rows: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
+    n = labels.size
+    member = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, sizes.size))
+    return np.ascontiguousarray(member.T @ rows)
+
+
+def _inverse(sums: FloatArray) -> FloatArray:
+    scatter = sums.T @ sums
+    scatter[np.diag_indices_from(scatter)] += RIDGE * np.trace(scatter)
+    return np.asarray(np.linalg.inv(scatter), dtype=np.float64)
+
+
+def _simplex(clusters: int, dimensions: int, rng: np.random.Generator) -> FloatArray:
+    """Return random directions, (clusters, dimensions), whose sum is zero and scatter the identity.
+
+    With one cluster more than dimensions they are the corners of a regular simplex.
+    """
+    drawn = rng.normal(size=(clusters, dimensions))
+    return np.linalg.qr(np.column_stack([np.ones(clusters), drawn]))[0][:, 1:]
+
+
+def _within(limits: SizeRange, X: FloatArray, directions: FloatArray) -> IntArray:
+    """Let each row join the direction along which it lies farthest, as far as sizes allow."""
+    labels, along = np.empty(X.shape[0], dtype=np.int64), np.empty(X.shape[0])
+    for first in range(0, X.shape[0], CHUNK):
+        part = slice(first, first + CHUNK)
+        found = X[part] @ directions.T
+        labels[part], along[part] = found.argmax(axis=1), found.max(axis=1)
+    sizes = np.bincount(labels, minlength=limits.clusters)
+    for b in np.flatnonzero(sizes < limits.least).tolist():
+        spare = np.maximum(np.bincount(labels, minlength=limits.clusters) - limits.least, 0)
+        _fill(labels, b, limits.least - sizes[b], spare, along - X @ directions[b])
+    for b in range(limits.clusters):
+        sizes = np.bincount(labels, minlength=limits.clusters)
+        spare = np.maximum(sizes - limits.most, 0)
+        wanted = min(limits.most - sizes[b], spare.sum())
+        if wanted > 0:
+            _fill(labels, b, wanted, spare, along - X @ directions[b])
+    return labels
+
+
+def _fill(labels: IntArray, b: int, wanted: int, spare: IntArray, regret: FloatArray) -> None:
+    """Bring `wanted` rows into b, at the least regret, none from where there are none to spare."""
+    order = np.lexsort((regret, labels))
+    givers = labels[order]
+    rank = np.arange(order.size) - np.searchsorted(givers, givers)
+    free = order[rank < spare[givers]]
+    labels[free[np.argsort(regret[free], kind="stable")[:wanted]]] = b

@@ -1,0 +1,1 @@
+"""A neural network that learns from bags; needs the extra ``bagwise[torch]``."""

@@ -1,0 +1,107 @@
+"""What "auto" means in a release: the planner's first choice, and a sentence that says why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bagwise.aggregate import LabelKind
+from bagwise.encode import Encoder
+from bagwise.errors import BagTooSmallError, StrategyError
+from bagwise.labels import Bounds
+from bagwise.planner import STRATEGIES_TO_TRY, Candidate, plan
+from bagwise.planner.candidates import FREE_SIZES
+
+MOST_ROWS = 10_000  # bags are compared on so many rows: a release should not wait for its plan
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """The choice that was made, and why."""
+
+    strategy: str
+    bag_size: int
+    scores: str
+    score_share: float | None
+    delta: float | None
+    why: str
+
+
+def choose(
+    table: pa.Table,
+    names: Sequence[str],
+    *,
+    named: Sequence[str],
+    nulls: str,
+    max_levels: int,
+    bag_size: int | None,
+    label_kind: LabelKind,
+    bounds: Bounds | None,
+    epsilon: float | None,
+    delta: float | None,
+    classes: bool,
+) -> Automatic:
+    """Return the planner's first choice among those with this kind of label.
+
+    Where the bag size is given, only strategies that make bags of about that size are asked, under
+    the delta that was asked for: whoever names a size expects so many bags. Features alone decide:
+    the table must not hold the label any more.
+    """
+    encoder = Encoder.for_table(table, list(names), named=named, max_levels=max_levels, nulls=nulls)
+    rows = np.random.default_rng(0).permutation(table.num_rows)[:MOST_ROWS]
+    X = encoder.transform(table.take(pa.array(np.sort(rows))))
+    privacy: dict[str, Any] = (
+        {"not_private": True} if epsilon is None else {"epsilon": epsilon, "delta": delta}
+    )
+    try:
+        found = plan(
+            X,
+            bounds=bounds,
+            family="bernoulli" if classes else "gaussian",
+            bag_sizes=None if bag_size is None else [bag_size],
+            strategies=_strategies(bag_size, classes=classes),
+            n_rows=table.num_rows,
+            effort="fast",
+            **privacy,
+        )
+    except (BagTooSmallError, StrategyError):
+        if bag_size is None:
+            raise
+        return Automatic(
+            "random", bag_size, "none", None, delta, "random: too few rows to choose by."
+        )
+    fitting = [
+        candidate
+        for candidate in found.candidates
+        if candidate.label_kind == label_kind and (bag_size is None or candidate.delta == delta)
+    ]
+    if not fitting and bag_size is not None:
+        return Automatic("random", bag_size, "none", None, delta, "random: nothing else to say.")
+    if not fitting:
+        raise StrategyError(
+            f"no choice with {label_kind} labels is possible here. Name a strategy and a bag size."
+        )
+    best = fitting[0]
+    return Automatic(
+        strategy=best.strategy,
+        bag_size=best.bag_size,
+        scores=best.scores,
+        score_share=best.score_share,
+        delta=best.delta,
+        why=_why(best, found.prior.text()),
+    )
+
+
+def _strategies(bag_size: int | None, *, classes: bool) -> tuple[str, ...] | None:
+    if bag_size is not None:
+        return tuple(name for name in STRATEGIES_TO_TRY if name not in FREE_SIZES)
+    return STRATEGIES_TO_TRY if classes else None
+
+
+def _why(best: Candidate, prior: str) -> str:
+    return (
+        f"least expected error of predictions ({best.rmse:.3g} with {best.loss} loss) among the "
+        f"planner's candidates, if {prior}."
+    )
