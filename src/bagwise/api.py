@@ -21,7 +21,7 @@ from bagwise.build import build, build_bounds, build_model
 from bagwise.choice import Choice, Columns
 from bagwise.columns import find_column, select_features
 from bagwise.encode import DEFAULT_MAX_LEVELS
-from bagwise.errors import BoundsError, BudgetError, ColumnError, StrategyError
+from bagwise.errors import BagTooSmallError, BoundsError, BudgetError, ColumnError, StrategyError
 from bagwise.labels import Bounds, check_bounds, check_classes
 from bagwise.planner.automatic import Automatic, choose
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
@@ -203,6 +203,8 @@ def make_release(
             raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
         rule = _check_experiment(calibration, epsilon, delta, not_private=not_private)
     made = None
+    if isinstance(bag_size, str) and bag_size != "auto":
+        raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
     if strategy == "auto" and strategy_parameters:
         raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
     if strategy == "auto" or bag_size == "auto":

@@ -1,7 +1,7 @@
 """The verbs that make and check what leaves: release, bounds and verify."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 def release(
     table: TablePath,
     label: Label,
-    bag_size: Annotated[int, typer.Option(help="Smallest number of rows in a bag.")],
+    bag_size: Annotated[
+        str, typer.Option(help="Smallest number of rows in a bag; auto: as the planner says.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],
     bounds: Annotated[
         tuple[float, float] | None,
@@ -105,7 +107,7 @@ def release(
         made = make_release(
             table,
             label=label,
-            bag_size=bag_size,
+            bag_size=_size(bag_size),
             bounds=read_bounds(bounds, bounds_file),
             classes=split_names(classes),
             label_kind=label_kind,
@@ -218,3 +220,8 @@ def verify(
 def _measure(made: "Release") -> "BagQuality | None":
     found = made.quality()
     return found if found.directions else None  # rows that do not differ have nothing to lose
+
+
+def _size(text: str) -> Any:
+    """Return a bag size as a number, or "auto"."""
+    return int(text) if text.removeprefix("-").isdecimal() else text

@@ -1,0 +1,303 @@
+"""The planner: right about real releases, blind to labels, and the same for the same features."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bagwise as bw
+from bagwise.bags import Bags
+from bagwise.errors import (
+    BagTooSmallError,
+    BudgetError,
+    ColumnError,
+    MissingExtraError,
+    OutputExistsError,
+    StrategyError,
+)
+from bagwise.planner import features_of
+from bagwise.planner.candidates import FREE_SIZES
+from bagwise.theory.exact import exact_risk
+from bagwise.theory.moments import BagMoments, Whitening, prior_risk
+from tests import stats
+
+BOUNDS = (-10.0, 10.0)
+PRIVATE = {"bounds": BOUNDS, "epsilon": 1.0, "delta": 1e-5}
+
+
+def features(n=1500, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 5
+
+
+def bags_of(n, size, seed=1):
+    order = np.random.default_rng(seed).permutation(n)
+    return Bags.from_labels(np.minimum(order // size, n // size - 2))
+
+
+@pytest.mark.parametrize("loss", ["bag", "instance"])
+@pytest.mark.parametrize("kind", ["mean", "pick"])
+def test_the_risk_under_a_prior_is_the_mean_of_exact_risks(loss, kind):
+    X = features(400)
+    white, bags = Whitening.of(X), bags_of(400, 7)
+    sd = 3.0 / bags.sizes
+    found = prior_risk(
+        BagMoments.of(white, bags), signal_sd=1.5, label_noise_sd=0.7, label_kind=kind, loss=loss,
+        noise_sd=sd,
+    )  # fmt: skip
+    rows = np.column_stack([white.rows, np.ones(400)])
+    exact = [
+        exact_risk(
+            rows, bags, theta=1.5 * unit, label_noise_sd=0.7, label_kind=kind, loss=loss,
+            noise_sd=sd, weights="known-noise", error="predictions",
+        )
+        for unit in np.eye(4)[:3]
+    ]  # fmt: skip
+    for part in ("bias", "label_noise", "privacy", "choice"):
+        mean = np.mean([getattr(risk, part) for risk in exact])
+        # Weights of picks follow theta itself there, and its average here.
+        tolerance = 0.35 if kind == "pick" and loss == "bag" else 1e-9
+        assert getattr(found, part) == pytest.approx(mean, rel=tolerance, abs=1e-12)
+
+
+def test_whitened_rows_have_unit_covariance_and_drop_what_does_not_vary():
+    X = features(300)
+    white = Whitening.of(np.column_stack([X, X[:, 0] - X[:, 1], np.ones(300)]))
+    assert white.rows.shape == (300, 3)
+    np.testing.assert_allclose(white.rows.T @ white.rows / 300, np.eye(3), atol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def private():
+    return bw.plan(features(), bag_sizes=[10, 100], prior=(2.0, 0.5), **PRIVATE)
+
+
+@pytest.fixture(scope="module")
+def open_plan():
+    return bw.plan(features(), not_private=True, bag_sizes=[10, 100], prior=(2.0, 0.5))
+
+
+def test_candidates_are_ranked_and_complete(private, open_plan):
+    for found in (private, open_plan):
+        errors = [candidate.predictions.total for candidate in found.candidates]
+        assert errors == sorted(errors)
+        assert found.best is found.candidates[0]
+    seen = {(c.strategy, c.label_kind, c.scores) for c in private.candidates}
+    assert {("random", "pick", "none"), ("aligned", "mean", "none")} <= seen
+    assert ("sorted", "mean", "model") in seen
+    assert {c.scores for c in open_plan.candidates} == {"none"}
+    assert {c.delta for c in private.candidates} == {0.0, 1e-5}
+    assert open_plan.best.strategy in ("kmeans", "optimal")
+    assert open_plan.best.bag_size == 10
+
+
+def carry_out(candidate, X, theta, noise, rng, *, epsilon=1.0):
+    y = X @ theta + noise * rng.standard_normal(len(X))
+    table = pa.table({**{f"x{j}": X[:, j] for j in range(X.shape[1])}, "y": y})
+    options = {"bag_size": candidate.bag_size, "strategy": candidate.strategy}
+    if candidate.scores != "none":
+        options |= {"scores": candidate.scores, "score_share": candidate.score_share}
+    privacy = {"not_private": True} if candidate.delta is None else {
+        "bounds": BOUNDS, "epsilon": epsilon, "delta": candidate.delta
+    }  # fmt: skip
+    release = bw.make_release(
+        table, label="y", label_kind=candidate.label_kind, **options, **privacy
+    )
+    model = bw.fit_release(release, loss=candidate.loss)
+    return np.mean((model.predict_encoded(X) - X @ theta) ** 2)
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+@pytest.mark.parametrize("scores", ["none", "model"])
+def test_real_releases_have_the_predicted_error(private, scores):
+    """Secure noise, so a tolerance with a false alarm in a million."""
+    X = features() - features().mean(axis=0)
+    values, vectors = np.linalg.eigh(X.T @ X / len(X))
+    root = vectors / np.sqrt(values) @ vectors.T
+    candidate = next(c for c in private.candidates if c.scores == scores)
+    rng = np.random.default_rng(3)
+    errors = []
+    for _ in range(40):
+        direction = rng.standard_normal(3)
+        theta = root @ direction * 2.0 / np.linalg.norm(direction)
+        errors.append(carry_out(candidate, X, theta, 0.5, rng))
+    assert stats.mean_is(errors, candidate.predictions.total)
+    assert not stats.mean_is(errors, 4 * candidate.predictions.total)
+
+
+def test_labels_change_nothing(tmp_path):
+    rng = np.random.default_rng(0)
+    X = features(400)
+    columns = {f"x{j}": X[:, j] for j in range(3)}
+    plans = []
+    for seed in range(2):
+        table = pa.table({**columns, "y": np.random.default_rng(seed).normal(size=400)})
+        found = bw.plan(features_of(table, label="y"), not_private=True, bag_sizes=[10])
+        plans.append(json.dumps(found.to_json()))
+    assert plans[0] == plans[1]
+    other = bw.plan(
+        pa.table({**columns, "z": rng.normal(size=400)}), not_private=True, bag_sizes=[10]
+    )
+    assert json.dumps(other.to_json()) != plans[0]
+
+
+def test_the_same_features_give_the_same_bytes(private, tmp_path):
+    again = bw.plan(features(), bag_sizes=[10, 100], prior=(2.0, 0.5), **PRIVATE)
+    first, second = (p.save(tmp_path / f"{i}.json") for i, p in enumerate((private, again)))
+    assert first.read_bytes() == second.read_bytes()
+    text = first.read_text()
+    assert str(tmp_path) not in text
+    with pytest.raises(OutputExistsError):
+        private.save(first)
+
+
+def test_frames_text_and_page(private, tmp_path):
+    frame = private.to_frame()
+    assert len(frame) == len(private.candidates)
+    assert frame["rmse"].is_monotonic_increasing
+    assert private.to_frame("polars").height == len(frame)
+    with pytest.raises(StrategyError, match="pandas or polars"):
+        private.to_frame("spark")
+    text = str(private)
+    assert "stated and not measured" in text
+    assert "released directly" in text
+    assert private.best.strategy in private._repr_html_()
+    page = private.save(tmp_path / "plan.html").read_text()
+    assert "bagwise release TABLE" in page
+    assert 'src="http' not in page
+    assert "vega" in page
+    with pytest.raises(StrategyError, match=r"\.json or \.html"):
+        private.save(tmp_path / "plan.txt")
+
+
+def test_the_direct_release_is_a_floor_for_gaussian_bags(private):
+    floor = private.direct.privacy
+    for candidate in private.candidates:
+        unbiased = candidate.scores == "none" and candidate.loss == "bag"
+        if candidate.delta and unbiased:
+            assert candidate.predictions.privacy > floor * 0.999
+
+
+def test_commands_make_the_release(private):
+    from typer.testing import CliRunner
+
+    from bagwise.cli import app
+
+    words = private.command().split()
+    assert words[:3] == ["bagwise", "release", "TABLE"]
+    shown = CliRunner().invoke(app, ["release", "--help"], terminal_width=200, color=False).output
+    assert all(word in shown for word in words if word.startswith("--"))
+    assert "--not-private" in bw.plan(features(200), not_private=True, bag_sizes=[5]).command()
+    assert "privacy" in private.explain()
+    assert "weak signal" in private.explain(1)
+    with pytest.raises(StrategyError, match="has candidates 0 to"):
+        private.explain(10_000)
+
+
+def test_a_sample_stands_for_the_whole_table(monkeypatch):
+    X = features(8000, seed=5)
+    whole = bw.plan(
+        X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "aligned"], **PRIVATE
+    )
+    monkeypatch.setattr("bagwise.planner.LARGEST", 2000)
+    sample = bw.plan(
+        X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "aligned"], **PRIVATE
+    )
+    assert sample.n_used == 2000
+    assert "sample of 2000 of 8000" in str(sample)
+    for strategy in ("random", *FREE_SIZES):
+        one, other = (
+            next(c for c in p.candidates if c.strategy == strategy and c.loss == "bag")
+            for p in (whole, sample)
+        )
+        assert other.predictions.total == pytest.approx(one.predictions.total, rel=0.6)
+
+
+def test_priors_are_stated_or_follow_from_the_bounds():
+    X = features(300)
+    default = bw.plan(X, bag_sizes=[10], strategies=["random"], **PRIVATE).prior
+    assert np.hypot(default.signal_sd, default.label_noise_sd) == pytest.approx(20 / 8)
+    counts = bw.plan(X, bag_sizes=[10], strategies=["random"], family="poisson",
+                     bounds=(0, 8), epsilon=1.0, delta=1e-5)  # fmt: skip
+    assert counts.prior.label_noise_sd == pytest.approx(2.0)  # the root of the mean, 4
+    assert "first order" in str(counts)
+    for wrong in ("strong", (1.0,), (1.0, -2.0), (np.inf, 1.0)):
+        with pytest.raises(StrategyError):
+            bw.plan(X, not_private=True, prior=wrong)
+    with pytest.raises(StrategyError, match="at least 1"):
+        bw.Prior(1.0, 1.0, factor=0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, BudgetError, "epsilon and delta"),
+        ({"epsilon": 1.0, "delta": 1e-5}, BudgetError, "bounds"),
+        ({"not_private": True, "epsilon": 1.0}, BudgetError, "not both"),
+        ({"not_private": True, "family": "multinomial"}, StrategyError, "one at a time"),
+        ({"not_private": True, "bag_sizes": [400]}, BagTooSmallError, "do not fill two bags"),
+    ],
+)
+def test_bad_requests_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        bw.plan(features(300, d=6), **arguments)
+    with pytest.raises(ColumnError, match="'q' is not a column"):
+        features_of(pa.table({"x": [1.0, 2.0]}), label="q")
+
+
+def test_without_the_extra_a_page_names_it(private, monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "altair", None)
+    with pytest.raises(MissingExtraError, match=r"bagwise\[plot\]"):
+        private.save(tmp_path / "plan.html")
+    assert not list(tmp_path.iterdir())
+
+
+def labelled(n=600):
+    X = features(n)
+    rng = np.random.default_rng(0)
+    return pa.table(
+        {**{f"x{j}": X[:, j] for j in range(3)}, "y": X @ [1, 0, -1] + rng.normal(size=n)}
+    )
+
+
+def test_auto_takes_the_first_choice_and_says_why(tmp_path):
+    made = bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
+    assert made.provenance["strategy"] in ("kmeans", "optimal")
+    assert "least expected error" in made.provenance["chosen_because"]
+    assert made.bags.n_bags == 60  # whoever names a size expects so many bags
+    loaded = bw.Release.load(made.save(tmp_path / "out"))
+    loaded.verify()
+    assert loaded.provenance["chosen_because"] == made.provenance["chosen_because"]
+    named = bw.make_release(labelled(), label="y", bag_size=10, strategy="random", not_private=True)
+    assert named.provenance["chosen_because"] is None
+
+
+def test_everything_can_be_left_to_the_planner():
+    made = bw.make_release(labelled(), label="y", bag_size="auto", **PRIVATE)
+    made.verify()
+    assert made.certificate.epsilon <= 1.0
+    assert made.certificate.delta <= 1e-5
+    planned = bw.plan(features_of(labelled(), label="y"), **PRIVATE)
+    assert made.provenance["strategy"] in {c.strategy for c in planned.candidates[:4]}
+    with pytest.raises(StrategyError, match="chooses both"):
+        bw.make_release(labelled(), label="y", bag_size="auto", strategy="random", **PRIVATE)
+    with pytest.raises(BagTooSmallError, match="or 'auto'"):
+        bw.make_release(labelled(), label="y", bag_size="large", **PRIVATE)
+    with pytest.raises(StrategyError, match="to the planner as well"):
+        bw.make_release(labelled(), label="y", bag_size="auto", scores="model", **PRIVATE)
+
+
+def test_the_planner_never_sees_the_label(monkeypatch):
+    from bagwise.planner import automatic
+
+    seen = []
+    real = automatic.plan
+
+    def watched(X, **arguments):
+        seen.append(X)
+        return real(X, **arguments)
+
+    monkeypatch.setattr(automatic, "plan", watched)
+    bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
+    assert [X.shape[1] for X in seen] == [3]
