@@ -214,6 +214,22 @@ def test_a_sample_stands_for_the_whole_table(monkeypatch):
         assert other.predictions.total == pytest.approx(one.predictions.total, rel=0.6)
 
 
+def test_it_says_what_raw_k_means_would_lose():
+    X = np.random.default_rng(0).normal(size=(3000, 6)) * [0.1, 0.3, 1, 3, 10, 30]
+    found = bw.plan(X, not_private=True, bag_sizes=[10])
+    assert found.best.strategy in ("kmeans", "optimal")
+    raw = bw.make_bags(X, bag_size=10, strategy=bw.KMeansBags(scale="none"), seed=0)
+    white = bw.make_bags(X, bag_size=10, strategy=bw.KMeansBags(scale="whiten"), seed=0)
+    lost = raw.quality(X).error_ratio / white.quality(X).error_ratio
+    assert found.raw_loss == pytest.approx(lost, rel=0.3)
+    assert "K-means on the columns as they are" in str(found)
+    same = bw.plan(
+        np.random.default_rng(0).normal(size=(3000, 6)), not_private=True, bag_sizes=[10]
+    )
+    assert same.raw_loss == pytest.approx(1.0, abs=0.2)
+    assert "K-means" not in str(same)
+
+
 def test_priors_are_stated_or_follow_from_the_bounds():
     X = features(300)
     default = bw.plan(X, bag_sizes=[10], strategies=["random"], **PRIVATE).prior

@@ -18,6 +18,7 @@ from bagwise.errors import BagTooSmallError, BudgetError, StrategyError
 from bagwise.families import find_family
 from bagwise.labels import Bounds, check_bounds
 from bagwise.planner.candidates import (
+    FREE_SIZES,
     Candidate,
     Problem,
     available,
@@ -125,7 +126,11 @@ def plan(
 def _try_all(
     problem: Problem, strategies: Sequence[str], sizes: Sequence[int], *, model: bool
 ) -> Iterator[Candidate]:
-    tasks = [(name, size) for name in strategies for size in sizes]
+    tasks = [
+        (name, size)
+        for name in strategies
+        for size in (sizes[:1] if name in FREE_SIZES else sizes)  # they are as large as they like
+    ]
     scored = sizes if model and problem.calibration and problem.calibration.delta > 0 else ()
     steps = len(tasks) + len(scored)
     for done, (name, size) in enumerate(tasks):

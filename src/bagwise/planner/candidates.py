@@ -92,14 +92,18 @@ class Problem:
     effort: str = "default"
     _moments: dict[tuple[str, int], BagMoments] = field(default_factory=dict, repr=False)
 
-    def bag(self, strategy: str, bag_size: int) -> BagMoments:
+    def bag(self, strategy: str, bag_size: int, **parameters: str) -> BagMoments:
         """Make the bags once, and keep what they keep of the rows."""
-        if (strategy, bag_size) not in self._moments:
+        if (strategy, bag_size) not in self._moments or parameters:
             searches = any(f.name == "effort" for f in dataclasses.fields(STRATEGIES[strategy]))  # type: ignore[arg-type]
-            chosen = find_strategy(strategy, {"effort": self.effort} if searches else {})
+            effort = {"effort": self.effort} if searches else {}
+            chosen = find_strategy(strategy, {**effort, **parameters})
             rng = np.random.default_rng(self.seed)
             bags = assign_bags(chosen, self.X, None, bag_size=bag_size, rng=rng)
-            self._moments[strategy, bag_size] = BagMoments.of(self.white, bags)
+            moments = BagMoments.of(self.white, bags)
+            if parameters:
+                return moments
+            self._moments[strategy, bag_size] = moments
         return self._moments[strategy, bag_size]
 
     @cached_property
@@ -154,6 +158,20 @@ def bag_moments(problem: Problem, strategy: str, bag_size: int) -> tuple[BagMome
         moments.spread,
     )
     return grown, 1.0
+
+
+def raw_loss(problem: Problem, candidate: Candidate) -> float:
+    """Return how many times the error of slopes would be that of a candidate on raw k-means bags.
+
+    K-means on the columns as they are takes far columns for important ones.
+    """
+    moments = problem.bag("kmeans", candidate.bag_size, scale="none")
+    kind, loss, metric = candidate.label_kind, candidate.loss, problem.slope_metric
+    noise = bag_noise(problem.calibration, kind, moments.sizes)
+    if noise is None or candidate.slopes == 0:
+        return 1.0
+    raw = _repeated(_risk(moments, problem.prior, kind, loss, noise, metric), problem.copies)
+    return raw.total / candidate.slopes
 
 
 def at_epsilons(

@@ -14,7 +14,13 @@ from bagwise import _html
 from bagwise.atomic import new_file
 from bagwise.errors import StrategyError
 from bagwise.labels import Bounds
-from bagwise.planner.candidates import Candidate, Problem, at_epsilons, direct_release
+from bagwise.planner.candidates import (
+    Candidate,
+    Problem,
+    at_epsilons,
+    direct_release,
+    raw_loss,
+)
 from bagwise.planner.prior import Prior
 from bagwise.theory.exact import Risk
 
@@ -74,6 +80,15 @@ class Plan:
         """The error of a linear model released directly, under the same promise."""
         rule = self.problem.calibration
         return None if rule is None or rule.delta == 0 else direct_release(self.problem, rule)
+
+    @cached_property
+    def raw_loss(self) -> float | None:
+        """How many times the error of slopes k-means on raw columns would have; None if not asked.
+
+        Asked where the first choice is made of bags by whitened features.
+        """
+        compact = self.best.strategy in ("kmeans", "optimal") and self.best.scores == "none"
+        return raw_loss(self.problem, self.best) if compact else None
 
     @cached_property
     def frontier(self) -> dict[str, tuple[tuple[float, float], ...]]:
@@ -170,6 +185,11 @@ class Plan:
                 f"A linear model released directly would be off by {better:.3g}; with Gaussian "
                 "noise no bags that look at features only can do better. Bags are worth it for "
                 "whoever needs data: another kind of model, an audit. (bagwise release-model)"
+            )
+        if self.raw_loss is not None and self.raw_loss > 1.5:
+            remarks.append(
+                f"K-means on the columns as they are would have {self.raw_loss:.2g} times the "
+                "error of the slopes: what is far is not what matters."
             )
         if self.family != "gaussian":
             remarks.append("For this family the figures hold to first order, around a flat model.")
