@@ -92,19 +92,17 @@ def judge(kind, noise, epsilon, arguments):
                 "inside": bool(abs(errors.mean() - candidate.predictions.total) <= reach),
             }
         )
-    best = min(row["measured"] for row in rows)
+    best = min(rows, key=lambda row: row["measured"])
+    first = rows[0]
+    excess = first["measured"] / best["measured"] - 1
+    # How far two measured means of the same size may be apart by chance, at three deviations.
+    chance = 3 * math.hypot(first["se"], best["se"]) / best["measured"]
+    for row in rows:
+        row["first within a tenth of the best"] = bool(excess <= 0.1 + chance)
+    inside = sum(row["inside"] for row in rows)
     print(
-        kind,
-        noise,
-        epsilon,
-        "first",
-        rows[0]["choice"],
-        "excess over best",
-        rows[0]["measured"] / best - 1,
-        "inside",
-        sum(row["inside"] for row in rows),
-        "of",
-        len(rows),
+        f"{kind}, noise {noise}, epsilon {epsilon}: {first['choice']}; {excess:.1%} above the best "
+        f"measured (chance {chance:.1%}); {inside} of {len(rows)} inside",
         flush=True,
     )
     return rows

@@ -1,9 +1,9 @@
 """A scikit-learn regressor that learns row-level coefficients from bag labels."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -18,7 +18,7 @@ from bagwise.learn.fitting import Fitted, default_covariance, fit_equations, roo
 from bagwise.learn.inference import COVARIANCES
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
-from bagwise.learn.model_selection import bag_r2_score
+from bagwise.learn.regressor import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
 
 
@@ -26,7 +26,7 @@ def _gives_chances(estimator: "BaggedGLM") -> bool:
     return find_family(estimator.family).name in ("bernoulli", "multinomial")
 
 
-class BaggedGLM(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Fit a row-level generalised linear model to labels that are known per bag.
 
     Parameters
@@ -91,10 +91,6 @@ Family
     >>> model.coef_.round(6), round(model.intercept_, 6)
     (array([2.]), 1.0)
     """
-
-    # Bags are what this estimator is about: routed to it without being asked for.
-    __metadata_request__fit: ClassVar = {"bags": True, "noise_sd": True}
-    __metadata_request__score: ClassVar = {"bags": True, "noise_sd": True}
 
     def __init__(
         self,
@@ -171,21 +167,6 @@ Family
         chances = self.predict(X)
         return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
 
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        bags: Any = None,
-        noise_sd: Any = None,
-        sample_weight: Any = None,
-    ) -> float:
-        """Return R2 of mean predictions on bag labels, the known privacy noise taken out."""
-        predicted = self.predict(X)
-        if predicted.ndim == 2:
-            y = self._shares(y)
-        return bag_r2_score(y, predicted, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
-
     def summary(self, *, level: float = 0.95) -> Coefficients:
         """Return estimates, standard errors, intervals and p-values.
 
@@ -235,6 +216,9 @@ Family
         if self.classes_.size < 2:
             raise LabelError("the multinomial family needs two classes; n_samples=1 has only one.")
         return X, self._shares(y)
+
+    def _as_predicted(self, y: AnyArray) -> AnyArray:
+        return self._shares(y) if hasattr(self, "classes_") else y
 
     def _shares(self, y: AnyArray) -> FloatArray:
         """Return shares of classes; a class is a share of one."""

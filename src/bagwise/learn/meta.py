@@ -1,10 +1,10 @@
 """Let any scikit-learn regressor learn from bags."""
 
 import warnings
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
@@ -15,12 +15,12 @@ from bagwise.errors import BagsError, BiasWarning, StrategyError
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.convert import read_weights
-from bagwise.learn.model_selection import bag_r2_score
+from bagwise.learn.regressor import BagRegressorMixin
 
 _LOSSES = ("aggregate", "instance")
 
 
-class BaggedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Fit any regressor to labels that are known per bag.
 
     The regressor is fitted to a table that it can understand: one row per bag (``"aggregate"``),
@@ -89,9 +89,6 @@ class BaggedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # typ
     """
 
     # What belongs to bags reaches this estimator through pipelines and searches unasked.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
-    __metadata_request__score: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
-
     def __init__(
         self,
         estimator: Any = None,
@@ -150,25 +147,6 @@ class BaggedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # typ
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return np.asarray(self.estimator_.predict(X))
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        bags: Any = None,
-        noise_sd: Any = None,
-        sample_weight: Any = None,
-    ) -> float:
-        """Return the share of the bag labels' variance that predictions explain.
-
-        Without `bags` that is the usual R^2 of rows. Known privacy noise is taken out.
-        """
-        return float(
-            bag_r2_score(
-                y, self.predict(X), bags=bags, noise_sd=noise_sd, sample_weight=sample_weight
-            )
-        )
 
     def _fit_centroids(self, data: BagData, kind: LabelKind) -> None:
         centroids = data.bags.mean(data.X)

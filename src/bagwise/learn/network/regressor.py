@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -20,12 +20,12 @@ from bagwise.families import find_family
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.convert import read_weights
-from bagwise.learn.model_selection import bag_r2_score
+from bagwise.learn.regressor import BagRegressorMixin
 
 _LEAST_VARIANCE = 0.01  # of that at the mean label
 
 
-class BaggedNetwork(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class BaggedNetwork(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Train a neural network of rows to labels that are known per bag.
 
     The mean prediction of each bag is compared with the label of the bag (`BagMeanLoss`), in
@@ -92,9 +92,6 @@ class BaggedNetwork(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     # What belongs to bags reaches this estimator through pipelines and searches unasked.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
-    __metadata_request__score: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
-
     def __init__(
         self,
         hidden: Sequence[int] = (64, 64),
@@ -180,23 +177,6 @@ class BaggedNetwork(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.network_, X, family=self.family
         )
         return predictions
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        bags: Any = None,
-        noise_sd: Any = None,
-        sample_weight: Any = None,
-    ) -> float:
-        """Return the share of the bag labels' variance that predictions explain.
-
-        Without `bags` that is the usual R^2 of rows. Known privacy noise is taken out.
-        """
-        return bag_r2_score(
-            y, self.predict(X), bags=bags, noise_sd=noise_sd, sample_weight=sample_weight
-        )
 
     def _check_parameters(self) -> LabelKind:
         for name in ("epochs", "bags_per_batch", "patience"):
