@@ -272,6 +272,9 @@ def _sorted_risk(
     scale = event.noise_scale / problem.copies
     noise = design.basis @ (design.power(-0.25) @ (scale * rng.standard_normal(design.rank)))
     scores = rows @ theta + (problem.X - design.center) / design.spread @ noise[1:]
+    # The labels' own noise moves the model too, about as it moves least squares.
+    by_labels = prior.label_noise_sd / np.sqrt(len(rows) * problem.copies)
+    scores += rows @ (by_labels * rng.standard_normal(rows.shape[1]))
     bags = assign_bags(find_strategy("sorted"), problem.X, scores, bag_size=bag_size, rng=rng)
     noise_sd = bag_noise(problem.calibration, "mean", bags.sizes.astype(np.float64), (event,))
     if noise_sd is None:
