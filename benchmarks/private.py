@@ -43,6 +43,17 @@ WAYS = {
         {"strategy": "sorted", "scores": "noisy-labels", "bag_size": 10},
         "instance",
     ),
+    "aligned, bag loss, delta = 0": (
+        15,
+        {"strategy": "aligned", "bag_size": 500, "delta": 0.0},
+        "bag",
+    ),
+    "aligned, bag loss": (15, {"strategy": "aligned", "bag_size": 500}, "bag"),
+    "k-means, bags of 500, bag loss, delta = 0": (
+        15,
+        {"strategy": "kmeans", "bag_size": 500, "delta": 0.0},
+        "bag",
+    ),
     "random, bags of 50, bag loss": (15, {"strategy": "random", "bag_size": 50}, "bag"),
     "random, bags of 10, bag loss": (15, {"strategy": "random", "bag_size": 10}, "bag"),
     "random, bags of 50, bag loss, delta = 0": (

@@ -70,7 +70,7 @@ def choose(
         if bag_size is None:
             raise
         return Automatic(
-            "random", bag_size, "none", None, delta, "random: too few rows to choose by."
+            "random", bag_size, "none", None, delta, "random: there are too few rows for a plan."
         )
     fitting = [
         candidate
@@ -78,7 +78,14 @@ def choose(
         if candidate.label_kind == label_kind and (bag_size is None or candidate.delta == delta)
     ]
     if not fitting and bag_size is not None:
-        return Automatic("random", bag_size, "none", None, delta, "random: nothing else to say.")
+        return Automatic(
+            "random",
+            bag_size,
+            "none",
+            None,
+            delta,
+            "random: the planner knows no error for labels of this kind here.",
+        )
     if not fitting:
         raise StrategyError(
             f"no choice with {label_kind} labels is possible here. Name a strategy and a bag size."
