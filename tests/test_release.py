@@ -307,7 +307,7 @@ def test_bounds_without_epsilon_clip_too_and_say_so(table):
         ({**PRIVATE, "unit": "q"}, ColumnError, "unit 'q' is not a column"),
         ({**PRIVATE, "unit": "y"}, ColumnError, "same column"),
         ({**PRIVATE, "noise": SimulatedNoise(0)}, BudgetError, "simulated noise is not private"),
-        ({**PRIVATE, "scores": "labels"}, StrategyError, "does not use scores"),
+        ({**PRIVATE, "scores": "labels"}, StrategyError, "name strategy='sorted'"),
         ({"strategy": "sorted", "scores": "none"}, StrategyError, "needs scores"),
         ({"scores": "guess"}, StrategyError, "unknown scores"),
         ({"label_kind": "median"}, StrategyError, "unknown label_kind"),

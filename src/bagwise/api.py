@@ -203,7 +203,7 @@ def make_release(
             raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
         rule = _check_experiment(calibration, epsilon, delta, not_private=not_private)
     made = None
-    if isinstance(bag_size, str) and bag_size != "auto":
+    if bag_size is None or (isinstance(bag_size, str) and bag_size != "auto"):
         raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
     if strategy == "auto" and strategy_parameters:
         raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
@@ -370,9 +370,14 @@ def _automatic(
     """Ask the planner, who sees features only; None where there is nothing for it to choose."""
     if strategy != "auto":
         raise StrategyError("bag_size='auto' goes with strategy='auto': the planner chooses both.")
-    if scores not in ("auto", "none") or not (rule is None or isinstance(rule, ExactCalibration)):
+    if scores in ("labels", "noisy-labels", "model"):
+        raise StrategyError(
+            f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
+            "chooses scores by itself, and never the labels."
+        )
+    if not (rule is None or isinstance(rule, ExactCalibration)):
         if bag_size == "auto":
-            raise StrategyError("bag_size='auto' leaves scores and noise to the planner as well.")
+            raise StrategyError("bag_size='auto' leaves the noise to the planner as well.")
         return None
     reserved = [name for name in (columns.label, columns.id, columns.unit) if name is not None]
     for role, name in (("label", columns.label), ("id", columns.id), ("unit", columns.unit)):
@@ -393,10 +398,19 @@ def _automatic(
         bag_size=size,
         label_kind=check_label_kind(label_kind),
         bounds=bounds,
-        epsilon=None if rule is None else rule.epsilon,
+        epsilon=None if rule is None else rule.left,
         delta=None if rule is None else rule.delta,
-        classes=classes or scores == "none",
+        classes=classes,
+        scored=scores == "auto" and not classes,
+        caveat=_caveat(columns, rule, classes=classes),
     )
+
+
+def _caveat(columns: Columns, rule: Calibration | None, *, classes: bool) -> str:
+    """Say where the planner's figure leaves something out."""
+    if columns.unit is not None and rule is not None:
+        return " Planned for one row a unit: more rows need more noise than this figure has."
+    return " Planned for one class against the others." if classes else ""
 
 
 def _resolve_strategy(

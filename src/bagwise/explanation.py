@@ -14,7 +14,7 @@ from bagwise import _html
 from bagwise._types import FloatArray
 from bagwise.bags import Bags
 from bagwise.errors import StrategyError
-from bagwise.families import find_family
+from bagwise.families import Family, find_family
 from bagwise.theory.exact import Risk, first_order_risk
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def explain_release(
         rows=rows.total,
         signal=float(np.var(X @ theta)),
         other_losses={name: risk.total for name, risk in risks.items() if name != loss},
-        remarks=_remarks(release, fitted.name, loss),
+        remarks=_remarks(release, fitted, loss, float(sigma)),
     )
 
 
@@ -212,9 +212,14 @@ def _independent(
     return design, np.append(inside, intercept + center @ theta), False
 
 
-def _remarks(release: "Release", family: str, loss: str) -> tuple[str, ...]:
+def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tuple[str, ...]:
     remarks = []
-    if family != "gaussian":
+    if sigma == 0 and not family.knows_dispersion:
+        remarks.append(
+            "The labels' own noise is taken to be 0: in these bags it cannot be told from the "
+            "privacy noise. Say what it is with sigma (--sigma)."
+        )
+    if family.name != "gaussian":
         remarks.append("For this family the figures hold to first order, where they are small.")
     scores = release.provenance["scores"]
     if scores in ("labels", "noisy-labels"):

@@ -99,6 +99,11 @@ class RowModel:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model file, and refuse one that is damaged, edited or of another version."""
+        if Path(path).is_dir():
+            raise ModelFileError(
+                f"{path} is a directory, not a model file. If it is a release, fit it first: "
+                f"bagwise fit {path} -o model.json"
+            )
         content = shielded(
             lambda: json.loads(Path(path).read_text(encoding="utf-8")),
             lambda _: ModelFileError(f"{path} does not exist or is not readable JSON."),

@@ -190,9 +190,58 @@ def test_commands_make_the_release(private):
     assert all(word in shown for word in words if word.startswith("--"))
     assert "--not-private" in bw.plan(features(200), not_private=True, bag_sizes=[5]).command()
     assert "privacy" in private.explain()
-    assert "weak signal" in private.explain(1)
+    assert "With a weak signal" in private.explain(1)
     with pytest.raises(StrategyError, match="has candidates 0 to"):
         private.explain(10_000)
+
+
+def test_commands_repeat_what_decides_which_columns_leave(tmp_path):
+    """A command without --exclude would publish a column that the plan left out."""
+    from typer.testing import CliRunner
+
+    from bagwise.cli import app
+
+    found = bw.plan(
+        features(200), bag_sizes=[5], strategies=["random"], bounds=(-1234567.5, 2.0),
+        epsilon=1.2345678, delta=1e-6, label="my label", options="--exclude big",
+    )  # fmt: skip
+    command = found.command()
+    assert "--label 'my label' --exclude big" in command
+    assert "--bounds -1234567.5 2 " in command
+    assert "--epsilon 1.2345678 " in command
+    import pyarrow.csv
+
+    X, path = features(200), str(tmp_path / "t.csv")
+    columns = {"a": X[:, 0], "big": X[:, 1], "who": X[:, 2], "y": X[:, 0]}
+    pyarrow.csv.write_csv(pa.table(columns), path)
+    asked = ["--not-private", "--exclude", "big", "--unit", "who", "--json"]
+    shown = CliRunner().invoke(app, ["plan", path, "--label", "y", *asked])
+    assert shown.exit_code == 0, shown.output
+    command = json.loads(shown.stdout)["candidates"][0]["command"]
+    assert "--label y --unit who --exclude big" in command
+    assert CliRunner().invoke(app, ["plan", path, "--not-private"]).exit_code == 2
+
+
+def test_the_order_of_rows_changes_nothing():
+    """A table may be sorted by its labels; a choice that depends on the order would tell."""
+    X = features(400)
+    plans = [
+        json.dumps(bw.plan(X[order], not_private=True, bag_sizes=[10]).to_json())
+        for order in (
+            np.arange(400),
+            np.argsort(X[:, 1]),
+            np.random.default_rng(0).permutation(400),
+        )
+    ]
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_a_plan_that_promises_nothing_says_so():
+    found = bw.plan(features(300), bag_sizes=[10], prior=(0.01, 5.0), **PRIVATE)
+    assert "predicting the mean" in str(found)
+    assert "predicting the mean" not in str(
+        bw.plan(features(300), bag_sizes=[10], not_private=True)
+    )
 
 
 def test_a_sample_stands_for_the_whole_table(monkeypatch):
@@ -236,7 +285,7 @@ def test_priors_are_stated_or_follow_from_the_bounds():
                      bounds=(0, 8), epsilon=1.0, delta=1e-5)  # fmt: skip
     assert counts.prior.label_noise_sd == pytest.approx(2.0)  # the root of the mean, 4
     assert "first order" in str(counts)
-    for wrong in ("strong", (1.0,), (1.0, -2.0), (np.inf, 1.0)):
+    for wrong in ("strong", (1.0,), (1.0, -2.0), (np.inf, 1.0), (0.0, 0.0)):
         with pytest.raises(StrategyError):
             bw.plan(X, not_private=True, prior=wrong)
     with pytest.raises(StrategyError, match="at least 1"):
@@ -251,6 +300,9 @@ def test_priors_are_stated_or_follow_from_the_bounds():
         ({"not_private": True, "epsilon": 1.0}, BudgetError, "not both"),
         ({"not_private": True, "family": "multinomial"}, StrategyError, "one at a time"),
         ({"not_private": True, "bag_sizes": [400]}, BagTooSmallError, "do not fill two bags"),
+        ({"not_private": True, "bag_sizes": [0]}, BagTooSmallError, "at least 1"),
+        ({"not_private": True, "min_bag_size": -5}, BagTooSmallError, "at least 1"),
+        ({"family": "bernoulli", **PRIVATE}, StrategyError, "do not have these bounds"),
     ],
 )
 def test_bad_requests_are_refused(arguments, error, message):
@@ -298,8 +350,10 @@ def test_everything_can_be_left_to_the_planner():
         bw.make_release(labelled(), label="y", bag_size="auto", strategy="random", **PRIVATE)
     with pytest.raises(BagTooSmallError, match="or 'auto'"):
         bw.make_release(labelled(), label="y", bag_size="large", **PRIVATE)
-    with pytest.raises(StrategyError, match="to the planner as well"):
+    with pytest.raises(StrategyError, match="name strategy='sorted'"):
         bw.make_release(labelled(), label="y", bag_size="auto", scores="model", **PRIVATE)
+    with pytest.raises(BagTooSmallError, match="or 'auto'"):
+        bw.make_release(labelled(), label="y", bag_size=None, **PRIVATE)
 
 
 def test_the_planner_never_sees_the_label(monkeypatch):

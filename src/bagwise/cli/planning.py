@@ -1,5 +1,7 @@
 """The verb that comes before a release: plan."""
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -24,8 +26,8 @@ from bagwise.errors import StrategyError
 def plan(
     table: TablePath,
     label: Annotated[
-        str | None, typer.Option(help="The column to protect; it is dropped before anything else.")
-    ] = None,
+        str, typer.Option(help="The column to protect; it is dropped before anything else.")
+    ],
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
     ] = None,
@@ -44,6 +46,10 @@ def plan(
     prior: Annotated[
         tuple[float, float] | None,
         typer.Option(help="How much expected labels vary, and single labels around them."),
+    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="Key column that is no feature.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Column naming people with several rows; no feature.")
     ] = None,
     features: Features = None,
     exclude: Exclude = None,
@@ -69,7 +75,11 @@ def plan(
     with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the features")
         rows = features_of(
-            table, label=label, features=split_names(features), exclude=split_names(exclude) or ()
+            table,
+            label=label,
+            features=split_names(features),
+            exclude=split_names(exclude) or (),
+            others=[name for name in (id_, unit) if name is not None],
         )
         on_stage("planning")
         found = make_plan(
@@ -84,6 +94,17 @@ def plan(
             prior=prior,
             nulls=nulls,
             max_levels=max_levels,
+            label=label,
+            options=_column_options(
+                {
+                    "--id": id_,
+                    "--unit": unit,
+                    "--features": features,
+                    "--exclude": exclude,
+                    "--nulls": None if nulls == "indicator" else nulls,
+                    "--max-levels": None if max_levels == 32 else max_levels,
+                }
+            ),
         )
         if output is not None:
             on_stage("writing the plan")
@@ -97,6 +118,13 @@ def plan(
         out.print(found.explain(), soft_wrap=True, highlight=False)
         if output is not None:
             out.print(f"The plan is in {output}.")
+
+
+def _column_options(given: Mapping[str, object]) -> str:
+    """Return the options that a release must repeat, or it would publish other columns."""
+    return " ".join(
+        f"{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None
+    )
 
 
 def _sizes(text: str | None) -> list[int] | None:

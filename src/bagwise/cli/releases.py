@@ -134,11 +134,23 @@ def release(
         made.save(output, force=force)
     summary = made.summary()
     if as_json:
-        emit({"path": str(output), **summary, "quality": quality and quality.to_dict()})
+        emit(
+            {
+                "path": str(output),
+                **summary,
+                "chosen_because": made.provenance["chosen_because"],
+                "quality": quality and quality.to_dict(),
+            }
+        )
     elif not quiet:
         label_free = made.provenance["scores"] == "none"
         figures = quality.headlines(label_free=label_free) if quality else {}
         print_pairs(f"Release in {output}", summary | figures)
+        if made.provenance["chosen_because"]:
+            chosen = f"Chosen: {made.provenance['strategy']}, {made.provenance['chosen_because']}"
+            out.print(escape(chosen), soft_wrap=True, highlight=False)
+        if made.certificate.delta == 0 and delta:
+            out.print("Delta is 0: Laplace noise, which needs none, is less here.", soft_wrap=True)
         for remark in made.certificate.remarks:
             out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
         if made.certificate.is_private and replaces:

@@ -11,6 +11,7 @@ from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.separation import warn_of_separation
 from bagwise.learn.solver import Solution, solve
 
+_FEW = 5
 _LOST = (
     "the fit ran away: the labels' noise hides what they say. Set ridge > 0, choose the gaussian "
     "family, or ask for larger bags or more epsilon."
@@ -82,6 +83,8 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
                 None,
                 "No intervals: aggregate loss is off by more than they would be wide.",
             )
+        if setting.n_used - solution.rank < _FEW:
+            note += " With hardly more bags than coefficients, intervals say little."
         if setting.ridge > 0:
             note += " They leave out the bias of the ridge penalty."
     return Fitted(

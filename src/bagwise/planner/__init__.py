@@ -54,6 +54,8 @@ def plan(
     max_levels: int = DEFAULT_MAX_LEVELS,
     n_rows: int | None = None,
     effort: str = "default",
+    label: str = "LABEL",
+    options: str = "",
 ) -> Plan:
     """Rank the ways to make a release of these features by the error they leave to a learner.
 
@@ -83,6 +85,8 @@ def plan(
         Rows of the table, where `features` are a sample of it.
     effort : {"fast", "default", "best"}
         How long strategies that search may search.
+    label, options : str
+        Name of the label, and options about columns, for the commands that the plan prints.
 
     Examples
     --------
@@ -95,9 +99,14 @@ def plan(
     if fitted.has_classes:
         raise StrategyError("classes are planned one at a time: family='bernoulli'.")
     limits = check_bounds(bounds)
+    low, high = fitted.label_range
+    if limits is not None and not low <= limits[0] < limits[1] <= high:
+        raise StrategyError(f"labels of the family {family} do not have these bounds.")
     rule = _calibration(epsilon, delta, limits, not_private=not_private)
     X = _read_features(features, nulls=nulls, max_levels=max_levels)
     n_rows = max(len(X), n_rows or 0)
+    # In an order that the features alone decide: that of the table may be the labels' order.
+    X = X[np.lexsort(X.T)] if X.shape[1] else X
     if len(X) > LARGEST:
         X = X[np.random.default_rng(_SEED).permutation(len(X))[:LARGEST]]
     stated = read_prior(prior, limits, fitted)
@@ -120,6 +129,8 @@ def plan(
         n_rows=n_rows,
         bounds=limits,
         family=fitted.name,
+        label=label,
+        options=options,
     )
 
 
@@ -173,12 +184,14 @@ def features_of(
     label: str | None,
     features: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
+    others: Sequence[str] = (),
 ) -> pa.Table:
     """Return the feature columns of a labelled table; the label is dropped at once."""
     table = read_table(source)
-    reserved = [] if label is None else [label]
-    for name in reserved:
-        find_column(table, name, role="label")
+    for role, name in (("label", label), *(("named", other) for other in others)):
+        if name is not None:
+            find_column(table, name, role=role)
+    reserved = [*([] if label is None else [label]), *others]
     return table.select(
         select_features(table, reserved=reserved, features=features, exclude=exclude)
     )
@@ -187,11 +200,15 @@ def features_of(
 def _sizes(sizes: Sequence[int] | None, least: int | None, n_rows: int) -> list[int]:
     """Return the sizes to try: at least what is asked, and few enough for two bags."""
     chosen = sorted({int(size) for size in (sizes or BAG_SIZES)})
+    if chosen[0] < 1 or (least is not None and least < 1):
+        raise BagTooSmallError("bag sizes are whole numbers of at least 1.")
     if least is not None:
         chosen = sorted({max(size, int(least)) for size in chosen})
     usable = [size for size in chosen if 1 <= size <= n_rows // 2]
     if not usable:
-        raise BagTooSmallError(f"{n_rows} rows do not fill two bags of {chosen[0]}.")
+        raise BagTooSmallError(
+            f"{n_rows} rows do not fill two bags of {chosen[0]}. Name a smaller bag size."
+        )
     return usable
 
 

@@ -42,6 +42,8 @@ def choose(
     epsilon: float | None,
     delta: float | None,
     classes: bool,
+    scored: bool,
+    caveat: str = "",
 ) -> Automatic:
     """Return the planner's first choice among those with this kind of label.
 
@@ -50,7 +52,8 @@ def choose(
     the table must not hold the label any more.
     """
     encoder = Encoder.for_table(table, list(names), named=named, max_levels=max_levels, nulls=nulls)
-    rows = np.random.default_rng(0).permutation(table.num_rows)[:MOST_ROWS]
+    # Drawn afresh: with a public seed the choice would tell about the order of the rows.
+    rows = np.random.default_rng().permutation(table.num_rows)[:MOST_ROWS]
     X = encoder.transform(table.take(pa.array(np.sort(rows))))
     privacy: dict[str, Any] = (
         {"not_private": True} if epsilon is None else {"epsilon": epsilon, "delta": delta}
@@ -61,7 +64,7 @@ def choose(
             bounds=bounds,
             family="bernoulli" if classes else "gaussian",
             bag_sizes=None if bag_size is None else [bag_size],
-            strategies=_strategies(bag_size, classes=classes),
+            strategies=_strategies(bag_size, scored=scored),
             n_rows=table.num_rows,
             effort="fast",
             **privacy,
@@ -88,7 +91,8 @@ def choose(
         )
     if not fitting:
         raise StrategyError(
-            f"no choice with {label_kind} labels is possible here. Name a strategy and a bag size."
+            f"the planner knows no way to release {label_kind} labels here (picks need a positive "
+            "delta). Name a strategy and a bag size, or label_kind='mean'."
         )
     best = fitting[0]
     return Automatic(
@@ -97,14 +101,14 @@ def choose(
         scores=best.scores,
         score_share=best.score_share,
         delta=best.delta,
-        why=_why(best, found.prior.text()),
+        why=_why(best, found.prior.text()) + caveat,
     )
 
 
-def _strategies(bag_size: int | None, *, classes: bool) -> tuple[str, ...] | None:
+def _strategies(bag_size: int | None, *, scored: bool) -> tuple[str, ...] | None:
     if bag_size is not None:
         return tuple(name for name in STRATEGIES_TO_TRY if name not in FREE_SIZES)
-    return STRATEGIES_TO_TRY if classes else None
+    return None if scored else STRATEGIES_TO_TRY
 
 
 def _why(best: Candidate, prior: str) -> str:

@@ -7,7 +7,9 @@ given the bags is averaged.
 """
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -99,7 +101,8 @@ class Problem:
             effort = {"effort": self.effort} if searches else {}
             chosen = find_strategy(strategy, {**effort, **parameters})
             rng = np.random.default_rng(self.seed)
-            bags = assign_bags(chosen, self.X, None, bag_size=bag_size, rng=rng)
+            with _quietly():
+                bags = assign_bags(chosen, self.X, None, bag_size=bag_size, rng=rng)
             moments = BagMoments.of(self.white, bags)
             if parameters:
                 return moments
@@ -115,6 +118,18 @@ class Problem:
     def slope_metric(self) -> FloatArray:
         """The metric of slopes in the features' own units."""
         return np.asarray(self.white.basis.T @ self.white.basis)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Hold back what a strategy has to say: most of those that are tried nobody will choose."""
+    log = logging.getLogger("bagwise")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def label_agnostic(problem: Problem, strategy: str, bag_size: int) -> Iterator[Candidate]:

@@ -41,6 +41,8 @@ class Prior:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise StrategyError(f"{name} of a prior must be finite and not negative.")
+        if self.signal_sd == 0 and self.label_noise_sd == 0:
+            raise StrategyError("a prior without signal and without noise leaves nothing to plan.")
         if not 1 <= self.factor < math.inf:
             raise StrategyError(f"factor of a prior must be at least 1, got {self.factor!r}.")
 

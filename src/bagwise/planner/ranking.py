@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from bagwise.atomic import new_file
 from bagwise.errors import StrategyError
 from bagwise.labels import Bounds
 from bagwise.planner.candidates import (
+    FREE_SIZES,
     Candidate,
     Problem,
     at_epsilons,
@@ -41,6 +43,10 @@ class Plan:
     n_rows : int
     bounds : (lo, hi) or None
     family : str
+    label : str
+        Name of the label, for commands.
+    options : str
+        Options about columns that belong into every command.
     """
 
     candidates: tuple[Candidate, ...]
@@ -48,6 +54,8 @@ class Plan:
     n_rows: int
     bounds: Bounds | None
     family: str
+    label: str = "LABEL"
+    options: str = ""
 
     @property
     def prior(self) -> Prior:
@@ -134,18 +142,20 @@ class Plan:
     def command(self, rank: int = 0) -> str:
         """Return the command that makes the release of a candidate, TABLE standing for the file."""
         chosen = self._at(rank)
-        words = ["bagwise release TABLE --label LABEL"]
+        words = [f"bagwise release TABLE --label {shlex.quote(self.label)}"]
+        if self.options:
+            words.append(self.options)
         if self.bounds is not None:
-            words.append(f"--bounds {self.bounds[0]:g} {self.bounds[1]:g}")
+            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
         words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
-        if chosen.scores != "none":
-            words.append(f"--scores {chosen.scores} --score-share {chosen.score_share:.3g}")
+        if chosen.scores != "none" and chosen.score_share is not None:
+            words.append(f"--scores {chosen.scores} --score-share {_exact(chosen.score_share)}")
         if chosen.label_kind != "mean":
             words.append(f"--label-kind {chosen.label_kind}")
-        if self.epsilon is None:
+        if self.epsilon is None or chosen.delta is None:
             words.append("--not-private")
         else:
-            words.append(f"--epsilon {self.epsilon:g} --delta {chosen.delta:g}")
+            words.append(f"--epsilon {_exact(self.epsilon)} --delta {_exact(chosen.delta)}")
         return " ".join([*words, "-o OUT"])
 
     def explain(self, rank: int = 0) -> str:
@@ -161,9 +171,8 @@ class Plan:
             f"{name_of(chosen)}: predictions off by {chosen.rmse:.3g} (root mean square).",
             f"Of the square, {causes}. A model of the row labels would be off by "
             f"{np.sqrt(self.row_level):.3g}.",
-            f"Prior: {self.prior.text()}.",
             *(
-                f"If {scenario}: {np.sqrt(error):.3g}."
+                f"With a {scenario}: off by {np.sqrt(error):.3g}."
                 for scenario, error in chosen.scenarios.items()
                 if scenario != "as stated"
             ),
@@ -180,12 +189,9 @@ class Plan:
             if first is not self.best:
                 remarks.append(f"With {scenario}, {name_of(first)} would come first.")
         if self.direct is not None:
-            better = np.sqrt(self.direct.total)
-            remarks.append(
-                f"A linear model released directly would be off by {better:.3g}; with Gaussian "
-                "noise no bags that look at features only can do better. Bags are worth it for "
-                "whoever needs data: another kind of model, an audit. (bagwise release-model)"
-            )
+            remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
+        if self.best.predictions.total > 0.9 * self.prior.signal_sd**2:
+            remarks.append("No choice is expected to be much better than predicting the mean.")
         if self.raw_loss is not None and self.raw_loss > 1.5:
             remarks.append(
                 f"K-means on the columns as they are would have {self.raw_loss:.2g} times the "
@@ -198,6 +204,15 @@ class Plan:
         if self.bounds is None:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
+
+    def _beside_the_direct_release(self, error: float) -> str:
+        said = f"A linear model released directly, with Gaussian noise, would be off by {error:.3g}"
+        if error > self.best.rmse:
+            return f"{said}: more than the first choice. (bagwise release-model)"
+        return (
+            f"{said}: less than any bags here. Bags are worth it for whoever needs data: another "
+            "kind of model, an audit. (bagwise release-model)"
+        )
 
     def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
         """Return the first candidates as text, a heading first."""
@@ -216,7 +231,7 @@ class Plan:
             (
                 str(rank + 1),
                 f"{c.strategy}{'' if c.scores == 'none' else f' ({c.scores})'}",
-                str(c.bag_size),
+                f"{'≥' if c.strategy in FREE_SIZES else ''}{c.bag_size}",
                 str(c.n_bags),
                 c.label_kind,
                 c.loss,
@@ -287,10 +302,19 @@ class Plan:
 def name_of(candidate: Candidate) -> str:
     """Return a candidate in words."""
     scores = "" if candidate.scores == "none" else f" by {candidate.scores} scores"
+    bags = f"bags of {candidate.bag_size}"
+    if candidate.strategy in FREE_SIZES:
+        bags = f"{candidate.n_bags} bags of at least {candidate.bag_size}"
+    noise = ", Laplace noise" if candidate.delta == 0 else ""
     return (
-        f"{candidate.strategy}{scores}, bags of {candidate.bag_size}, {candidate.label_kind} "
-        f"labels, {candidate.loss} loss{', Laplace noise' if candidate.delta == 0 else ''}"
+        f"{candidate.strategy}{scores}, {bags}, {candidate.label_kind} labels, "
+        f"{candidate.loss} loss{noise}"
     )
+
+
+def _exact(value: float) -> str:
+    """Return a number so that it reads back as itself: a rounded epsilon would be another."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def _noise(candidate: Candidate) -> str:

@@ -129,14 +129,14 @@ class ExactCalibration:
         grid_step(self.bounds)
         for event in self.prior:
             check_epsilon(event.epsilon)
-        if self._left <= 0:
+        if self.left <= 0:
             raise BudgetError(
-                f"the bounds have spent {self.epsilon - self._left:g} of epsilon {self.epsilon:g}: "
+                f"the bounds have spent {self.epsilon - self.left:g} of epsilon {self.epsilon:g}: "
                 "nothing is left for the release. Give it more."
             )
 
     @property
-    def _left(self) -> float:
+    def left(self) -> float:
         """What the bounds have left of epsilon."""
         return self.epsilon - math.fsum(event.epsilon for event in self.prior)
 
@@ -188,7 +188,7 @@ class ExactCalibration:
         """
         if self.delta == 0:
             raise BudgetError("picked labels need a positive delta; or use label_kind='mean'.")
-        epsilon, delta = row_budget(self._left, self.delta, rows)
+        epsilon, delta = row_budget(self.left, self.delta, rows)
         step, mu_scores = grid_step(self.bounds), gaussian_part(spent)
         occurring = sorted({int(size) for size in sizes})
         if spent and smallest is None:
@@ -209,13 +209,13 @@ class ExactCalibration:
 
     def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> RandomisedPicks:
         """Return the chances of keeping a picked class, for each bag size; they need no delta."""
-        growth = math.expm1(self._left / rows)
+        growth = math.expm1(self.left / rows)
         keeps = []
         for size in sorted({int(size) for size in sizes}):
             odds = 1 + size * growth  # of the kept class against each other one
             # A whole number of 2**-32, rounded down: less truth, more privacy.
             keep = math.floor(odds / (odds + classes - 1) * CHANCES) / CHANCES
-            if _picks_epsilon(classes, size, keep) > self._left / rows:  # by rounding, an ulp
+            if _picks_epsilon(classes, size, keep) > self.left / rows:  # by rounding, an ulp
                 keep -= 1 / CHANCES
             if keep * classes <= 1:
                 raise BudgetError("so little epsilon leaves nothing of a picked class.")
@@ -231,13 +231,13 @@ class ExactCalibration:
 
     def per_row(self, rows: int) -> "ExactCalibration":
         """Return the calibration for single rows that covers groups of `rows`."""
-        epsilon, delta = row_budget(self._left, self.delta, rows)
+        epsilon, delta = row_budget(self.left, self.delta, rows)
         return ExactCalibration(epsilon, delta, self.bounds)
 
     def _mu(self, share: float) -> float:
         if not 0 < share <= 1:
             raise BudgetError(f"score_share must be above 0 and at most 1, got {share:g}.")
-        return math.sqrt(share) * gaussian_mu(self._left, self.delta)
+        return math.sqrt(share) * gaussian_mu(self.left, self.delta)
 
     def _gaussian(self, kind: type[G], shift: int, mu: float) -> G:
         step = grid_step(self.bounds)
