@@ -375,7 +375,8 @@ def _automatic(
             f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
             "chooses scores by itself, and never the labels."
         )
-    if not (rule is None or isinstance(rule, ExactCalibration)):
+    known = scores in ("auto", "none")  # what else there is will be refused with a list
+    if not known or not (rule is None or isinstance(rule, ExactCalibration)):
         if bag_size == "auto":
             raise StrategyError("bag_size='auto' leaves the noise to the planner as well.")
         return None
