@@ -260,7 +260,7 @@ def release_model(
 ) -> RowModel:
     """Release a linear model with label privacy, instead of bags.
 
-    For a linear model nothing made of bags beats this: private bag means and any unbiased decoder
+    For a linear model no bags with Gaussian noise beat this: their means and any unbiased decoder
     are themselves such a release, and this one has the least privacy error of all (theory page, the
     direct release). Bags are worth it for whoever needs data: another model, an audit.
 

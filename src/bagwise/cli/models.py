@@ -168,7 +168,7 @@ def release_model(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Release a private linear model instead of bags: for a linear model nothing is more exact.
+    """Release a private linear model instead of bags: no bags with Gaussian noise beat it.
 
     Example: [bold]bagwise release-model rents.csv --label rent --bounds 0 5000 --epsilon 1
     --delta 1e-6 -o model.json[/]
