@@ -3,6 +3,7 @@
 from itertools import permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from scipy.stats import norm
@@ -375,7 +376,6 @@ def test_the_score_is_that_of_bags(unequal):
 
 
 def test_column_names_are_kept(unequal):
-    pd = pytest.importorskip("pandas")
     X, y, bags = unequal
     model = BaggedRegressor().fit(pd.DataFrame(X, columns=["a", "b", "c"]), y, bags=bags)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import sklearn
+import torch
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
@@ -21,12 +22,10 @@ from bagwise.learn.bag_data import read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.meta import BaggedRegressor
 from bagwise.learn.model_selection import BagKFold, bag_r2_score
+from bagwise.learn.network.loss import INVERSE_LINKS, BagMeanLoss
 from bagwise.learn.network.regressor import BaggedNetwork
+from bagwise.learn.network.training import BagBatches
 from bagwise.stages import progress_to
-
-torch = pytest.importorskip("torch")
-from bagwise.learn.network.loss import INVERSE_LINKS, BagMeanLoss  # noqa: E402
-from bagwise.learn.network.training import BagBatches  # noqa: E402
 
 
 @parametrize_with_checks([BaggedNetwork()])
