@@ -3,12 +3,13 @@
 import importlib.util
 import logging
 from dataclasses import dataclass, replace
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
+from bagwise.bagging._parameters import check_choices, check_clip
 from bagwise.bags import Bags
 from bagwise.cluster.align import Effort, align_rows
 from bagwise.cluster.metric import Scale, covariance, standardise, whitening_map
@@ -87,16 +88,12 @@ class AlignedBags:
     clip: float | None = 3.0
 
     def __post_init__(self) -> None:
-        for name, kind in (("scale", Scale), ("effort", EffortName)):
-            if getattr(self, name) not in get_args(kind):
-                known = ", ".join(get_args(kind))
-                raise StrategyError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
+        check_choices(self, scale=Scale, effort=EffortName)
         for name in ("n_bags", "max_size"):
             value = getattr(self, name)
             if value is not None and not (type(value) is int and value >= 1):
                 raise StrategyError(f"{name} must be a whole number from 1, or none: {value!r}.")
-        if self.clip is not None and not 1 <= self.clip < np.inf:
-            raise StrategyError(f"clip must be a number of at least 1, or none: {self.clip!r}.")
+        check_clip(self.clip)
 
     def assign(
         self,

@@ -1,18 +1,18 @@
 """Bags of rows with similar features: the paper's instance k-means, with a minimum size."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
+from bagwise.bagging._parameters import check_choices, check_time_budget
 from bagwise.bags import Bags
 from bagwise.cluster.metric import Scale, make_points
 from bagwise.cluster.run import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience
-from bagwise.errors import StrategyError
 
 Sizes = Literal["near-equal", "free"]
 
@@ -61,12 +61,8 @@ class KMeansBags:
     sizes: Sizes = "near-equal"
 
     def __post_init__(self) -> None:
-        for name, kind in (("scale", Scale), ("effort", EffortName), ("sizes", Sizes)):
-            if getattr(self, name) not in get_args(kind):
-                known = ", ".join(get_args(kind))
-                raise StrategyError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        if self.time_budget is not None and not self.time_budget > 0:
-            raise StrategyError(f"time_budget must be positive seconds, got {self.time_budget!r}.")
+        check_choices(self, scale=Scale, effort=EffortName, sizes=Sizes)
+        check_time_budget(self.time_budget)
 
     def assign(
         self,

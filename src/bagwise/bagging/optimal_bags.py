@@ -1,17 +1,17 @@
 """Bags that minimise the expected error of a linear model: A-optimal design by exchange."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.bagging._parameters import check_choices, check_clip, check_time_budget
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bags import Bags
 from bagwise.cluster.metric import covariance, standardise
 from bagwise.cluster.run import EffortName, time_limit
 from bagwise.cluster.trace import lower_trace
-from bagwise.errors import StrategyError
 
 Units = Literal["none", "std"]
 
@@ -59,14 +59,9 @@ class OptimalBags:
     clip: float | None = 3.0
 
     def __post_init__(self) -> None:
-        for name, kind in (("scale", Units), ("effort", EffortName)):
-            if getattr(self, name) not in get_args(kind):
-                known = ", ".join(get_args(kind))
-                raise StrategyError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        if self.time_budget is not None and not self.time_budget > 0:
-            raise StrategyError(f"time_budget must be positive seconds, got {self.time_budget!r}.")
-        if self.clip is not None and not 1 <= self.clip < np.inf:
-            raise StrategyError(f"clip must be a number of at least 1, or none: {self.clip!r}.")
+        check_choices(self, scale=Units, effort=EffortName)
+        check_time_budget(self.time_budget)
+        check_clip(self.clip)
 
     def assign(
         self,

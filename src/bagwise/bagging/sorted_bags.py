@@ -1,12 +1,13 @@
 """Bags of rows with similar scores: the paper's label k-means, solved exactly."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
+from bagwise.bagging._parameters import check_choices
 from bagwise.bags import Bags
 from bagwise.errors import StrategyError
 
@@ -40,8 +41,7 @@ class SortedBags:
     cut: Cut = "optimal"
 
     def __post_init__(self) -> None:
-        if self.cut not in get_args(Cut):
-            raise StrategyError(f"cut must be one of {', '.join(get_args(Cut))}, got {self.cut!r}.")
+        check_choices(self, cut=Cut)
 
     def assign(
         self,

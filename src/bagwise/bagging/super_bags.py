@@ -1,12 +1,13 @@
 """Super-bags: groups of twice the bag size, each split at random into two bags."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging._cut import equal_sizes, group_index
+from bagwise.bagging._parameters import check_choices
 from bagwise.bagging.sorted_bags import sort_with_random_ties
 from bagwise.bags import LEFT_OUT, Bags
 from bagwise.errors import StrategyError
@@ -42,10 +43,7 @@ class SuperBags:
     half: bool = False
 
     def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise StrategyError(
-                f"order must be one of {', '.join(get_args(Order))}, got {self.order!r}."
-            )
+        check_choices(self, order=Order)
 
     @property
     def uses_scores(self) -> bool:
