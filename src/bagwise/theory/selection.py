@@ -30,6 +30,7 @@ from scipy import stats
 from bagwise._types import FloatArray
 from bagwise.errors import BagsError, BoundsError, StrategyError
 from bagwise.labels import Bounds
+from bagwise.theory.exact import Risk
 
 
 def selection_factor(
@@ -51,6 +52,55 @@ def selection_factor(
     share = 1 / _at_least_one(bag_size)
     kept = (1 - share) * signal + (signal + noise + added) * share
     return 1 + (1 - share) * noise / kept
+
+
+def sorted_risk(
+    *,
+    theta: FloatArray,
+    covariance: FloatArray,
+    label_noise_sd: float,
+    bag_size: int,
+    n_bags: int,
+) -> Risk:
+    """Return the expected squared error of bag loss on means of bags sorted by the labels.
+
+    With f the `selection_factor`, ``t^2 = theta' S theta``, ``v = t^2 + s^2`` and
+    ``C = S/k + (1 - 1/k) S theta theta' S / v`` the covariance of a centroid,
+    ``(f - 1)^2 |theta|^2 + f s^2/k tr(C^-1) / (m - d - 1)``: centroid and mean label are jointly
+    Gaussian, and the label's variance around its regression on the centroid is ``f s^2/k``.
+
+    Parameters
+    ----------
+    theta : (d,)
+    covariance : (d, d)
+        S, of a row; the features are centred and Gaussian, and there is no intercept.
+    n_bags : int
+        m, each of `bag_size` rows that are neighbours by label, or a random part of such.
+
+    Examples
+    --------
+    >>> risk = sorted_risk(theta=np.ones(1), covariance=np.eye(1), label_noise_sd=1.0, bag_size=2,
+    ...                    n_bags=1_000)
+    >>> round(risk.bias, 6), round(risk.label_noise, 6)   # f is 4/3
+    (0.111111, 0.000891)
+    """
+    theta, size = np.asarray(theta, dtype=np.float64), _at_least_one(bag_size)
+    if n_bags <= theta.size + 1:
+        raise BagsError(f"the error is finite from {theta.size + 2} bags on, got {n_bags}.")
+    pull = covariance @ theta
+    signal = float(theta @ pull)
+    factor = selection_factor(
+        signal_sd=math.sqrt(signal), label_noise_sd=label_noise_sd, bag_size=size
+    )
+    noise = label_noise_sd**2
+    centroid = covariance / size + (1 - 1 / size) / (signal + noise) * np.outer(pull, pull)
+    left = factor * noise / size
+    return Risk.of(
+        bias=(factor - 1) ** 2 * float(theta @ theta),
+        choice=0.0,
+        label_noise=left * float(np.trace(np.linalg.inv(centroid))) / (n_bags - theta.size - 1),
+        privacy=0.0,
+    )
 
 
 def sorting_shrinkage(

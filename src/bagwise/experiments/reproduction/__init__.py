@@ -1,0 +1,16 @@
+"""The paper's tables, made again: as printed, as derived, and as an early-stopped fit gives them.
+
+=============  ==================================================================================
+cells          the cells of the tables, what is printed in them, and what one needs to name one
+draws          the random streams of a cell, so that it comes out the same alone or among others
+protocol       the training that explains the printed values: Adam, stopped early
+open_cells     one run of a cell without privacy
+private_cells  one run of a cell with privacy
+results        the file of results that a killed run continues
+reproduce      all of it, over processes
+claims         what the paper says about its tables, judged
+tables         results as tables, with intervals
+figures        results as plots
+report         all of it as Markdown and HTML
+=============  ==================================================================================
+"""
