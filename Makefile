@@ -45,4 +45,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) bagwise-demo dist build
+	rm -rf $(VENV) bagwise-demo bagwise-reproduction dist build

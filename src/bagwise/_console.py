@@ -13,7 +13,15 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from bagwise.errors import BagwiseError, BagwiseWarning, StageError
@@ -110,6 +118,20 @@ def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
 
         with progress_to(on_progress):
             yield on_stage
+
+
+@contextmanager
+def show_count(quiet: bool, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how many of many like pieces are done, and how much time is left."""
+    if quiet or not err.is_terminal:
+        with _notices(shown=not quiet):
+            yield lambda _done: None
+        return
+    spent = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    columns = SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), *spent
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, advance=done)
 
 
 def emit(values: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from bagwise._console import guarded
 from bagwise._version import __version__
-from bagwise.cli import demo, models, planning, releases
+from bagwise.cli import demo, models, planning, releases, reproduction
 
 VERBS = (
     planning.plan,
@@ -26,6 +26,7 @@ VERBS = (
     models.predict,
     models.evaluate,
     demo.demo,
+    reproduction.reproduce,
 )
 """In the order of the help."""
 

@@ -10,13 +10,6 @@ from bagwise.errors import MissingExtraError
 from bagwise.planner.ranking import Plan, name_of
 
 _COMMANDS = 5
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { border-bottom: 1px solid #ddd; padding: 0.3rem 0.7rem; text-align: left; }
-caption { font-weight: bold; text-align: left; }
-code { background: #f4f4f4; padding: 0.1rem 0.3rem; overflow-wrap: anywhere; }
-"""
 
 
 def make_page(plan: Plan) -> str:
@@ -31,13 +24,13 @@ def make_page(plan: Plan) -> str:
     )
     remarks = "".join(f"<li>{escape(remark)}</li>" for remark in plan.remarks())
     charts = "".join(_charts(plan))
-    return (
-        "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'><title>bagwise plan</title>"
-        f"<style>{_STYLE}</style></head><body><h1>What to release</h1>"
+    return _html.page(
+        "bagwise plan",
+        "<h1>What to release</h1>"
         f"<p>{plan.n_rows} rows, {escape(promise)}, {escape(plan.family)} labels. Errors are those "
         "of predictions, root mean square, in units of the label.</p>"
         f"{_html.grid('The best choices', plan.cells())}<ul>{remarks}</ul>{charts}"
-        f"<h2>Commands</h2><ol>{commands}</ol></body></html>\n"
+        f"<h2>Commands</h2><ol>{commands}</ol>",
     )
 
 

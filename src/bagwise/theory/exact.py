@@ -170,6 +170,49 @@ def first_order_risk(
     )
 
 
+def squared_error_sd(
+    X: FloatArray,
+    bags: Bags,
+    *,
+    theta: FloatArray,
+    label_noise_sd: float,
+    label_kind: str,
+    loss: str,
+    noise_sd: float | FloatArray = 0.0,
+    weights: str = "equal",
+) -> float:
+    """Return by how much ``|theta_hat - theta|^2`` varies around what `exact_risk` expects.
+
+    A standard deviation, for errors that are Gaussian: exactly so for means of labels with Gaussian
+    noise, and nearly for picks, whose errors are sums over many bags. Parameters as there.
+
+    Examples
+    --------
+    >>> X, bags = np.ones((4, 1)), Bags(np.array([0, 0, 1, 1]))
+    >>> known = {"theta": np.ones(1), "label_noise_sd": 1.0, "label_kind": "mean", "loss": "bag"}
+    >>> risk, sd = exact_risk(X, bags, **known).total, squared_error_sd(X, bags, **known)
+    >>> round(risk, 6), round(sd, 6)   # a chi-square with one degree of freedom, times 0.25
+    (0.25, 0.353553)
+    """
+    kind, phi = check_label_kind(label_kind), float(label_noise_sd) ** 2
+    problem = _Problem.of(X, bags, theta, find_family("gaussian"), phi, kind, noise_sd)
+    _check_choice(loss, weights, "parameters")
+    lever, bias = _LINEARISED[loss](problem, weights)
+    return gaussian_square_sd(bias, lever.T @ (lever * problem.omega[:, None]))
+
+
+def gaussian_square_sd(mean: FloatArray, covariance: FloatArray) -> float:
+    """Return the standard deviation of ``|z|^2`` for a Gaussian z.
+
+    Examples
+    --------
+    >>> round(gaussian_square_sd(np.zeros(1), np.eye(1)) ** 2, 6)   # of a chi-square
+    2.0
+    """
+    variance = 2 * np.sum(covariance**2) + 4 * mean @ covariance @ mean
+    return float(np.sqrt(variance))
+
+
 def distance_to_least_squares(
     X: FloatArray,
     bags: Bags,

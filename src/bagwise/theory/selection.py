@@ -84,6 +84,38 @@ def sorted_risk(
     >>> round(risk.bias, 6), round(risk.label_noise, 6)   # f is 4/3
     (0.111111, 0.000891)
     """
+    bias, covariance = sorted_moments(
+        theta=theta,
+        covariance=covariance,
+        label_noise_sd=label_noise_sd,
+        bag_size=bag_size,
+        n_bags=n_bags,
+    )
+    return Risk.of(
+        bias=float(bias @ bias),
+        choice=0.0,
+        label_noise=float(np.trace(covariance)),
+        privacy=0.0,
+    )
+
+
+def sorted_moments(
+    *,
+    theta: FloatArray,
+    covariance: FloatArray,
+    label_noise_sd: float,
+    bag_size: int,
+    n_bags: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the bias and the covariance of the coefficients behind `sorted_risk`.
+
+    Examples
+    --------
+    >>> bias, covariance = sorted_moments(theta=np.ones(1), covariance=np.eye(1),
+    ...                                   label_noise_sd=1.0, bag_size=2, n_bags=1_000)
+    >>> bias.round(6), covariance.round(6)
+    (array([0.333333]), array([[0.000891]]))
+    """
     theta, size = np.asarray(theta, dtype=np.float64), _at_least_one(bag_size)
     if n_bags <= theta.size + 1:
         raise BagsError(f"the error is finite from {theta.size + 2} bags on, got {n_bags}.")
@@ -94,13 +126,8 @@ def sorted_risk(
     )
     noise = label_noise_sd**2
     centroid = covariance / size + (1 - 1 / size) / (signal + noise) * np.outer(pull, pull)
-    left = factor * noise / size
-    return Risk.of(
-        bias=(factor - 1) ** 2 * float(theta @ theta),
-        choice=0.0,
-        label_noise=left * float(np.trace(np.linalg.inv(centroid))) / (n_bags - theta.size - 1),
-        privacy=0.0,
-    )
+    left = factor * noise / size / (n_bags - theta.size - 1)
+    return (factor - 1) * theta, left * np.asarray(np.linalg.inv(centroid))
 
 
 def sorting_shrinkage(

@@ -14,7 +14,12 @@ from bagwise.aggregate import pick_labels
 from bagwise.bags import Bags
 from bagwise.experiments.reproduction.cells import Cell
 from bagwise.experiments.reproduction.draws import Draw
-from bagwise.experiments.reproduction.open_cells import FindBags, minimiser_error, protocol_data
+from bagwise.experiments.reproduction.open_cells import (
+    FindBags,
+    minimiser_error,
+    open_setting,
+    protocol_data,
+)
 from bagwise.experiments.reproduction.protocol import TRUTH_LENGTH, train
 from bagwise.experiments.synthetic import public_bounds
 from bagwise.labels import Bounds
@@ -24,14 +29,14 @@ from bagwise.privacy.events import Event
 from bagwise.privacy.noise import private_picks
 from bagwise.rng import SimulatedNoise
 from bagwise.scores import ScoreBudget, Scores, ScoresKind, compute_scores
-from bagwise.theory.exact import exact_risk
+from bagwise.theory.exact import exact_risk, squared_error_sd
 from bagwise.theory.printed import PrintedCalibration
 
 DELTA = 1e-5
 
 
 def run_private_cell(
-    draw: Draw, cell: Cell, find_bags: FindBags, *, epochs: int
+    draw: Draw, cell: Cell, find_bags: FindBags, *, batch: int
 ) -> dict[str, float]:
     """Return what one run of a cell found.
 
@@ -53,11 +58,14 @@ def run_private_cell(
     ):
         made = _make(draw, cell, find_bags, calibration, scores, name)
         values[name] = minimiser_error(draw, cell, made.bags, made.labels)
-        values[f"{name}_expected"] = _expected(draw, cell, made)
+        setting = {**open_setting(draw, cell), "noise_sd": made.noise_sd}
+        # F1 for the bags as they are: noise on scores hides that of the labels in them.
+        values[f"{name}_expected"] = exact_risk(draw.X, made.bags, **setting).total
+        values[f"{name}_expected_sd"] = squared_error_sd(draw.X, made.bags, **setting)
         if name == "printed_noise":
             values["true_epsilon"] = total_epsilon(made.events, DELTA)
-    values["protocol"] = _protocol(draw, cell, find_bags, epochs)
-    values["protocol_plain"] = _plain_protocol(draw, cell, find_bags, epochs)
+    values["protocol"] = _protocol(draw, cell, find_bags, batch)
+    values["protocol_plain"] = _plain_protocol(draw, cell, find_bags, batch)
     return values
 
 
@@ -99,28 +107,15 @@ def _bags(draw: Draw, cell: Cell, scores: Scores, find_bags: FindBags) -> Bags:
     return draw.bags_by(scores.values, cell)
 
 
-def _expected(draw: Draw, cell: Cell, made: _Made) -> float:
-    """Return F1 for the bags as they are: noise on scores hides that of the labels in them."""
-    return exact_risk(
-        draw.X,
-        made.bags,
-        theta=draw.theta,
-        label_noise_sd=cell.label_noise_sd,
-        label_kind=cell.label_kind,
-        loss=cell.loss,
-        noise_sd=made.noise_sd,
-    ).total
-
-
-def _protocol(draw: Draw, cell: Cell, find_bags: FindBags, epochs: int) -> float:
+def _protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> float:
     X, truth, labels = protocol_data(draw, cell)
     calibration = PrintedCalibration(_epsilon(cell), DELTA, _protocol_bounds(draw, cell))
     kind: ScoresKind = "noisy-labels" if cell.by_labels else "none"
     made = _make(draw, cell, find_bags, calibration, kind, "protocol", (X, labels))
-    return _train(draw, cell, X, made.bags, made.labels, truth, epochs)
+    return _train(draw, cell, X, made.bags, made.labels, truth, batch)
 
 
-def _plain_protocol(draw: Draw, cell: Cell, find_bags: FindBags, epochs: int) -> float:
+def _plain_protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> float:
     """Train on picks with noise ``2 sqrt(2 ln(1.25/delta)) / epsilon`` whatever the bag size.
 
     That is the classic Gaussian mechanism for labels in -1..1. It comes nearer to the printed
@@ -133,7 +128,7 @@ def _plain_protocol(draw: Draw, cell: Cell, find_bags: FindBags, epochs: int) ->
     bags = _bags(draw, cell, Scores(noisy if cell.by_labels else None), find_bags)
     picked = pick_labels(labels, bags, SimulatedNoise(rng))
     picked += noise_sd * rng.standard_normal(bags.n_bags)
-    return _train(draw, cell, X, bags, picked, truth, epochs)
+    return _train(draw, cell, X, bags, picked, truth, batch)
 
 
 def _train(
@@ -143,10 +138,10 @@ def _train(
     bags: Bags,
     bag_labels: FloatArray,
     truth: FloatArray,
-    epochs: int,
+    batch: int,
 ) -> float:
     rng = draw.stream("training", cell)
-    return train(X, bags, bag_labels, loss=cell.loss, truth=truth, epochs=epochs, rng=rng).error
+    return train(X, bags, bag_labels, loss=cell.loss, truth=truth, batch=batch, rng=rng).error
 
 
 def _protocol_bounds(draw: Draw, cell: Cell) -> Bounds:

@@ -74,7 +74,8 @@ def train(
     *,
     loss: str,
     truth: FloatArray,
-    epochs: int,
+    batch: int = BATCH_BAGS,
+    epochs: int = EPOCHS,
     rng: np.random.Generator,
 ) -> Trained:
     """Fit by the protocol, and measure the error.
@@ -99,7 +100,7 @@ def train(
     """
     start = start_weights(X.shape[1], rng)
     inputs = bags.mean(X)[:, None, :] if loss != "instance" else _members(X, bags)
-    off = adam(inputs, bag_labels, start, epochs=epochs, rng=rng) - truth
+    off = adam(inputs, bag_labels, start, batch=batch, epochs=epochs, rng=rng) - truth
     length = float(off @ off)
     along = float(off @ start) ** 2 / float(start @ start) / length
     return Trained(length / off.size, along)
@@ -110,6 +111,7 @@ def adam(
     targets: FloatArray,
     start: FloatArray,
     *,
+    batch: int,
     epochs: int,
     rng: np.random.Generator,
 ) -> FloatArray:
@@ -125,10 +127,10 @@ def adam(
     mean, square, step = np.zeros_like(start), np.zeros_like(start), 0
     for _ in range(epochs):
         order = rng.permutation(len(inputs))
-        for first in range(0, order.size, BATCH_BAGS):
-            batch = order[first : first + BATCH_BAGS]
-            rows = inputs[batch]
-            residuals = rows @ weights - targets[batch][:, None]
+        for first in range(0, order.size, batch):
+            chosen = order[first : first + batch]
+            rows = inputs[chosen]
+            residuals = rows @ weights - targets[chosen][:, None]
             gradient = 2 * np.einsum("br,brd->d", residuals, rows) / residuals.size
             step += 1
             mean += (1 - _DECAY_MEAN) * (gradient - mean)

@@ -19,7 +19,7 @@ from bagwise.experiments.reproduction.cells import PRINTED_RUNS, Cell, table_cel
 from bagwise.experiments.reproduction.draws import Draw
 from bagwise.experiments.reproduction.open_cells import run_open_cell
 from bagwise.experiments.reproduction.private_cells import run_private_cell
-from bagwise.experiments.reproduction.protocol import EPOCHS
+from bagwise.experiments.reproduction.protocol import BATCH_BAGS
 from bagwise.experiments.reproduction.results import Job, Result, ResultsFile
 
 OnResults = Callable[[Sequence[Result]], None]
@@ -55,24 +55,24 @@ class Scale:
         return self.rows == PAPER_ROWS
 
     @property
-    def epochs(self) -> int:
-        """How often the protocol goes through the data: fewer rows more often.
+    def batch(self) -> int:
+        """How many bags the protocol looks at in one step: fewer if there are fewer rows.
 
-        What it is far from is a matter of steps, so a small problem gets as many.
+        How far it comes is a matter of steps, so a small problem gets as many.
 
         Examples
         --------
-        >>> Scale(rows=50_000).epochs, Scale(rows=10_000).epochs
-        (30, 150)
+        >>> Scale(rows=50_000).batch, Scale(rows=20_000).batch
+        (512, 205)
         """
-        return max(1, round(EPOCHS * PAPER_ROWS / self.rows))
+        return max(1, round(BATCH_BAGS * self.rows / PAPER_ROWS))
 
     def job(self, cell: Cell, *, run: int, seed: int, rows: int | None = None) -> Job:
         """Return one run of a cell at this scale."""
-        return Job(cell, rows or self.rows, self.epochs, run, seed)
+        return Job(cell, rows or self.rows, self.batch, run, seed)
 
 
-QUICK = Scale(rows=10_000, runs=3, curve_runs=2)
+QUICK = Scale(rows=20_000, runs=3, curve_runs=2)
 
 
 def table_jobs(tables: Iterable[int], scale: Scale, *, seed: int) -> list[Job]:
@@ -121,6 +121,8 @@ def reproduce(
 ) -> list[Result]:
     """Run what is not yet in the directory, and return all results in the order of the jobs.
 
+    A job that is asked for twice is run once, and is in the results once.
+
     Parameters
     ----------
     workers : int
@@ -130,15 +132,16 @@ def reproduce(
 
     Examples
     --------
-    >>> job = Job(Cell.parse("bag,iso,10,0.5,random"), rows=1_000, epochs=1, run=0, seed=0)
+    >>> job = Job(Cell.parse("bag,iso,10,0.5,random"), rows=1_000, batch=64, run=0, seed=0)
     >>> [result] = reproduce([job])
     >>> sorted(result.values)
-    ['along_start', 'exact', 'expected', 'protocol']
+    ['along_start', 'exact', 'expected', 'expected_sd', 'protocol']
     """
+    jobs = list(dict.fromkeys(jobs))
     for job in jobs:
         _check(job)
     kept = ResultsFile(directory)
-    missing = [job for job in dict.fromkeys(jobs) if job not in kept.by_job]
+    missing = [job for job in jobs if job not in kept.by_job]
     on_results([kept.by_job[job] for job in jobs if job in kept.by_job])
     for results in _run_all(_pieces(missing), workers):
         kept.add(results)
@@ -188,7 +191,7 @@ def run_piece(jobs: Sequence[Job]) -> list[Result]:
         for job in jobs:
             began = time.perf_counter()
             run = run_open_cell if job.cell.epsilon is None else run_private_cell
-            values = run(draw, job.cell, find_bags, epochs=job.epochs)
+            values = run(draw, job.cell, find_bags, batch=job.batch)
             results.append(Result(job, values, time.perf_counter() - began, versions()))
     return results
 

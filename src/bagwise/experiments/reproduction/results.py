@@ -13,19 +13,19 @@ from bagwise.errors import OutputExistsError, TableError
 from bagwise.experiments.reproduction.cells import Cell
 
 FILE_NAME = "results.jsonl"
-_COUNTS = ("rows", "epochs", "run", "seed")
+_COUNTS = ("rows", "batch", "run", "seed")
 
 
 @dataclass(frozen=True)
 class Job:
     """One run of a cell from a seed: it always has the same result.
 
-    `epochs` is how often the protocol goes through the data.
+    `batch` is how many bags the protocol looks at in one step.
     """
 
     cell: Cell
     rows: int
-    epochs: int
+    batch: int
     run: int
     seed: int
 
@@ -36,7 +36,7 @@ class Result:
 
     Examples
     --------
-    >>> job = Job(Cell.parse("bag,iso,10,0.5,random"), rows=1_000, epochs=30, run=0, seed=0)
+    >>> job = Job(Cell.parse("bag,iso,10,0.5,random"), rows=1_000, batch=512, run=0, seed=0)
     >>> line = Result(job, {"exact": 0.5}, seconds=1.0, versions={"numpy": "2.0"}).to_line()
     >>> Result.from_line(line).values
     {'exact': 0.5}

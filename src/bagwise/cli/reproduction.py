@@ -1,0 +1,162 @@
+"""The verb that makes the paper's tables again."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bagwise._console import INTERRUPTED, emit, fail, out, print_grid, show_count
+from bagwise.cli.options import AsJson, Quiet
+from bagwise.errors import StrategyError
+
+if TYPE_CHECKING:
+    from bagwise.experiments.reproduction.reproduce import Scale
+    from bagwise.experiments.reproduction.results import Job, Result
+
+_DIRECTORY = Path("bagwise-reproduction")
+
+
+def reproduce(
+    table: Annotated[
+        str, typer.Option(help="Which of the paper's tables: 1, 2, 3, 4, 5, or all.")
+    ] = "all",
+    cell: Annotated[
+        str | None,
+        typer.Option(help="One cell: LOSS,DATA,SIZE,NOISE,STRATEGY, and EPSILON for table 2."),
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each cell. Default: 15.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Rows of the data. Default: 50000.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A look: 20000 rows and 3 runs, about a minute.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Other seeds, other draws.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; results are the same. Default: all cores.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Directory for results and report; a run that was stopped continues there. "
+            f"Default: {_DIRECTORY}, and nothing for a cell.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the paper's tables again: as printed, exactly, by theory, and by an early-stopped fit.
+
+    Examples: [bold]bagwise reproduce --quick[/], [bold]bagwise reproduce --table 2 -o table-2[/],
+    [bold]bagwise reproduce --cell bag,iso,10,0.5,kmeans[/]
+    """
+    from bagwise.experiments.reproduction.cells import Cell
+    from bagwise.experiments.reproduction.figures import check_plots
+    from bagwise.experiments.reproduction.report import summary, write_report
+    from bagwise.experiments.reproduction.reproduce import QUICK, Scale, cell_jobs
+
+    scale = _scale(QUICK if quick else Scale(), rows, runs)
+    if cell is not None:
+        found = _run(
+            cell_jobs([Cell.parse(cell)], scale, seed=seed), output, workers, quiet or as_json
+        )
+        _show_cell(found, as_json=as_json, quiet=quiet)
+        return
+    tables = _tables(table)
+    check_plots()
+    directory = output or _DIRECTORY
+    found = _run(_jobs(tables, scale, seed), directory, workers, quiet or as_json)
+    write_report(found, directory, scale=scale, command=_command(table, scale, seed, quick))
+    if as_json:
+        emit({"path": str(directory), **summary(found, scale)})
+    elif not quiet:
+        _show_tables(found, scale, directory)
+
+
+def _run(
+    jobs: "Sequence[Job]", directory: Path | None, workers: int | None, quiet: bool
+) -> "list[Result]":
+    from bagwise.experiments.reproduction.reproduce import reproduce as run_jobs
+
+    jobs = list(dict.fromkeys(jobs))
+    try:
+        with show_count(quiet, "runs of cells", len(jobs)) as on_done:
+            return run_jobs(
+                jobs,
+                directory=directory,
+                workers=workers or os.cpu_count() or 1,
+                on_results=lambda results: on_done(len(results)),
+            )
+    except KeyboardInterrupt:
+        kept = "nothing was kept" if directory is None else f"what was done is in {directory}"
+        fail(f"interrupted; {kept}. The same command goes on.", INTERRUPTED)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _jobs(tables: Sequence[int], scale: "Scale", seed: int) -> "list[Job]":
+    from bagwise.experiments.reproduction.reproduce import curve_jobs, table_jobs
+
+    jobs = table_jobs(tables, scale, seed=seed)
+    return [*jobs, *curve_jobs(scale, seed=seed)] if len(tables) > 1 else jobs
+
+
+def _tables(text: str) -> list[int]:
+    known = [1, 2, 3, 4, 5]
+    if text == "all":
+        return known
+    if text not in map(str, known):
+        raise StrategyError(f"--table is 1, 2, 3, 4, 5 or all, got {text!r}.")
+    return [int(text)]
+
+
+def _scale(scale: "Scale", rows: int | None, runs: int | None) -> "Scale":
+    from dataclasses import replace
+
+    scale = replace(scale, rows=rows or scale.rows)
+    return scale if runs is None else replace(scale, runs=runs, curve_runs=min(runs, 5))
+
+
+def _command(table: str, scale: "Scale", seed: int, quick: bool) -> str:
+    """Return what to type for the same results, wherever they are to go."""
+    from bagwise.experiments.reproduction.reproduce import QUICK, Scale
+
+    usual = QUICK if quick else Scale()
+    options = {
+        "--table": table,
+        "--quick": "" if quick else None,
+        "--runs": scale.runs if scale.runs != usual.runs else None,
+        "--rows": scale.rows if scale.rows != usual.rows else None,
+        "--seed": seed or None,
+    }
+    given = [f"{name} {value}".strip() for name, value in options.items() if value is not None]
+    return shlex.join(["bagwise", "reproduce", *" ".join(given).split()])
+
+
+def _show_cell(results: "Sequence[Result]", *, as_json: bool, quiet: bool) -> None:
+    from bagwise.experiments.reproduction.tables import describe_cell, make_cell_table
+
+    if as_json:
+        emit(describe_cell(results))
+    elif not quiet:
+        print_grid(f"{results[0].job.cell}: squared error", make_cell_table(results))
+
+
+def _show_tables(results: "Sequence[Result]", scale: "Scale", directory: Path) -> None:
+    from bagwise.experiments.reproduction.claims import judge_claims
+    from bagwise.experiments.reproduction.measured import Measured
+    from bagwise.experiments.reproduction.report import explained_text
+
+    measured = Measured(results, rows=scale.rows)
+    rows = [
+        [verdict.claim.text, verdict.word, str(verdict.runs)] for verdict in judge_claims(measured)
+    ]
+    if rows:
+        print_grid("What the paper says of its tables", [["claim", "verdict", "runs"], *rows])
+    if line := explained_text(measured):
+        out.print(f"· {line}", soft_wrap=True, highlight=False)
+    out.print(f"The tables and figures are in {directory / 'report.html'} and report.md.")

@@ -1,0 +1,114 @@
+"""How well theory predicts the minimisers, and the protocol explains the printed values."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.experiments.reproduction.cells import APPENDIX, Cell
+from bagwise.experiments.reproduction.measured import LEVEL, Estimate, Measured, printed_means
+
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How near the protocol comes to the printed values of the appendix.
+
+    Attributes
+    ----------
+    cells : int
+    rms_log_ratio, correlation : float
+    rms_interval, correlation_interval : (low, high)
+        95 %, over which cells the paper might have had (bootstrap over cells).
+    by_chance : float
+        What the rms log ratio would be if the protocol were what was done: both columns are means
+        over runs, with errors of their own.
+    rms_z : float
+        Differences in units of that error; 1 if they are chance alone.
+    """
+
+    cells: int
+    rms_log_ratio: float
+    rms_interval: tuple[float, float]
+    correlation: float
+    correlation_interval: tuple[float, float]
+    by_chance: float
+    rms_z: float
+
+
+def explain_printed(measured: Measured, name: str) -> Explained | None:
+    """Compare the values of one name with what the appendix prints; None if some are missing."""
+    printed = printed_means(APPENDIX)
+    if not all(cell in measured for cell in printed):
+        return None
+    estimates = [Estimate.of(measured.runs(cell, name)) for cell in printed]
+    ours = np.array([estimate.mean for estimate in estimates])
+    theirs = np.array([mean for mean, _ in printed.values()])
+    log_ratio = np.log(ours / theirs)
+    own_error = np.array([estimate.standard_error for estimate in estimates]) / ours
+    their_error = np.array([error for _, error in printed.values()]) / theirs
+    error = np.hypot(own_error, their_error)
+    rms, correlation = _statistics(log_ratio, ours, theirs)
+    draws = np.random.default_rng(0).integers(ours.size, size=(_RESAMPLES, ours.size))
+    again = np.array([_statistics(log_ratio[i], ours[i], theirs[i]) for i in draws])
+    low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return Explained(
+        cells=ours.size,
+        rms_log_ratio=rms,
+        rms_interval=(float(low[0]), float(high[0])),
+        correlation=correlation,
+        correlation_interval=(float(low[1]), float(high[1])),
+        by_chance=_rms(error),
+        rms_z=_rms(log_ratio / error),
+    )
+
+
+def _statistics(log_ratio: FloatArray, ours: FloatArray, theirs: FloatArray) -> tuple[float, float]:
+    return _rms(log_ratio), float(np.corrcoef(ours, theirs)[0, 1])
+
+
+def _rms(values: FloatArray) -> float:
+    return math.sqrt(float(np.mean(values**2)))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How near theory comes to what the minimisers have, over some cells.
+
+    Attributes
+    ----------
+    what : str
+    cells, runs : int
+    ratio : float
+        Median over cells of the mean over runs of error / expected error.
+    rms_z : float
+        Of the cells' differences, in units of the standard deviation that theory gives them. 1 if
+        theory holds; cells of one run share their data, so not exactly.
+    beyond_three : int
+        Cells that are off by more than three of them.
+    """
+
+    what: str
+    cells: int
+    runs: int
+    ratio: float
+    rms_z: float
+    beyond_three: int
+
+
+def compare_with_theory(
+    measured: Measured, what: str, cells: Sequence[Cell], name: str, expected: str
+) -> Predicted:
+    """Compare errors with their expectation: both know the same features, coefficients and bags."""
+    found, theory, sd = (
+        np.array([measured.runs(cell, column) for cell in cells])
+        for column in (name, expected, f"{expected}_sd")
+    )
+    # In units of each run's own expectation: one ill-conditioned draw must not hide the others.
+    z = np.sum(found / theory - 1, axis=1) / np.sqrt(np.sum((sd / theory) ** 2, axis=1))
+    ratio = float(np.median(np.mean(found / theory, axis=1)))
+    beyond = int(np.sum(np.abs(z) > 3))
+    return Predicted(what, len(cells), found.shape[1], ratio, _rms(z), beyond)
