@@ -117,8 +117,7 @@ def _tables(text: str) -> list[int]:
 def _scale(scale: "Scale", rows: int | None, runs: int | None) -> "Scale":
     from dataclasses import replace
 
-    scale = replace(scale, rows=rows or scale.rows)
-    return scale if runs is None else replace(scale, runs=runs, curve_runs=min(runs, 5))
+    return replace(scale, rows=rows or scale.rows, runs=runs or scale.runs)
 
 
 def _command(table: str, scale: "Scale", seed: int, quick: bool) -> str:

@@ -35,17 +35,6 @@ from bagwise.privacy.events import (
 )
 from bagwise.theory.bounds import spread
 
-# Table 1 of the paper: squared errors of the coefficients for random bags at 50,000 rows, 32
-# features and label noise 0.5, by loss, label kind and bag size. Status: E10.
-PRINTED_RANDOM_ERRORS = {
-    ("bag", "mean", 10): 0.0099,
-    ("bag", "mean", 50): 0.0423,
-    ("instance", "pick", 10): 0.0085,
-    ("instance", "pick", 50): 0.0419,
-    ("aggregate", "pick", 10): 0.0221,
-    ("aggregate", "pick", 50): 0.0619,
-}
-
 
 def printed_label_noise(*, R: float, epsilon: float, delta: float) -> float:
     """Return the noise on every label in the private algorithms, claimed (epsilon/2, delta/2).

@@ -15,7 +15,7 @@ _RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Explained:
-    """How near the protocol comes to the printed values of the appendix.
+    """How near a column comes to the printed values of some tables.
 
     Attributes
     ----------
@@ -39,9 +39,11 @@ class Explained:
     rms_z: float
 
 
-def explain_printed(measured: Measured, name: str) -> Explained | None:
-    """Compare the values of one name with what the appendix prints; None if some are missing."""
-    printed = printed_means(APPENDIX)
+def explain_printed(
+    measured: Measured, name: str, *, tables: Sequence[int] = APPENDIX
+) -> Explained | None:
+    """Compare the values of one name with what tables print; None if some are missing."""
+    printed = printed_means(tables)
     if not all(cell in measured for cell in printed):
         return None
     estimates = [Estimate.of(measured.runs(cell, name)) for cell in printed]
@@ -51,23 +53,29 @@ def explain_printed(measured: Measured, name: str) -> Explained | None:
     own_error = np.array([estimate.standard_error for estimate in estimates]) / ours
     their_error = np.array([error for _, error in printed.values()]) / theirs
     error = np.hypot(own_error, their_error)
-    rms, correlation = _statistics(log_ratio, ours, theirs)
     draws = np.random.default_rng(0).integers(ours.size, size=(_RESAMPLES, ours.size))
-    again = np.array([_statistics(log_ratio[i], ours[i], theirs[i]) for i in draws])
-    low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return Explained(
         cells=ours.size,
-        rms_log_ratio=rms,
-        rms_interval=(float(low[0]), float(high[0])),
-        correlation=correlation,
-        correlation_interval=(float(low[1]), float(high[1])),
+        rms_log_ratio=_rms(log_ratio),
+        rms_interval=_interval(np.sqrt(np.mean(log_ratio[draws] ** 2, axis=1))),
+        correlation=float(_correlations(ours[None], theirs[None])[0]),
+        correlation_interval=_interval(_correlations(ours[draws], theirs[draws])),
         by_chance=_rms(error),
         rms_z=_rms(log_ratio / error),
     )
 
 
-def _statistics(log_ratio: FloatArray, ours: FloatArray, theirs: FloatArray) -> tuple[float, float]:
-    return _rms(log_ratio), float(np.corrcoef(ours, theirs)[0, 1])
+def _interval(resampled: FloatArray) -> tuple[float, float]:
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def _correlations(ours: FloatArray, theirs: FloatArray) -> FloatArray:
+    """Return Pearson's correlation of each row with the same row of the other."""
+    ours = ours - ours.mean(axis=1, keepdims=True)
+    theirs = theirs - theirs.mean(axis=1, keepdims=True)
+    squares = np.sum(ours**2, axis=1) * np.sum(theirs**2, axis=1)
+    return np.asarray(np.sum(ours * theirs, axis=1) / np.sqrt(squares))
 
 
 def _rms(values: FloatArray) -> float:

@@ -193,8 +193,9 @@ def _blocks(
 
 def _findings(measured: Measured) -> Iterator[Block]:
     yield Heading("What was found")
-    if text := explained_text(measured):
-        yield Paragraph(text)
+    for text in (explained_text(measured), _private_text(measured)):
+        if text:
+            yield Paragraph(text)
     predicted = theory_agreement(measured)
     if predicted:
         yield Paragraph(
@@ -222,6 +223,21 @@ def explained_text(measured: Measured) -> str:
         f"were what was done, would give {protocol.by_chance:.3f}. Differences are "
         f"{protocol.rms_z:.2f} of their standard errors, root mean square. Intervals are by "
         "bootstrap over cells."
+    )
+
+
+def _private_text(measured: Measured) -> str:
+    """Say which noise comes near to the private table."""
+    as_described, plain = (
+        explain_printed(measured, name, tables=[2]) for name in ("protocol", "protocol_plain")
+    )
+    if as_described is None or plain is None:
+        return ""
+    return (
+        f"In table 2 the protocol has a root mean square log ratio of "
+        f"{as_described.rms_log_ratio:.2f} with the noise that the paper describes, and of "
+        f"{plain.rms_log_ratio:.2f} with noise that is not divided by the bag size; chance alone "
+        f"would give {plain.by_chance:.2f}."
     )
 
 

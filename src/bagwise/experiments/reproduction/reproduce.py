@@ -42,7 +42,7 @@ class Scale:
     runs : int
         Runs of each cell; the paper has 15.
     curve_runs : int
-        Runs of what is only in the figures.
+        Runs of what is only in the figures; no more than `runs`.
     """
 
     rows: int = PAPER_ROWS
@@ -108,7 +108,7 @@ def curve_jobs(scale: Scale, *, seed: int) -> list[Job]:
     return [
         scale.job(cell, run=run, seed=seed, rows=rows)
         for cell, rows in points
-        for run in range(scale.curve_runs)
+        for run in range(min(scale.runs, scale.curve_runs))
     ]
 
 
