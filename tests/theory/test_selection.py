@@ -12,6 +12,7 @@ from bagwise.theory.selection import (
     expected_scatter,
     random_shrinkage,
     selection_factor,
+    sorted_risk,
     sorted_spread,
     sorting_shrinkage,
 )
@@ -181,3 +182,102 @@ def test_clipping_shrinks_slopes_by_the_share_inside(bounds):
 def test_bad_arguments(call, message):
     with pytest.raises((BagsError, BoundsError, StrategyError), match=message):
         call()
+
+
+TILTED = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.5]])
+
+
+def test_the_risk_of_sorted_bags_by_hand():
+    """With S = I and theta along the first axis, C is diagonal."""
+    risk = sorted_risk(
+        theta=np.array([2.0, 0.0]),
+        covariance=np.eye(2),
+        label_noise_sd=1.0,
+        bag_size=4,
+        n_bags=13,
+    )
+    factor = 5 / 4.25  # (t^2 + s^2) / (t^2 + s^2/k)
+    along = 1 / 4 + 3 / 4 * 4 / 5
+    assert risk.bias == pytest.approx((factor - 1) ** 2 * 4)
+    assert risk.label_noise == pytest.approx(factor / 4 * (1 / along + 4) / 10)
+    assert (risk.choice, risk.privacy) == (0.0, 0.0)
+    assert risk.total == pytest.approx(risk.bias + risk.label_noise)
+
+
+def test_bags_of_one_row_have_the_risk_of_least_squares():
+    risk = sorted_risk(theta=THETA, covariance=TILTED, label_noise_sd=0.7, bag_size=1, n_bags=100)
+    assert risk.bias == 0.0
+    assert risk.label_noise == pytest.approx(0.49 * np.trace(np.linalg.inv(TILTED)) / 96)
+
+
+def test_the_risk_follows_the_units_of_features_and_labels():
+    plain = {"theta": THETA, "covariance": TILTED, "label_noise_sd": 0.7}
+    longer = {"theta": 3 * THETA, "covariance": TILTED, "label_noise_sd": 2.1}
+    wider = {"theta": THETA / 3, "covariance": 9 * TILTED, "label_noise_sd": 0.7}
+    found = [sorted_risk(**way, bag_size=5, n_bags=40).total for way in (plain, longer, wider)]
+    assert found[1] == pytest.approx(9 * found[0])
+    assert found[2] == pytest.approx(found[0] / 9)
+
+
+def errors_of_sorted_bags(bag_size, n_bags, label_noise_sd, runs, *, halves=False):
+    """Return squared errors of bag loss on means, over fresh rows with covariance `TILTED`."""
+    rng = np.random.default_rng(17)
+    mix = np.linalg.cholesky(TILTED).T
+    n, found = n_bags * bag_size * (2 if halves else 1), np.empty(runs)
+    for run in range(runs):
+        X = rng.standard_normal((n, 3)) @ mix
+        y = X @ THETA + label_noise_sd * rng.standard_normal(n)
+        places = np.argsort(y).reshape(n_bags, -1)
+        kept = rng.permuted(places, axis=1)[:, :bag_size]
+        c, b = X[kept].mean(axis=1), y[kept].mean(axis=1)
+        found[run] = np.sum((np.linalg.solve(c.T @ c, c.T @ b) - THETA) ** 2)
+    return found
+
+
+@pytest.mark.parametrize("halves", [False, True], ids=["sorted", "super"])
+@pytest.mark.parametrize(("bag_size", "label_noise_sd"), [(5, 0.5), (10, 1.5)])
+def test_the_risk_of_sorted_bags(bag_size, label_noise_sd, halves):
+    setting = {"bag_size": bag_size, "n_bags": 150, "label_noise_sd": label_noise_sd}
+    found = errors_of_sorted_bags(**setting, runs=1200, halves=halves)
+    risk = sorted_risk(theta=THETA, covariance=TILTED, **setting)
+    assert stats.mean_is(found, risk.total)
+    assert not stats.mean_is(found, 1.15 * risk.total)
+    assert not stats.mean_is(found, 0.85 * risk.total)
+    assert not stats.mean_is(found, risk.label_noise)  # without a factor on the slopes
+    assert not stats.mean_is(found, risk.bias)
+
+
+@pytest.mark.slow
+def test_the_risk_of_few_sorted_bags():
+    """Here the noise that is left matters, by which f it is multiplied, and ``m - d - 1``."""
+    setting = {"bag_size": 50, "n_bags": 16, "label_noise_sd": 1.5}
+    found = errors_of_sorted_bags(**setting, runs=60_000)
+    risk = sorted_risk(theta=THETA, covariance=TILTED, **setting)
+    signal_sd = math.sqrt(THETA @ TILTED @ THETA)
+    factor = selection_factor(signal_sd=signal_sd, label_noise_sd=1.5, bag_size=50)
+    assert stats.mean_is(found, risk.total)
+    assert not stats.mean_is(found, risk.bias + risk.label_noise / factor)
+    assert not stats.mean_is(found, risk.bias + risk.label_noise * 12 / 16)
+    assert not stats.mean_is(found, risk.bias + risk.label_noise * 12 / 13)
+
+
+@pytest.mark.parametrize("n_bags", [1, 3, 4])
+def test_too_few_bags_have_no_finite_risk(n_bags):
+    setting = {"theta": THETA, "covariance": TILTED, "label_noise_sd": 1.0, "bag_size": 5}
+    with pytest.raises(BagsError, match=f"finite from 5 bags on, got {n_bags}"):
+        sorted_risk(**setting, n_bags=n_bags)
+    assert math.isfinite(sorted_risk(**setting, n_bags=5).total)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bag_size": 0}, "bag_size"),
+        ({"theta": np.zeros(3)}, "signal_sd"),
+        ({"label_noise_sd": -1.0}, "negative"),
+    ],
+)
+def test_impossible_sorted_bags(wrong, message):
+    setting = {"theta": THETA, "covariance": TILTED, "label_noise_sd": 1.0, "bag_size": 5}
+    with pytest.raises(StrategyError, match=message):
+        sorted_risk(**{**setting, **wrong}, n_bags=50)

@@ -18,7 +18,8 @@ LABEL_KINDS: dict[str, str] = {"bag": "mean", "aggregate": "pick", "instance": "
 """What a bag's label is under each loss, in the paper's experiments."""
 
 APPENDIX = (3, 4, 5)
-"""The tables with all three kinds of features; table 1 repeats a part of them."""
+"""The tables with all three kinds of features. Table 1 has some of their cells again, with other
+values."""
 
 _FORM = "LOSS,DATA,BAG_SIZE,LABEL_NOISE,STRATEGY and, for private labels, EPSILON"
 _EXAMPLE = "for example bag,iso,10,0.5,kmeans"
@@ -59,8 +60,8 @@ class Cell:
     epsilon: float | None = None
 
     def __str__(self) -> str:
-        named = (self.loss, self.data, str(self.bag_size), f"{self.label_noise_sd:g}")
-        private = () if self.epsilon is None else (f"{self.epsilon:g}",)
+        named = (self.loss, self.data, str(self.bag_size), _digits(self.label_noise_sd))
+        private = () if self.epsilon is None else (_digits(self.epsilon),)
         return ",".join((*named, self.strategy, *private))
 
     @classmethod
@@ -133,6 +134,11 @@ def _printed(lines: Iterable[dict[str, str]]) -> Iterator[Printed]:
         names = ("loss", "data", "bag_size", "label_noise_sd", "strategy", "epsilon")
         cell = Cell.parse(",".join(line[name] for name in names if line[name]))
         yield Printed(int(line["table"]), cell, float(line["mean"]), float(line["sd"]))
+
+
+def _digits(value: float) -> str:
+    """Return all digits that matter: what is read back is the same cell."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def _is_in_private_table(cell: Cell) -> bool:

@@ -81,5 +81,5 @@ class Draw:
         """Return bags of rows with similar scores, all of one size where the rows allow it."""
         half = SuperBags(order="sorted", half=True)
         strategy = half if cell.strategy == "super" else SortedBags(cut="equal")
-        rng = self.stream("bags", cell)
+        rng = self.stream("bags", cell.strategy, cell.bag_size, cell.label_noise_sd, cell.epsilon)
         return strategy.assign(self.X, scores, bag_size=cell.bag_size, rng=rng)

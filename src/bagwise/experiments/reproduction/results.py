@@ -101,7 +101,7 @@ class ResultsFile:
             return
         text = path.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.decode("utf-8").splitlines(), start=1):
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
             result = _read(line, path, number)
             self.by_job[result.job] = result
         if whole != text:
@@ -119,10 +119,10 @@ def check_directory(directory: Path) -> None:
         )
 
 
-def _read(line: str, path: Path, number: int) -> Result:
+def _read(line: bytes, path: Path, number: int) -> Result:
     try:
-        return Result.from_line(line)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return Result.from_line(line.decode("utf-8"))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise TableError(
             f"line {number} of {path} is not a result of bagwise reproduce. "
             "Remove the line to have it computed again, or choose another directory."
