@@ -1,13 +1,17 @@
 """Named streams, features with the covariance they claim, and bags of one size."""
 
+import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bagwise.bagging.kmeans_bags import KMeansBags
+from bagwise.errors import StoppedEarlyWarning
 from bagwise.experiments.reproduction.cells import Cell
 from bagwise.experiments.reproduction.draws import Draw
 from bagwise.experiments.synthetic import MIXINGS, draw_features
+from bagwise.stages import progress_to
 from bagwise.theory.bounds import spread
 from tests import stats
 
@@ -154,3 +158,16 @@ def test_whitened_bags_are_compact_after_whitening_and_others_before():
         draw.features.whitened(), plain
     )
     assert total_spread(draw.X, plain) < 0.9 * total_spread(draw.X, white)
+
+
+def interrupt(_what, _share):
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupted_search_is_no_result():
+    """A release may use what a search had found by Ctrl-C; an experiment must not."""
+    draw = Draw("iso", n=4_000, d=8, run=0, seed=0)
+    with progress_to(interrupt), pytest.raises(KeyboardInterrupt):
+        draw.bags_without_labels("kmeans", 10)
+    with progress_to(interrupt), pytest.warns(StoppedEarlyWarning):
+        KMeansBags(scale="none").assign(draw.X, None, bag_size=10, rng=draw.stream("other"))

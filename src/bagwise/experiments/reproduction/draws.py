@@ -17,6 +17,7 @@ from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
 from bagwise.bagging.super_bags import SuperBags
 from bagwise.bags import Bags
+from bagwise.cluster.workers import Patience
 from bagwise.experiments.reproduction.cells import Cell
 from bagwise.experiments.synthetic import GaussianFeatures, draw_features
 
@@ -75,7 +76,8 @@ class Draw:
         if strategy == "random":
             return RandomBags().assign(self.X, None, bag_size=bag_size, rng=rng)
         points = self.features.whitened() if strategy == "whitened" else self.X
-        return KMeansBags(scale="none").assign(points, None, bag_size=bag_size, rng=rng)
+        # Endless patience: a search that Ctrl-C had cut short would be kept as this cell's result.
+        return KMeansBags(scale="none").assign_until(Patience(), points, bag_size=bag_size, rng=rng)
 
     def bags_by(self, scores: FloatArray, cell: Cell) -> Bags:
         """Return bags of rows with similar scores, all of one size where the rows allow it."""
