@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
     from bagwise.experiments.reproduction.reproduce import Scale
     from bagwise.experiments.reproduction.results import Job, Result
 
-_DIRECTORY = Path("bagwise-reproduction")
+_PARENT = Path("bagwise-reproduction")
 
 
 def reproduce(
     table: Annotated[
-        str, typer.Option(help="Which of the paper's tables: 1, 2, 3, 4, 5, or all.")
-    ] = "all",
+        str | None,
+        typer.Option(help="Which of the paper's tables: 1, 2, 3, 4, 5, or all. Default: all."),
+    ] = None,
     cell: Annotated[
         str | None,
         typer.Option(help="One cell: LOSS,DATA,SIZE,NOISE,STRATEGY, and EPSILON for table 2."),
@@ -44,7 +46,7 @@ def reproduce(
             "--output",
             "-o",
             help="Directory for results and report; a run that was stopped continues there. "
-            f"Default: {_DIRECTORY}, and nothing for a cell.",
+            f"Default: a place in {_PARENT}, and nothing for a cell.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -62,16 +64,20 @@ def reproduce(
 
     scale = _scale(QUICK if quick else Scale(), rows, runs)
     if cell is not None:
+        if table is not None:
+            raise StrategyError("give --table or --cell, not both.")
         found = _run(
             cell_jobs([Cell.parse(cell)], scale, seed=seed), output, workers, quiet or as_json
         )
         _show_cell(found, as_json=as_json, quiet=quiet)
         return
+    table = table or "all"
     tables = _tables(table)
     check_plots()
-    directory = output or _DIRECTORY
+    directory = output or _default_directory(table, quick)
     found = _run(_jobs(tables, scale, seed), directory, workers, quiet or as_json)
-    write_report(found, directory, scale=scale, command=_command(table, scale, seed, quick))
+    command = _command(table, scale, seed, quick, output)
+    write_report(found, directory, scale=scale, command=command)
     if as_json:
         emit({"path": str(directory), **summary(found, scale)})
     elif not quiet:
@@ -93,8 +99,12 @@ def _run(
                 on_results=lambda results: on_done(len(results)),
             )
     except KeyboardInterrupt:
-        kept = "nothing was kept" if directory is None else f"what was done is in {directory}"
-        fail(f"interrupted; {kept}. The same command goes on.", INTERRUPTED)
+        kept = (
+            "nothing was kept. With -o the same command would go on"
+            if directory is None
+            else f"what was done is in {directory}. The same command goes on"
+        )
+        fail(f"interrupted; {kept}.", INTERRUPTED)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -120,8 +130,14 @@ def _scale(scale: "Scale", rows: int | None, runs: int | None) -> "Scale":
     return replace(scale, rows=rows or scale.rows, runs=runs or scale.runs)
 
 
-def _command(table: str, scale: "Scale", seed: int, quick: bool) -> str:
-    """Return what to type for the same results, wherever they are to go."""
+def _default_directory(table: str, quick: bool) -> Path:
+    """Return a place for each kind of report, so that none replaces another."""
+    name = "all" if table == "all" else f"table-{table}"
+    return _PARENT / (f"{name}-quick" if quick else name)
+
+
+def _command(table: str, scale: "Scale", seed: int, quick: bool, output: Path | None) -> str:
+    """Return what was typed, as far as results depend on it."""
     from bagwise.experiments.reproduction.reproduce import QUICK, Scale
 
     usual = QUICK if quick else Scale()
@@ -131,9 +147,10 @@ def _command(table: str, scale: "Scale", seed: int, quick: bool) -> str:
         "--runs": scale.runs if scale.runs != usual.runs else None,
         "--rows": scale.rows if scale.rows != usual.rows else None,
         "--seed": seed or None,
+        "-o": output,
     }
-    given = [f"{name} {value}".strip() for name, value in options.items() if value is not None]
-    return shlex.join(["bagwise", "reproduce", *" ".join(given).split()])
+    given = [(name, str(value)) for name, value in options.items() if value is not None]
+    return shlex.join(["bagwise", "reproduce", *filter(None, chain.from_iterable(given))])
 
 
 def _show_cell(results: "Sequence[Result]", *, as_json: bool, quiet: bool) -> None:
@@ -156,6 +173,6 @@ def _show_tables(results: "Sequence[Result]", scale: "Scale", directory: Path) -
     ]
     if rows:
         print_grid("What the paper says of its tables", [["claim", "verdict", "runs"], *rows])
-    if line := explained_text(measured):
+    if scale.is_papers and (line := explained_text(measured)):
         out.print(f"· {line}", soft_wrap=True, highlight=False)
     out.print(f"The tables and figures are in {directory / 'report.html'} and report.md.")

@@ -40,9 +40,9 @@ def isotropic_problem(
     return LinearProblem(X, theta, X @ theta + label_noise_sd * rng.standard_normal(n))
 
 
-def public_bounds(d: int) -> Bounds:
+def public_bounds(d: int, *, label_noise_sd: float = 1.0) -> Bounds:
     """Four standard deviations of such a label, known from the set-up and not from the labels."""
-    radius = 4 * math.sqrt(d + 1)
+    radius = 4 * math.sqrt(d + label_noise_sd**2)
     return -radius, radius
 
 

@@ -79,7 +79,7 @@ def test_any_cell_parses_from_its_own_text(loss, data, bag_size, label_noise_sd,
     assert Cell.parse(str(cell)) == cell
 
 
-@given(POSITIVE, st.sampled_from(["kmeans", "sorted"]))
+@given(st.floats(1e-6, 20), st.sampled_from(["kmeans", "sorted"]))
 def test_any_private_cell_parses_from_its_own_text(epsilon, strategy):
     cell = Cell("instance", "iso", 10, 0.5, strategy, epsilon)
     assert Cell.parse(str(cell)) == cell

@@ -25,7 +25,8 @@ def test_a_table_again_and_continued(tmp_path):
     first = lines(out)
     assert len(first) == 24
     assert all(set(line) >= {"cell", "run", "seed", "seconds", "versions"} for line in first)
-    assert "bagwise reproduce --table 2 --runs 2 --rows 2000" in (out / "report.md").read_text()
+    command = f"bagwise reproduce --table 2 --runs 2 --rows 2000 -o {out}"
+    assert command in (out / "report.md").read_text()
     again = bagwise("--table", 2, *SMALL, "-o", out, "--json")
     assert lines(out) == first
     found = json.loads(again.stdout)
@@ -69,7 +70,10 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch):
     [
         (["--table", "6"], "1, 2, 3, 4, 5 or all"),
         (["--cell", "bag,iso"], "for example bag,iso,10,0.5,kmeans"),
-        (["--cell", "bag,iso,10,0.5,random", "--rows", "1234"], "Choose other --rows"),
+        (["--cell", "bag,iso,10,0.5,random", "--rows", "1234"], "multiple of 10, and at least 340"),
+        (["--cell", "bag,iso,10,0.5,super", "--rows", "340"], "multiple of 20, and at least 680"),
+        (["--cell", "bag,iso,10,0.5,random", "--table", "4"], "not both"),
+        (["--cell", "instance,iso,10,0.5,kmeans,1000"], "Leave the sixth field out"),
     ],
 )
 def test_bad_requests_are_refused(arguments, word):

@@ -23,7 +23,7 @@ def test_a_report_has_every_table_and_figure(results, tmp_path):
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert sum(" ± " in row for row in rows) == len(printed_values())
     assert "bagwise reproduce --table all" in text
-    assert "quick look" not in text
+    assert "do not compare" not in text
     figures = sorted((tmp_path / "figures").iterdir())
     assert len(figures) == 5
     for figure in figures:
@@ -46,7 +46,27 @@ def test_a_report_of_one_table_has_no_more(results, tmp_path):
 
 def test_a_small_run_says_so(tmp_path):
     write_report(fabricate(as_printed(), scale=QUICK), tmp_path, scale=QUICK, command="x")
-    assert "20,000 rows instead of 50,000 and 3 runs" in (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert "This has 20,000 rows, and the paper 50,000: do not compare" in text
+    assert "There are 3 runs of each cell" in text
+    assert "Over the 156 cells" not in text  # they are not the paper's
+    assert summary(fabricate(as_printed(), scale=QUICK), QUICK)["protocol"] is None
+
+
+def test_a_new_report_leaves_no_figure_of_an_old_one(results, tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "old.svg").write_text("<svg/>")
+    private = [result for result in results if result.job.cell.epsilon is not None]
+    write_report(private, tmp_path, scale=SCALE, command="x")
+    assert len(list((tmp_path / "figures").iterdir())) == 1
+
+
+def test_one_run_is_reported_without_numbers_that_are_none(tmp_path):
+    alone = Scale(runs=1)
+    results = fabricate(as_printed(), scale=alone)
+    write_report(results, tmp_path, scale=alone, command="x")
+    assert "nan" not in (tmp_path / "report.md").read_text()
+    assert summary(results, alone)["protocol"] is None
 
 
 def test_tables_hold_what_was_measured():
@@ -54,13 +74,15 @@ def test_tables_hold_what_was_measured():
     results = fabricate(lambda _cell, _name, run: [1.0, 2.0, 6.0][run], scale=Scale(runs=3))
     grid = make_table(4, Measured(results, rows=50_000))
     [row] = [row for row in grid if row[1:5] == ["dep", "10", "0.5", "instance k-means"]]
-    assert row[5] == "0.0324 ± 0.0083"  # printed
+    assert row[5] == "0.032367 ± 0.00835"  # printed
     assert row[6:8] == ["2", "2"]  # medians where a mean may be one draw
-    assert row[8] == "3.0000 ± 2.6458"
+    assert row[8] == "3 ± 2.6"
     [iso] = [row for row in grid if row[1:5] == ["iso", "10", "0.5", "instance k-means"]]
     assert iso[6] == "3"
     alone = [result for result in results if result.job.cell == cell]
-    assert ["exact minimiser", "3", "2.65", "3"] in make_cell_table(alone)
+    shown = make_cell_table(alone)
+    assert ["exact minimiser", "3", "2.65", "3"] in shown
+    assert ["what theory expects of it", "3", "3.7", "3"] in shown  # root mean square of its own sd
     described = describe_cell(alone)
     assert described["printed"] == [{"table": 4, "mean": 0.032367, "sd": 0.00835}]
     assert [run["values"]["exact"] for run in described["runs"]] == [1.0, 2.0, 6.0]
@@ -70,7 +92,9 @@ def test_one_run_has_no_spread():
     results = fabricate(as_printed(), scale=Scale(runs=1))
     assert all(len(row) == 9 for row in make_table(1, Measured(results, rows=50_000)))
     one = [result for result in results if result.job.cell.epsilon == 1.0][:1]
-    assert make_cell_table(one)[-1][2] == ""
+    spreads = {row[0]: row[2] for row in make_cell_table(one)}
+    assert spreads["exact minimiser, printed noise"] == ""
+    assert spreads["what theory expects of it"] != ""  # which needs no runs
 
 
 def test_a_summary_is_plain_values(results):

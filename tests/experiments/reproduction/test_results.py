@@ -1,5 +1,7 @@
 """The file of results: it survives a kill at any byte, and says where it is damaged."""
 
+import os
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -8,10 +10,11 @@ from bagwise.errors import OutputExistsError, TableError
 from bagwise.experiments.reproduction.cells import Cell, printed_values
 from bagwise.experiments.reproduction.results import (
     FILE_NAME,
+    REVISION,
     Job,
     Result,
     ResultsFile,
-    check_directory,
+    alone_in,
 )
 
 CELL = Cell.parse("instance,iso,10,0.5,sorted,1")
@@ -128,32 +131,41 @@ def test_a_file_from_before_a_field_was_there_is_refused_as_a_whole(file):
 
 def test_a_directory_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    for ask in (check_directory, ResultsFile):
-        with pytest.raises(OutputExistsError, match="has files in it"):
-            ask(tmp_path)
+    for ask in (alone_in, ResultsFile):
+        with pytest.raises(OutputExistsError, match="has files in it"), ExitStack() as stack:
+            stack.enter_context(ask(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_file_is_no_directory(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    for ask in (check_directory, ResultsFile):
-        with pytest.raises(OutputExistsError, match="is a file"):
-            ask(tmp_path / "thesis.txt")
+    for ask in (alone_in, ResultsFile):
+        with pytest.raises(OutputExistsError, match="is a file"), ExitStack() as stack:
+            stack.enter_context(ask(tmp_path / "thesis.txt"))
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
 def test_a_directory_with_results_and_reports_is_continued(file):
     (file.parent / "report.md").write_text("as of now")
-    check_directory(file.parent)
     assert list(ResultsFile(file.parent).by_job) == JOBS
-
-
-def test_asking_first_makes_nothing(tmp_path):
-    check_directory(tmp_path)
-    check_directory(tmp_path / "new")
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_last_result_of_a_job_counts(file):
     ResultsFile(file.parent).add([result(JOBS[0], exact=9.0)])
     assert ResultsFile(file.parent).by_job[JOBS[0]].values == {"exact": 9.0}
+
+
+def test_results_of_another_revision_are_refused(tmp_path):
+    line = RESULTS[0].to_line().replace(f'"revision": {REVISION}', f'"revision": {REVISION + 1}')
+    (tmp_path / FILE_NAME).write_text(line + "\n")
+    with pytest.raises(TableError, match=f"line 1 .*revision {REVISION}"):
+        ResultsFile(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs file locks")
+def test_two_runs_do_not_share_a_directory(tmp_path):
+    out = tmp_path / "out"
+    with alone_in(out), pytest.raises(OutputExistsError, match="another run"), alone_in(out):
+        pass
+    with alone_in(out):  # the first is gone
+        pass

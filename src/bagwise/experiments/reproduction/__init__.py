@@ -8,9 +8,12 @@ open_cells     one run of a cell without privacy
 private_cells  one run of a cell with privacy
 results        the file of results that a killed run continues
 reproduce      all of it, over processes
+measured       results by cell
+agreement      how near theory comes to the minimisers, and the protocol to what is printed
 claims         what the paper says about its tables, judged
-tables         results as tables, with intervals
+tables         results as tables
 figures        results as plots
-report         all of it as Markdown and HTML
+document       headings, paragraphs, tables and figures as Markdown and HTML
+report         all of it together
 =============  ==================================================================================
 """

@@ -9,6 +9,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.experiments.reproduction.cells import APPENDIX, Cell
 from bagwise.experiments.reproduction.measured import LEVEL, Estimate, Measured, printed_means
+from bagwise.experiments.synthetic import MIXINGS
 
 _RESAMPLES = 10_000
 
@@ -40,11 +41,18 @@ class Explained:
 
 
 def explain_printed(
-    measured: Measured, name: str, *, tables: Sequence[int] = APPENDIX
+    measured: Measured,
+    name: str,
+    *,
+    tables: Sequence[int] = APPENDIX,
+    kinds: Sequence[str] = tuple(MIXINGS),
 ) -> Explained | None:
-    """Compare the values of one name with what tables print; None if some are missing."""
-    printed = printed_means(tables)
-    if not all(cell in measured for cell in printed):
+    """Compare the values of one name with what tables print, for some kinds of features.
+
+    None if cells are missing, or have one run and so no error of their own.
+    """
+    printed = {cell: value for cell, value in printed_means(tables).items() if cell.data in kinds}
+    if not all(cell in measured and measured.runs(cell, name).size > 1 for cell in printed):
         return None
     estimates = [Estimate.of(measured.runs(cell, name)) for cell in printed]
     ours = np.array([estimate.mean for estimate in estimates])

@@ -22,6 +22,7 @@ APPENDIX = (3, 4, 5)
 values."""
 
 _FORM = "LOSS,DATA,BAG_SIZE,LABEL_NOISE,STRATEGY and, for private labels, EPSILON"
+_LARGEST_EPSILON = 20
 _EXAMPLE = "for example bag,iso,10,0.5,kmeans"
 
 
@@ -78,9 +79,14 @@ class Cell:
             strategy=_one_of("strategy", fields[4], get_args(Strategy)),
             epsilon=_positive("epsilon", fields[5]) if len(fields) == 6 else None,
         )
+        if cell.epsilon is not None and cell.epsilon > _LARGEST_EPSILON:
+            raise StrategyError(
+                f"the epsilon of a cell is {_LARGEST_EPSILON} at most, got {fields[5]!r}. Leave "
+                "the sixth field out for labels that are not private."
+            )
         if cell.epsilon is not None and not _is_in_private_table(cell):
             raise StrategyError(
-                "with an epsilon a cell has instance loss, and kmeans or sorted bags, "
+                "with an epsilon a cell has instance loss, iso data, and kmeans or sorted bags, "
                 f"as in the paper's table 2; got {text!r}."
             )
         return cell

@@ -44,8 +44,12 @@ class Estimate:
         >>> Estimate(3.0, 1.0, 15).sign, Estimate(-1.0, 1.0, 15).sign
         (1, 0)
         """
-        reach = stats.t.ppf((1 + LEVEL) / 2, max(1, self.runs - 1)) * self.standard_error
-        return int(np.sign(self.mean)) if abs(self.mean) > reach else 0
+        return int(np.sign(self.mean)) if abs(self.mean) > self.reach else 0
+
+    @property
+    def reach(self) -> float:
+        """Half the width of a 95 % interval."""
+        return float(stats.t.ppf((1 + LEVEL) / 2, max(1, self.runs - 1)) * self.standard_error)
 
 
 class Measured:

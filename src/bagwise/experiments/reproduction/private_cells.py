@@ -46,7 +46,7 @@ def run_private_cell(
     private model. ``protocol`` is early-stopped training on the printed noise, ``protocol_plain``
     with noise that is not divided by the bag size.
     """
-    bounds = public_bounds(draw.d)
+    bounds = public_bounds(draw.d, label_noise_sd=max(1.0, cell.label_noise_sd))
     printed = PrintedCalibration(_epsilon(cell), DELTA, bounds)
     exact = ExactCalibration(_epsilon(cell), DELTA, bounds)
     paid: ScoresKind = "noisy-labels" if cell.by_labels else "none"

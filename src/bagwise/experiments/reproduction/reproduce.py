@@ -20,7 +20,7 @@ from bagwise.experiments.reproduction.draws import Draw
 from bagwise.experiments.reproduction.open_cells import run_open_cell
 from bagwise.experiments.reproduction.private_cells import run_private_cell
 from bagwise.experiments.reproduction.protocol import BATCH_BAGS
-from bagwise.experiments.reproduction.results import Job, Result, ResultsFile
+from bagwise.experiments.reproduction.results import Job, Result, ResultsFile, alone_in
 
 OnResults = Callable[[Sequence[Result]], None]
 
@@ -87,7 +87,7 @@ def cell_jobs(cells: Iterable[Cell], scale: Scale, *, seed: int) -> list[Job]:
 
 
 def curve_jobs(scale: Scale, *, seed: int) -> list[Job]:
-    """Return what is needed for the figures besides the tables."""
+    """Return what is needed for the figures besides the tables, as far as the rows allow."""
     sizes = [
         (Cell(loss, "iso", size, 0.5, strategy), scale.rows)
         for loss, size, strategy in product(
@@ -104,7 +104,9 @@ def curve_jobs(scale: Scale, *, seed: int) -> list[Job]:
         (Cell("instance", "iso", 10, 0.5, strategy, epsilon), scale.rows)
         for epsilon, strategy in product(CURVE_EPSILONS, ("kmeans", "sorted"))
     ]
-    points = dict.fromkeys((*sizes, *counts, *epsilons))
+    points = dict.fromkeys(
+        (cell, rows) for cell, rows in (*sizes, *counts, *epsilons) if _fits(cell, rows)
+    )
     return [
         scale.job(cell, run=run, seed=seed, rows=rows)
         for cell, rows in points
@@ -140,25 +142,34 @@ def reproduce(
     jobs = list(dict.fromkeys(jobs))
     for job in jobs:
         _check(job)
-    kept = ResultsFile(directory)
-    missing = [job for job in jobs if job not in kept.by_job]
-    on_results([kept.by_job[job] for job in jobs if job in kept.by_job])
-    for results in _run_all(_pieces(missing), workers):
-        kept.add(results)
-        on_results(results)
+    with alone_in(directory):
+        kept = ResultsFile(directory)
+        missing = [job for job in jobs if job not in kept.by_job]
+        on_results([kept.by_job[job] for job in jobs if job in kept.by_job])
+        for results in _run_all(_pieces(missing), workers):
+            kept.add(results)
+            on_results(results)
     return [kept.by_job[job] for job in jobs]
 
 
 def _check(job: Job) -> None:
     """Refuse what has no answer: bags that do not come out even, or fewer than coefficients."""
-    step = job.cell.bag_size * (2 if job.cell.strategy == "super" else 1)
-    bags, rest = divmod(job.rows, step)
-    if rest or bags <= FEATURES + 1:
+    if not _fits(job.cell, job.rows):
+        step = _rows_per_bag(job.cell)
         raise StrategyError(
-            f"{job.rows} rows do not make {FEATURES + 2} or more bags of exactly "
-            f"{job.cell.bag_size} rows for the cell {job.cell}. Choose other --rows, or a cell "
-            "with another bag size."
+            f"the cell {job.cell} needs rows that are a multiple of {step}, and at least "
+            f"{step * (FEATURES + 2)}, for {FEATURES + 2} bags or more; got {job.rows}. Choose "
+            "other --rows, or another bag size."
         )
+
+
+def _fits(cell: Cell, rows: int) -> bool:
+    step = _rows_per_bag(cell)
+    return rows % step == 0 and rows // step > FEATURES + 1
+
+
+def _rows_per_bag(cell: Cell) -> int:
+    return cell.bag_size * (2 if cell.strategy == "super" else 1)  # half of them is left out
 
 
 def _pieces(jobs: Iterable[Job]) -> list[list[Job]]:
@@ -185,7 +196,7 @@ def run_piece(jobs: Sequence[Job]) -> list[Result]:
     draw = Draw(first.cell.data, n=first.rows, d=FEATURES, run=first.run, seed=first.seed)
     find_bags = cache(draw.bags_without_labels)
     results = []
-    # Sums depend on how many threads share them: one, so that results do not depend on the machine.
+    # Sums depend on how many threads share them: one, so that workers do not matter.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)  # the tables show what they warn of
         for job in jobs:

@@ -4,7 +4,9 @@ So a run that was killed continues where it was. Whatever a kill left of the las
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ from bagwise.errors import OutputExistsError, TableError
 from bagwise.experiments.reproduction.cells import Cell
 
 FILE_NAME = "results.jsonl"
+REVISION = 1
+"""Raised whenever the same job would give other values: results of two revisions never mix."""
+
 _COUNTS = ("rows", "batch", "run", "seed")
 
 
@@ -54,6 +59,7 @@ class Result:
             {
                 "cell": str(job.cell),
                 **{name: getattr(job, name) for name in _COUNTS},
+                "revision": REVISION,
                 "values": dict(self.values),
                 "seconds": round(self.seconds, 3),
                 "versions": dict(self.versions),
@@ -64,6 +70,8 @@ class Result:
     def from_line(cls, line: str) -> "Result":
         """Read what `to_line` wrote."""
         entry: dict[str, Any] = json.loads(line)
+        if entry["revision"] != REVISION:
+            raise ValueError("made by another revision")
         job = Job(Cell.parse(entry["cell"]), *(int(entry[name]) for name in _COUNTS))
         values = {str(name): float(value) for name, value in entry["values"].items()}
         return cls(job, values, float(entry["seconds"]), entry["versions"])
@@ -90,15 +98,13 @@ class ResultsFile:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
                 file.writelines(f"{result.to_line()}\n" for result in results)
+                file.flush()
+                os.fsync(file.fileno())
         self.by_job.update((result.job, result) for result in results)
 
     def _open(self, directory: Path) -> None:
-        check_directory(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        _claim(directory)
         path = directory / FILE_NAME
-        if not path.exists():
-            path.touch()
-            return
         text = path.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
@@ -109,14 +115,35 @@ class ResultsFile:
                 file.truncate(len(whole))
 
 
-def check_directory(directory: Path) -> None:
-    """Refuse a directory that holds something else; cheap, so that callers can ask first."""
+@contextmanager
+def alone_in(directory: Path | None) -> Iterator[None]:
+    """Refuse a directory in which another run is writing, where the system can tell."""
+    if directory is None or os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    _claim(directory)
+    with (directory / FILE_NAME).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputExistsError(
+                f"another run is writing to {directory}. Wait for it, or choose another directory."
+            ) from None
+        yield  # the lock goes with the file, however the run ends
+
+
+def _claim(directory: Path) -> None:
+    """Make an empty file of results, unless there is one or the directory holds other things."""
     if directory.exists() and not directory.is_dir():
         raise OutputExistsError(f"{directory} is a file; choose another name for the results.")
     if directory.is_dir() and any(directory.iterdir()) and not (directory / FILE_NAME).exists():
         raise OutputExistsError(
             f"{directory} has files in it, and no {FILE_NAME} to continue. Choose another name."
         )
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / FILE_NAME).touch()
 
 
 def _read(line: bytes, path: Path, number: int) -> Result:
@@ -124,6 +151,6 @@ def _read(line: bytes, path: Path, number: int) -> Result:
         return Result.from_line(line.decode("utf-8"))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise TableError(
-            f"line {number} of {path} is not a result of bagwise reproduce. "
-            "Remove the line to have it computed again, or choose another directory."
+            f"line {number} of {path} is not a result of this bagwise reproduce (revision "
+            f"{REVISION}). Remove the line to have it computed again, or choose another directory."
         ) from None

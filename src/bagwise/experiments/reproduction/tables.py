@@ -10,8 +10,8 @@ from bagwise.experiments.reproduction.cells import Printed, printed_values
 from bagwise.experiments.reproduction.measured import Measured
 from bagwise.experiments.reproduction.results import Result
 
-Grid = list[list[str]]
-"""Rows of cells, the first being the heading."""
+Rows = list[list[str]]
+"""Of a table, the first being its heading."""
 
 NAMES = {
     "kmeans": "instance k-means",
@@ -31,7 +31,7 @@ TITLES = {
 }
 
 
-def make_table(table: int, measured: Measured) -> Grid:
+def make_table(table: int, measured: Measured) -> Rows:
     """Return the cells of a table that were run, in the paper's order."""
     lines = [
         printed
@@ -41,7 +41,7 @@ def make_table(table: int, measured: Measured) -> Grid:
     return _private_table(lines, measured) if table == 2 else _open_table(lines, measured)
 
 
-def _open_table(lines: Sequence[Printed], measured: Measured) -> Grid:
+def _open_table(lines: Sequence[Printed], measured: Measured) -> Rows:
     heading = ["loss", "data", "k", "σ", "bags", "printed", "minimiser", "theory", "protocol"]
     rows = [heading]
     for line in lines:
@@ -53,7 +53,7 @@ def _open_table(lines: Sequence[Printed], measured: Measured) -> Grid:
                 str(cell.bag_size),
                 f"{cell.label_noise_sd:g}",
                 NAMES[cell.strategy],
-                with_sd(line.mean, line.sd),
+                _as_printed(line),
                 _centre(measured, line, "exact"),
                 _centre(measured, line, "expected"),
                 _mean_and_sd(measured, line, "protocol"),
@@ -62,7 +62,7 @@ def _open_table(lines: Sequence[Printed], measured: Measured) -> Grid:
     return rows
 
 
-def _private_table(lines: Sequence[Printed], measured: Measured) -> Grid:
+def _private_table(lines: Sequence[Printed], measured: Measured) -> Rows:
     heading = [
         *("bags", "k", "ε", "printed", "protocol", "protocol, noise not divided by k"),
         *("true ε of the printed noise", "minimiser, printed noise", "minimiser, enough noise"),
@@ -76,7 +76,7 @@ def _private_table(lines: Sequence[Printed], measured: Measured) -> Grid:
                 NAMES[cell.strategy],
                 str(cell.bag_size),
                 f"{cell.epsilon:g}",
-                with_sd(line.mean, line.sd),
+                _as_printed(line),
                 _mean_and_sd(measured, line, "protocol"),
                 _mean_and_sd(measured, line, "protocol_plain"),
                 f"{measured.mean(cell, 'true_epsilon'):.3g}",
@@ -105,10 +105,13 @@ COLUMNS = {
 """What the values of a run are, in the order of reading."""
 
 
-def make_cell_table(results: Sequence[Result]) -> Grid:
-    """Return everything about one cell, with the standard deviation over runs."""
+def make_cell_table(results: Sequence[Result]) -> Rows:
+    """Return everything about one cell, with the standard deviation of a run.
+
+    Beside what theory expects stands the one that theory gives, from the noise alone.
+    """
     cell, measured = results[0].job.cell, Measured(results, rows=results[0].job.rows)
-    rows = [["", "mean", "sd over runs", "runs"]]
+    rows = [["", "mean", "sd of a run", "runs"]]
     rows += [
         [f"printed in table {printed.table}", f"{printed.mean:g}", f"{printed.sd:g}", "15"]
         for printed in printed_values()
@@ -117,9 +120,16 @@ def make_cell_table(results: Sequence[Result]) -> Grid:
     for name, meaning in COLUMNS.items():
         if name in results[0].values:
             runs = measured.runs(cell, name)
-            sd = number(float(runs.std(ddof=1))) if runs.size > 1 else ""
-            rows.append([meaning, number(float(runs.mean())), sd, str(runs.size)])
+            rows.append([meaning, number(float(runs.mean())), _sd(results, name), str(runs.size)])
     return rows
+
+
+def _sd(results: Sequence[Result], name: str) -> str:
+    if f"{name}_sd" in results[0].values:
+        theirs = np.array([result.values[f"{name}_sd"] for result in results])
+        return number(float(np.sqrt(np.mean(theirs**2))))
+    runs = np.array([result.values[name] for result in results])
+    return number(float(runs.std(ddof=1))) if runs.size > 1 else ""
 
 
 def describe_cell(results: Sequence[Result]) -> dict[str, Any]:
@@ -147,20 +157,14 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def with_sd(mean: float, sd: float) -> str:
-    """Return a mean with the standard deviation over runs.
-
-    Examples
-    --------
-    >>> with_sd(0.00756, 0.00137)
-    '0.0076 ± 0.0014'
-    """
-    return f"{mean:.4f} ± {sd:.4f}"
+def _as_printed(line: Printed) -> str:
+    return f"{line.mean:g} ± {line.sd:g}"
 
 
 def _mean_and_sd(measured: Measured, line: Printed, name: str) -> str:
     runs = measured.runs(line.cell, name)
-    return with_sd(runs.mean(), runs.std(ddof=1)) if runs.size > 1 else f"{runs.mean():.4f}"
+    mean = number(float(runs.mean()))
+    return f"{mean} ± {runs.std(ddof=1):.2g}" if runs.size > 1 else mean
 
 
 def _centre(measured: Measured, line: Printed, name: str) -> str:
