@@ -71,7 +71,7 @@ def _against_printed(measured: Measured) -> Chart | None:
         alt.Chart()
         .mark_point(filled=True, size=45, opacity=0.75)
         .encode(
-            x=alt.X("printed:Q", scale=scale, title="printed"),
+            x=alt.X("printed:Q", scale=scale, axis=alt.Axis(values=[0.01, 0.02, 0.03, 0.05, 0.07])),
             y=alt.Y("found:Q", scale=scale, title="found"),
             color=alt.Color("loss:N"),
             shape=alt.Shape("bags:N"),
