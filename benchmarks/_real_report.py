@@ -285,11 +285,11 @@ def _peer_table(rows: list[Row]) -> str:
     header = ["peer", "rows", "seconds", "log loss", "AUC", "kept, %", "remark"]
     return (
         f"Peers that learn classes from shares, not private, on the same kmeans bags of "
-        f"{peers[0]['bag_size']}, features standardised, with at most a minute for each; more rows "
-        "are left out where fewer, at their pace, foretell more than that. Networks have one "
-        "hidden layer of 100 and learn for 20 epochs, so they may keep more than all of what the "
-        "linear model explains. A classifier without chances has no log loss.\n\n"
-        + _markdown(header, body)
+        f"{peers[0]['bag_size']}, features standardised. Those of llp-learn have a minute each, in "
+        "a process of their own, whose start counts; more rows are left out where fewer, at their "
+        "pace, foretell more than a minute, or failed. Networks have one hidden layer of 100 and "
+        "learn for 20 epochs, so they may keep more than all of what the linear model explains. A "
+        "classifier without chances has no log loss.\n\n" + _markdown(header, body)
     )
 
 
@@ -297,7 +297,7 @@ def _peer_table(rows: list[Row]) -> str:
 
 
 def _findings(tables: dict[str, Table]) -> str:
-    said = [_exact_finding(tables), _linear_finding(tables)]
+    said = [_exact_finding(tables), _linear_finding(tables), _few_bags_finding(tables)]
     said += [*_private_findings(tables), _planner_finding(tables)]
     said += [_bounds_finding(tables), _noise_finding(tables), _response_finding(tables)]
     said += [_model_finding(tables), _peer_finding(tables)]
@@ -339,6 +339,22 @@ def _linear_finding(tables: dict[str, Table]) -> str:
         "because those do not quite follow such a model, and no epsilon brings it back. The "
         "planner, which sees features alone, cannot know that."
     )
+
+
+def _few_bags_finding(tables: dict[str, Table]) -> str:
+    """Say what compact bags lose where they are too few for the coefficients."""
+    told = []
+    for name, table in tables.items():
+        rows = at(table["rows"], max(epsilons_of(table["rows"]), default=None))
+        size = max((row["bag_size"] for row in of(rows, ways.KMEANS)), default=1)
+        bags, coefficients = table["rows_to_learn_from"] // size, table["columns_of_X"] + 1
+        if bags < 3 * coefficients:
+            told.append(
+                f"{name} has {bags} bags of {size} for {coefficients} coefficients, and kmeans "
+                f"keeps {_plain(of(rows, ways.KMEANS, bag_size=size))} % at the largest epsilon, "
+                f"against {_plain(of(rows, ways.KMEANS))} % with its best size"
+            )
+    return f"**Too few bags.** {'; '.join(told)}." if told else ""
 
 
 def _plain(rows: list[Row]) -> str:

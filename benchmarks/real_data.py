@@ -54,7 +54,7 @@ REPEATS_OF_MANY = ways.Repeats(most=2, slow=2, kmeans=1, slow_sizes=(200, 1000))
 QUICK_ROWS, QUICK_SIZES = 8_000, [10, 200]
 QUICK_REPEATS = ways.Repeats(most=2, slow=2, kmeans=1, slow_sizes=(10, 200))
 
-PEER_BAG, PEER_ROWS = 50, 20_000
+PEER_BAG, PEER_ROWS = 50, (20_000, 60_000)
 
 
 def main() -> None:
@@ -217,9 +217,11 @@ def _peers(data: RealTable, progress: Progress, *, quick: bool) -> Iterator[dict
     X, held_out = (X - middle) / spread, (held_out - middle) / spread
     tried = llp.CLASSIFIERS[:1] if quick else llp.CLASSIFIERS
     names = [f"llp-learn: {name}" for name in tried]
-    counts = [QUICK_ROWS // 5] if quick else [PEER_ROWS, data.labels.size]
+    counts = [QUICK_ROWS // 5] if quick else [*PEER_ROWS, data.labels.size]
     job = progress.add_task("peers", total=len(counts) * (len(names) + 2))
-    pace = dict.fromkeys(names, 0.0)  # seconds for each row, last time
+    import torch  # noqa: F401 (not while a fit is timed)
+
+    pace = dict.fromkeys(names, 0.0)  # seconds for each row, last time; of llp-learn only
     for count in counts:
         bags = bw.make_bags(X[:count], bag_size=PEER_BAG, strategy="kmeans", seed=0)
         shares = bags.mean(data.labels[:count])
@@ -230,7 +232,8 @@ def _peers(data: RealTable, progress: Progress, *, quick: bool) -> Iterator[dict
             start = time.perf_counter()
             scores, why = _peer(name, X[:count], bags, shares, held_out)
             took = time.perf_counter() - start
-            pace[name] = math.inf if scores is None else took / count
+            if name in pace:
+                pace[name] = math.inf if scores is None else took / count
             yield {
                 "data": data.name,
                 "way": name,

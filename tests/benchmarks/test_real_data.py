@@ -202,5 +202,6 @@ def test_the_page_tells_where_other_ways_win():
     assert "the worst is t at epsilon 1, 15.0 points" in page.replace("\n  ", " ")
     assert "in 1 of 1 settings with the same bags" in page.replace("\n  ", " ")
     assert "85.0 ± 1.0 (10, Laplace)" in page
+    assert "1 bags of 10 for 4 coefficients" in page.replace("\n  ", " ")
     assert ">>>" not in page
     assert all(len(line) <= 100 for line in page.split("\n") if not line.startswith("|"))
