@@ -20,6 +20,7 @@ from bagwise.learn import fit_release
 from bagwise.privacy.curves import gaussian_mu
 from bagwise.theory.exact import exact_risk
 from tests import stats
+from tests.bagging.tables import tables
 
 SCALES = ["whiten", "std", "none"]
 
@@ -267,33 +268,12 @@ def test_more_bags_than_necessary_are_no_better():
 # Sizes
 
 
-@st.composite
-def tables(draw):
-    n, d = draw(st.integers(1, 60)), draw(st.integers(0, 4))
-    X = rows(n, d, draw(st.integers(0, 10**6)))
-    kind = draw(
-        st.sampled_from(
-            ["normal", "duplicates", "equal", "constant", "rank", "units", "int", "far"]
-        )
-    )
-    if kind == "duplicates":
-        X = np.round(X)
-    if kind == "equal":
-        X[:] = 0.1
-    if kind == "constant":
-        X[:, : d // 2] = 1 / 3
-    if kind == "rank" and d:
-        X = X[:, :1] * np.arange(1.0, d + 1)
-    if kind == "units":
-        X *= np.array([1e-9, 1e9, 1.0, 1e3])[:d]
-    if kind == "int":
-        X = np.round(3 * X).astype(int)
-    if kind == "far" and d:
-        X[0] = 1e6
-    return X, draw(st.integers(1, n))
-
-
-@given(tables(), st.sampled_from(SCALES), st.sampled_from([None, 1.0, 3.0]), st.integers(0, 20))
+@given(
+    tables(rows, most=60),
+    st.sampled_from(SCALES),
+    st.sampled_from([None, 1.0, 3.0]),
+    st.integers(0, 20),
+)
 def test_sizes_hold_for_any_table(table, scale, clip, more):
     X, bag_size = table
     n = X.shape[0]

@@ -7,6 +7,7 @@ from scipy import sparse
 from bagwise.api import make_bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import StrategyError
+from tests.bagging.tables import tables
 from tests.bagging.test_cut import brute_force
 from tests.cluster import reference
 
@@ -22,35 +23,14 @@ def rows(n=200, d=3, seed=0):
     return np.random.default_rng(seed).normal(size=(n, d))
 
 
-@st.composite
-def tables(draw):
-    n, d = draw(st.integers(1, 80)), draw(st.integers(0, 4))
-    X = rows(n, d, draw(st.integers(0, 10**6)))
-    kind = draw(
-        st.sampled_from(
-            ["normal", "duplicates", "equal", "constant", "rank", "units", "int", "far"]
-        )
-    )
-    if kind == "duplicates":
-        X = np.round(X)
-    if kind == "equal":
-        X[:] = 0.1
-    if kind == "constant":
-        X[:, : d // 2] = 1 / 3
-    if kind == "rank" and d:
-        X = X[:, :1] * np.arange(1.0, d + 1)
-    if kind == "units":
-        X *= np.array([1e-9, 1e9, 1.0, 1e3])[:d]
-    if kind == "int":
-        X = np.round(3 * X).astype(int)
-    if kind == "far" and d:
-        X[0] = 1e6
-    return X, draw(st.integers(1, n)), kind
-
-
-@given(tables(), st.sampled_from(SCALES), st.sampled_from(["near-equal", "free"]), st.booleans())
+@given(
+    tables(rows, most=80),
+    st.sampled_from(SCALES),
+    st.sampled_from(["near-equal", "free"]),
+    st.booleans(),
+)
 def test_sizes_hold_for_any_table(table, scale, sizes, is_sparse):
-    X, bag_size, _ = table
+    X, bag_size = table
     given_X = sparse.csr_array(X) if is_sparse else X
     bags = bags_of(given_X, bag_size, scale=scale, sizes=sizes)
     assert bags.in_bag.all()

@@ -8,6 +8,7 @@ from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags, _spanning, draw_in
 from bagwise.cluster.metric import standardise
 from bagwise.cluster.workers import Patience
+from tests.bagging.tables import tables
 from tests.cluster import reference
 
 
@@ -20,33 +21,7 @@ def optimal(X, bag_size, *, seed=0, **parameters):
     return make_bags(X, bag_size=bag_size, strategy=OptimalBags(**parameters), seed=seed)
 
 
-@st.composite
-def tables(draw):
-    n, d = draw(st.integers(1, 60)), draw(st.integers(0, 4))
-    X = rows(n, d, draw(st.integers(0, 10**6)))
-    kind = draw(
-        st.sampled_from(
-            ["normal", "duplicates", "equal", "constant", "rank", "units", "int", "far"]
-        )
-    )
-    if kind == "duplicates":
-        X = np.round(X)
-    if kind == "equal":
-        X[:] = 0.1
-    if kind == "constant":
-        X[:, : d // 2] = 1 / 3
-    if kind == "rank" and d:
-        X = X[:, :1] * np.arange(1.0, d + 1)
-    if kind == "units":
-        X *= np.array([1e-9, 1e9, 1.0, 1e3])[:d]
-    if kind == "int":
-        X = np.round(3 * X).astype(int)
-    if kind == "far" and d:
-        X[0] = 1e6
-    return X, draw(st.integers(1, n))
-
-
-@given(tables(), st.sampled_from(["none", "std"]), st.sampled_from([None, 1.0, 3.0]))
+@given(tables(rows, most=60), st.sampled_from(["none", "std"]), st.sampled_from([None, 1.0, 3.0]))
 def test_sizes_hold_for_any_table(table, scale, clip):
     X, bag_size = table
     bags = optimal(X, bag_size, scale=scale, clip=clip)
