@@ -54,11 +54,14 @@ def test_a_small_run_says_so(tmp_path):
 
 
 def test_a_new_report_leaves_no_figure_of_an_old_one(results, tmp_path):
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "old.svg").write_text("<svg/>")
+    write_report(results, tmp_path, scale=SCALE, command="x")
+    (tmp_path / "figures" / "mine.svg").write_text("<svg/>")
     private = [result for result in results if result.job.cell.epsilon is not None]
     write_report(private, tmp_path, scale=SCALE, command="x")
-    assert len(list((tmp_path / "figures").iterdir())) == 1
+    left = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert len(left) == 2
+    assert left[0].startswith("error-against-epsilon")
+    assert left[1] == "mine.svg"  # what somebody else put there
 
 
 def test_one_run_is_reported_without_numbers_that_are_none(tmp_path):

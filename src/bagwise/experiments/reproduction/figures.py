@@ -31,8 +31,8 @@ def check_plots() -> None:
         raise MissingExtraError("the figures of a report", "plot") from None
 
 
-def make_figures(results: Iterable[Result], scale: Scale) -> dict[str, str]:
-    """Return the figures for which there are results, as SVG, by title."""
+def make_figures(results: Iterable[Result], scale: Scale) -> dict[str, str | None]:
+    """Return the figures by title, as SVG; None where there are no results for one."""
     results = list(results)
     measured = Measured(results, rows=scale.rows)
     charts = {
@@ -46,7 +46,7 @@ def make_figures(results: Iterable[Result], scale: Scale) -> dict[str, str]:
         ),
         "Share of the protocol's error that is left of the first weights": _along_start(measured),
     }
-    return {title: _svg(chart) for title, chart in charts.items() if chart is not None}
+    return {title: None if chart is None else _svg(chart) for title, chart in charts.items()}
 
 
 def _against_printed(measured: Measured) -> Chart | None:

@@ -38,7 +38,7 @@ _COLUMNS = (
     "Per cell: the value that is printed, with the standard deviation over runs; the squared "
     "error of the exact minimiser of the stated loss on the stated data; what theory expects of "
     "it, given the features, the coefficients and the bags of each run; and the error by the "
-    "protocol, an early-stopped fit that explains the printed values. Means over runs, and "
+    "protocol, an early-stopped fit that comes near to the printed values. Means over runs, and "
     "medians for the minimiser and theory where features are dep: there one draw of M near a "
     "singular matrix would be the mean. k is the bag size, σ the standard deviation of the label "
     "noise."
@@ -76,9 +76,9 @@ _VERDICTS = (
 
 def write_report(results: Sequence[Result], directory: Path, *, scale: Scale, command: str) -> None:
     """Write report.md, report.html and the figures into a directory."""
+    drawn = make_figures(results, scale)
     figures = [
-        Figure(title, f"figures/{_file_name(title)}.svg", svg)
-        for title, svg in make_figures(results, scale).items()
+        Figure(title, _file_name(title), svg) for title, svg in drawn.items() if svg is not None
     ]
     blocks = list(_blocks(results, figures, scale, command))
     contents = {
@@ -86,11 +86,12 @@ def write_report(results: Sequence[Result], directory: Path, *, scale: Scale, co
         "report.html": to_html(TITLE, blocks),
         **{figure.name: figure.svg for figure in figures},
     }
-    for old in (directory / "figures").glob("*.svg"):
-        old.unlink()  # perhaps of a report with more of them
     for name, content in contents.items():
         with new_file(directory / name, force=True) as draft:
             draft.write_text(content, encoding="utf-8")
+    for title, svg in drawn.items():
+        if svg is None:  # perhaps an earlier report had it
+            (directory / _file_name(title)).unlink(missing_ok=True)
 
 
 def summary(results: Sequence[Result], scale: Scale) -> dict[str, Any]:
@@ -306,4 +307,4 @@ def _other_setting(scale: Scale) -> str:
 
 
 def _file_name(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    return f"figures/{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}.svg"
