@@ -30,6 +30,7 @@ from bagwise.privacy.units import Units, units_of
 from bagwise.release import BAG_ID, Release
 from bagwise.rng import NoiseSource, make_generator
 from bagwise.row_model import RowModel
+from bagwise.row_order import feature_order, inverse_order, secret_order
 from bagwise.scores import ScoreBudget, Scores, compute_scores, model_scores
 from bagwise.stages import OnStage, Stages, ignore_stage
 from bagwise.table import read_table
@@ -44,6 +45,8 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     provenance = _provenance(choice)
     labels = run("checking the labels", _read_labels, table, columns)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
+    order = run("ordering the rows", _computing_order, table, names, choice)
+    table, labels = table.take(pa.array(order)), labels[order]  # from here on, nobody knows where from
     units = _find_units(table, columns)
     _check_prior(choice.calibration, units)
     dense = choice.scores == "model" or not accepts_sparse(choice.strategy)
@@ -51,9 +54,9 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     scores = run("computing scores", _compute_scores, labels, X, encoder, units, choice)
     bags = run("forming bags", _form_bags, X, scores, choice)
     del X
-    order = _leaving_order(table.num_rows, choice)
-    instances = run("ordering the rows", _take_rows, table, names, order, columns.id)
-    bags, labels, units = bags.take(order), labels[order], units.take(order)
+    leaving = _leaving_order(order, choice)
+    instances = run("taking the rows", _take_rows, table, names, leaving, columns.id)
+    bags, labels, units = bags.take(leaving), labels[leaving], units.take(leaving)
     values, events = run("aggregating labels", label_bags, labels, bags, units, scores, choice)
     return Release(
         bags=bags,
@@ -81,6 +84,8 @@ def build_model(
     table = run("reading the table", read_table, source, index_names=columns.named)
     labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
+    order = secret_order(table.num_rows, noise)
+    table, labels = table.take(pa.array(order)), labels[order]
     units = _find_units(table, columns)
     _check_prior(calibration, units)
     encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
@@ -229,9 +234,20 @@ def _form_bags(X: FloatArray, scores: Scores, choice: Choice) -> Bags:
     return assign_bags(choice.strategy, X, scores.values, bag_size=choice.bag_size, rng=rng)
 
 
-def _leaving_order(n_rows: int, choice: Choice) -> IntArray:
-    # The input may be sorted by label, so rows leave shuffled unless that is waived.
-    return np.arange(n_rows) if choice.keep_order else choice.noise.permutation(n_rows)
+def _computing_order(table: pa.Table, names: list[str], choice: Choice) -> IntArray:
+    """Return the order in which rows are looked at; the source may be sorted by its label."""
+    if choice.keep_order or choice.seed is not None:
+        return feature_order(table, names, choice.noise)
+    return secret_order(table.num_rows, choice.noise)
+
+
+def _leaving_order(computing: IntArray, choice: Choice) -> IntArray:
+    """Return the order in which rows leave, in terms of the one they were looked at."""
+    if choice.keep_order:
+        return inverse_order(computing)
+    if choice.seed is not None:
+        return secret_order(computing.size, choice.noise)
+    return np.arange(computing.size)  # already a secret one
 
 
 def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | None) -> pa.Table:

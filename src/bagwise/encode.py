@@ -6,6 +6,7 @@ rare ones share one column. Missing values follow a stated policy. The recipe ho
 about the features, which are public, so it may leave with a release; a learner replays it.
 """
 
+import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,17 +31,20 @@ _POOLED = "(other)"
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A column of numbers; missing ones become `fill`, and are marked in a column of their own."""
+    """A column of numbers; missing ones become `fill`, and are marked in a column of their own.
+
+    A column without missing values has no fill: its mean would tell about every row, in bits that
+    nobody needs.
+    """
 
     kind: ClassVar[str] = "numeric"
     name: str
-    fill: float
-    indicator: bool
+    fill: float | None
 
     @property
     def outputs(self) -> list[str]:
         """Names of the columns of X that this column becomes."""
-        return [self.name, f"{self.name}={_MISSING}"] if self.indicator else [self.name]
+        return [self.name] if self.fill is None else [self.name, f"{self.name}={_MISSING}"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the column as plain values."""
@@ -58,10 +62,16 @@ class NumericColumn:
                 f"feature {self.name!r} holds infinite or huge values. Replace or rescale them."
             )
         missing = np.isnan(values)
-        values[missing] = self.fill
-        out[:, 0] = values
-        if self.indicator:
+        if self.fill is not None:
+            values[missing] = self.fill
             out[:, 1] = missing
+        elif missing.any():
+            raise ColumnError(
+                f"column {self.name!r} is missing in {int(missing.sum())} row(s), and in the "
+                "release it never was, so that nothing was learned about missing values. Fill "
+                "them or drop those rows."
+            )
+        out[:, 0] = values
 
     def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
         """Return what `write` writes, as a sparse matrix."""
@@ -259,10 +269,11 @@ def _describe_numbers(name: str, column: pa.ChunkedArray) -> NumericColumn:
     if missing.all():
         raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")
     if not missing.any():
-        return NumericColumn(
-            name, fill=float(np.mean(values)) if np.isfinite(values).all() else 0.0, indicator=False
-        )
-    return NumericColumn(name, fill=float(np.mean(values[~missing])), indicator=True)
+        return NumericColumn(name, fill=None)
+    present = values[~missing]
+    # The exact sum, rounded once: the order of the rows cannot show in its last bits.
+    fill = math.fsum(present) / present.size if np.isfinite(present).all() else 0.0
+    return NumericColumn(name, fill=fill)
 
 
 def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> LevelsColumn:

@@ -28,6 +28,8 @@ from bagwise.planner.candidates import (
 from bagwise.planner.prior import Prior, read_prior
 from bagwise.planner.ranking import Plan
 from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.rng import SecureNoise
+from bagwise.row_order import feature_order
 from bagwise.stages import report_progress
 from bagwise.table import read_table
 from bagwise.theory.moments import Whitening
@@ -174,7 +176,9 @@ def _read_features(features: Any, *, nulls: str, max_levels: int) -> FloatArray:
             raise StrategyError("features must be a matrix of finite numbers.")
         return X
     table = read_table(features)
-    encoder = Encoder.for_table(table, table.column_names, max_levels=max_levels, nulls=nulls)
+    names = table.column_names
+    table = table.take(pa.array(feature_order(table, names, SecureNoise())))
+    encoder = Encoder.for_table(table, names, max_levels=max_levels, nulls=nulls)
     return encoder.transform(table)
 
 

@@ -13,7 +13,10 @@ from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.labels import Bounds
 from bagwise.planner import STRATEGIES_TO_TRY, Candidate, plan
 from bagwise.planner.candidates import FREE_SIZES
+from bagwise.rng import SecureNoise
+from bagwise.row_order import feature_order
 
+_SEED = 0
 MOST_ROWS = 10_000  # bags are compared on so many rows: a release should not wait for its plan
 
 
@@ -51,9 +54,10 @@ def choose(
     the delta that was asked for: whoever names a size expects so many bags. Features alone decide:
     the table must not hold the label any more.
     """
+    table = table.take(pa.array(feature_order(table, names, SecureNoise())))
     encoder = Encoder.for_table(table, list(names), named=named, max_levels=max_levels, nulls=nulls)
-    # Drawn afresh: with a public seed the choice would tell about the order of the rows.
-    rows = np.random.default_rng().permutation(table.num_rows)[:MOST_ROWS]
+    # The same rows every time, so that no choice depends on luck; the features alone decide which.
+    rows = np.random.default_rng(_SEED).permutation(table.num_rows)[:MOST_ROWS]
     X = encoder.transform(table.take(pa.array(np.sort(rows))))
     privacy: dict[str, Any] = (
         {"not_private": True} if epsilon is None else {"epsilon": epsilon, "delta": delta}
