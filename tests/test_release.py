@@ -22,6 +22,8 @@ from bagwise.errors import (
     ReleaseError,
     StrategyError,
 )
+from bagwise.json_files import write_json
+from bagwise.parquet_files import write_plain
 from bagwise.rng import SimulatedNoise
 
 PRIVATE = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 10)}
@@ -368,17 +370,17 @@ def rehash(directory):
     manifest = json.loads((directory / "manifest.json").read_text())
     for name in manifest["files"]:
         manifest["files"][name] = hashlib.sha256((directory / name).read_bytes()).hexdigest()
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    write_json(manifest, directory / "manifest.json")
 
 
 def edit_table(directory, name, change):
     table = pq.read_table(directory / name)
-    pq.write_table(change(table), directory / name)
+    write_plain(change(table), directory / name)
 
 
 def edit_json(directory, name, **changes):
     content = json.loads((directory / name).read_text())
-    (directory / name).write_text(json.dumps({**content, **changes}))
+    write_json({**content, **changes}, directory / name)
 
 
 def replace_column(table, name, values):

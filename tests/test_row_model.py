@@ -5,6 +5,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BiasWarning, LeakWarning, ModelFileError
+from bagwise.json_files import write_json
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_damaged_edited_and_foreign_files_are_refused(model, tmp_path):
         ({"intercept": 0.0}, "was changed"),
         ({"schema": "bagwise-model/9"}, "not a model file that this version reads"),
     ):
-        path.write_text(json.dumps({**content, **change}))
+        write_json({**content, **change}, path)
         with pytest.raises(ModelFileError, match=message):
             bw.RowModel.load(path)
     path.write_text("{")

@@ -1,18 +1,18 @@
 """A release as a directory: two tables, two JSON files, and a digest over all of them."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bagwise.atomic import new_directory
-from bagwise.errors import ReleaseError, shielded
-from bagwise.table import read_parquet
+from bagwise.errors import ReleaseError
+from bagwise.json_files import LARGEST_STATEMENT, read_json, write_json
+from bagwise.parquet_files import read_plain, write_plain
+from bagwise.regular_files import open_regular
 
 SCHEMA = "bagwise-release/1"
 
@@ -37,12 +37,12 @@ def write_release(files: ReleaseFiles, target: Path, *, force: bool) -> None:
     """Write the directory in one step: it is there whole, or not at all."""
     with new_directory(target, force=force, replaceable=is_release) as draft:
         for name, table in ((INSTANCES, files.instances), (BAGS, files.bags)):
-            pq.write_table(table, draft / name, compression="zstd")
-        _write_json(files.certificate, draft / CERTIFICATE)
+            write_plain(table, draft / name)
+        write_json(files.certificate, draft / CERTIFICATE)
         if files.scores is not None:
-            _write_json(files.scores, draft / SCORES)
+            write_json(files.scores, draft / SCORES)
         hashes = {file.name: _sha256(file) for file in sorted(draft.iterdir())}
-        _write_json({**files.manifest, "files": hashes}, draft / MANIFEST)
+        write_json({**files.manifest, "files": hashes}, draft / MANIFEST)
 
 
 def read_release(path: Path) -> ReleaseFiles:
@@ -51,26 +51,19 @@ def read_release(path: Path) -> ReleaseFiles:
         raise ReleaseError(f"{path} is not a directory. A release is the directory bagwise wrote.")
     if missing := [name for name in (*HASHED, MANIFEST) if not (path / name).is_file()]:
         raise ReleaseError(f"{path} is not a complete release: {', '.join(missing)} is missing.")
-    manifest = _read_json(path / MANIFEST)
+    manifest = read_json(path / MANIFEST, error=ReleaseError, what="a manifest")
     if manifest.get("schema") != SCHEMA:
         raise ReleaseError(
             f"{path} has schema {manifest.get('schema')!r}, this version reads {SCHEMA!r}."
         )
     check_hashes(path, manifest)
     return ReleaseFiles(
-        instances=_read_parquet(path / INSTANCES),
-        bags=_read_parquet(path / BAGS),
-        certificate=_read_json(path / CERTIFICATE),
+        instances=read_plain(path / INSTANCES, error=ReleaseError),
+        bags=read_plain(path / BAGS, error=ReleaseError),
+        certificate=_read_certificate(path / CERTIFICATE),
         manifest=manifest,
-        scores=_read_json(path / SCORES) if SCORES in manifest["files"] else None,
+        scores=_read_scores(path / SCORES) if SCORES in manifest["files"] else None,
     )
-
-
-def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
-    """Return a table with the types that it will have when it is read back from Parquet."""
-    buffer = pa.BufferOutputStream()
-    pq.write_table(table.schema.empty_table(), buffer)
-    return table.cast(pq.read_schema(pa.BufferReader(buffer.getvalue())))
 
 
 def check_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -98,35 +91,20 @@ def release_digest(path: Path) -> str:
 def is_release(path: Path) -> bool:
     """Tell whether a directory was written by bagwise, judging by its manifest."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = read_json(path / MANIFEST, error=ReleaseError, what="a manifest")
+    except (OSError, ReleaseError):
         return False
-    return isinstance(manifest, dict) and str(manifest.get("schema", "")).startswith(
-        "bagwise-release/"
-    )
+    return str(manifest.get("schema", "")).startswith("bagwise-release/")
 
 
-def _write_json(values: Mapping[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+def _read_certificate(path: Path) -> dict[str, Any]:
+    return read_json(path, error=ReleaseError, what="a certificate", limit=LARGEST_STATEMENT)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    values = shielded(
-        lambda: json.loads(path.read_text(encoding="utf-8")),
-        lambda _: ReleaseError(f"{path} is not readable JSON: it is damaged or was edited."),
-    )
-    if not isinstance(values, dict):
-        raise ReleaseError(f"{path} does not hold a JSON object.")
-    return values
-
-
-def _read_parquet(path: Path) -> pa.Table:
-    return shielded(
-        lambda: read_parquet(path),
-        lambda _: ReleaseError(f"{path} is not a readable Parquet file."),
-    )
+def _read_scores(path: Path) -> dict[str, Any]:
+    return read_json(path, error=ReleaseError, what="a file of scores")
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
+    with open_regular(path, error=ReleaseError) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._release_files import as_parquet_keeps_it
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bag_labels import label_bags
 from bagwise.bagging import accepts_sparse, assign_bags, check_bag_size, parameters_of
@@ -23,6 +22,7 @@ from bagwise.labels import (
     refuse_copies_of_class,
     refuse_copies_of_label,
 )
+from bagwise.parquet_files import as_parquet_keeps_it
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import Calibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds

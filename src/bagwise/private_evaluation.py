@@ -1,6 +1,5 @@
 """How good a model is on rows whose labels are secret: one number, released with label privacy."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from bagwise.certify import certify_loss
 from bagwise.columns import find_column
 from bagwise.errors import BoundsError, BudgetError, ColumnError, LabelError
 from bagwise.evaluate import row_labels
+from bagwise.json_files import write_json
 from bagwise.labels import Bounds, check_bounds
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
@@ -106,9 +106,8 @@ class PrivateScores:
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the scores and their certificate as one JSON file; `force` replaces one."""
-        text = json.dumps(self.to_json(), indent=2, allow_nan=False)
         with new_file(Path(path), force=force) as draft:
-            draft.write_text(text + "\n", encoding="utf-8")
+            write_json(self.to_json(), draft)
         return Path(path)
 
 

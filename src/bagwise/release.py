@@ -264,9 +264,8 @@ class Release:
         if bags.column_names != (names := bag_columns(classes)):
             raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
         shares = np.column_stack([bags[name].to_numpy() for name in names[2:-1]])
-        if bags[BAG_ID].to_pylist() != list(range(bags.num_rows)):
-            raise ReleaseError("bags are not numbered 0, 1, 2, …")
-        partition = Bags(pc.fill_null(files.instances[BAG_ID], LEFT_OUT).to_numpy())
+        _check_bag_table(bags)
+        partition = Bags(_bag_of_each_row(files.instances, bags.num_rows))
         if not np.array_equal(bags["size"].to_numpy(), partition.sizes):
             raise ReleaseError("bag sizes do not match the number of instances in each bag.")
         keys = (
@@ -318,6 +317,27 @@ class Release:
 
     def _repr_html_(self) -> str:
         return _html.table("Release", list(self.summary().items()))
+
+
+def _check_bag_table(bags: pa.Table) -> None:
+    """Refuse a table of bags with other types, with gaps, or with bags out of order."""
+    whole, real = {BAG_ID, "size"}, {pa.int64(): True, pa.float64(): False}
+    for name, column in zip(bags.column_names, bags.columns, strict=True):
+        if real.get(column.type) is not (name in whole) or column.null_count:
+            raise ReleaseError(f"the column {name!r} of the bags has another type, or gaps.")
+    if not np.array_equal(bags[BAG_ID].to_numpy(), np.arange(bags.num_rows)):
+        raise ReleaseError("bags are not numbered 0, 1, 2, …")
+
+
+def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
+    """Return the bag of each row; check the numbers first: counting a huge one fills the memory."""
+    if BAG_ID not in instances.column_names or instances[BAG_ID].type != pa.int64():
+        raise ReleaseError(f"instances have no column {BAG_ID!r} of whole numbers.")
+    numbers: IntArray = pc.fill_null(instances[BAG_ID], LEFT_OUT).to_numpy()
+    least = pc.min(instances[BAG_ID]).as_py()  # without those that are left out
+    if least is None or least < 0 or numbers.max() >= n_bags:
+        raise ReleaseError(f"instances name bags other than the {n_bags} that there are.")
+    return numbers
 
 
 def _scores_from_json(scores: Mapping[str, Any]) -> LinearScores:

@@ -18,6 +18,7 @@ from bagwise.columns import find_column
 from bagwise.encode import Encoder
 from bagwise.errors import ModelFileError, shielded
 from bagwise.families import find_family
+from bagwise.json_files import read_json, write_json
 from bagwise.privacy import Certificate
 from bagwise.table import read_table
 
@@ -91,9 +92,8 @@ class RowModel:
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the model as one JSON file; `force` replaces an existing one."""
         content = self._to_json()
-        text = json.dumps({**content, "sha256": _digest(content)}, indent=2, allow_nan=False)
         with new_file(Path(path), force=force) as draft:
-            draft.write_text(text + "\n", encoding="utf-8")
+            write_json({**content, "sha256": _digest(content)}, draft)
         return Path(path)
 
     @classmethod
@@ -104,11 +104,8 @@ class RowModel:
                 f"{path} is a directory, not a model file. If it is a release, fit it first: "
                 f"bagwise fit {path} -o model.json"
             )
-        content = shielded(
-            lambda: json.loads(Path(path).read_text(encoding="utf-8")),
-            lambda _: ModelFileError(f"{path} does not exist or is not readable JSON."),
-        )
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        content = read_json(Path(path), error=ModelFileError, what="a model file")
+        if content.get("schema") != SCHEMA:
             raise ModelFileError(f"{path} is not a model file that this version reads ({SCHEMA}).")
         recorded = content.pop("sha256", None)
         if recorded != _digest(content):

@@ -6,6 +6,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BoundsError, BudgetError
+from bagwise.json_files import write_json
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import NoisyChoice
@@ -74,7 +75,7 @@ def test_what_bounds_cost_is_part_of_the_release(tmp_path):
         bw.make_release(table, label="y", bounds=again, bag_size=50, epsilon=0.3, delta=1e-6)
     model = bw.release_model(table, label="y", bounds=again, epsilon=1.0, delta=1e-6)
     assert NoisyChoice(0.4) in model.certificate.events
-    (tmp_path / "broken.json").write_text("{}")
+    write_json({}, tmp_path / "broken.json")
     with pytest.raises(BoundsError, match="not a bounds file"):
         PrivateBounds.load(tmp_path / "broken.json")
     with pytest.raises(BoundsError, match="does not exist"):

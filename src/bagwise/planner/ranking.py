@@ -1,7 +1,6 @@
 """A plan: every way to make a release that was considered, by the error it leaves to a learner."""
 
 import dataclasses
-import json
 import shlex
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ import pyarrow as pa
 from bagwise import _html
 from bagwise.atomic import new_file
 from bagwise.errors import StrategyError
+from bagwise.json_files import canonical
 from bagwise.labels import Bounds
 from bagwise.planner.candidates import (
     FREE_SIZES,
@@ -282,15 +282,15 @@ class Plan:
         """Write the plan as .json, or as an .html page that needs no network."""
         target = Path(path)
         if target.suffix == ".json":
-            text = json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
+            content = canonical(self.to_json())
         elif target.suffix == ".html":
             from bagwise.planner.page import make_page
 
-            text = make_page(self)
+            content = make_page(self).encode("utf-8")
         else:
             raise StrategyError(f"a plan is written as .json or .html, got {target.name!r}.")
         with new_file(target, force=force) as draft:
-            draft.write_text(text, encoding="utf-8")
+            draft.write_bytes(content)
         return target
 
     def _at(self, rank: int) -> Candidate:

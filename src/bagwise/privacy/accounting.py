@@ -55,7 +55,7 @@ def total_delta(events: Sequence[Event], epsilon: float) -> float:
     pure = math.fsum(pure_epsilon(event) for event in events if event not in rest)
     if not rest:
         # The worst pure mechanism is a coin that lies with probability 1 / (1 + e^pure).
-        return max(0.0, -math.expm1(epsilon - pure)) / (1 + math.exp(-pure))
+        return -math.expm1(min(0.0, epsilon - pure)) / (1 + math.exp(-pure))
     # Pure events change likelihoods by e^pure at most; the rest has to make do with epsilon - pure.
     return _noise_delta(rest, epsilon - pure)
 

@@ -12,7 +12,6 @@ stopping place epsilon-private, however many candidates are passed (Dwork and Ro
 two bounds gets half of epsilon.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.atomic import new_file
 from bagwise.errors import BoundsError, shielded
+from bagwise.json_files import LARGEST_STATEMENT, read_json, write_json
 from bagwise.labels import Bounds
 from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.events import NoisyChoice
@@ -63,17 +63,16 @@ class PrivateBounds:
             "rows": self.event.rows,
         }
         with new_file(Path(path), force=force) as draft:
-            draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            write_json(content, draft)
         return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read bounds back."""
-        content: dict[str, Any] = shielded(
-            lambda: json.loads(Path(path).read_text(encoding="utf-8")),
-            lambda _: BoundsError(f"{path} does not exist or is not readable JSON."),
+        content = read_json(
+            Path(path), error=BoundsError, what="a bounds file", limit=LARGEST_STATEMENT
         )
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        if content.get("schema") != SCHEMA:
             raise BoundsError(f"{path} is not a bounds file that this version reads.")
         return shielded(
             lambda: cls._from_json(content),

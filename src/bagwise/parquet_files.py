@@ -1,0 +1,202 @@
+"""The Parquet files of a release: tables and nothing else, read without trusting their writer.
+
+A Parquet file can carry notes that no table shows, and a small one can describe a table that fills
+the memory. What is read here has no notes and no gaps, and its size in memory is known, and found
+bearable, before it is decoded.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bagwise.errors import BagwiseError, shielded
+from bagwise.regular_files import open_regular, size_of
+
+MOST_COLUMNS = 10_000
+_MOST_CHUNKS = 200_000  # columns times row groups; we look at each
+_LONGEST_FOOTER = 64 * 2**20
+
+_MODEST = 128 * 2**20  # a table of this size is read whatever the size of its file
+_MOST_GROWTH = 200  # tables of features do not shrink further than that
+_USUAL_MEMORY = 4 * 2**30  # where the system does not say how much it has
+
+_MAGIC = b"PAR1"
+_WRITER = re.compile(r"parquet-cpp-arrow version \d+\.\d+\.\d+(-SNAPSHOT)?")
+_OPTIONS = {"compression": "zstd", "store_schema": False}
+_ROWS_AT_ONCE = 2**20
+
+
+def write_plain(table: pa.Table, path: Path) -> None:
+    """Write a table, and nothing about where it came from."""
+    pq.write_table(_without_notes(table), path, **_OPTIONS)
+
+
+def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
+    """Return a table with the types that it will have when it is read back from Parquet.
+
+    >>> as_parquet_keeps_it(pa.table({"x": pa.array(["a"], pa.large_string())})).schema.types
+    [DataType(string)]
+    """
+    buffer = pa.BufferOutputStream()
+    pq.write_table(_without_notes(table.schema.empty_table()), buffer, **_OPTIONS)
+    schema = pq.read_schema(pa.BufferReader(buffer.getvalue()))
+    plain = _without_notes(table)
+    if plain.schema.equals(schema):
+        return plain
+    # In pieces: one array of short strings holds 2 GB at most, a long one may hold more.
+    pieces = plain.to_batches(max_chunksize=_ROWS_AT_ONCE)
+    return pa.Table.from_batches(pieces, plain.schema).cast(schema)
+
+
+def read_plain(path: Path, *, error: type[BagwiseError]) -> pa.Table:
+    """Read a table that `write_plain` wrote, and refuse files that hold anything besides.
+
+    Guarantee: no more memory is used than half of the machine's, nor, from 128 MB on, than 200
+    times the size of the file.
+    """
+    with open_regular(path, error=error) as handle:
+        return shielded(
+            lambda: _read(handle, path, error),
+            lambda _: error(f"{path} is not a readable Parquet file."),
+        )
+
+
+def _read(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> pa.Table:
+    _check_footer_length(handle, path, error)
+    with pq.ParquetFile(handle, pre_buffer=False) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+    _check_notes(metadata, schema, path, error)
+    _check_layout(metadata, size_of(handle), path, error)
+    allowed = _allowance(size_of(handle))
+    text = [field.name for field in schema if _is_text(field.type)]
+    needed = _estimate(metadata, schema)
+    if needed > allowed:
+        raise _too_large(path, needed, error)
+    # Text stays as numbers into a list of strings until it is known how long it all is.
+    with pq.ParquetFile(handle, metadata=metadata, read_dictionary=text, pre_buffer=False) as file:
+        table = file.read()
+    needed += sum(_text_size(table.column(name)) for name in text)
+    if needed > allowed:
+        raise _too_large(path, needed, error)
+    return _decoded(table, schema)
+
+
+def _check_footer_length(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> None:
+    size = size_of(handle)
+    handle.seek(max(0, size - 8))
+    length = int.from_bytes(handle.read(4), "little")
+    if handle.read(4) != _MAGIC or length > min(size - 12, _LONGEST_FOOTER):
+        raise error(f"{path} is not a readable Parquet file.")
+    handle.seek(0)
+
+
+def _check_notes(metadata: Any, schema: pa.Schema, path: Path, error: type[BagwiseError]) -> None:
+    """Refuse everything in the footer that is not about columns of plain values."""
+    if metadata.metadata or schema.metadata or any(field.metadata for field in schema):
+        raise error(f"{path} holds Parquet metadata beside its table, which no release has.")
+    if not _WRITER.fullmatch(str(metadata.created_by)):
+        raise error(f"{path} was not written by bagwise: the name of its writer is another.")
+    if len(schema) > MOST_COLUMNS:
+        raise error(f"{path} has {len(schema)} columns; at most {MOST_COLUMNS} are read.")
+    if len(set(schema.names)) != len(schema):
+        raise error(f"{path} has two columns of the same name.")
+    if any(field.type.num_fields for field in schema) or metadata.num_columns != len(schema):
+        raise error(f"{path} has a column of lists or records; a release has plain values only.")
+
+
+def _check_layout(metadata: Any, size: int, path: Path, error: type[BagwiseError]) -> None:
+    """Refuse a file with bytes that belong to no column, and columns of different lengths."""
+    if metadata.num_row_groups * metadata.num_columns > _MOST_CHUNKS:
+        raise error(f"{path} is cut into too many pieces to be a release.")
+    position, rows = len(_MAGIC), 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        rows += group.num_rows
+        for chunk in map(group.column, range(group.num_columns)):
+            start = chunk.data_page_offset
+            if chunk.has_dictionary_page:
+                start = min(start, chunk.dictionary_page_offset)
+            plain = chunk.bloom_filter_offset is None and not chunk.file_path
+            if not plain or start != position or chunk.num_values != group.num_rows:
+                raise _stray_bytes(path, error)
+            position += chunk.total_compressed_size
+    footer = metadata.serialized_size + 4 + len(_MAGIC)
+    if position + footer != size or rows != metadata.num_rows:
+        raise _stray_bytes(path, error)
+
+
+def _stray_bytes(path: Path, error: type[BagwiseError]) -> BagwiseError:
+    return error(f"{path} is not laid out the way bagwise writes it: it was edited or damaged.")
+
+
+def _estimate(metadata: Any, schema: pa.Schema) -> int:
+    """Return how many bytes the table takes while its text is still in lists of strings."""
+    bits = sum(32 if _is_text(kind) else _bit_width(kind) for kind in schema.types)
+    text = [place for place, kind in enumerate(schema.types) if _is_text(kind)]
+    strings = sum(
+        group.column(place).total_uncompressed_size
+        for group in map(metadata.row_group, range(metadata.num_row_groups))
+        for place in text
+    )
+    return int(metadata.num_rows) * bits // 8 + int(strings)
+
+
+def _bit_width(kind: pa.DataType) -> int:
+    return 0 if pa.types.is_null(kind) else int(kind.bit_width)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Tell whether values of a type have lengths of their own."""
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _text_size(column: pa.ChunkedArray) -> int:
+    size = 0
+    for chunk in column.chunks:
+        lengths = np.asarray(pc.fill_null(pc.binary_length(chunk.dictionary), 0), dtype=np.int64)
+        indices = pc.drop_null(chunk.indices).to_numpy()
+        size += int(lengths @ np.bincount(indices, minlength=lengths.size)) + 4 * len(chunk)
+    return size
+
+
+def _decoded(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns: Sequence[pa.ChunkedArray] = [
+        _plain_text(column, field.type) if pa.types.is_dictionary(column.type) else column
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _plain_text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    for chunk in column.chunks:
+        chunk.dictionary.validate(full=True)  # a reader does not see to it that text is UTF-8
+    return pc.cast(column, kind)
+
+
+def _allowance(file_size: int) -> int:
+    return min(_memory() // 2, max(_MODEST, _MOST_GROWTH * file_size))
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return _USUAL_MEMORY
+
+
+def _too_large(path: Path, needed: int, error: type[BagwiseError]) -> BagwiseError:
+    return error(
+        f"{path} describes a table of {needed / 2**20:.0f} MB, which is more than half of this "
+        f"machine's memory or than {_MOST_GROWTH} times the file. It was not read."
+    )
+
+
+def _without_notes(table: pa.Table) -> pa.Table:
+    return pa.table(table.columns, names=table.column_names)
