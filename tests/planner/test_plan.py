@@ -3,7 +3,9 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bagwise as bw
@@ -140,6 +142,48 @@ def test_labels_change_nothing(tmp_path):
         pa.table({**columns, "z": rng.normal(size=400)}), not_private=True, bag_sizes=[10]
     )
     assert json.dumps(other.to_json()) != plans[0]
+
+
+def as_frame(X, labels):
+    return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": labels})
+
+
+GARBAGE = {
+    "permuted": lambda y: np.random.default_rng(5).permutation(y),
+    "text": lambda y: [f"no number {i}" for i in range(len(y))],
+    "missing": lambda y: [None] * len(y),
+    "huge": lambda y: 1e300 * y,
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+@pytest.mark.parametrize("kind", ["frame", "table", "file"])
+def test_a_label_left_in_the_table_changes_nothing(garbage, kind, tmp_path):
+    X = features(400, d=2)
+    y = X @ [1.0, -2.0]
+    plans = []
+    for name, labels in (("clean", y), ("garbage", garbage(y))):
+        source = as_frame(X, labels)
+        if kind != "frame":
+            source = pa.Table.from_pandas(source, preserve_index=False)
+        if kind == "file":
+            pq.write_table(source, tmp_path / f"{name}.parquet")
+            source = tmp_path / f"{name}.parquet"
+        few = {"bag_sizes": [10], "strategies": ["random", "kmeans"]}
+        plans.append(bw.plan(source, label="y", **PRIVATE, **few))
+    assert plans[0].to_json() == plans[1].to_json()
+
+
+def test_the_label_is_no_feature_of_the_plan():
+    X = features(400, d=2)
+    few = {"bag_sizes": [10], "strategies": ["random"], "not_private": True}
+    frame = as_frame(X, np.random.default_rng(2).normal(size=400))
+    assert bw.plan(frame, label="y", **few).problem.X.shape == (400, 2)
+    assert bw.plan(frame, label="price", **few).problem.X.shape == (400, 3)  # only a name
+    without = bw.plan(frame.drop(columns="y"), label="y", **few)
+    assert without.to_json() == bw.plan(frame, label="y", **few).to_json()
+    with pytest.raises(ColumnError, match="no feature column is left"):
+        bw.plan(frame[["y"]], label="y", **few)
 
 
 def test_the_same_features_give_the_same_bytes(private, tmp_path):

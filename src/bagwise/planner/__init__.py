@@ -61,12 +61,13 @@ def plan(
 ) -> Plan:
     """Rank the ways to make a release of these features by the error they leave to a learner.
 
-    There is no argument for labels, on purpose.
+    There is no argument for labels, on purpose: a column called `label` is dropped unread.
 
     Parameters
     ----------
     features : path or frame or (n, d) array
-        The feature columns, without the label.
+        The feature columns. A frame or file may still hold the label, if `label` names it; an
+        array must not.
     bounds : (lo, hi)
         Public range of a label. Required with epsilon.
     epsilon, delta, not_private
@@ -87,8 +88,11 @@ def plan(
         Rows of the table, where `features` are a sample of it.
     effort : {"fast", "default", "best"}
         How long strategies that search may search.
-    label, options : str
-        Name of the label, and options about columns, for the commands that the plan prints.
+    label : str
+        Name of the label, for the commands that the plan prints. A column of that name is no
+        feature: it is dropped before anything is computed.
+    options : str
+        Options about columns, for the same commands.
 
     Examples
     --------
@@ -105,7 +109,7 @@ def plan(
     if limits is not None and not low <= limits[0] < limits[1] <= high:
         raise StrategyError(f"labels of the family {family} do not have these bounds.")
     rule = _calibration(epsilon, delta, limits, not_private=not_private)
-    X = _read_features(features, nulls=nulls, max_levels=max_levels)
+    X = _read_features(features, label=label, nulls=nulls, max_levels=max_levels)
     n_rows = max(len(X), n_rows or 0)
     # In an order that the features alone decide: that of the table may be the labels' order.
     X = X[np.lexsort(X.T)] if X.shape[1] else X
@@ -169,14 +173,15 @@ def _calibration(
     return ExactCalibration(float(epsilon), float(delta), bounds)
 
 
-def _read_features(features: Any, *, nulls: str, max_levels: int) -> FloatArray:
+def _read_features(features: Any, *, label: str, nulls: str, max_levels: int) -> FloatArray:
     if isinstance(features, np.ndarray):
         X = np.asarray(features, dtype=np.float64)
         if X.ndim != 2 or not np.isfinite(X).all():
             raise StrategyError("features must be a matrix of finite numbers.")
         return X
     table = read_table(features)
-    names = table.column_names
+    # A plan from the labels would tell about them; a label that is no column is only a name.
+    names = select_features(table, reserved=[label])
     table = table.take(pa.array(feature_order(table, names, SecureNoise())))
     encoder = Encoder.for_table(table, names, max_levels=max_levels, nulls=nulls)
     return encoder.transform(table)
