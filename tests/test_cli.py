@@ -145,7 +145,7 @@ def test_strategy_parameters_and_columns(rents, tmp_path):
     )
     assert made.exit_code == 0, made.output
     loaded = bw.Release.load(out)
-    assert loaded.provenance["strategy_parameters"] == {"order": "random", "half": True}
+    assert loaded.provenance.strategy_parameters == {"order": "random", "half": True}
     assert loaded.instances.column_names == ["x"]
     assert release(rents, tmp_path / "b", "--not-private", "--features", "x").exit_code == 0
 
@@ -297,7 +297,7 @@ def test_scores_of_secret_labels_say_what_they_promise_and_cost(model, rents, tm
     assert "mean squared loss" in text
     assert "for the privacy noise only" in text
     assert "spends its epsilon anew" in text
-    assert "what it spent, (2, 1e-06)-label-DP, is added" in text
+    assert "what it spent, epsilon 2 and delta 1e-06, is added" in text
     content = json.loads(scores.read_text())
     assert bw.Certificate.from_json(content["certificate"]).epsilon == 0.5
     told = bagwise("evaluate", model, rents, *SECRETLY, "--loss", "absolute", "--json")

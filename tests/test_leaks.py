@@ -75,7 +75,7 @@ def test_a_failing_stage_shows_no_label(stage, table, tmp_path, monkeypatch, log
 def test_a_failing_writer_shows_no_label_and_leaves_no_file(table, tmp_path, monkeypatch):
     path = tmp_path / "t.parquet"
     pq.write_table(table, path)
-    monkeypatch.setattr(_release_files, "_write_json", choke)
+    monkeypatch.setattr(_release_files, "write_json", choke)
     arguments = ["release", str(path), "--label", "y", "--bag-size", "5", "--not-private"]
     run = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "out")])
     assert run.exit_code == 1

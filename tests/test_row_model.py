@@ -25,7 +25,7 @@ def test_it_predicts_on_a_table_without_the_release(model, table, tmp_path):
     np.testing.assert_array_equal(loaded.predict(table), model.predict(table))
     np.testing.assert_allclose(loaded.predict(table.drop_columns("y")), table["y"], atol=1.0)
     assert loaded.coefficients()["x"] == pytest.approx(2.0, abs=0.3)
-    assert loaded.trained_on["privacy"] == "NOT PRIVATE"
+    assert loaded.trained_on.privacy == "NOT PRIVATE"
     assert "city=Pune" in loaded._repr_html_()
 
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from bagwise.atomic import new_directory
 from bagwise.errors import ReleaseError
-from bagwise.json_files import LARGEST_STATEMENT, read_json, write_json
+from bagwise.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
+from bagwise.manifest import SCHEMA, Manifest
 from bagwise.parquet_files import read_plain, write_plain
-from bagwise.regular_files import open_regular
-
-SCHEMA = "bagwise-release/1"
+from bagwise.records import read_record, to_plain
+from bagwise.regular_files import sha256_of
 
 INSTANCES, BAGS = "instances.parquet", "bags.parquet"
 CERTIFICATE, MANIFEST = "certificate.json", "manifest.json"
@@ -24,13 +25,17 @@ HASHED = (INSTANCES, BAGS, CERTIFICATE)
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """The contents of the files."""
+    """The contents of the files.
+
+    `digest` is the SHA-256 of the manifest, which covers every other file by its hash.
+    """
 
     instances: pa.Table
     bags: pa.Table
     certificate: Mapping[str, Any]
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     scores: Mapping[str, Any] | None = None
+    digest: str | None = None
 
 
 def write_release(files: ReleaseFiles, target: Path, *, force: bool) -> None:
@@ -41,51 +46,42 @@ def write_release(files: ReleaseFiles, target: Path, *, force: bool) -> None:
         write_json(files.certificate, draft / CERTIFICATE)
         if files.scores is not None:
             write_json(files.scores, draft / SCORES)
-        hashes = {file.name: _sha256(file) for file in sorted(draft.iterdir())}
-        write_json({**files.manifest, "files": hashes}, draft / MANIFEST)
+        hashes = {
+            file.name: sha256_of(file, error=ReleaseError) for file in sorted(draft.iterdir())
+        }
+        manifest = msgspec.structs.replace(files.manifest, files=hashes)
+        write_json(to_plain(manifest), draft / MANIFEST)
 
 
 def read_release(path: Path) -> ReleaseFiles:
-    """Read the directory, and refuse it when a file is missing, damaged or was edited."""
+    """Read the directory, and refuse it when a file is missing, damaged or was edited.
+
+    Every file is opened once: what is read is what was hashed.
+    """
     if not path.is_dir():
         raise ReleaseError(f"{path} is not a directory. A release is the directory bagwise wrote.")
     if missing := [name for name in (*HASHED, MANIFEST) if not (path / name).is_file()]:
         raise ReleaseError(f"{path} is not a complete release: {', '.join(missing)} is missing.")
-    manifest = read_json(path / MANIFEST, error=ReleaseError, what="a manifest")
-    if manifest.get("schema") != SCHEMA:
+    plain = read_json(path / MANIFEST, error=ReleaseError, what="a manifest")
+    if plain.get("schema") != SCHEMA:
         raise ReleaseError(
-            f"{path} has schema {manifest.get('schema')!r}, this version reads {SCHEMA!r}."
+            f"{path} has schema {plain.get('schema')!r}, this version reads {SCHEMA!r}."
         )
-    check_hashes(path, manifest)
+    manifest = read_record(Manifest, plain, error=ReleaseError, what=str(path / MANIFEST))
+    _check_names(path, manifest)
+    hashes = manifest.files
     return ReleaseFiles(
-        instances=read_plain(path / INSTANCES, error=ReleaseError),
-        bags=read_plain(path / BAGS, error=ReleaseError),
-        certificate=_read_certificate(path / CERTIFICATE),
+        instances=read_plain(path / INSTANCES, error=ReleaseError, sha256=hashes[INSTANCES]),
+        bags=read_plain(path / BAGS, error=ReleaseError, sha256=hashes[BAGS]),
+        certificate=_read_hashed(
+            path / CERTIFICATE, hashes, what="a certificate", limit=LARGEST_STATEMENT
+        ),
         manifest=manifest,
-        scores=_read_scores(path / SCORES) if SCORES in manifest["files"] else None,
+        scores=_read_hashed(path / SCORES, hashes, what="a file of scores")
+        if SCORES in hashes
+        else None,
+        digest=hashlib.sha256(canonical(plain)).hexdigest(),
     )
-
-
-def check_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare each file with the hash in the manifest; nothing else may lie in the directory."""
-    recorded = manifest.get("files")
-    if not isinstance(recorded, dict) or set(recorded) - {SCORES} != set(HASHED):
-        raise ReleaseError(f"{path / MANIFEST} does not list the files of a release.")
-    for name in recorded:
-        if not (path / name).is_file():
-            raise ReleaseError(f"{path} is not a complete release: {name} is missing.")
-        if _sha256(path / name) != recorded[name]:
-            raise ReleaseError(
-                f"{path / name} was changed after the release was written (its SHA-256 is not the "
-                "one in the manifest). Ask for the release again."
-            )
-    if strangers := {entry.name for entry in path.iterdir()} - {*recorded, MANIFEST}:
-        raise ReleaseError(f"{path} holds files that no release has: {sorted(strangers)}.")
-
-
-def release_digest(path: Path) -> str:
-    """Return the SHA-256 of the manifest, which covers every other file by its hash."""
-    return _sha256(path / MANIFEST)
 
 
 def is_release(path: Path) -> bool:
@@ -97,14 +93,24 @@ def is_release(path: Path) -> bool:
     return str(manifest.get("schema", "")).startswith("bagwise-release/")
 
 
-def _read_certificate(path: Path) -> dict[str, Any]:
-    return read_json(path, error=ReleaseError, what="a certificate", limit=LARGEST_STATEMENT)
+def _check_names(path: Path, manifest: Manifest) -> None:
+    """Refuse a manifest that lists other files than a release has, and files that it does not."""
+    if set(manifest.files) - {SCORES} != set(HASHED):
+        raise ReleaseError(f"{path / MANIFEST} does not list the files of a release.")
+    if strangers := {entry.name for entry in path.iterdir()} - {*manifest.files, MANIFEST}:
+        raise ReleaseError(f"{path} holds files that no release has: {sorted(strangers)}.")
+    if missing := [name for name in manifest.files if not (path / name).is_file()]:
+        raise ReleaseError(f"{path} is not a complete release: {', '.join(missing)} is missing.")
 
 
-def _read_scores(path: Path) -> dict[str, Any]:
-    return read_json(path, error=ReleaseError, what="a file of scores")
-
-
-def _sha256(path: Path) -> str:
-    with open_regular(path, error=ReleaseError) as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+def _read_hashed(
+    path: Path, hashes: Mapping[str, str], *, what: str, **options: Any
+) -> dict[str, Any]:
+    values = read_json(path, error=ReleaseError, what=what, **options)
+    # The reader accepts one spelling only, so this is the hash of the file's own bytes.
+    if hashlib.sha256(canonical(values)).hexdigest() != hashes[path.name]:
+        raise ReleaseError(
+            f"{path} was changed after the release was written (its SHA-256 is not the one in the "
+            "manifest). Ask for the release again."
+        )
+    return values

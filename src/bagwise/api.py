@@ -28,6 +28,7 @@ from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.events import NoisyChoice
 from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.provenance import LeavesOut
 from bagwise.release import Release
 from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
 from bagwise.row_model import RowModel
@@ -403,15 +404,15 @@ def _automatic(
         delta=None if rule is None else rule.delta,
         classes=classes,
         scored=scores == "auto" and not classes,
-        caveat=_caveat(columns, rule, classes=classes),
+        leaves_out=_leaves_out(columns, rule, classes=classes),
     )
 
 
-def _caveat(columns: Columns, rule: Calibration | None, *, classes: bool) -> str:
-    """Say where the planner's figure leaves something out."""
+def _leaves_out(columns: Columns, rule: Calibration | None, *, classes: bool) -> LeavesOut:
+    """Say what the planner's figure does not account for."""
     if columns.unit is not None and rule is not None:
-        return " Planned for one row a unit: more rows need more noise than this figure has."
-    return " Planned for one class against the others." if classes else ""
+        return "units"
+    return "classes" if classes else "nothing"
 
 
 def _resolve_strategy(

@@ -11,9 +11,14 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bag_labels import label_bags
 from bagwise.bagging import accepts_sparse, assign_bags, check_bag_size, parameters_of
 from bagwise.bags import Bags
-from bagwise.certify import certify_bags, delta_remark, make_promise
+from bagwise.certify import certify_bags, make_promise
 from bagwise.choice import Choice, Columns
-from bagwise.columns import find_column, select_features, without_dictionary
+from bagwise.columns import (
+    find_column,
+    refuse_lookalikes,
+    select_features,
+    without_dictionary,
+)
 from bagwise.encode import Encoder
 from bagwise.errors import BudgetError, ColumnError, shielded
 from bagwise.labels import (
@@ -25,11 +30,14 @@ from bagwise.labels import (
 from bagwise.parquet_files import as_parquet_keeps_it
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import Calibration
+from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
+from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
+from bagwise.provenance import Provenance
 from bagwise.release import BAG_ID, Release
 from bagwise.rng import NoiseSource, make_generator
-from bagwise.row_model import RowModel
+from bagwise.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
 from bagwise.row_order import feature_order, inverse_order, secret_order
 from bagwise.scores import ScoreBudget, Scores, compute_scores, model_scores
 from bagwise.stages import OnStage, Stages, ignore_stage
@@ -42,11 +50,12 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     run, columns = Stages(on_stage), choice.columns
     table = run("reading the table", read_table, source, index_names=columns.named)
     check_bag_size(choice.bag_size, n_rows=table.num_rows)
+    _check_promise(choice.calibration, choice.noise, table.num_rows)
     provenance = _provenance(choice)
     labels = run("checking the labels", _read_labels, table, columns)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
     order = run("ordering the rows", _computing_order, table, names, choice)
-    table, labels = table.take(pa.array(order)), labels[order]  # from here on, nobody knows where from
+    table, labels = table.take(pa.array(order)), labels[order]
     units = _find_units(table, columns)
     _check_prior(choice.calibration, units)
     dense = choice.scores == "model" or not accepts_sparse(choice.strategy)
@@ -63,7 +72,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
         labels=values,
         noise_sd=noise_per_bag(events, bags.sizes),
         label_kind=choice.label_kind,
-        certificate=certify_bags(events, choice, bags),
+        certificate=certify_bags(events, choice, bags, unit_rows=units.largest),
         encoder=encoder,
         instances=instances,
         provenance=provenance,
@@ -82,6 +91,7 @@ def build_model(
     """Release a private linear model instead of bags."""
     run = Stages(on_stage)
     table = run("reading the table", read_table, source, index_names=columns.named)
+    _check_promise(calibration, noise, table.num_rows)
     labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
     order = secret_order(table.num_rows, noise)
@@ -102,7 +112,7 @@ def build_model(
     if scores.model is None:
         raise AssertionError("model scores always carry their model")
     events = (*calibration.prior, *scores.events)
-    promise = make_promise(calibration, noise, events)
+    promise = make_promise(calibration, noise)
     certificate = Certificate(
         epsilon=promise.epsilon,
         delta=promise.delta,
@@ -111,19 +121,20 @@ def build_model(
         smallest_bag=None,
         noise_source=noise.name,
         unit=columns.unit,
-        remarks=(*delta_remark(promise.delta, table.num_rows), *promise.remarks),
+        unit_rows=units.largest,
+        circumstances=promise.circumstances,
     )
     certificate.check()
-    return RowModel(
+    model = RowModel(
         family="gaussian",
-        loss="none: released directly",
+        loss=RELEASED_DIRECTLY,
         label=columns.label,
         encoder=encoder,
         coef=scores.model.coef,
         intercept=scores.model.intercept,
-        trained_on={"n_rows": table.num_rows},
-        certificate=certificate,
+        trained_on=TrainedOn(n_rows=table.num_rows),
     )
+    return model.certified(certificate)
 
 
 def build_bounds(
@@ -132,6 +143,8 @@ def build_bounds(
     """Choose label bounds privately."""
     run = Stages()
     table = run("reading the table", read_table, source, index_names=columns.named)
+    check_epsilon(epsilon)
+    check_promise(epsilon, 0.0, n_rows=table.num_rows)
     labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
     rows = _find_units(table, columns).largest
     found = run(
@@ -144,6 +157,12 @@ def build_bounds(
         rows=rows,
     )
     return dataclasses.replace(found, unit=columns.unit)
+
+
+def _check_promise(calibration: Calibration | None, noise: NoiseSource, n_rows: int) -> None:
+    """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
+    if calibration is not None and calibration.is_exact and noise.is_secret:
+        check_promise(calibration.epsilon, calibration.delta, n_rows=n_rows)
 
 
 def _read_labels(table: pa.Table, columns: Columns) -> AnyArray:
@@ -161,6 +180,7 @@ def _choose_columns(table: pa.Table, labels: AnyArray, columns: Columns) -> list
     if columns.id is not None:
         _check_id(table, columns)
     leaving = [*names, *([columns.id] if columns.id else [])]
+    refuse_lookalikes(leaving, label=columns.label)
     if BAG_ID in leaving:
         raise ColumnError(f"a column is called {BAG_ID!r}, which a release uses itself. Rename it.")
     if columns.classes is not None:
@@ -261,16 +281,16 @@ def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | Non
     )
 
 
-def _provenance(choice: Choice) -> dict[str, Any]:
-    return {
-        "label": choice.columns.label,
-        "classes": None if (names := choice.columns.classes) is None else list(names),
-        "bag_size": int(choice.bag_size),
-        "strategy": choice.strategy.name,
-        "strategy_parameters": parameters_of(choice.strategy),
-        "chosen_because": choice.why,
-        "scores": choice.scores,
-        "seed": choice.seed,
-        "row_order": "kept" if choice.keep_order else "secret permutation",
-        "id": choice.columns.id,
-    }
+def _provenance(choice: Choice) -> Provenance:
+    return Provenance(
+        label=choice.columns.label,
+        classes=choice.columns.classes,
+        bag_size=int(choice.bag_size),
+        strategy=choice.strategy.name,
+        strategy_parameters=parameters_of(choice.strategy),
+        chosen_because=choice.why,
+        scores=choice.scores,
+        seed=choice.seed,
+        row_order="kept" if choice.keep_order else "secret permutation",
+        id=choice.columns.id,
+    )

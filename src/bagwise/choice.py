@@ -7,6 +7,7 @@ from bagwise.aggregate import LabelKind
 from bagwise.bagging import BaggingStrategy
 from bagwise.labels import Bounds
 from bagwise.privacy.calibrate import Calibration
+from bagwise.provenance import Reason
 from bagwise.rng import NoiseSource
 from bagwise.scores import ScoresKind
 
@@ -46,4 +47,4 @@ class Choice:
     keep_order: bool
     seed: int | None
     noise: NoiseSource
-    why: str | None = None
+    why: Reason | None = None

@@ -1,6 +1,7 @@
 """Columns of an Arrow table: finding and choosing them, and reading one as numbers or as text."""
 
 import difflib
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -20,6 +21,40 @@ def find_column(table: pa.Table, name: str, *, role: str) -> pa.ChunkedArray:
             f"{_did_you_mean(name, table.column_names)}"
         )
     return table.column(name)
+
+
+# Letters of other alphabets that look like Latin ones, from Unicode's list of confusables (TR 39).
+_LOOKALIKES = str.maketrans(
+    "аеорсухіјѕԁԛԝһӏвкмнтαβγεζηικμνορτυχω",
+    "aeopcyxijsdqwhlbkmhtabyeznikmvoptuxw",
+)
+
+_INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}
+
+
+def reads_like(name: str, other: str) -> bool:
+    """Tell whether two names look the same to a reader: case, spaces, other alphabets aside.
+
+    >>> reads_like("Price ", "price"), reads_like("рrice", "price"), reads_like("prices", "price")
+    (True, True, False)
+    """
+    return _skeleton(name) == _skeleton(other)
+
+
+def _skeleton(name: str) -> str:
+    plain = unicodedata.normalize("NFKC", name).casefold().translate(_LOOKALIKES)
+    # Z are spaces of all kinds, Cc and Cf characters that show nothing.
+    return "".join(c for c in plain if unicodedata.category(c) not in _INVISIBLE)
+
+
+def refuse_lookalikes(names: Iterable[str], *, label: str) -> None:
+    """Refuse columns whose names nobody can tell from the label's."""
+    for name in names:
+        if reads_like(name, label):
+            raise ColumnError(
+                f"column {name!r} reads like the label {label!r}. If it is another column, rename "
+                f"it; if it holds labels, leave it out with exclude=[{name!r}] (--exclude)."
+            )
 
 
 def select_features(

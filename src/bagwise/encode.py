@@ -9,8 +9,7 @@ about the features, which are public, so it may leave with a release; a learner 
 import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,10 @@ from scipy import sparse
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.columns import as_float, as_text, find_column, is_numeric, is_text, without_dictionary
-from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, shielded
+from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning
+from bagwise.records import Record, read_record, to_plain
 
-NULLS = ("indicator", "error")
+NULLS: tuple[Literal["indicator", "error"], ...] = ("indicator", "error")
 
 DEFAULT_MAX_LEVELS = 32
 MANY_LEVELS = 256  # columns for levels, from which on X is mostly zeros
@@ -29,15 +29,13 @@ _MISSING = "(missing)"
 _POOLED = "(other)"
 
 
-@dataclass(frozen=True)
-class NumericColumn:
+class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, frozen=True):
     """A column of numbers; missing ones become `fill`, and are marked in a column of their own.
 
     A column without missing values has no fill: its mean would tell about every row, in bits that
     nobody needs.
     """
 
-    kind: ClassVar[str] = "numeric"
     name: str
     fill: float | None
 
@@ -45,10 +43,6 @@ class NumericColumn:
     def outputs(self) -> list[str]:
         """Names of the columns of X that this column becomes."""
         return [self.name] if self.fill is None else [self.name, f"{self.name}={_MISSING}"]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the column as plain values."""
-        return {"kind": self.kind, **asdict(self)}
 
     def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
         """Fill ``out``, (n, len(outputs))."""
@@ -80,11 +74,9 @@ class NumericColumn:
         return sparse.csr_array(dense)
 
 
-@dataclass(frozen=True)
-class LevelsColumn:
+class LevelsColumn(Record, tag="levels", tag_field="kind", kw_only=False, frozen=True):
     """A column of text, booleans or categories; `reference` is the level that gets no column."""
 
-    kind: ClassVar[str] = "levels"
     name: str
     reference: str | None
     levels: tuple[str | None, ...]
@@ -95,10 +87,6 @@ class LevelsColumn:
         """Names of the columns of X that this column becomes."""
         shown = [_MISSING if level is None else level for level in self.levels]
         return [f"{self.name}={level}" for level in [*shown, *([_POOLED] * self.pooled)]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the column as plain values."""
-        return {"kind": self.kind, **asdict(self), "levels": list(self.levels)}
 
     def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
         """Fill ``out``, (n, len(outputs)); levels never seen go with the pooled ones."""
@@ -136,8 +124,7 @@ class LevelsColumn:
 Column = NumericColumn | LevelsColumn
 
 
-@dataclass(frozen=True)
-class Encoder:
+class Encoder(Record, kw_only=False, frozen=True):
     """The recipe from a table's columns to X.
 
     >>> import pyarrow as pa
@@ -152,7 +139,7 @@ class Encoder:
     """
 
     columns: tuple[Column, ...]
-    nulls: str
+    nulls: Literal["indicator", "error"]
 
     @classmethod
     def for_table(
@@ -167,6 +154,7 @@ class Encoder:
         """Write the recipe for columns `names`; `named` are those the user asked for by name."""
         if nulls not in NULLS:
             raise ColumnError(f"nulls must be one of {', '.join(NULLS)}, got {nulls!r}.")
+        policy = NULLS[NULLS.index(nulls)]
         if max_levels < 1:
             raise ColumnError(f"max_levels must be at least 1, got {max_levels}.")
         columns = []
@@ -175,7 +163,7 @@ class Encoder:
             if name not in named:
                 _refuse_id(name, column)
             columns.append(_describe(name, column, max_levels=max_levels, nulls=nulls))
-        encoder = cls(tuple(columns), nulls)
+        encoder = cls(tuple(columns), policy)
         _refuse_colliding(encoder.feature_names)
         return encoder
 
@@ -220,29 +208,12 @@ class Encoder:
 
     def to_json(self) -> dict[str, Any]:
         """Return the recipe as plain values for a JSON file."""
-        return {
-            "nulls": self.nulls,
-            "columns": [column.to_json() for column in self.columns],
-        }
+        return to_plain(self)
 
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> Self:
         """Read a recipe back."""
-        return shielded(
-            lambda: cls(
-                tuple(_column_from_json(entry) for entry in spec["columns"]), spec["nulls"]
-            ),
-            lambda _: ReleaseError("the encoder recipe is damaged or from another version."),
-        )
-
-
-def _column_from_json(entry: Mapping[str, Any]) -> Column:
-    values = {key: value for key, value in entry.items() if key != "kind"}
-    if entry["kind"] == NumericColumn.kind:
-        return NumericColumn(**values)
-    if entry["kind"] == LevelsColumn.kind:
-        return LevelsColumn(**{**values, "levels": tuple(values["levels"])})
-    raise ReleaseError(f"unknown encoder column kind {entry['kind']!r}.")
+        return read_record(cls, spec, error=ReleaseError, what="the encoder recipe")
 
 
 def _describe(name: str, column: pa.ChunkedArray, *, max_levels: int, nulls: str) -> Column:

@@ -21,6 +21,7 @@
     BagwiseWarning (a UserWarning)
     ├── LeakWarning        allowed because you said NOT PRIVATE, and worth a second look
     ├── DominatedWarning   another choice has less error under the same promise
+    ├── WeakPromiseWarning  a promise that leaves a reader all but certain
     ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
     ├── RankWarning        the features do not determine every coefficient
     ├── BiasWarning        this loss on these bags estimates something else
@@ -125,6 +126,10 @@ class LeakWarning(BagwiseWarning):
 
 class DominatedWarning(BagwiseWarning):
     """Another choice would have less error under the same promise."""
+
+
+class WeakPromiseWarning(BagwiseWarning):
+    """A promise is kept, and would let a reader be all but certain of a label."""
 
 
 class ClippingWarning(BagwiseWarning):

@@ -221,7 +221,7 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
         )
     if family.name != "gaussian":
         remarks.append("For this family the figures hold to first order, where they are small.")
-    scores = release.provenance["scores"]
+    scores = release.provenance.scores
     if scores in ("labels", "noisy-labels"):
         remarks.append(
             "Rows were put together by their labels, so that bags know the labels' noise: bag and "

@@ -1,26 +1,30 @@
 """How good a model is on rows whose labels are secret: one number, released with label privacy."""
 
+import dataclasses
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal, Self
 
 import pyarrow as pa
+from msgspec import Meta
 
-from bagwise._version import __version__
+from bagwise._version import SOFTWARE
 from bagwise.atomic import new_file
 from bagwise.certify import certify_loss
 from bagwise.columns import find_column
-from bagwise.errors import BoundsError, BudgetError, ColumnError, LabelError
+from bagwise.errors import BoundsError, BudgetError, CertificateError, ColumnError, LabelError
 from bagwise.evaluate import row_labels
-from bagwise.json_files import write_json
+from bagwise.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
 from bagwise.labels import Bounds, check_bounds
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
-from bagwise.privacy.certificate import NOT_PRIVATE
+from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
+from bagwise.privacy.circumstances import Circumstance, EvaluatedModel, MeanLoss
 from bagwise.privacy.curves import check_epsilon
-from bagwise.privacy.events import NoisyChoice
+from bagwise.privacy.events import LOSS_STEPS, LaplaceMeanLoss, NoisyChoice
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
     LossDesign,
@@ -29,16 +33,38 @@ from bagwise.privacy.private_loss import (
     noise_sd,
     release_mean_loss,
 )
+from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
+from bagwise.records import Record, read_record, to_plain
 from bagwise.rng import NoiseSource, SecureNoise
-from bagwise.row_model import RowModel
+from bagwise.row_model import RowModel, Software
 from bagwise.stages import OnStage, Stages, ignore_stage
 from bagwise.table import read_table
 
-SCHEMA = "bagwise-evaluation/1"
+SCHEMA: Final = "bagwise-evaluation/2"
 
 LEVEL = 0.95
 """The probability with which an interval covers what the privacy noise hides."""
+
+_COVERS: Final = "the privacy noise only, with probability 0.95"
+
+
+class _EvaluationFile(Record, frozen=True):
+    """The fields of an evaluation."""
+
+    schema: Literal["bagwise-evaluation/2"]
+    software: Software
+    privacy: str
+    n_rows: Annotated[int, Meta(ge=1, le=2**48)]
+    loss: Literal["squared", "absolute"]
+    largest_loss: Annotated[float, Meta(gt=0)]
+    mean_loss: float
+    rmse: float | None
+    mae: float | None
+    noise_sd: float
+    interval: tuple[float, float]
+    interval_covers: Literal["the privacy noise only, with probability 0.95"]
+    certificate: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -69,7 +95,7 @@ class PrivateScores:
     """
 
     n_rows: int
-    loss: str
+    loss: Literal["squared", "absolute"]
     largest_loss: float
     mean_loss: float
     noise_sd: float
@@ -88,21 +114,75 @@ class PrivateScores:
 
     def to_json(self) -> dict[str, Any]:
         """Return the scores as plain values, the certificate last."""
-        familiar = {"rmse": self.rmse} if self.loss == "squared" else {"mae": self.mae}
-        return {
-            "schema": SCHEMA,
-            "software": f"bagwise {__version__}",
-            "privacy": self.certificate.headline,
-            "n_rows": self.n_rows,
-            "loss": self.loss,
-            "largest_loss": self.largest_loss,
-            "mean_loss": self.mean_loss,
-            **familiar,
-            "noise_sd": self.noise_sd,
-            "interval": list(self.interval),
-            "interval_covers": f"the privacy noise only, with probability {LEVEL:g}",
-            "certificate": self.certificate.to_json(),
-        }
+        return to_plain(
+            _EvaluationFile(
+                schema=SCHEMA,
+                software=SOFTWARE,
+                privacy=self.certificate.headline,
+                n_rows=self.n_rows,
+                loss=self.loss,
+                largest_loss=self.largest_loss,
+                mean_loss=self.mean_loss,
+                rmse=self.rmse,
+                mae=self.mae,
+                noise_sd=self.noise_sd,
+                interval=self.interval,
+                interval_covers=_COVERS,
+                certificate=self.certificate.to_json(),
+            )
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything but the certificate, which belongs to these very scores."""
+        content = {**self.to_json(), "certificate": None, "software": None}
+        return hashlib.sha256(canonical(content)).hexdigest()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read scores back, and refuse those that do not follow from their certificate."""
+        content = read_json(
+            Path(path), error=CertificateError, what="an evaluation", limit=LARGEST_STATEMENT
+        )
+        if content.get("schema") != SCHEMA:
+            raise CertificateError(f"{path} is not an evaluation that this version reads.")
+        file = read_record(_EvaluationFile, content, error=CertificateError, what=str(path))
+        scores = cls(
+            n_rows=file.n_rows,
+            loss=file.loss,
+            largest_loss=file.largest_loss,
+            mean_loss=file.mean_loss,
+            noise_sd=file.noise_sd,
+            interval=file.interval,
+            certificate=Certificate.from_json(file.certificate),
+        )
+        if {**scores.to_json(), "software": file.software} != content:
+            raise CertificateError(f"{path} is damaged: its fields contradict each other.")
+        scores.check()
+        return scores
+
+    def check(self) -> None:
+        """Recompute what follows from the certificate; raise CertificateError where it differs."""
+        if self.certificate.covers != self.digest:
+            raise CertificateError("the certificate belongs to other scores.")
+        found = [e for e in self.certificate.events if isinstance(e, LaplaceMeanLoss)]
+        others = [e for e in self.certificate.events if not isinstance(e, LaplaceMeanLoss)]
+        if len(found) != 1 or not all(isinstance(e, NoisyChoice) for e in others):
+            raise CertificateError("the certificate does not account for a mean loss.")
+        event = found[0]
+        margin = half_width(event, n_rows=self.n_rows, level=LEVEL)
+        claimed = (self.largest_loss, self.noise_sd, *self.interval)
+        derived = (
+            event.grid_step * LOSS_STEPS,
+            noise_sd(event, n_rows=self.n_rows),
+            self.mean_loss - margin,
+            self.mean_loss + margin,
+        )
+        if not all(map(math.isclose, claimed, derived)):
+            raise CertificateError("the scores do not follow from their certificate.")
+        about = [c for c in self.certificate.circumstances if isinstance(c, MeanLoss)]
+        if about != [MeanLoss(loss=self.loss, n_rows=self.n_rows, largest=self.largest_loss)]:
+            raise CertificateError("the certificate is about another loss.")
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the scores and their certificate as one JSON file; `force` replaces one."""
@@ -182,6 +262,8 @@ def evaluate_rows_privately(
     run = Stages(on_stage)
     names = [name for name in (label, unit) if name is not None]
     data = run("reading the table", read_table, table, index_names=names)
+    if source.is_secret:
+        check_promise(epsilon, 0.0, n_rows=data.num_rows)
     # Everything that sets the noise comes before the labels, and so cannot depend on them.
     units = _find_units(data, unit, calibration)
     design = run("predicting", _design, model, data, bounds=limits, loss=loss, clip=clip)
@@ -193,9 +275,9 @@ def evaluate_rows_privately(
         "measuring the loss", release_mean_loss, labels, design=design, event=event, source=source
     )
     margin = half_width(event, n_rows=labels.size, level=LEVEL)
-    return PrivateScores(
+    scores = PrivateScores(
         n_rows=labels.size,
-        loss=loss,
+        loss="squared" if loss == "squared" else "absolute",
         largest_loss=design.largest,
         mean_loss=mean,
         noise_sd=noise_sd(event, n_rows=labels.size),
@@ -205,9 +287,12 @@ def evaluate_rows_privately(
             calibration,
             source,
             unit=unit,
-            remarks=_remarks(model, design, loss, labels.size),
+            unit_rows=units.largest,
+            circumstances=_circumstances(model, design, loss, labels.size),
         ),
     )
+    promise = dataclasses.replace(scores.certificate, covers=scores.digest)
+    return dataclasses.replace(scores, certificate=promise)
 
 
 def _check_columns(model: RowModel, label: str, unit: str | None) -> None:
@@ -271,17 +356,13 @@ def _design(
     return design_loss(predictions, bounds=bounds, loss=loss, clip=clip)
 
 
-def _remarks(model: RowModel, design: LossDesign, loss: str, n_rows: int) -> tuple[str, ...]:
+def _circumstances(
+    model: RowModel, design: LossDesign, loss: str, n_rows: int
+) -> tuple[Circumstance, ...]:
+    kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
+    promise = model.certificate.headline if model.certificate else model.trained_on.privacy
+    epsilon, delta = promised_in(promise or NOT_PRIVATE) or (None, None)
     return (
-        f"What is released is the mean {loss} error of a model on {n_rows} rows. Labels and "
-        f"predictions were clipped to the bounds, and one row counts {design.largest:g} at most.",
-        "Each evaluation of these labels spends its epsilon anew, and the epsilons add up. "
-        + _about_the_model(model),
+        MeanLoss(loss=kind, n_rows=n_rows, largest=float(design.largest)),
+        EvaluatedModel(epsilon=epsilon, delta=delta),
     )
-
-
-def _about_the_model(model: RowModel) -> str:
-    promise = model.certificate.headline if model.certificate else model.trained_on.get("privacy")
-    if promise is None or promise == NOT_PRIVATE:
-        return "What the model tells of labels that it was made from is not covered."
-    return f"If the model was made from these labels too, what it spent, {promise}, is added."

@@ -1,5 +1,6 @@
 """Open files that strangers wrote: regular ones only, never through a link."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -41,6 +42,12 @@ def open_regular(path: Path, *, error: type[BagwiseError]) -> Iterator[BufferedR
         if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
             raise error(f"{path} is not a regular file.")
         yield handle
+
+
+def sha256_of(path: Path, *, error: type[BagwiseError]) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal."""
+    with open_regular(path, error=error) as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def size_of(handle: BufferedReader) -> int:

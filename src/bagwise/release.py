@@ -1,28 +1,31 @@
 """What leaves the custodian: bags, their labels, the features, and what is promised about them."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise import _html, _release_files
-from bagwise._release_files import SCHEMA, ReleaseFiles
+from bagwise._release_files import ReleaseFiles
 from bagwise._types import FloatArray, IntArray
-from bagwise._version import __version__
-from bagwise.aggregate import LabelKind, check_label_kind
+from bagwise._version import SOFTWARE
+from bagwise.aggregate import LabelKind
 from bagwise.atomic import check_target
 from bagwise.bags import LEFT_OUT, Bags
 from bagwise.encode import Encoder
 from bagwise.errors import ReleaseError, shielded
 from bagwise.explanation import Explanation, explain_release
+from bagwise.manifest import SCHEMA, Manifest, TableColumns
 from bagwise.privacy import Certificate
 from bagwise.privacy.private_model import LinearScores
+from bagwise.provenance import Provenance
 from bagwise.quality import BagQuality, measure_blocks
+from bagwise.records import Record, read_record, to_plain
 from bagwise.rng import SimulatedNoise
 from bagwise.verification import Verification, verify_release
 
@@ -58,10 +61,12 @@ class Release:
         The recipe from feature columns to X.
     instances : pyarrow.Table
         The feature columns, and the id column if there is one.
-    provenance : dict
+    provenance : Provenance
         How the release was made, as the manifest records it.
     model : LinearScores or None
         The private model that rows were sorted by, if they were.
+    digest : str or None
+        SHA-256 of the manifest, for a release that was read from its files.
     """
 
     bags: Bags
@@ -71,9 +76,9 @@ class Release:
     certificate: Certificate
     encoder: Encoder
     instances: pa.Table
-    provenance: dict[str, Any]
+    provenance: Provenance
     model: LinearScores | None = None
-    path: Path | None = field(default=None)
+    digest: str | None = None
 
     @property
     def features(self) -> pa.Table:
@@ -83,8 +88,7 @@ class Release:
     @property
     def classes(self) -> tuple[str, ...] | None:
         """The classes of the label, if it has classes."""
-        names = self.provenance["classes"]
-        return None if names is None else tuple(names)
+        return self.provenance.classes
 
     def labels_of(self, target: str | None = None) -> FloatArray:
         """Return one number per bag: the label, or with classes the share of `target`.
@@ -187,42 +191,44 @@ class Release:
     def load(cls, path: str | Path) -> Self:
         """Read a release, and refuse one that is incomplete or was edited."""
         files = _release_files.read_release(Path(path))
-        release = shielded(
+        return shielded(
             lambda: cls._from_files(files),
             lambda _: ReleaseError(f"{path} is damaged: its tables do not fit its manifest."),
         )
-        return dataclasses.replace(release, path=Path(path))
 
-    def verify(self) -> Verification:
+    def verify(self, *, strict: bool = False) -> Verification:
         """Check everything that can be checked without the labels; raise at the first fault.
+
+        Parameters
+        ----------
+        strict : bool
+            Refuse bags of a strategy that is not one of ours, too: nobody can tell what they show.
 
         Returns
         -------
         Verification
-            With the digest to compare out of band, when the release is on disk.
+            What was checked and what cannot be, with the digest to compare out of band when the
+            release was read from its files.
         """
-        return verify_release(self)
+        return verify_release(self, strict=strict)
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """Return what the manifest says, but for the hashes of the files."""
-        return {
-            "schema": SCHEMA,
-            "software": f"bagwise {__version__}",
-            "certificate": self.certificate.headline,
-            **self.provenance,
-            "label_kind": self.label_kind,
-            "n_rows": self.bags.n_rows,
-            "n_bags": self.bags.n_bags,
-            "n_left_out": int((~self.bags.in_bag).sum()),
-            "columns": self._columns(),
-            "encoder": self.encoder.to_json(),
-        }
-
-    def _columns(self) -> dict[str, list[str]]:
-        files = self._tables()
-        return {
-            name: [f"{f.name}: {f.type}" for f in table.schema] for name, table in files.items()
-        }
+        return Manifest(
+            schema=SCHEMA,
+            software=SOFTWARE,
+            certificate=self.certificate.headline,
+            provenance=self.provenance,
+            label_kind=self.label_kind,
+            n_rows=self.bags.n_rows,
+            n_bags=self.bags.n_bags,
+            n_left_out=int((~self.bags.in_bag).sum()),
+            columns=TableColumns(
+                **{name: tuple(_described(table)) for name, table in self._tables().items()}
+            ),
+            encoder=self.encoder,
+            files={},
+        )
 
     def _tables(self) -> dict[str, pa.Table]:
         index = self.bags.index
@@ -248,49 +254,43 @@ class Release:
 
     def _scores_to_json(self, model: LinearScores) -> dict[str, Any]:
         names = self.encoder.feature_names
-        return {
-            "schema": "bagwise-scores/1",
-            "kind": "model",
-            "label": self.provenance["label"],
-            "intercept": model.intercept,
-            "coefficients": dict(zip(names, model.coef.tolist(), strict=True)),
-            "dropped": list(model.dropped),
-        }
+        return to_plain(
+            ScoresFile(
+                schema="bagwise-scores/2",
+                label=self.provenance.label,
+                intercept=float(model.intercept),
+                coefficients=dict(zip(names, model.coef.tolist(), strict=True)),
+                dropped=tuple(model.dropped),
+            )
+        )
 
     @classmethod
     def _from_files(cls, files: ReleaseFiles) -> Self:
         manifest, bags = files.manifest, files.bags
-        classes = manifest["classes"]
+        classes = manifest.provenance.classes
         if bags.column_names != (names := bag_columns(classes)):
             raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
-        shares = np.column_stack([bags[name].to_numpy() for name in names[2:-1]])
         _check_bag_table(bags)
+        shares = np.column_stack([bags[name].to_numpy() for name in names[2:-1]])
         partition = Bags(_bag_of_each_row(files.instances, bags.num_rows))
         if not np.array_equal(bags["size"].to_numpy(), partition.sizes):
             raise ReleaseError("bag sizes do not match the number of instances in each bag.")
-        keys = (
-            "label",
-            "classes",
-            "bag_size",
-            "strategy",
-            "strategy_parameters",
-            "chosen_because",
-            "scores",
-            "seed",
-            "row_order",
-            "id",
-        )
-        return cls(
+        release = cls(
             bags=partition,
             labels=shares[:, 0] if classes is None else shares,
             noise_sd=bags["noise_sd"].to_numpy(),
-            label_kind=check_label_kind(manifest["label_kind"]),
+            label_kind=manifest.label_kind,
             certificate=Certificate.from_json(files.certificate),
-            encoder=Encoder.from_json(manifest["encoder"]),
+            encoder=manifest.encoder,
             instances=files.instances.drop_columns([BAG_ID]),
-            provenance={key: manifest[key] for key in keys},
-            model=None if files.scores is None else _scores_from_json(files.scores),
+            provenance=manifest.provenance,
+            model=None if files.scores is None else _read_scores(files.scores, manifest),
+            digest=files.digest,
         )
+        kept = {"software": manifest.software, "files": manifest.files}
+        if msgspec.structs.replace(release.manifest(), **kept) != manifest:
+            raise ReleaseError("the manifest does not describe this release.")
+        return release
 
     def summary(self) -> dict[str, Any]:
         """Return the facts of a release that a reader wants first."""
@@ -301,11 +301,11 @@ class Release:
             "bags": self.bags.n_bags,
             "smallest_bag": int(self.bags.sizes.min()),
             "largest_bag": int(self.bags.sizes.max()),
-            "label": self.provenance["label"],
+            "label": self.provenance.label,
             **({} if self.classes is None else {"classes": ", ".join(self.classes)}),
             "label_kind": self.label_kind,
-            "strategy": self.provenance["strategy"],
-            "scores": self.provenance["scores"],
+            "strategy": self.provenance.strategy,
+            "scores": self.provenance.scores,
             "features": len(self.encoder.feature_names),
         }
 
@@ -340,9 +340,30 @@ def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
     return numbers
 
 
-def _scores_from_json(scores: Mapping[str, Any]) -> LinearScores:
-    return LinearScores(
-        float(scores["intercept"]),
-        np.array(list(scores["coefficients"].values()), dtype=np.float64),
-        tuple(scores["dropped"]),
+def _described(table: pa.Table) -> list[str]:
+    return [f"{field.name}: {field.type}" for field in table.schema]
+
+
+class ScoresFile(Record, frozen=True):
+    """The private model that rows were sorted by."""
+
+    schema: Literal["bagwise-scores/2"]
+    label: str
+    intercept: float
+    coefficients: dict[str, float]
+    dropped: tuple[str, ...]
+
+
+def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
+    scores = read_record(ScoresFile, values, error=ReleaseError, what="the file of scores")
+    names = manifest.encoder.feature_names
+    fits = (
+        scores.label == manifest.provenance.label
+        and list(scores.coefficients) == names
+        and set(scores.dropped) <= set(names)
+        and len(set(scores.dropped)) == len(scores.dropped)
     )
+    if not fits:
+        raise ReleaseError("scores.json is about another label, or other features.")
+    coef = np.array(list(scores.coefficients.values()), dtype=np.float64)
+    return LinearScores(scores.intercept, coef, scores.dropped)

@@ -1,28 +1,85 @@
 """A fitted model together with its encoder: predicts on tables, and is kept as JSON."""
 
+import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Meta
 
 from bagwise._types import FloatArray
-from bagwise._version import __version__
+from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.atomic import new_file
 from bagwise.coefficients import INTERCEPT, Coefficients
 from bagwise.columns import find_column
 from bagwise.encode import Encoder
 from bagwise.errors import ModelFileError, shielded
 from bagwise.families import find_family
-from bagwise.json_files import read_json, write_json
+from bagwise.json_files import canonical, read_json, write_json
 from bagwise.privacy import Certificate
+from bagwise.privacy.certificate import HEADLINE_PATTERN
+from bagwise.records import Record, read_record, to_plain
 from bagwise.table import read_table
 
-SCHEMA = "bagwise-model/2"
+SCHEMA: Final = "bagwise-model/3"
+
+RELEASED_DIRECTLY: Final = "none: released directly"
+"""The loss of a model that was not fitted to bags."""
+
+NO_ERRORS: Final = "No standard errors were kept with this model."
+
+Software = Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
+
+
+class TrainedOn(Record, frozen=True, omit_defaults=True):
+    """What a model was made from.
+
+    Attributes
+    ----------
+    n_rows : int
+    privacy : str or None
+        The headline of the release's certificate; None for a model with one of its own.
+    n_bags, n_labelled_rows : int or None
+        Bags, and rows of the learner's own.
+    label_kind, strategy : str or None
+    dispersion : float or None
+        Variance of single labels around the model, relative to the family's.
+    """
+
+    n_rows: int
+    privacy: Annotated[str, Meta(pattern=HEADLINE_PATTERN)] | None = None
+    n_bags: int | None = None
+    n_labelled_rows: int | None = None
+    label_kind: Literal["mean", "pick"] | None = None
+    strategy: str | None = None
+    dispersion: float | None = None
+
+
+class _ModelFile(Record, frozen=True):
+    """The fields of a model file."""
+
+    schema: Literal["bagwise-model/3"]
+    software: Software
+    family: str
+    link: str
+    loss: str
+    label: str
+    target: str | None
+    coefficients: dict[str, float]
+    classes: tuple[str, ...] | None
+    coef: list[Any]
+    intercept: float | list[float]
+    standard_errors: list[float | None] | None
+    freedom: float | None
+    note: str
+    encoder: Encoder
+    trained_on: TrainedOn
+    certificate: dict[str, Any] | None
+    sha256: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +96,7 @@ class RowModel:
     encoder : Encoder
     coef : (d,) floats, in the order of ``encoder.feature_names``; (classes - 1, d) for classes
     intercept : float, or (classes - 1,) floats
-    trained_on : dict
+    trained_on : TrainedOn
         The release it came from: number of rows and bags, and its privacy.
     certificate : Certificate or None
         What is promised, for a model that was released directly.
@@ -59,14 +116,27 @@ class RowModel:
     encoder: Encoder
     coef: FloatArray
     intercept: float | FloatArray
-    trained_on: dict[str, Any]
+    trained_on: TrainedOn
     certificate: Certificate | None = None
     target: str | None = None
     link: str = "canonical"
     classes: tuple[str, ...] | None = None
     standard_errors: FloatArray | None = None
     freedom: float = np.inf
-    note: str = "No standard errors were kept with this model."
+    note: str = NO_ERRORS
+
+    def certified(self, certificate: Certificate) -> Self:
+        """Return the model with a certificate that belongs to these very coefficients."""
+        return dataclasses.replace(
+            self, certificate=dataclasses.replace(certificate, covers=self.digest)
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that the model consists of, but for its certificate."""
+        content = {**self._to_json(), "certificate": None}
+        del content["software"]  # another version may write the same model
+        return _digest(content)
 
     def predict(self, table: Any) -> FloatArray:
         """Return the expected label of each row of a table or file; of classes their chances."""
@@ -107,13 +177,17 @@ class RowModel:
         content = read_json(Path(path), error=ModelFileError, what="a model file")
         if content.get("schema") != SCHEMA:
             raise ModelFileError(f"{path} is not a model file that this version reads ({SCHEMA}).")
-        recorded = content.pop("sha256", None)
-        if recorded != _digest(content):
+        file = read_record(_ModelFile, content, error=ModelFileError, what=str(path))
+        del content["sha256"]
+        if file.sha256 != _digest(content):
             raise ModelFileError(f"{path} was changed after it was written. Fit the model again.")
-        return shielded(
-            lambda: cls._from_json(content),
-            lambda _: ModelFileError(f"{path} is damaged: a field is missing or malformed."),
+        model = shielded(
+            lambda: cls._from_file(file),
+            lambda _: ModelFileError(f"{path} is damaged: a field is malformed."),
         )
+        if {**model._to_json(), "software": file.software} != content:
+            raise ModelFileError(f"{path} is damaged: its fields contradict each other.")
+        return model
 
     def coefficients(self) -> dict[str, float]:
         """Return the coefficient of each column of X, and the intercept, by name."""
@@ -139,7 +213,7 @@ class RowModel:
     def _to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
-            "software": f"bagwise {__version__}",
+            "software": SOFTWARE,
             "family": self.family,
             "link": self.link,
             "loss": self.loss,
@@ -153,7 +227,7 @@ class RowModel:
             "freedom": self.freedom if np.isfinite(self.freedom) else None,
             "note": self.note,
             "encoder": self.encoder.to_json(),
-            "trained_on": self.trained_on,
+            "trained_on": to_plain(self.trained_on),
             "certificate": None if self.certificate is None else self.certificate.to_json(),
         }
 
@@ -163,35 +237,44 @@ class RowModel:
         return [None if np.isnan(error) else error for error in self.standard_errors.tolist()]
 
     @classmethod
-    def _from_json(cls, content: Mapping[str, Any]) -> Self:
-        encoder = Encoder.from_json(content["encoder"])
-        coef = np.array(content["coef"], dtype=np.float64)
-        classes = None if content["classes"] is None else tuple(content["classes"])
-        outputs = () if classes is None else (len(classes) - 1,)
-        intercept = np.array(content["intercept"], dtype=np.float64)
-        if coef.shape != (*outputs, len(encoder.feature_names)) or intercept.shape != outputs:
+    def _from_file(cls, file: _ModelFile) -> Self:
+        coef = np.array(file.coef, dtype=np.float64)
+        outputs = () if file.classes is None else (len(file.classes) - 1,)
+        intercept = np.array(file.intercept, dtype=np.float64)
+        width = len(file.encoder.feature_names)
+        if coef.shape != (*outputs, width) or intercept.shape != outputs:
             raise ModelFileError("the number of coefficients does not fit the encoder.")
-        promise, errors = content["certificate"], content["standard_errors"]
-        return cls(
-            family=find_family(content["family"], content["link"]).name,
-            link=content["link"],
-            loss=content["loss"],
-            label=content["label"],
-            encoder=encoder,
+        errors = file.standard_errors
+        if errors is not None and len(errors) != coef.size + intercept.size:
+            raise ModelFileError("the number of standard errors does not fit the coefficients.")
+        model = cls(
+            family=find_family(file.family, file.link).name,
+            link=file.link,
+            loss=file.loss,
+            label=file.label,
+            encoder=file.encoder,
             coef=coef,
-            intercept=intercept if classes else float(intercept),
-            trained_on=dict(content["trained_on"]),
-            certificate=None if promise is None else Certificate.from_json(promise),
-            target=content["target"],
-            classes=classes,
+            intercept=intercept if file.classes else float(intercept),
+            trained_on=file.trained_on,
+            target=file.target,
+            classes=file.classes,
             standard_errors=None if errors is None else np.array(errors, dtype=np.float64),
-            freedom=np.inf if content["freedom"] is None else float(content["freedom"]),
-            note=content["note"],
+            freedom=np.inf if file.freedom is None else file.freedom,
+            note=file.note,
         )
+        if file.certificate is None:
+            return model
+        return model._with_own(Certificate.from_json(file.certificate))
+
+    def _with_own(self, certificate: Certificate) -> Self:
+        """Return the model with a certificate that it was kept with; refuse that of another."""
+        if certificate.covers != self.digest:
+            raise ModelFileError("the certificate belongs to another model.")
+        return dataclasses.replace(self, certificate=certificate)
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(canonical(content)).hexdigest()

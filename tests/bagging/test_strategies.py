@@ -112,7 +112,7 @@ def test_a_strategy_of_one_s_own_makes_releases_that_verify(tmp_path):
     made = bw.make_release(table, strategy=EveryOther(2.0), **options)
     loaded = bw.Release.load(made.save(tmp_path / "out"))
     loaded.verify()
-    assert loaded.provenance["strategy_parameters"] == {"weight": 2.0}
+    assert loaded.provenance.strategy_parameters == {"weight": 2.0}
     assert (~loaded.bags.in_bag).sum() == 20
 
 

@@ -75,7 +75,7 @@ def test_classes_from_table_to_intervals(tmp_path):
     assert bw.evaluate_release(loaded, release).r2_without_noise > 0.3
     mine = table.slice(0, 50)
     both = bw.fit_release(release, rows=mine)
-    assert both.trained_on["n_labelled_rows"] == 50
+    assert both.trained_on.n_labelled_rows == 50
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def noisy():
 def test_rows_of_one_s_own_make_intervals_shorter(noisy, tmp_path):
     mine = labelled("poisson", n=400, seed=1)
     alone, both = bw.fit_release(noisy), bw.fit_release(noisy, rows=mine)
-    assert both.trained_on["n_labelled_rows"] == 400
+    assert both.trained_on.n_labelled_rows == 400
     shorter = both.standard_errors[:2] / alone.standard_errors[:2]
     assert np.all(shorter < 0.3)
     vague = bw.fit_release(noisy, rows=mine, rows_noise_sd=50.0)

@@ -373,14 +373,14 @@ def labelled(n=600):
 
 def test_auto_takes_the_first_choice_and_says_why(tmp_path):
     made = bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
-    assert made.provenance["strategy"] in ("kmeans", "optimal")
-    assert "least expected error" in made.provenance["chosen_because"]
+    assert made.provenance.strategy in ("kmeans", "optimal")
+    assert "least expected error" in made.provenance.chosen_because.text()
     assert made.bags.n_bags == 60  # whoever names a size expects so many bags
     loaded = bw.Release.load(made.save(tmp_path / "out"))
     loaded.verify()
-    assert loaded.provenance["chosen_because"] == made.provenance["chosen_because"]
+    assert loaded.provenance.chosen_because == made.provenance.chosen_because
     named = bw.make_release(labelled(), label="y", bag_size=10, strategy="random", not_private=True)
-    assert named.provenance["chosen_because"] is None
+    assert named.provenance.chosen_because is None
 
 
 def test_everything_can_be_left_to_the_planner():
@@ -389,7 +389,7 @@ def test_everything_can_be_left_to_the_planner():
     assert made.certificate.epsilon <= 1.0
     assert made.certificate.delta <= 1e-5
     planned = bw.plan(features_of(labelled(), label="y"), **PRIVATE)
-    assert made.provenance["strategy"] in {c.strategy for c in planned.candidates[:4]}
+    assert made.provenance.strategy in {c.strategy for c in planned.candidates[:4]}
     with pytest.raises(StrategyError, match="chooses both"):
         bw.make_release(labelled(), label="y", bag_size="auto", strategy="random", **PRIVATE)
     with pytest.raises(BagTooSmallError, match="or 'auto'"):

@@ -80,6 +80,7 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
     for wrong, message in (
         (dataclasses.replace(private, bounds=(0.0, 20.0)), "not on the grid"),
         (dataclasses.replace(private, noise_source="none"), "without secret noise"),
+        (dataclasses.replace(open_one, noise_source="a dice"), "a source nobody knows"),
         (
             dataclasses.replace(
                 private,

@@ -5,14 +5,14 @@ It never sees a label, so whatever it does is post-processing and costs no priva
 """
 
 import dataclasses
-import json
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.aligned_bags import AlignedBags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags
@@ -42,6 +42,27 @@ class BaggingStrategy(Protocol):
         rng: np.random.Generator,
     ) -> Bags:
         """Put the n rows of X into bags of at least `bag_size`; needs n >= bag_size."""
+
+
+@runtime_checkable
+class RecognisesItsBags(Protocol):
+    """A strategy that can tell, from what is published, bags that it cannot have made."""
+
+    name: ClassVar[str]
+
+    def contradiction(
+        self,
+        index: IntArray,
+        *,
+        X: FloatArray | None = None,
+        scores: FloatArray | None = None,
+        rounding: float = 0.0,
+    ) -> str | None:
+        """Return what speaks against it in words, or None.
+
+        Given are the bag of each row, and either the features or the scores, which another machine
+        may have computed with an error of `rounding`.
+        """
 
 
 STRATEGIES: dict[str, type[BaggingStrategy]] = {
@@ -76,13 +97,17 @@ def _check_instance(strategy: BaggingStrategy) -> BaggingStrategy:
         raise StrategyError(f"strategy {strategy.name!r} must be a dataclass: its fields are kept.")
     if STRATEGIES.get(strategy.name, type(strategy)) is not type(strategy):
         raise StrategyError(f"the name {strategy.name!r} belongs to another strategy.")
-    try:
-        json.dumps(parameters_of(strategy), allow_nan=False)
-    except (TypeError, ValueError):
+    if not all(_is_plain(value) for value in parameters_of(strategy).values()):
         raise StrategyError(
             f"the parameters of strategy {strategy.name!r} must be plain numbers and text."
-        ) from None
+        )
     return strategy
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or type(value) in (str, int, bool)
 
 
 def accepts_sparse(strategy: BaggingStrategy) -> bool:

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
+from bagwise.bagging._recognise import follows_features
 from bagwise.bags import Bags
 
 
@@ -37,3 +38,14 @@ class RandomBags:
         """Put the rows into bags of `bag_size`, or one more."""
         index = group_index(equal_sizes(X.shape[0], bag_size))
         return Bags(rng.permutation(index))
+
+    def contradiction(
+        self,
+        index: IntArray,
+        *,
+        X: FloatArray | None = None,
+        scores: FloatArray | None = None,  # noqa: ARG002 (blind to scores)
+        rounding: float = 0.0,  # noqa: ARG002
+    ) -> str | None:
+        """Return what speaks against bags that were drawn at random."""
+        return follows_features(index, X)

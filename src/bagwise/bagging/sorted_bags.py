@@ -8,6 +8,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
 from bagwise.bagging._parameters import check_choices
+from bagwise.bagging._recognise import overlaps
 from bagwise.bags import Bags
 from bagwise.errors import StrategyError
 
@@ -59,6 +60,17 @@ class SortedBags:
         index = np.empty(scores.size, dtype=np.int64)
         index[order] = group_index(cut(scores[order], bag_size))
         return Bags(index)
+
+    def contradiction(
+        self,
+        index: IntArray,
+        *,
+        X: FloatArray | None = None,  # noqa: ARG002 (blind to features)
+        scores: FloatArray | None = None,
+        rounding: float = 0.0,
+    ) -> str | None:
+        """Return what speaks against bags of rows that are neighbours by score."""
+        return overlaps(index, scores, rounding, together=1)
 
 
 def sort_with_random_ties(scores: FloatArray, rng: np.random.Generator) -> IntArray:

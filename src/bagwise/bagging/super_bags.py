@@ -5,9 +5,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._parameters import check_choices
+from bagwise.bagging._recognise import follows_features, overlaps
 from bagwise.bagging.sorted_bags import sort_with_random_ties
 from bagwise.bags import LEFT_OUT, Bags
 from bagwise.errors import StrategyError
@@ -80,3 +81,16 @@ class SuperBags:
         else:
             index[order] = 2 * super_bag + second
         return Bags(index)
+
+    def contradiction(
+        self,
+        index: IntArray,
+        *,
+        X: FloatArray | None = None,
+        scores: FloatArray | None = None,
+        rounding: float = 0.0,
+    ) -> str | None:
+        """Return what speaks against bags that are halves of super-bags."""
+        if self.order == "random":
+            return follows_features(index, X)
+        return overlaps(index, scores, rounding, together=1 if self.half else 2)

@@ -25,6 +25,7 @@ from bagwise.cli.options import (
     split_names,
 )
 from bagwise.errors import BudgetError, StrategyError
+from bagwise.records import to_plain
 
 if TYPE_CHECKING:
     from bagwise.private_evaluation import PrivateScores
@@ -103,7 +104,7 @@ def fit(
             found.save_plot(plot, force=force)
         model.save(output, force=force)
     if as_json:
-        emit({"path": str(output), **found.to_json(), **model.trained_on})
+        emit({"path": str(output), **found.to_json(), **to_plain(model.trained_on)})
     elif not quiet:
         print_grid(f"Model in {output}: {found.title}", found.cells())
         out.print(found.note, soft_wrap=True, highlight=False)

@@ -133,21 +133,23 @@ def release(
         on_stage("writing the release")
         made.save(output, force=force)
     summary = made.summary()
+    reason = made.provenance.chosen_because
+    why = None if reason is None else reason.text()
     if as_json:
         emit(
             {
                 "path": str(output),
                 **summary,
-                "chosen_because": made.provenance["chosen_because"],
+                "chosen_because": why,
                 "quality": quality and quality.to_dict(),
             }
         )
     elif not quiet:
-        label_free = made.provenance["scores"] == "none"
+        label_free = made.provenance.scores == "none"
         figures = quality.headlines(label_free=label_free) if quality else {}
         print_pairs(f"Release in {output}", summary | figures)
-        if made.provenance["chosen_because"]:
-            chosen = f"Chosen: {made.provenance['strategy']}, {made.provenance['chosen_because']}"
+        if why:
+            chosen = f"Chosen: {made.provenance.strategy}, {why}"
             out.print(escape(chosen), soft_wrap=True, highlight=False)
         if made.certificate.delta == 0 and delta:
             out.print("Delta is 0: Laplace noise, which needs none, is less here.", soft_wrap=True)
@@ -198,34 +200,42 @@ def bounds(
 
 
 def verify(
-    directory: Annotated[Path, typer.Argument(help="A release directory.")],
+    path: Annotated[
+        Path, typer.Argument(help="A release directory, or a model, bounds or evaluation file.")
+    ],
     max_epsilon: Annotated[
-        float | None, typer.Option(help="Exit with 3 if the release spends more.")
+        float | None,
+        typer.Option(help="Exit with 3 if more is spent, or delta is above 1 in n."),
     ] = None,
-    max_delta: Annotated[
-        float | None, typer.Option(help="Exit with 3 if the release spends more.")
-    ] = None,
+    max_delta: Annotated[float | None, typer.Option(help="Exit with 3 if more is spent.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse bags of a strategy that is not one of ours.")
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recheck a release: hashes, bag sizes, columns, and that the certificate adds up.
+    """Recheck a release, model, bounds or evaluation: hashes, contents, and that it adds up.
 
     Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
     """
-    from bagwise.release import Release
+    from bagwise.verify_files import verify as check
 
-    loaded = Release.load(directory)
-    found = loaded.verify()
-    fits = loaded.certificate.within(max_epsilon=max_epsilon, max_delta=max_delta)
+    found, certificate = check(path, strict=strict)
+    fits = (
+        max_epsilon is max_delta is None  # a model that was fitted promises nothing itself
+        if certificate is None
+        else certificate.within(max_epsilon=max_epsilon, max_delta=max_delta, n_rows=found.n_rows)
+    )
     if as_json:
         emit({**found.to_json(), "within_limits": fits})
     elif not quiet:
-        for check in found.checks:
-            out.print(f"[green]ok[/] {escape(check)}")
-        out.print(f"[bold]{escape(loaded.certificate.text())}[/]", soft_wrap=True)
-        out.print(f"digest {found.digest}\n{found.note}", soft_wrap=True, highlight=False)
+        for line in found.checks:
+            out.print(f"[green]ok[/] {escape(line)}")
+        text = found.headline if certificate is None else certificate.text()
+        out.print(f"[bold]{escape(text)}[/]", soft_wrap=True)
+        out.print(f"digest {found.digest}\n{escape(found.note)}", soft_wrap=True, highlight=False)
     if not fits:
-        fail(f"the release is valid, but {found.headline} is less private than asked for.", 0)
+        fail(f"it is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
 
 

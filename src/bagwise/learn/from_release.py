@@ -13,7 +13,7 @@ from bagwise.labels import label_codes, label_vector
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.release import Release
-from bagwise.row_model import RowModel
+from bagwise.row_model import RowModel, TrainedOn
 from bagwise.table import read_table
 
 
@@ -58,11 +58,11 @@ def fit_release(
     """
     family = _family_name(release, family, target)
     if loss == "auto":
-        loss = "bag" if release.provenance["scores"] == "none" else "instance"
+        loss = "bag" if release.provenance.scores == "none" else "instance"
     _check_family(release, family, target)
     _check_loss(release, loss)
     distorted = _warn_of_selection(release, loss=loss, debias=debias)
-    if loss == "instance" and not debias and release.provenance["scores"] == "model":
+    if loss == "instance" and not debias and release.provenance.scores == "model":
         distorted = "No intervals: slopes are shrunk a little, as far as the sorting missed them."
     estimator = BaggedGLM(
         family=family,
@@ -77,7 +77,7 @@ def fit_release(
     if rows is not None:
         data = with_rows(data, *_granular(release, rows, target), noise_sd=rows_noise_sd)
     with warnings.catch_warnings():
-        if release.provenance["scores"] != "none":  # instance loss is made for these bags
+        if release.provenance.scores != "none":  # instance loss is made for these bags
             warnings.simplefilter("ignore", BiasWarning)
         estimator.fit(data.X, data.y, **data.fit_params())
     found = estimator.summary()
@@ -85,7 +85,7 @@ def fit_release(
         family=family,
         link=link,
         loss=loss,
-        label=release.provenance["label"],
+        label=release.provenance.label,
         target=target,
         classes=release.classes if find_family(family).has_classes else None,
         encoder=release.encoder,
@@ -94,15 +94,15 @@ def fit_release(
         standard_errors=None if distorted else found.standard_error,
         freedom=found.freedom,
         note=distorted or found.note,
-        trained_on={
-            "privacy": release.certificate.headline,
-            "n_rows": release.bags.n_rows,
-            "n_bags": release.bags.n_bags,
-            "n_labelled_rows": data.X.shape[0] - int(release.bags.in_bag.sum()),
-            "label_kind": release.label_kind,
-            "strategy": release.provenance["strategy"],
-            "dispersion": estimator.dispersion_,
-        },
+        trained_on=TrainedOn(
+            privacy=release.certificate.headline,
+            n_rows=release.bags.n_rows,
+            n_bags=release.bags.n_bags,
+            n_labelled_rows=data.X.shape[0] - int(release.bags.in_bag.sum()),
+            label_kind=release.label_kind,
+            strategy=release.provenance.strategy,
+            dispersion=estimator.dispersion_,
+        ),
     )
 
 
@@ -137,9 +137,9 @@ def explain_by_fit(
         warnings.simplefilter("always", BagwiseWarning)
         model = fit_release(release, family=family, link=link, loss="bag", target=target)
     if sigma is None:
-        sigma = float(np.sqrt(model.trained_on["dispersion"]))
+        sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
     if loss == "auto":
-        loss = "bag" if release.provenance["scores"] == "none" else "instance"
+        loss = "bag" if release.provenance.scores == "none" else "instance"
     coef, intercept = model.coef, float(model.intercept)
     if any(issubclass(warning.category, NotConvergedWarning) for warning in said):
         # A fit that ran away in the noise would be taken for a strong signal.
@@ -211,7 +211,7 @@ def _training_data(release: Release, target: str | None) -> BaggedData:
 
 def _granular(release: Release, rows: Any, target: str | None) -> tuple[FloatArray, FloatArray]:
     """Return X and y of the learner's own rows, encoded as the release is."""
-    table, label = read_table(rows), release.provenance["label"]
+    table, label = read_table(rows), release.provenance.label
     X = release.encoder.transform(table)
     if release.classes is None:
         return X, label_vector(table, label)
@@ -221,7 +221,7 @@ def _granular(release: Release, rows: Any, target: str | None) -> tuple[FloatArr
 
 def _warn_of_selection(release: Release, *, loss: str, debias: bool) -> str:
     """Warn if rows were sorted by the labels that are now averaged; return why intervals fail."""
-    scores = release.provenance["scores"]
+    scores = release.provenance.scores
     if scores not in ("labels", "noisy-labels") or release.bags.sizes.max() == 1:
         return ""
     if loss != "instance" or debias:

@@ -28,6 +28,7 @@ from bagwise.planner.candidates import (
 from bagwise.planner.prior import Prior, read_prior
 from bagwise.planner.ranking import Plan
 from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.promise import check_promise
 from bagwise.rng import SecureNoise
 from bagwise.row_order import feature_order
 from bagwise.stages import report_progress
@@ -111,6 +112,8 @@ def plan(
     rule = _calibration(epsilon, delta, limits, not_private=not_private)
     X = _read_features(features, label=label, nulls=nulls, max_levels=max_levels)
     n_rows = max(len(X), n_rows or 0)
+    if rule is not None:
+        check_promise(rule.epsilon, rule.delta, n_rows=n_rows)
     # In an order that the features alone decide: that of the table may be the labels' order.
     X = X[np.lexsort(X.T)] if X.shape[1] else X
     if len(X) > LARGEST:

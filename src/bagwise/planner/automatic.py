@@ -11,8 +11,9 @@ from bagwise.aggregate import LabelKind
 from bagwise.encode import Encoder
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.labels import Bounds
-from bagwise.planner import STRATEGIES_TO_TRY, Candidate, plan
+from bagwise.planner import STRATEGIES_TO_TRY, Candidate, Prior, plan
 from bagwise.planner.candidates import FREE_SIZES
+from bagwise.provenance import LeastError, LeavesOut, NothingToPlan, Reason
 from bagwise.rng import SecureNoise
 from bagwise.row_order import feature_order
 
@@ -29,7 +30,7 @@ class Automatic:
     scores: str
     score_share: float | None
     delta: float | None
-    why: str
+    why: Reason
 
 
 def choose(
@@ -46,7 +47,7 @@ def choose(
     delta: float | None,
     classes: bool,
     scored: bool,
-    caveat: str = "",
+    leaves_out: LeavesOut = "nothing",
 ) -> Automatic:
     """Return the planner's first choice among those with this kind of label.
 
@@ -76,23 +77,14 @@ def choose(
     except (BagTooSmallError, StrategyError):
         if bag_size is None:
             raise
-        return Automatic(
-            "random", bag_size, "none", None, delta, "random: there are too few rows for a plan."
-        )
+        return Automatic("random", bag_size, "none", None, delta, NothingToPlan(cause="rows"))
     fitting = [
         candidate
         for candidate in found.candidates
         if candidate.label_kind == label_kind and (bag_size is None or candidate.delta == delta)
     ]
     if not fitting and bag_size is not None:
-        return Automatic(
-            "random",
-            bag_size,
-            "none",
-            None,
-            delta,
-            "random: the planner knows no error for labels of this kind here.",
-        )
+        return Automatic("random", bag_size, "none", None, delta, NothingToPlan(cause="labels"))
     if not fitting:
         raise StrategyError(
             f"the planner knows no way to release {label_kind} labels here (picks need a positive "
@@ -105,7 +97,7 @@ def choose(
         scores=best.scores,
         score_share=best.score_share,
         delta=best.delta,
-        why=_why(best, found.prior.text()) + caveat,
+        why=_why(best, found.prior, leaves_out),
     )
 
 
@@ -115,8 +107,12 @@ def _strategies(bag_size: int | None, *, scored: bool) -> tuple[str, ...] | None
     return None if scored else STRATEGIES_TO_TRY
 
 
-def _why(best: Candidate, prior: str) -> str:
-    return (
-        f"least expected error of predictions ({best.rmse:.3g} with {best.loss} loss) among the "
-        f"planner's candidates, if {prior}."
+def _why(best: Candidate, prior: Prior, leaves_out: LeavesOut) -> LeastError:
+    return LeastError(
+        rmse=float(best.rmse),
+        loss=best.loss,
+        signal_sd=float(prior.signal_sd),
+        label_noise_sd=float(prior.label_noise_sd),
+        factor=float(prior.factor),
+        leaves_out=leaves_out,
     )

@@ -9,6 +9,7 @@ import numpy as np
 from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.labels import Bounds
+from bagwise.provenance import prior_text
 
 _SPREAD = 8.0  # ranges in standard deviations of a label: its bounds are rarely reached
 
@@ -62,10 +63,7 @@ class Prior:
 
     def text(self) -> str:
         """Return the belief in words."""
-        return (
-            f"expected labels vary by {self.signal_sd:.3g}, single labels around them by "
-            f"{self.label_noise_sd:.3g}, either off by a factor of {self.factor:g}"
-        )
+        return prior_text(self)
 
 
 def read_prior(prior: Any, bounds: Bounds | None, family: Family) -> Prior:

@@ -3,11 +3,12 @@
 import importlib.resources
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from bagwise._version import __version__
+from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.errors import CertificateError, MissingExtraError, shielded
 from bagwise.labels import Bounds
 from bagwise.privacy.accounting import (
@@ -16,6 +17,12 @@ from bagwise.privacy.accounting import (
     pure_epsilon,
     total_delta,
     total_epsilon,
+)
+from bagwise.privacy.circumstances import (
+    Circumstance,
+    circumstances_from_json,
+    circumstances_to_json,
+    exact,
 )
 from bagwise.privacy.events import (
     LABEL_STEPS,
@@ -32,12 +39,15 @@ from bagwise.privacy.events import (
     event_from_json,
     event_to_json,
 )
-from bagwise.rng import SecureNoise
+from bagwise.rng import SecureNoise, SimulatedNoise
 
-SCHEMA = "bagwise-certificate/1"
+SCHEMA = "bagwise-certificate/2"
 
 NOT_PRIVATE = "NOT PRIVATE"
 """The headline of a certificate that promises nothing."""
+
+_NUMBER = r"[0-9.e+-]{1,30}"
+HEADLINE_PATTERN = rf"^(NOT PRIVATE|\({_NUMBER}, {_NUMBER}\)-label-DP)\Z"
 
 GROUPS = (2, 5, 10)
 
@@ -71,8 +81,12 @@ class Certificate:
         Where the noise came from.
     unit : str or None
         The column whose values share protection; None protects each row on its own.
-    remarks : tuple of str
-        What else a reader should know.
+    unit_rows : int
+        Rows of the unit that has the most; 1 without a unit.
+    circumstances : tuple of Circumstance
+        What else a reader should know; `remarks` has it in words.
+    covers : str or None
+        SHA-256 of what the certificate belongs to, where both are in one file.
     software : str
         What made the release.
     """
@@ -84,8 +98,10 @@ class Certificate:
     smallest_bag: int | None
     noise_source: str
     unit: str | None = None
-    remarks: tuple[str, ...] = ()
-    software: str = f"bagwise {__version__}"
+    unit_rows: int = 1
+    circumstances: tuple[Circumstance, ...] = ()
+    covers: str | None = None
+    software: str = SOFTWARE
 
     @property
     def is_private(self) -> bool:
@@ -104,7 +120,13 @@ class Certificate:
         """What is protected, in words."""
         if self.unit is None:
             return _ROW_UNIT
-        return f"all labels of the rows that share a value of {self.unit!r}"
+        most = "one row each" if self.unit_rows == 1 else f"at most {self.unit_rows} rows"
+        return f"all labels of the rows that share a value of {self.unit!r} ({most})"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else a reader should know, in words."""
+        return tuple(circumstance.text(self.events) for circumstance in self.circumstances)
 
     @property
     def statement(self) -> tuple[str, ...]:
@@ -143,12 +165,21 @@ class Certificate:
 
     def check(self) -> None:
         """Recompute the totals from the events; raise CertificateError if they promise too much."""
+        self._check_facts()
         for event in self.events:
             self._check_event(event)
+            self._check_unit(event)
         if (self.epsilon is None) != (self.delta is None):
             raise CertificateError("the certificate contradicts itself about being private.")
         if self.epsilon is None or self.delta is None:
+            known = (SecureNoise.name, SimulatedNoise.name) if self.events else ("none",)
+            if self.noise_source not in known:
+                raise CertificateError("the certificate's noise comes from a source nobody knows.")
             return
+        if not (0 < self.epsilon < math.inf and 0 <= self.delta < 1):
+            raise CertificateError(
+                "the certificate's epsilon is not above 0, or its delta not from 0 to below 1."
+            )
         if not self.events:
             raise CertificateError("the certificate promises privacy without an event.")
         if self.noise_source != SecureNoise.name:
@@ -158,6 +189,33 @@ class Certificate:
             raise CertificateError(
                 f"the certificate claims epsilon {exact(self.epsilon)} at delta "
                 f"{exact(self.delta)}, but its events give {exact(true_epsilon)}."
+            )
+
+    def _check_facts(self) -> None:
+        """Refuse what no release of ours would say, whatever it promises."""
+        if not re.fullmatch(SOFTWARE_PATTERN, self.software):
+            raise CertificateError("the certificate names software that is not a version of ours.")
+        if self.unit_rows < 1 or (self.unit is None and self.unit_rows != 1):
+            raise CertificateError("the certificate contradicts itself about units.")
+        if self.covers is not None and not re.fullmatch("[0-9a-f]{64}", self.covers):
+            raise CertificateError("what the certificate covers is not named by a SHA-256.")
+
+    def _check_unit(self, event: Event) -> None:
+        """Refuse noise that was set for fewer rows than a unit has."""
+        grouped = any(isinstance(e, PickedLabels) for e in self.events)
+        if isinstance(event, NoisyChoice | PickedLabels | RandomisedPicks):
+            fits = event.rows >= self.unit_rows
+        elif isinstance(event, LaplaceMeanLoss) or self.bounds is None or grouped:
+            # Picks bring the bound for groups, which covers what was spent before them as well.
+            fits = True  # the rows of a unit may have had less to lose than a single other row
+        else:
+            # Rows of a unit that lie in different bags move the sums by the root of their number.
+            apart = isinstance(event, GaussianBagMeans | GaussianLabels)
+            times = math.sqrt(self.unit_rows) if apart else self.unit_rows
+            fits = event.sensitivity >= times * (self.bounds[1] - self.bounds[0]) * (1 - 1e-9)
+        if not fits:
+            raise CertificateError(
+                f"event {event.kind!r} does not allow for units of {self.unit_rows} rows."
             )
 
     def _check_event(self, event: Event) -> None:
@@ -185,11 +243,18 @@ class Certificate:
         if not event.sensitivity >= _least_sensitivity(event, width) * (1 - 1e-12):
             raise CertificateError(f"event {event.kind!r} does not fit the bounds.")
 
-    def within(self, *, max_epsilon: float | None = None, max_delta: float | None = None) -> bool:
+    def within(
+        self,
+        *,
+        max_epsilon: float | None = None,
+        max_delta: float | None = None,
+        n_rows: int | None = None,
+    ) -> bool:
         """Tell whether the release spends no more than this; a limit that is not given is none.
 
         With both limits the question is asked of the whole curve: a release made for another pair
-        (epsilon, delta) may still meet this one.
+        (epsilon, delta) may still meet this one. With `max_epsilon` alone, delta must be at most
+        one in `n_rows`, where that is given: a larger one may show a label whatever epsilon says.
         """
         if max_epsilon is None and max_delta is None:
             return True
@@ -198,7 +263,8 @@ class Certificate:
         if max_epsilon is not None and max_delta is not None:
             return total_delta(self.events, max_epsilon) <= max_delta
         if max_epsilon is not None:
-            return self.epsilon <= max_epsilon
+            meaningful = n_rows is None or self.delta <= 1 / n_rows
+            return meaningful and self.epsilon <= max_epsilon
         return max_delta is not None and self.delta <= max_delta
 
     def dp_events(self) -> list[Any]:
@@ -224,6 +290,7 @@ class Certificate:
             "delta": self.delta,
             "neighbouring": f"{self.protected} may be anything else within the bounds",
             "unit": self.unit,
+            "unit_rows": self.unit_rows,
             "bounds": None if self.bounds is None else list(self.bounds),
             "smallest_bag": self.smallest_bag,
             "curve": [list(point) for point in self.curve()],
@@ -233,7 +300,9 @@ class Certificate:
             },
             "events": [event_to_json(event) for event in self.events],
             "noise_source": self.noise_source,
+            "circumstances": circumstances_to_json(self.circumstances),
             "remarks": list(self.remarks),
+            "covers": self.covers,
             "software": self.software,
         }
 
@@ -252,8 +321,10 @@ class Certificate:
                 events=tuple(event_from_json(event) for event in entry["events"]),
                 smallest_bag=None if (k := entry["smallest_bag"]) is None else int(k),
                 noise_source=str(entry["noise_source"]),
-                unit=None if entry["unit"] is None else str(entry["unit"]),
-                remarks=tuple(str(remark) for remark in entry["remarks"]),
+                unit=_optional_text(entry["unit"]),
+                unit_rows=int(entry["unit_rows"]),
+                circumstances=circumstances_from_json(entry["circumstances"]),
+                covers=_optional_text(entry["covers"]),
                 software=str(entry["software"]),
             ),
             lambda _: CertificateError(
@@ -281,13 +352,14 @@ class Certificate:
         return "\n".join(lines)
 
 
-def exact(value: float) -> str:
-    """Write a number so that it reads back as the same one: rounding would promise too much.
+def promised_in(headline: str) -> tuple[float, float] | None:
+    """Return the epsilon and delta of a headline; None if it promises nothing.
 
-    >>> exact(1.0), exact(1e-05), exact(1.0000004)
-    ('1', '1e-05', '1.0000004')
+    >>> promised_in("(0.5, 1e-06)-label-DP"), promised_in("NOT PRIVATE")
+    ((0.5, 1e-06), None)
     """
-    return repr(float(value)).removesuffix(".0")
+    found = re.match(rf"\(({_NUMBER}), ({_NUMBER})\)", headline)
+    return (float(found[1]), float(found[2])) if found else None
 
 
 def _exported(event: Event, google: Any) -> list[Any]:
@@ -335,13 +407,19 @@ def _is_possible(event: NoisyChoice | RandomisedPicks) -> bool:
 
 def _same(mine: Any, theirs: Any) -> bool:
     """Compare JSON values; recomputed floats may differ in the last digits on another machine."""
-    if isinstance(mine, dict) and isinstance(theirs, dict):
-        return mine.keys() == theirs.keys() and all(_same(mine[k], theirs[k]) for k in mine)
-    if isinstance(mine, list) and isinstance(theirs, list):
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, dict):
+        return list(mine) == list(theirs) and all(_same(mine[k], theirs[k]) for k in mine)
+    if isinstance(mine, list):
         return len(mine) == len(theirs) and all(map(_same, mine, theirs))
-    if isinstance(mine, float) and isinstance(theirs, int | float):
+    if isinstance(mine, float):
         return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-300)
     return bool(mine == theirs)
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _optional_float(value: Any) -> float | None:

@@ -12,25 +12,29 @@ stopping place epsilon-private, however many candidates are passed (Dwork and Ro
 two bounds gets half of epsilon.
 """
 
+import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Final, Literal, Self
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.atomic import new_file
-from bagwise.errors import BoundsError, shielded
-from bagwise.json_files import LARGEST_STATEMENT, read_json, write_json
+from bagwise.errors import BoundsError
+from bagwise.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
 from bagwise.labels import Bounds
+from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.events import NoisyChoice
 from bagwise.privacy.samplers import discrete_laplace
-from bagwise.rng import NoiseSource
+from bagwise.records import Record, read_record, to_plain
+from bagwise.rng import NoiseSource, SecureNoise
 
-SCHEMA = "bagwise-bounds/1"
+SCHEMA: Final = "bagwise-bounds/2"
 
 _EXPONENTS = range(-9, 16)
 _PRECISION = 1000  # counts are in thousandths, so that a whole noise scale can be fine
@@ -55,38 +59,70 @@ class PrivateBounds:
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the bounds as a JSON file for ``bagwise release --bounds-file``."""
-        content = {
-            "schema": SCHEMA,
-            "bounds": list(self.bounds),
-            "epsilon": self.event.epsilon,
-            "unit": self.unit,
-            "rows": self.event.rows,
-        }
         with new_file(Path(path), force=force) as draft:
-            write_json(content, draft)
+            write_json(to_plain(self._to_file()), draft)
         return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read bounds back."""
+        """Read bounds back; refuse those that no search of ours ends with."""
         content = read_json(
             Path(path), error=BoundsError, what="a bounds file", limit=LARGEST_STATEMENT
         )
         if content.get("schema") != SCHEMA:
-            raise BoundsError(f"{path} is not a bounds file that this version reads.")
-        return shielded(
-            lambda: cls._from_json(content),
-            lambda _: BoundsError(f"{path} is damaged: a field is missing or malformed."),
+            raise BoundsError(f"{path} is not a bounds file that this version reads ({SCHEMA}).")
+        file = read_record(_BoundsFile, content, error=BoundsError, what=str(path))
+        low, high = file.bounds
+        grid = candidates()
+        if not low < high or low not in grid or high not in grid:
+            raise BoundsError(f"{path} holds bounds that are not from the public candidates.")
+        check_epsilon(file.epsilon)
+        found = cls((low, high), NoisyChoice(file.epsilon, file.rows), file.unit)
+        if found.digest != file.sha256:
+            raise BoundsError(f"{path} was changed after it was written. Find the bounds again.")
+        return found
+
+    @property
+    def certificate(self) -> Certificate:
+        """What is promised about the labels that the bounds were chosen by."""
+        return Certificate(
+            epsilon=self.event.epsilon,
+            delta=0.0,
+            bounds=None,
+            events=(self.event,),
+            smallest_bag=None,
+            noise_source=SecureNoise.name,
+            unit=self.unit,
+            unit_rows=self.event.rows if self.unit is not None else 1,
         )
 
-    @classmethod
-    def _from_json(cls, content: Mapping[str, Any]) -> Self:
-        low, high = content["bounds"]
-        epsilon, unit, rows = float(content["epsilon"]), content["unit"], int(content["rows"])
-        check_epsilon(epsilon)
-        if rows < 1 or not isinstance(unit, str | None):
-            raise BoundsError("a bounds file names a unit, or none, and its rows.")
-        return cls((float(low), float(high)), NoisyChoice(epsilon, rows), unit)
+    @property
+    def digest(self) -> str:
+        """SHA-256 that ties the bounds to what they cost."""
+        return self._to_file().sha256
+
+    def _to_file(self) -> "_BoundsFile":
+        content = _BoundsFile(
+            schema=SCHEMA,
+            bounds=self.bounds,
+            epsilon=self.event.epsilon,
+            unit=self.unit,
+            rows=self.event.rows,
+            sha256="",
+        )
+        digest = hashlib.sha256(canonical(to_plain(content))).hexdigest()
+        return msgspec.structs.replace(content, sha256=digest)
+
+
+class _BoundsFile(Record, frozen=True):
+    """The fields of a bounds file."""
+
+    schema: Literal["bagwise-bounds/2"]
+    bounds: tuple[float, float]
+    epsilon: float
+    unit: str | None
+    rows: Annotated[int, Meta(ge=1, le=2**48)]
+    sha256: str
 
 
 def candidates() -> FloatArray:

@@ -34,7 +34,9 @@ class Units:
     def square_in_bags(self, bags: Bags) -> int:
         """Return max over units of the sum over bags of (rows of the unit in the bag)^2.
 
-        Its root, times the width of the bounds, is the exact L2 sensitivity of all bag sums.
+        Its root, times the width of the bounds, is the exact L2 sensitivity of all bag sums. Rows
+        that are left out of bags count as if they were in one of their own: a certificate names
+        the rows of a unit, and its noise must allow for so many.
         """
         if self.index is None:
             return 1
@@ -42,7 +44,7 @@ class Units:
         pairs = self.index[rows].astype(np.int64) * bags.n_bags + bags.index[rows]
         cells, counts = np.unique(pairs, return_counts=True)
         squares = np.bincount(cells // bags.n_bags, weights=counts.astype(np.float64) ** 2)
-        return int(squares.max())
+        return max(int(squares.max()), self.largest)
 
     def take(self, rows: IntArray) -> "Units":
         """Reorder rows."""

@@ -1,0 +1,134 @@
+"""Can labels be so quiet? A test for noise that a certificate claims and that is not there.
+
+A bag label is something unknown plus noise whose distribution is known. Noise of a symmetric
+distribution with one peak lies within a given distance of a point most often if that point is its
+own centre (Anderson 1955, Theorem 1). So with any guess c that does not depend on the noise of
+this bag, the chance that ``|label - c|`` is at most r is at most that of ``|noise| <= r``, whatever
+the unknown part is: ``F(|label - c|)``, with F the distribution of the noise's absolute value, is
+never smaller by chance than a uniform variable. Few labels far from their guesses prove nothing,
+since anything may have moved them; many labels too close to theirs prove that the noise is missing.
+
+The guess for one half of the bags is a least-squares fit to the other half, so that it has nothing
+of their noise. The sum of F over bags is then never smaller by chance than a sum of uniform
+variables (Edgington 1972), whose lower tail is bounded as Chernoff does. A bag that is far off its
+guess counts 1 at most, so that a few of them cannot hide the rest. The test shows the absence of
+noise, never its presence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, special
+
+from bagwise._types import FloatArray
+
+FALSE_ALARMS = 1e-9
+"""How often an honest release may fail the test: once in a billion."""
+
+_MOST_COLUMNS = 50  # of features, for the guesses
+_BAGS_PER_COLUMN = 8
+
+
+@dataclass(frozen=True)
+class ClaimedNoise:
+    """The noise of each bag label, as a certificate describes it.
+
+    Attributes
+    ----------
+    steps_per_unit : (m,) floats
+        Grid steps, in which the noise is drawn, in one unit of the bag's label.
+    within : callable
+        The chance that the noise of each bag is at most so many whole steps, or a bit more.
+    """
+
+    steps_per_unit: FloatArray
+    within: Callable[[FloatArray], FloatArray]
+
+
+def dispersion_p_value(labels: FloatArray, features: FloatArray, noise: ClaimedNoise) -> float:
+    """Return how likely labels that lie so close to their guesses are, at most.
+
+    Parameters
+    ----------
+    labels : (m,) floats
+    features : (m, d) floats
+        Mean features of each bag, or anything else that does not depend on the labels.
+    noise : ClaimedNoise
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> noise = ClaimedNoise(np.ones(200), lambda r: 1 - np.exp(-(r + 1) / 50))
+    >>> claimed = rng.laplace(scale=50, size=200)
+    >>> none = np.zeros((200, 0))
+    >>> bool(dispersion_p_value(claimed, none, noise) > 0.001)
+    True
+    >>> bool(dispersion_p_value(claimed / 10, none, noise) < 1e-9)
+    True
+    """
+    m = labels.size
+    if m < 2:
+        return 1.0
+    columns = _design(features, m)
+    first = np.arange(m) % 2 == 0  # bags are numbered by a secret order, so any halves will do
+    p_values = []
+    for tested in (first, ~first):
+        coefficients, *_ = np.linalg.lstsq(columns[~tested], labels[~tested], rcond=None)
+        distance = np.abs(labels[tested] - columns[tested] @ coefficients)
+        steps = np.ceil(distance * noise.steps_per_unit[tested])
+        everywhere = np.zeros(m)
+        everywhere[tested] = steps
+        chances = np.clip(noise.within(everywhere)[tested], 0.0, 1.0)
+        p_values.append(_uniform_sum_tail(float(chances.mean()), int(tested.sum())))
+    return min(1.0, 2 * min(p_values))
+
+
+def _uniform_sum_tail(mean: float, count: int) -> float:
+    """Bound the chance that the mean of so many uniform variables is at most `mean`.
+
+    Chernoff: ``min over t of (e^(t mean) (1 - e^-t) / t)^count``, at the t that makes the tilted
+    mean, ``1 / t - 1 / (e^t - 1)``, equal to `mean`.
+
+    >>> _uniform_sum_tail(0.5, 10), round(_uniform_sum_tail(0.25, 10), 3)
+    (1.0, 0.017)
+    """
+    if mean >= 0.5:
+        return 1.0
+    mean = max(mean, 1e-9)
+    t = 1 / mean  # what is left of the equation where e^t would overflow
+    if t < 700:
+        t = optimize.brentq(lambda t: 1 / t - 1 / np.expm1(t) - mean, 1e-6, 700.0)
+    return float(np.exp(count * (t * mean + np.log(-np.expm1(-t) / t))))
+
+
+def _design(features: FloatArray, m: int) -> FloatArray:
+    """Return a constant and so many columns of features as the bags allow."""
+    most = min(_MOST_COLUMNS, m // (2 * _BAGS_PER_COLUMN))
+    used = features[:, :most]
+    spread = np.where((s := used.std(axis=0)) > 0, s, 1.0)
+    scaled: FloatArray = np.column_stack([np.ones(m), (used - used.mean(axis=0)) / spread])
+    return scaled
+
+
+def discrete_laplace_within(steps: FloatArray, scale: FloatArray | float) -> FloatArray:
+    """Return the chance that discrete Laplace noise is at most so many steps, exactly.
+
+    ``P(|Z| > r) = 2 q^(r + 1) / (1 + q)`` with ``q = exp(-1 / scale)``: a geometric series.
+    """
+    q = np.exp(-1 / np.asarray(scale))
+    chance: FloatArray = 1 - 2 * q ** (steps + 1) / (1 + q)
+    return chance
+
+
+def discrete_gaussian_within(steps: FloatArray, scale: FloatArray | float) -> FloatArray:
+    """Return an upper bound of the chance that discrete Gaussian noise is at most so many steps.
+
+    Its weights fall on both sides of 0, so that their sum over whole numbers is at most the largest
+    one plus their integral; and the sum of all is at least their integral (Canonne, Kamath and
+    Steinke 2020, Fact 18).
+    """
+    scale = np.asarray(scale)
+    integral = special.erf(steps / (scale * np.sqrt(2)))
+    chance: FloatArray = np.minimum(1.0, integral + 1 / (scale * np.sqrt(2 * np.pi)))
+    return chance

@@ -1,0 +1,50 @@
+"""Records that files consist of: exact keys and exact types, or a clear refusal.
+
+A file of ours is read by people who do not trust whoever sent it. A key that nobody reads could
+carry anything out, so a record has the keys that it declares, each of its declared type, and no
+others. msgspec checks that; here is only what its errors become.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+R = TypeVar("R")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A frozen record with exactly the fields it declares, for reading from and writing to JSON.
+
+    >>> class Point(Record, frozen=True):
+    ...     x: float
+    >>> to_plain(Point(x=1.0)), read_record(Point, {"x": 1.0}, error=ValueError, what="a point")
+    ({'x': 1.0}, Point(x=1.0))
+    """
+
+
+def to_plain(record: Any) -> dict[str, Any]:
+    """Return a record as plain values: dicts, lists, text, numbers."""
+    plain: dict[str, Any] = msgspec.to_builtins(record, builtin_types=())
+    return {name: _listed(value) for name, value in plain.items()}
+
+
+def read_record(kind: type[R], values: Any, *, error: type[Exception], what: str) -> R:
+    """Read plain values as a record; `error` says where they differ, and quotes none of them."""
+    try:
+        return msgspec.convert(values, kind, strict=True)
+    except msgspec.ValidationError as problem:
+        where = str(problem).rpartition(" - at ")[2] if " - at " in str(problem) else "at its top"
+        failure = error(
+            f"{what} is damaged or from another version: a field is missing, unknown or of "
+            f"another type ({where.strip('`')})."
+        )
+    raise failure
+
+
+def _listed(value: Any) -> Any:
+    """Return tuples as lists, so that what was written equals what is read back."""
+    if isinstance(value, dict):
+        return {name: _listed(entry) for name, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_listed(entry) for entry in value]
+    return value
