@@ -351,8 +351,11 @@ def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
 def _resolve_seed(seed: int | None) -> int | None:
     if seed is None:
         return None
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise StrategyError(f"seed must be a whole number of at least 0, or None, got {seed!r}.")
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**63:  # a manifest has no larger numbers
+        raise StrategyError(
+            f"seed must be a whole number of at least 0 and below 2**63, or None, got {seed!r}."
+        )
     return int(seed)
 
 

@@ -12,13 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import get_args
 
+import numpy as np
+
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import (
     composed_delta,
     gaussian_delta,
     laplace_delta,
     least_epsilon,
-    pick_delta,
+    worst_pick_delta,
 )
 from bagwise.privacy.events import (
     Event,
@@ -147,9 +149,8 @@ def _log_expm1(x: float) -> float:
 def _picks_delta(event: PickedLabels, epsilon: float, mu_scores: float) -> float:
     # A label is in one bag only, so all bags together cost what the worst one costs, not the sum.
     if mu_scores == 0:
-        return max(
-            pick_delta(epsilon, event.sensitivity / scale, size) for size, scale in event.scales
-        )
+        sizes, scales = np.array(event.scales).T
+        return worst_pick_delta(epsilon, event.sensitivity / scales, sizes)
     # Scores decide which size a row gets, so the worst size may differ from score to score. The
     # curve grows with mu and falls with the size: the extremes of both bound it everywhere.
     largest_mu = max(event.sensitivity / scale for _, scale in event.scales)

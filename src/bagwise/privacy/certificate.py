@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
-from bagwise.errors import CertificateError, MissingExtraError, shielded
-from bagwise.labels import Bounds
+from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
+from bagwise.labels import Bounds, check_bounds
 from bagwise.privacy.accounting import (
     group_epsilon,
     privacy_curve,
@@ -24,8 +24,11 @@ from bagwise.privacy.circumstances import (
     circumstances_to_json,
     exact,
 )
+from bagwise.privacy.curves import MEANINGLESS_EPSILON
 from bagwise.privacy.events import (
     LABEL_STEPS,
+    LARGEST_COUNT,
+    LARGEST_STEPS,
     LOSS_STEPS,
     Event,
     GaussianBagMeans,
@@ -36,8 +39,8 @@ from bagwise.privacy.events import (
     NoisyChoice,
     PickedLabels,
     RandomisedPicks,
-    event_from_json,
     event_to_json,
+    events_from_json,
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
 
@@ -163,8 +166,20 @@ class Certificate:
             return {}
         return {size: group_epsilon(self.events, self.delta, size) for size in GROUPS}
 
+    def _check_numbers(self) -> None:
+        """Refuse numbers that no mechanism has, before anything is computed with them."""
+        if self.bounds is not None:
+            try:
+                check_bounds(self.bounds)
+            except BoundsError as error:
+                raise CertificateError(f"the certificate has impossible bounds: {error}") from None
+        possible = self.epsilon is None or 0 < self.epsilon <= MEANINGLESS_EPSILON
+        if not possible or not (self.delta is None or 0 <= self.delta < 1):
+            raise CertificateError("the certificate names an impossible epsilon or delta.")
+
     def check(self) -> None:
         """Recompute the totals from the events; raise CertificateError if they promise too much."""
+        self._check_numbers()
         self._check_facts()
         for event in self.events:
             self._check_event(event)
@@ -176,10 +191,6 @@ class Certificate:
             if self.noise_source not in known:
                 raise CertificateError("the certificate's noise comes from a source nobody knows.")
             return
-        if not (0 < self.epsilon < math.inf and 0 <= self.delta < 1):
-            raise CertificateError(
-                "the certificate's epsilon is not above 0, or its delta not from 0 to below 1."
-            )
         if not self.events:
             raise CertificateError("the certificate promises privacy without an event.")
         if self.noise_source != SecureNoise.name:
@@ -231,7 +242,7 @@ class Certificate:
         values = (event.sensitivity, event.grid_step, *scales)
         if not scales or not all(math.isfinite(value) and value > 0 for value in values):
             raise CertificateError(f"event {event.kind!r} has impossible parameters.")
-        if isinstance(event, PickedLabels) and (event.rows < 1 or min(event.scales)[0] < 1):
+        if isinstance(event, PickedLabels) and not _are_counts(event.rows, event.scales):
             raise CertificateError(f"event {event.kind!r} has impossible parameters.")
         if self.bounds is None:
             raise CertificateError("the certificate has an event and no bounds.")
@@ -318,7 +329,7 @@ class Certificate:
                 epsilon=_optional_float(entry["epsilon"]),
                 delta=_optional_float(entry["delta"]),
                 bounds=_optional_pair(entry["bounds"]),
-                events=tuple(event_from_json(event) for event in entry["events"]),
+                events=events_from_json(entry["events"]),
                 smallest_bag=None if (k := entry["smallest_bag"]) is None else int(k),
                 noise_source=str(entry["noise_source"]),
                 unit=_optional_text(entry["unit"]),
@@ -395,14 +406,21 @@ def _least_sensitivity(event: _OnGrid, width: float) -> float:
 
 
 def _is_whole(steps: float) -> bool:
-    return steps >= 0.5 and math.isclose(steps, round(steps), rel_tol=1e-9)
+    return 0.5 <= steps <= LARGEST_STEPS and math.isclose(steps, round(steps), rel_tol=1e-9)
 
 
 def _is_possible(event: NoisyChoice | RandomisedPicks) -> bool:
     if isinstance(event, NoisyChoice):
-        return math.isfinite(event.epsilon) and event.epsilon > 0 and event.rows >= 1
-    usual = event.classes >= 2 and event.rows >= 1 and bool(event.keeps)
-    return usual and all(size >= 1 and 1 / event.classes <= p < 1 for size, p in event.keeps)
+        return 0 < event.epsilon <= MEANINGLESS_EPSILON and 1 <= event.rows <= LARGEST_COUNT
+    usual = 2 <= event.classes <= LARGEST_COUNT and _are_counts(event.rows, event.keeps)
+    return usual and all(1 / event.classes <= p < 1 for _, p in event.keeps)
+
+
+def _are_counts(rows: int, pairs: Sequence[tuple[int, float]]) -> bool:
+    """Tell whether rows and sizes are possible, and each size is there once, the smallest first."""
+    sizes = [size for size, _ in pairs]
+    usual = bool(sizes) and 1 <= rows <= LARGEST_COUNT
+    return usual and sizes == sorted(set(sizes)) and sizes[0] >= 1 and sizes[-1] <= LARGEST_COUNT
 
 
 def _same(mine: Any, theirs: Any) -> bool:

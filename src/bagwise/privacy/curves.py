@@ -33,7 +33,7 @@ from bagwise.errors import BudgetError
 # Outside this range noise could not be drawn in 64 bits, or would hardly be noise.
 SMALLEST_MU, LARGEST_MU = 1e-9, 1e3
 
-_MEANINGLESS_EPSILON = 500.0  # exp of it nearly leaves the range of a double
+MEANINGLESS_EPSILON = 500.0  # exp of it nearly leaves the range of a double
 _LARGEST_EPSILON = 1e6  # where nothing is protected any more
 _FAR = 14.0  # standard deviations beyond which a normal tail is below 1e-44
 
@@ -82,6 +82,15 @@ def pick_delta(epsilon: float, mu: float, size: int) -> float:
     0.014051383963
     """
     return float(_pick(np.asarray(epsilon, dtype=np.float64), mu, size))
+
+
+def worst_pick_delta(epsilon: float, mus: FloatArray, sizes: FloatArray) -> float:
+    """Return the largest `pick_delta` of several sizes of bag, each with the mu of its noise.
+
+    >>> worst_pick_delta(0.5, np.array([1.5, 0.1]), np.array([10, 20])) == pick_delta(0.5, 1.5, 10)
+    True
+    """
+    return float(_pick(np.asarray(epsilon, dtype=np.float64), mus, sizes).max())
 
 
 def pick_mu(epsilon: float, delta: float, size: int) -> float:
@@ -183,7 +192,7 @@ def check_epsilon(epsilon: float) -> None:
     _check_number("epsilon", epsilon)
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise BudgetError(f"epsilon must be a positive finite number, got {epsilon:g}.")
-    if epsilon > _MEANINGLESS_EPSILON:
+    if epsilon > MEANINGLESS_EPSILON:
         raise BudgetError(
             f"epsilon {epsilon:g} asks for hardly any noise. Say not_private instead."
         )
@@ -201,15 +210,15 @@ def _check_number(name: str, value: float) -> None:
         raise BudgetError(f"{name} must be a number, got {value!r}.")
 
 
-def _gaussian(epsilon: FloatArray, mu: float) -> FloatArray:
-    if mu == 0:
+def _gaussian(epsilon: FloatArray, mu: float | FloatArray) -> FloatArray:
+    if np.ndim(mu) == 0 and mu == 0:
         return np.maximum(0.0, -np.expm1(epsilon))
     upper = log_ndtr(mu / 2 - epsilon / mu)
     lower = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, lower - upper)))
 
 
-def _pick(epsilon: FloatArray, mu: float, size: int) -> FloatArray:
+def _pick(epsilon: FloatArray, mu: float | FloatArray, size: int | FloatArray) -> FloatArray:
     # For epsilon < 0 exchange the roles: H_A(P|Q) = 1 - A + A H_{1/A}(Q|P).
     positive = np.abs(epsilon)
     # log(1 + size * (exp(epsilon) - 1)) without overflow.

@@ -8,7 +8,7 @@ numbers of `grid_step`. `sensitivity` is how far the hidden value can move, in L
 in L1 for Laplace noise, when the labels of one protected unit are replaced.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -21,6 +21,19 @@ the noise of any meaningful epsilon, and sums of 2**44 labels still fit 64 bits.
 LOSS_STEPS = 2**24
 """Whole steps between no loss and the largest. Finer than labels, since the squared loss of a good
 model is a small part of the largest, and sums of 2**38 losses still fit 64 bits."""
+
+
+MOST_EVENTS = 100
+"""Events that a certificate may list. A release has a handful."""
+
+MOST_SIZES = 10_000
+"""Sizes of bags that an event may list. So many different ones take fifty million rows."""
+
+LARGEST_COUNT = 2**48
+"""Rows, classes or bag sizes that an event may name."""
+
+LARGEST_STEPS = 2**62
+"""Grid steps that a sensitivity or a scale may have: noise is drawn on 64-bit integers."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,17 @@ def _plain(value: Any) -> Any:
     return [list(pair) for pair in value] if isinstance(value, tuple) else value
 
 
+def events_from_json(entries: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
+    """Read events back, but no more than can be accounted for in no time."""
+    if not isinstance(entries, list):
+        raise CertificateError("the events of a certificate are a list.")
+    if len(entries) > MOST_EVENTS:
+        raise CertificateError(
+            f"a certificate has at most {MOST_EVENTS} events, not {len(entries)}."
+        )
+    return tuple(event_from_json(entry) for entry in entries)
+
+
 def event_from_json(entry: Mapping[str, Any]) -> Event:
     """Read an event back; refuse kinds and fields that this version does not know."""
     known = EVENTS.get(str(entry.get("kind")))
@@ -175,6 +199,8 @@ def _read(name: str, value: Any) -> Any:
     if name in ("scales", "keeps"):
         if not isinstance(value, list) or not all(_is_pair(pair) for pair in value):
             raise CertificateError(f"the {name} of picked labels are pairs of size and number.")
+        if len(value) > MOST_SIZES:
+            raise CertificateError(f"an event lists {len(value)} sizes; {MOST_SIZES} are read.")
         return tuple((int(size), float(number)) for size, number in value)
     if not _is_number(value):
         raise CertificateError(f"{name} of an event must be a number.")
