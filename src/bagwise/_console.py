@@ -23,8 +23,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from bagwise.errors import BagwiseError, BagwiseWarning, StageError
+from bagwise.printable import printable
 from bagwise.stages import ignore_stage, progress_to
 
 P = ParamSpec("P")
@@ -69,9 +71,19 @@ def _run(action: Callable[[], None]) -> int:
     return 0
 
 
+def safe(text: object) -> str:
+    """Return text of any origin as markup that shows it: it colours, moves and hides nothing."""
+    return escape(printable(str(text)))
+
+
+def say(text: str, *, style: str = "") -> None:
+    """Print lines of plain text, whoever wrote them, without breaking them."""
+    out.print(Text(printable(text, keep="\n"), style=style), soft_wrap=True)
+
+
 def fail(message: str, code: int) -> int:
     """Print an error and return its exit code."""
-    err.print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True)
+    err.print(f"[bold red]Error:[/] {safe(message)}", soft_wrap=True)
     return code
 
 
@@ -80,7 +92,7 @@ def _show_warning(
 ) -> None:
     # Warnings of other libraries may quote data; only our own are known not to.
     if issubclass(category, BagwiseWarning) and not quiet:
-        err.print(f"[yellow]Warning:[/] {escape(str(message))}", soft_wrap=True)
+        err.print(f"[yellow]Warning:[/] {safe(message)}", soft_wrap=True)
 
 
 @contextmanager
@@ -148,18 +160,18 @@ def readable(score: float | int | None) -> str:
 
 def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
     """Print rows of cells as a table, the first being its heading."""
-    grid = Table(title=escape(title), box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(title=safe(title), box=box.SIMPLE_HEAD, pad_edge=False)
     heading, *body = rows
     for i, name in enumerate(heading):
-        grid.add_column(escape(name), justify="right" if i else "left")
+        grid.add_column(safe(name), justify="right" if i else "left")
     for cells in body:
-        grid.add_row(*(escape(cell) for cell in cells))
+        grid.add_row(*(safe(cell) for cell in cells))
     out.print(grid)
 
 
 def print_pairs(title: str, values: Mapping[str, Any]) -> None:
     """Print names and values as a table."""
-    grid = Table(title=escape(title), show_header=False)
+    grid = Table(title=safe(title), show_header=False)
     for name, value in values.items():
-        grid.add_row(escape(str(name)), escape(str(value)))
+        grid.add_row(safe(name), safe(value))
     out.print(grid)

@@ -1,7 +1,9 @@
 """The one place that writes HTML, for notebooks and for pages of their own."""
 
 from collections.abc import Sequence
-from html import escape
+from html import escape as _escape
+
+from bagwise.printable import printable
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
@@ -11,6 +13,15 @@ caption { font-weight: bold; text-align: left; }
 code { background: #f4f4f4; padding: 0.1rem 0.3rem; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; overflow-x: auto; }
 """
+
+
+def escape(text: str) -> str:
+    r"""Return text as HTML that shows it, whoever wrote it.
+
+    >>> escape("<b>\u202e")
+    '&lt;b&gt;\\u202e'
+    """
+    return _escape(printable(text, keep="\n"))
 
 
 def page(title: str, body: str) -> str:

@@ -12,6 +12,7 @@ from bagwise import _html
 from bagwise._types import FloatArray
 from bagwise.atomic import new_file
 from bagwise.errors import MissingExtraError, StrategyError
+from bagwise.printable import printable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -144,7 +145,8 @@ class Coefficients:
             ).rstrip()
             for row in cells
         ]
-        return "\n".join([self.title, *lines, *([self.note] if self.note else [])])
+        text = [self.title, *lines, *([self.note] if self.note else [])]
+        return "\n".join(printable(line) for line in text)
 
     def _repr_html_(self) -> str:
         return _html.grid(self.title, self.cells(), note=self.note)
@@ -160,8 +162,10 @@ class Coefficients:
             for row in self.to_table().to_pylist()
             if intercept or not row["coefficient"].endswith(INTERCEPT)
         ]
+        for row in rows:
+            row["coefficient"] = _drawn(row["coefficient"])
         spread = f"estimate and {100 * self.level:g} % interval"
-        base = alt.Chart(alt.InlineData(rows), title=self.title).encode(
+        base = alt.Chart(alt.InlineData(rows), title=_drawn(self.title)).encode(
             y=alt.Y("coefficient:N", sort=None, title=None),
             tooltip=["coefficient:N", "estimate:Q", "lower:Q", "upper:Q"],
         )
@@ -181,6 +185,11 @@ class Coefficients:
         with new_file(target, force=force) as draft:
             chart.save(str(draft), **_PLOTS[kind])
         return target
+
+
+def _drawn(text: str) -> str:
+    """Return a name for a plot. Its HTML holds names within a script, which none may end."""
+    return printable(text).replace("<", "‹")
 
 
 def _is_nan(value: object) -> bool:

@@ -39,11 +39,17 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TypeVar
 
+from bagwise.printable import printable
+
 T = TypeVar("T")
 
 
 class BagwiseError(ValueError):
     """Anything the caller can put right."""
+
+    def __str__(self) -> str:
+        # Messages name columns and classes, and those of a stranger's file may hold anything.
+        return printable(super().__str__(), keep="\n")
 
 
 class TableError(BagwiseError):
@@ -118,6 +124,9 @@ class StageError(BagwiseError):
 
 class BagwiseWarning(UserWarning):
     """Something to know before going on."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), keep="\n")
 
 
 class LeakWarning(BagwiseWarning):

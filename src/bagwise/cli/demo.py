@@ -7,7 +7,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from bagwise._console import emit, out, show_progress
+from bagwise._console import emit, out, safe, say, show_progress
 from bagwise.cli.options import AsJson, Force, Quiet
 
 if TYPE_CHECKING:
@@ -60,5 +60,6 @@ def _print_demo(result: "DemoResult", output: Path) -> None:
         grid.add_row(private, row.strategy, str(row.bag_size), row.label_kind, *cells)
     out.print(grid)
     for remark in result.remarks:
-        out.print(f"· {remark}", soft_wrap=True, highlight=False)
-    out.print(f"A private release is in {output}. Next: [bold]bagwise verify {output}[/]")
+        say(f"· {remark}")
+    where = safe(output)
+    out.print(f"A private release is in {where}. Next: [bold]bagwise verify {where}[/]")

@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from bagwise._console import emit, out, print_grid, print_pairs, readable, show_progress
+from bagwise._console import (
+    emit,
+    out,
+    print_grid,
+    print_pairs,
+    readable,
+    safe,
+    say,
+    show_progress,
+)
 from bagwise.atomic import check_file
 from bagwise.cli.options import (
     AsJson,
@@ -107,8 +115,8 @@ def fit(
         emit({"path": str(output), **found.to_json(), **to_plain(model.trained_on)})
     elif not quiet:
         print_grid(f"Model in {output}: {found.title}", found.cells())
-        out.print(found.note, soft_wrap=True, highlight=False)
-        out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
+        say(found.note)
+        out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
 
 
 def explain(
@@ -147,7 +155,7 @@ def explain(
         emit(found.to_json())
     elif not quiet:
         print_grid("Expected squared error", found.table())
-        out.print(found.text(), soft_wrap=True, highlight=False)
+        say(found.text())
 
 
 def release_model(
@@ -204,7 +212,7 @@ def release_model(
     elif not quiet:
         shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
         print_pairs(f"Model in {output}: {promise.headline if promise else ''}", shown)
-        out.print(f"Next: [bold]bagwise predict {output} TABLE -o predictions.parquet[/]")
+        out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
 
 
 def predict(
@@ -237,7 +245,7 @@ def predict(
     if as_json:
         emit({"path": str(output), "rows": predictions.num_rows})
     elif not quiet:
-        out.print(f"{predictions.num_rows} predictions in {output}")
+        say(f"{predictions.num_rows} predictions in {output}")
 
 
 def evaluate(
@@ -329,7 +337,7 @@ def evaluate(
     elif not quiet:
         _print_private(found, f"{model} on {data}")
         if output is not None:
-            out.print(f"Scores and certificate are in {output}.", soft_wrap=True, highlight=False)
+            say(f"Scores and certificate are in {output}.")
 
 
 def _refuse_without_epsilon(options: Mapping[str, object]) -> None:
@@ -365,4 +373,4 @@ def _print_private(found: "PrivateScores", title: str) -> None:
     }
     print_pairs(title, scores)
     for remark in found.certificate.remarks:
-        out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
+        say(f"Note: {remark}")

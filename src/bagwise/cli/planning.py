@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bagwise._console import emit, out, print_grid, show_progress
+from bagwise._console import emit, print_grid, say, show_progress
 from bagwise.atomic import check_file
 from bagwise.cli.options import (
     AsJson,
@@ -114,10 +114,10 @@ def plan(
     elif not quiet:
         print_grid("What to release, by the expected error of predictions", found.cells())
         for remark in found.remarks():
-            out.print(f"· {remark}", soft_wrap=True, highlight=False)
-        out.print(found.explain(), soft_wrap=True, highlight=False)
+            say(f"· {remark}")
+        say(found.explain())
         if output is not None:
-            out.print(f"The plan is in {output}.")
+            say(f"The plan is in {output}.")
 
 
 def _column_options(given: Mapping[str, object]) -> str:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from bagwise._console import (
     LESS_PRIVATE_THAN_ASKED,
@@ -12,6 +11,8 @@ from bagwise._console import (
     fail,
     out,
     print_pairs,
+    safe,
+    say,
     show_progress,
 )
 from bagwise.atomic import check_file
@@ -149,16 +150,16 @@ def release(
         figures = quality.headlines(label_free=label_free) if quality else {}
         print_pairs(f"Release in {output}", summary | figures)
         if why:
-            chosen = f"Chosen: {made.provenance.strategy}, {why}"
-            out.print(escape(chosen), soft_wrap=True, highlight=False)
+            say(f"Chosen: {made.provenance.strategy}, {why}")
         if made.certificate.delta == 0 and delta:
             out.print("Delta is 0: Laplace noise, which needs none, is less here.", soft_wrap=True)
         for remark in made.certificate.remarks:
-            out.print(f"Note: {escape(remark)}", soft_wrap=True, highlight=False)
+            say(f"Note: {remark}")
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
         target = f" --target {made.classes[0]}" if made.classes else ""
-        out.print(f"Next: [bold]bagwise verify {output}[/] · [bold]bagwise fit {output}{target}[/]")
+        where, what = safe(output), safe(f"{output}{target}")
+        out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {what}[/]")
 
 
 def bounds(
@@ -230,10 +231,9 @@ def verify(
         emit({**found.to_json(), "within_limits": fits})
     elif not quiet:
         for line in found.checks:
-            out.print(f"[green]ok[/] {escape(line)}")
-        text = found.headline if certificate is None else certificate.text()
-        out.print(f"[bold]{escape(text)}[/]", soft_wrap=True)
-        out.print(f"digest {found.digest}\n{escape(found.note)}", soft_wrap=True, highlight=False)
+            out.print(f"[green]ok[/] {safe(line)}")
+        say(found.headline if certificate is None else certificate.text(), style="bold")
+        say(f"digest {found.digest}\n{found.note}")
     if not fits:
         fail(f"it is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)

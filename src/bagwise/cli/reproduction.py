@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bagwise._console import INTERRUPTED, emit, fail, out, print_grid, show_count
+from bagwise._console import INTERRUPTED, emit, fail, print_grid, say, show_count
 from bagwise.cli.options import AsJson, Quiet
 from bagwise.errors import StrategyError
 
@@ -174,5 +174,5 @@ def _show_tables(results: "Sequence[Result]", scale: "Scale", directory: Path) -
     if rows:
         print_grid("What the paper says of its tables", [["claim", "verdict", "runs"], *rows])
     if scale.is_papers and (line := explained_text(measured)):
-        out.print(f"· {line}", soft_wrap=True, highlight=False)
-    out.print(f"The tables and figures are in {directory / 'report.html'} and report.md.")
+        say(f"· {line}")
+    say(f"The tables and figures are in {directory / 'report.html'} and report.md.")

@@ -1,11 +1,11 @@
 """A plan as one HTML page that needs no network: the ranking, the frontier, and the commands."""
 
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from bagwise import _html
+from bagwise._html import escape
 from bagwise.errors import MissingExtraError
 from bagwise.planner.ranking import Plan, name_of
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
 from bagwise.labels import Bounds, check_bounds
+from bagwise.printable import printable
 from bagwise.privacy.accounting import (
     group_epsilon,
     privacy_curve,
@@ -360,7 +361,7 @@ class Certificate:
         if self.is_private:
             groups = (f"{size}: {epsilon:.3g}" for size, epsilon in self.group().items())
             lines.append(f"Epsilon for several units together: {', '.join(groups)}.")
-        return "\n".join(lines)
+        return "\n".join(printable(line) for line in lines)
 
 
 def promised_in(headline: str) -> tuple[float, float] | None:

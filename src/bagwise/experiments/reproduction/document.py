@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from bagwise import _html
+from bagwise._html import escape
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,24 @@
+"""Text from files, made safe to show: nothing in it may steer a terminal or turn a line around."""
+
+import re
+
+# Control characters, marks that change the direction of text, other line ends, half characters.
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""Return text with an escape in place of each character that is an order rather than a sign.
+
+    `keep` are characters to leave as they are, such as the ends of lines.
+
+    >>> print(printable("rent\x1b[2J\u202e"), printable("one\ntwo"))
+    rent\x1b[2J\u202e one\x0atwo
+    """
+    return _STEERING.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
