@@ -7,13 +7,12 @@ import pytest
 from bagwise import atomic
 from bagwise.errors import OutputExistsError
 
+ANY = atomic.DirectoryKind("a bagwise release", frozenset({"file"}), lambda _path: True)
+NONE = atomic.DirectoryKind("a bagwise release", frozenset({"file"}), lambda _path: False)
 
-def always(_path):
-    return True
 
-
-def write(target, text, *, force=False, replaceable=always):
-    with atomic.new_directory(target, force=force, replaceable=replaceable) as draft:
+def write(target, text, *, force=False, kind=ANY):
+    with atomic.new_directory(target, force=force, kind=kind) as draft:
         (draft / "file").write_text(text)
 
 
@@ -27,7 +26,7 @@ def test_the_directory_appears_whole(tmp_path):
 def test_a_failure_leaves_nothing(tmp_path):
     with (
         pytest.raises(RuntimeError),
-        atomic.new_directory(tmp_path / "out", force=False, replaceable=always) as draft,
+        atomic.new_directory(tmp_path / "out", force=False, kind=ANY) as draft,
     ):
         (draft / "file").write_text("half")
         raise RuntimeError
@@ -53,7 +52,7 @@ def test_a_failed_replacement_keeps_the_old_one(tmp_path):
     write(target, "old")
     with (
         pytest.raises(RuntimeError),
-        atomic.new_directory(target, force=True, replaceable=always),
+        atomic.new_directory(target, force=True, kind=ANY),
     ):
         raise RuntimeError
     assert (target / "file").read_text() == "old"
@@ -63,8 +62,71 @@ def test_force_does_not_delete_what_is_not_ours(tmp_path):
     target = tmp_path / "home"
     write(target, "precious")
     with pytest.raises(OutputExistsError, match="not a bagwise release"):
-        write(target, "new", force=True, replaceable=lambda _: False)
+        write(target, "new", force=True, kind=NONE)
     assert (target / "file").read_text() == "precious"
+
+
+def no_exchange(*_paths):
+    return False
+
+
+STRANGERS = {
+    "file": lambda path: path.write_text("thesis"),
+    "directory": lambda path: path.mkdir(),
+    "symbolic link": lambda path: path.symlink_to("file"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_force_deletes_nothing_beside_known_files(tmp_path, what):
+    target = tmp_path / "out"
+    write(target, "old")
+    STRANGERS[what](target / "thesis")
+    with pytest.raises(OutputExistsError, match=f"holds the {what} 'thesis'"):
+        write(target, "new", force=True)
+    assert {path.name for path in target.iterdir()} == {"file", "thesis"}
+    assert (target / "file").read_text() == "old"
+
+
+def test_a_link_in_place_of_a_known_file_or_of_the_directory_is_refused(tmp_path):
+    target = tmp_path / "out"
+    target.mkdir()
+    (tmp_path / "precious").write_text("precious")
+    (target / "file").symlink_to(tmp_path / "precious")
+    with pytest.raises(OutputExistsError, match="symbolic link 'file'"):
+        write(target, "new", force=True)
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(OutputExistsError, match="is a symbolic link"):
+        write(tmp_path / "link", "new", force=True)
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("exchange", [atomic._exchange, no_exchange], ids=["one step", "two"])
+def test_what_is_added_between_check_and_move_survives(tmp_path, monkeypatch, exchange):
+    target = tmp_path / "out"
+    write(target, "old")
+    move = atomic._move_in
+
+    def move_late(draft, target, kind):
+        (target / "thesis").write_text("precious")
+        move(draft, target, kind)
+
+    monkeypatch.setattr(atomic, "_exchange", exchange)
+    monkeypatch.setattr(atomic, "_move_in", move_late)
+    with pytest.raises(OutputExistsError, match="'thesis'"):
+        write(target, "new", force=True)
+    assert (target / "thesis").read_text() == "precious"
+    assert (target / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_killed_run_left_is_removed_but_nothing_added_to_it(tmp_path):
+    left = tmp_path / f".out.{dead_process_id()}-0123abcd.new"
+    left.mkdir()
+    (left / "file").write_text("half")
+    (left / "thesis").write_text("precious")
+    atomic.check_target(tmp_path / "out", force=False, kind=ANY)
+    assert [path.name for path in left.iterdir()] == ["thesis"]
 
 
 def test_a_file_in_the_way_is_refused_and_an_empty_directory_is_not(tmp_path):
@@ -90,7 +152,7 @@ def test_the_next_run_puts_back_what_a_killed_one_moved_aside(tmp_path):
     half = tmp_path / f".out.{pid}-0123abce.new"
     half.mkdir()
     with pytest.raises(OutputExistsError):
-        atomic.check_target(target, force=False, replaceable=always)
+        atomic.check_target(target, force=False, kind=ANY)
     assert (target / "file").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -98,7 +160,7 @@ def test_the_next_run_puts_back_what_a_killed_one_moved_aside(tmp_path):
 def test_another_run_that_is_still_writing_is_left_alone(tmp_path):
     busy = tmp_path / f".out.{os.getpid()}-0123abcd.new"
     busy.mkdir()
-    atomic.check_target(tmp_path / "out", force=False, replaceable=always)
+    atomic.check_target(tmp_path / "out", force=False, kind=ANY)
     assert busy.is_dir()
 
 

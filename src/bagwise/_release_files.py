@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from bagwise.atomic import new_directory
+from bagwise.atomic import DirectoryKind, new_directory
 from bagwise.errors import ReleaseError
 from bagwise.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
 from bagwise.manifest import SCHEMA, Manifest
@@ -40,7 +40,7 @@ class ReleaseFiles:
 
 def write_release(files: ReleaseFiles, target: Path, *, force: bool) -> None:
     """Write the directory in one step: it is there whole, or not at all."""
-    with new_directory(target, force=force, replaceable=is_release) as draft:
+    with new_directory(target, force=force, kind=RELEASE) as draft:
         for name, table in ((INSTANCES, files.instances), (BAGS, files.bags)):
             write_plain(table, draft / name)
         write_json(files.certificate, draft / CERTIFICATE)
@@ -84,13 +84,17 @@ def read_release(path: Path) -> ReleaseFiles:
     )
 
 
-def is_release(path: Path) -> bool:
-    """Tell whether a directory was written by bagwise, judging by its manifest."""
+def _has_our_manifest(path: Path) -> bool:
     try:
         manifest = read_json(path / MANIFEST, error=ReleaseError, what="a manifest")
     except (OSError, ReleaseError):
         return False
     return str(manifest.get("schema", "")).startswith("bagwise-release/")
+
+
+RELEASE = DirectoryKind(
+    "a bagwise release", frozenset({*HASHED, SCORES, MANIFEST}), _has_our_manifest
+)
 
 
 def _check_names(path: Path, manifest: Manifest) -> None:

@@ -40,7 +40,7 @@ def bag_columns(classes: Sequence[str] | None) -> list[str]:
 
 def check_output(path: str | Path, *, force: bool = False) -> None:
     """Refuse an output directory that is taken, before any work is done for it."""
-    check_target(Path(path), force=force, replaceable=_release_files.is_release)
+    check_target(Path(path), force=force, kind=_release_files.RELEASE)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
