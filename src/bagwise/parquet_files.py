@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bagwise.errors import BagwiseError, shielded
+from bagwise.parquet_pages import read_pages
 from bagwise.regular_files import open_regular, size_of
 
 MOST_COLUMNS = 10_000
-_MOST_CHUNKS = 200_000  # columns times row groups; we look at each
 _LONGEST_FOOTER = 64 * 2**20
 
 _MODEST = 128 * 2**20  # a table of this size is read whatever the size of its file
@@ -31,8 +31,14 @@ _USUAL_MEMORY = 4 * 2**30  # where the system does not say how much it has
 
 _MAGIC = b"PAR1"
 _WRITER = re.compile(r"parquet-cpp-arrow version \d+\.\d+\.\d+(-SNAPSHOT)?")
-_OPTIONS = {"compression": "zstd", "store_schema": False}
 _ROWS_AT_ONCE = 2**20
+# Statistics would be one more place that holds values which no table shows.
+_OPTIONS = {
+    "compression": "zstd",
+    "store_schema": False,
+    "write_statistics": False,
+    "row_group_size": _ROWS_AT_ONCE,
+}
 
 
 def write_plain(table: pa.Table, path: Path) -> None:
@@ -82,10 +88,10 @@ def _read(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> pa.T
     with pq.ParquetFile(handle, pre_buffer=False) as file:
         metadata, schema = file.metadata, file.schema_arrow
     _check_notes(metadata, schema, path, error)
-    _check_layout(metadata, size_of(handle), path, error)
+    largest_page = _check_layout(handle, metadata, path, error)
     allowed = _allowance(size_of(handle))
     text = [field.name for field in schema if _is_text(field.type)]
-    needed = _estimate(metadata, schema)
+    needed = _estimate(metadata, schema) + largest_page
     if needed > allowed:
         raise _too_large(path, needed, error)
     # Text stays as numbers into a list of strings until it is known how long it all is.
@@ -112,6 +118,8 @@ def _check_notes(metadata: Any, schema: pa.Schema, path: Path, error: type[Bagwi
         raise error(f"{path} holds Parquet metadata beside its table, which no release has.")
     if not _WRITER.fullmatch(str(metadata.created_by)):
         raise error(f"{path} was not written by bagwise: the name of its writer is another.")
+    if metadata.num_rows == 0:
+        raise error(f"{path} has no rows.")
     if len(schema) > MOST_COLUMNS:
         raise error(f"{path} has {len(schema)} columns; at most {MOST_COLUMNS} are read.")
     if len(set(schema.names)) != len(schema):
@@ -120,24 +128,41 @@ def _check_notes(metadata: Any, schema: pa.Schema, path: Path, error: type[Bagwi
         raise error(f"{path} has a column of lists or records; a release has plain values only.")
 
 
-def _check_layout(metadata: Any, size: int, path: Path, error: type[BagwiseError]) -> None:
-    """Refuse a file with bytes that belong to no column, and columns of different lengths."""
-    if metadata.num_row_groups * metadata.num_columns > _MOST_CHUNKS:
-        raise error(f"{path} is cut into too many pieces to be a release.")
-    position, rows = len(_MAGIC), 0
+def _check_layout(
+    handle: BufferedReader, metadata: Any, path: Path, error: type[BagwiseError]
+) -> int:
+    """Refuse bytes that belong to no page of a column, and return the size of the largest page."""
+    position, rows, largest = len(_MAGIC), 0, 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         rows += group.num_rows
+        if group.num_rows != min(_ROWS_AT_ONCE, metadata.num_rows - rows + group.num_rows):
+            raise _stray_bytes(path, error)
         for chunk in map(group.column, range(group.num_columns)):
-            start = chunk.data_page_offset
-            if chunk.has_dictionary_page:
-                start = min(start, chunk.dictionary_page_offset)
-            plain = chunk.bloom_filter_offset is None and not chunk.file_path
-            if not plain or start != position or chunk.num_values != group.num_rows:
+            stop = position + chunk.total_compressed_size
+            if not _is_plain(chunk, position, group.num_rows):
                 raise _stray_bytes(path, error)
-            position += chunk.total_compressed_size
+            pages = shielded(
+                lambda start=position, stop=stop: read_pages(handle, start, stop),  # type: ignore[misc]
+                lambda _: _stray_bytes(path, error),
+            )
+            if (pages.unpacked, pages.values) != (chunk.total_uncompressed_size, group.num_rows):
+                raise _stray_bytes(path, error)
+            largest = max(largest, pages.largest)
+            position = stop
     footer = metadata.serialized_size + 4 + len(_MAGIC)
-    if position + footer != size or rows != metadata.num_rows:
+    if position + footer != size_of(handle) or rows != metadata.num_rows:
         raise _stray_bytes(path, error)
+    return largest
+
+
+def _is_plain(chunk: Any, position: int, rows: int) -> bool:
+    """Tell whether a column begins where it should and has nothing beside its pages."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        start = min(start, chunk.dictionary_page_offset)
+    beside = chunk.file_path or chunk.is_stats_set or chunk.bloom_filter_offset is not None
+    usual = chunk.compression == "ZSTD" and chunk.num_values == rows
+    return usual and not beside and start == position
 
 
 def _stray_bytes(path: Path, error: type[BagwiseError]) -> BagwiseError:

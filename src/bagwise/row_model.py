@@ -244,6 +244,8 @@ class RowModel:
         width = len(file.encoder.feature_names)
         if coef.shape != (*outputs, width) or intercept.shape != outputs:
             raise ModelFileError("the number of coefficients does not fit the encoder.")
+        if find_family(file.family, file.link).has_classes != (file.classes is not None):
+            raise ModelFileError("the family of the model does not fit its classes.")
         errors = file.standard_errors
         if errors is not None and len(errors) != coef.size + intercept.size:
             raise ModelFileError("the number of standard errors does not fit the coefficients.")

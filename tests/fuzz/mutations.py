@@ -23,6 +23,8 @@ from bagwise.row_model import _digest
 
 PRIVATE = {"label": "y", "epsilon": 1.0, "delta": 1e-5}
 
+PLAIN = {"store_schema": False, "write_statistics": False}
+
 NUMBERS = (
     *(0, -1, 1, 2, 7, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64, 10**30, 5 * 10**8),
     *(0.5, -0.0, 1e-300, 5e-324, 1e15, 1e100, 1e200, 1.7e308, -1.7e308),
@@ -121,7 +123,7 @@ def _mutate_release(directory: Path, rng: np.random.Generator) -> str:
         what = mutate_json(file, rng)
     else:
         what = mutate_bytes(file, rng)
-    if rng.random() < 0.7:
+    if file.name != "manifest.json" and rng.random() < 0.7:
         rehash(directory)
         what += ", rehashed"
     return f"{file.name}: {what}"
@@ -366,27 +368,40 @@ _TABLES: dict[str, Callable[[pa.Table, np.random.Generator], pa.Table]] = {
     ),
 }
 
+
+def _write_with_notes(table: pa.Table, file: Path) -> None:
+    with pq.ParquetWriter(file, table.schema, **PLAIN, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"labels": "1,2,3"})
+
+
 _FILES: dict[str, Callable[[pa.Table, Path], None]] = {
-    "notes": lambda table, file: pq.write_table(
-        table.replace_schema_metadata({"labels": "1,2,3"}), file, store_schema=False
-    ),
+    "notes": _write_with_notes,
     "a schema of its own": pq.write_table,
     "field ids": lambda table, file: pq.write_table(
         table.cast(
             pa.schema([field.with_metadata({"PARQUET:field_id": "7"}) for field in table.schema])
         ),
         file,
-        store_schema=False,
+        **PLAIN,
+        compression="zstd",
+    ),
+    "statistics": lambda table, file: pq.write_table(
+        table, file, store_schema=False, compression="zstd"
+    ),
+    "other pages": lambda table, file: pq.write_table(
+        table, file, **PLAIN, compression="zstd", data_page_version="2.0"
+    ),
+    "checksums": lambda table, file: pq.write_table(
+        table, file, **PLAIN, compression="zstd", write_page_checksum=True
     ),
     "page index": lambda table, file: pq.write_table(
-        table, file, store_schema=False, write_page_index=True
+        table, file, **PLAIN, compression="zstd", write_page_index=True
     ),
     "small groups": lambda table, file: pq.write_table(
-        table, file, store_schema=False, row_group_size=1
+        table, file, **PLAIN, compression="zstd", row_group_size=1
     ),
-    "no compression": lambda table, file: pq.write_table(
-        table, file, store_schema=False, compression="none"
-    ),
+    "no compression": lambda table, file: pq.write_table(table, file, **PLAIN, compression="none"),
     "many rows": lambda table, file: write_plain(
         pa.table({"bag_id": pa.repeat(pa.scalar(0, pa.int64()), 20_000_000)}), file
     ),
