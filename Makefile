@@ -31,7 +31,7 @@ layers: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --group bench
-	for name in cut kernels release noise private audit learn theory plan; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in cut kernels release noise private audit learn theory plan hostile; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 
@@ -251,3 +252,46 @@ def test_events_are_exported_for_google_s_accountant(private, of_a_loss):
     assert accountant.get_epsilon(1e-3) == pytest.approx(
         total_epsilon(of_a_loss.events, 1e-3), rel=1e-3
     )
+
+
+EXTREMES = (0, -5, -1, 2**48 + 1, 2**62, 10**30, 1e308, 1e-308, 5e-324, 0.5, True, None, "1", [])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("extreme", EXTREMES, ids=repr)
+def test_absurd_numbers_are_refused_and_never_computed_with(private, extreme):
+    picks = ExactCalibration(1.0, 1e-5, (0, 10)).picks(sizes=[5, 6])
+    kept = ExactCalibration(1.0, 0.0, (0, 1)).class_picks(sizes=[5, 6], classes=3)
+    means = ExactCalibration(1.0, 1e-5, (0, 10)).bag_means()
+    for event, bounds in ((picks, (0.0, 10.0)), (kept, (0.0, 1.0)), (means, (0.0, 10.0))):
+        made = dataclasses.replace(private, events=(event,), bounds=bounds).to_json()
+        for place in places(made):
+            forged = json.loads(json.dumps(made))
+            holder = forged
+            for key in place[:-1]:
+                holder = holder[key]
+            if holder[place[-1]] == extreme:
+                continue
+            holder[place[-1]] = extreme
+            with contextlib.suppress(CertificateError):
+                Certificate.from_json(forged)
+
+
+def places(node, path=()):
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+def test_long_lists_are_refused_before_they_are_accounted_for(private):
+    made = private.to_json()
+    with pytest.raises(CertificateError, match="at most 100 events"):
+        Certificate.from_json({**made, "events": made["events"] * 101})
+    sizes = [[size, 1.0] for size in range(1, 200_001)]
+    picks = {"kind": "picked-labels", "sensitivity": 1.0, "scales": sizes, "grid_step": 1.0}
+    with pytest.raises(CertificateError, match="lists 200000 sizes"):
+        Certificate.from_json({**made, "events": [{**picks, "rows": 1}]})
+    twice = {**picks, "scales": [[5, 1.0], [5, 2.0]], "rows": 1}
+    with pytest.raises(CertificateError, match="impossible parameters"):
+        Certificate.from_json({**made, "events": [twice]})
