@@ -133,3 +133,53 @@ def test_a_private_release_holds_no_label(table, tmp_path):
         assert not leaks(content.decode("latin-1"))
         assert np.float64(SENTINEL).tobytes() not in content
     assert not leaks(repr(run_output) + run_output._repr_html_())
+
+
+HEADERLESS = {
+    "integers": "3,918273645\n4,5\n",
+    "floats": "3.1,918273645.125\n4.5,5.5\n",
+    "exponents": "1e5,9.18273645e8\n2e5,3e5\n",
+    "quoted": '"3.1","918273645"\n"4.5","5"\n',
+    "decimal commas": '"-3,5";x\n'.replace(";x", ',"918273645,125"') + '"4,5","5,5"\n',
+    "text and numbers": "12.5,red,918273645\n3.5,blue,4\n",
+    "a secret among words": "12,Bonn,red918273645\n13,Pune,blue\n",
+    "doubled": "918273645,918273645\n1,2\n",
+    "doubled words": "red918273645,red918273645\nred918273645,blue\n",
+    "classes": "Bonn,no918273645\nPune,yes\nBonn,no918273645\n",
+    "a close name": "y1,yy918273645\ny2,b\ny1,yy918273645\n",
+    "missing": "nan,918273645\n1,2\n",
+    "in order": "1,2,3,4,918273645\n5,6,7,8,9\n",
+    "dates": "2024-01-05,red918273645\n2024-01-06,blue\n",
+    "money": "$12,€918273645\n$13,€2\n",
+}
+
+
+@pytest.mark.parametrize("label", ["y", "yy91827364", "918273646"])
+@pytest.mark.parametrize("content", HEADERLESS.values(), ids=HEADERLESS)
+def test_a_first_line_of_data_is_not_quoted(content, label, tmp_path, logs):
+    """Without a header line the first row becomes the names of the columns."""
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    made = ["--bag-size", "1", "--not-private", "-o", str(tmp_path / "out")]
+    verbs = {
+        "release": [*made],
+        "plan": ["--not-private"],
+        "bounds": ["--epsilon", "1"],
+    }
+    for verb, options in verbs.items():
+        run = CliRunner().invoke(app, [verb, str(path), "--label", label, *options])
+        assert run.exit_code == 2, run.output
+        assert "918273645" not in run.output.replace(label, "")
+        assert "red" not in run.output.replace("covered", "")
+        assert "header line" in " ".join(run.output.split())
+    assert not leaks(logs.getvalue())
+
+
+def test_a_first_line_of_data_in_a_frame_is_not_quoted(tmp_path):
+    (tmp_path / "t.csv").write_text("12.5,red,918273645\n3.5,blue,4\n")
+    frame = pd.read_csv(tmp_path / "t.csv")
+    for source in (frame, pa.Table.from_pandas(frame)):
+        with pytest.raises(BagwiseError, match="seem to be data") as caught:
+            bw.make_release(source, label="y", bag_size=1, not_private=True)
+        assert not leaks(str(caught.value))
+        assert "red" not in str(caught.value)

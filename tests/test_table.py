@@ -147,6 +147,68 @@ def test_empty_and_doubled_columns(tmp_path):
         read_table(tmp_path / "d.csv")
 
 
+WIDE = [
+    ["city", "2019", "2020", "2021"],
+    ["a", "b", "y", "2019", "1999"],
+    ["400.5", "401", "401.5", "402", "402.75"],
+    ["0", "1"],
+    ["y", "inf", "nan"],
+]
+ROWS = [
+    ["3.1", "918273645"],
+    ["a", "b", "c", "d", "3.5"],
+    ["12.5", "red", "918273645"],
+    ["7", "3", "red"],
+    ["2019", "2020", "2022"],
+    ["nan", "-3,5"],
+]
+
+
+@pytest.mark.parametrize("names", WIDE)
+def test_wide_tables_have_numbers_for_names(names, tmp_path):
+    (tmp_path / "t.csv").write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+    assert read_table(tmp_path / "t.csv").column_names == names
+
+
+@pytest.mark.parametrize("names", ROWS)
+def test_a_row_of_data_is_no_header(names, tmp_path):
+    content = ",".join(f'"{name}"' for name in names) + "\n" + ",".join("1" for _ in names) + "\n"
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(TableError, match="first line of the file seems to be data") as caught:
+        read_table(tmp_path / "t.csv")
+    assert not any(f"'{name}'" in str(caught.value) for name in names)
+    with pytest.raises(TableError, match="seem to be data"):
+        read_table(pd.DataFrame([[1] * len(names)], columns=names))
+
+
+def test_a_header_that_has_the_name_asked_for_is_one(tmp_path):
+    (tmp_path / "t.csv").write_text("7.5,3.2,y\n1,2,3\n")
+    assert read_table(tmp_path / "t.csv", index_names=["y"]).column_names == ["7.5", "3.2", "y"]
+    with pytest.raises(TableError, match="seems to be data"):
+        read_table(tmp_path / "t.csv", index_names=["z", "3.2"])
+
+
+def test_frames_without_names_of_columns_are_numbered():
+    assert read_table(pd.DataFrame([[1.5, 2.5]])).column_names == ["0", "1"]
+    with pytest.raises(ColumnError, match=r"'y' is not a column .* not listed") as caught:
+        label_vector(read_table(pd.DataFrame([[1.5, 2.5]])), "y")
+    assert "'0'" not in str(caught.value)
+    with pytest.raises(ColumnError, match="a column more than once"):
+        read_table(pd.DataFrame([[1, 2, 3]], columns=["a", 1, "1"]), index_names=["a"])
+
+
+def test_names_that_are_cells_are_not_listed():
+    for names in (["2019", "city"], ["12 EUR", "red"], ["2024-01-05", "red"]):
+        table = pa.table({name: ["a"] for name in names})
+        with pytest.raises(ColumnError, match="not listed here") as caught:
+            select_features(table, reserved=[], features=["redd"])
+        assert "'red'" not in str(caught.value)
+    with pytest.raises(ColumnError, match="Did you mean 'red'"):
+        select_features(pa.table({"red": ["a"]}), reserved=[], features=["redd"])
+    with pytest.raises(ColumnError, match="not listed here"):
+        select_features(pa.table({"red": ["a", "red"]}), reserved=[], features=["redd"])
+
+
 def test_selecting_features():
     table = pa.table({"id": [1], "a": [1], "b": [1], "y": [1]})
     assert select_features(table, reserved=["y", "id"]) == ["a", "b"]

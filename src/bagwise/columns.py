@@ -1,6 +1,7 @@
 """Columns of an Arrow table: finding and choosing them, and reading one as numbers or as text."""
 
 import difflib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,10 +17,7 @@ from bagwise.errors import ColumnError, shielded
 def find_column(table: pa.Table, name: str, *, role: str) -> pa.ChunkedArray:
     """Return one column, or say which name was probably meant."""
     if name not in table.column_names:
-        raise ColumnError(
-            f"{role} {name!r} is not a column of the table."
-            f"{_did_you_mean(name, table.column_names)}"
-        )
+        raise ColumnError(f"{role} {name!r} is not a column of the table.{_hint(name, table)}")
     return table.column(name)
 
 
@@ -119,18 +117,120 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def refuse_duplicates(names: Iterable[str], where: str = "the table has columns") -> None:
-    """Refuse names that occur more than once."""
-    doubled = {name for name, count in Counter(names).items() if count > 1}
-    if doubled:
+def refuse_duplicates(names: Iterable[str], where: str) -> None:
+    """Refuse names that the caller typed more than once."""
+    if doubled := _doubled(names):
         raise ColumnError(f"{where} {_quoted(doubled)} more than once. Rename or drop the copies.")
+
+
+def refuse_doubled_columns(table: pa.Table) -> None:
+    """Refuse a table with two columns of one name."""
+    doubled = _doubled(table.column_names)
+    if doubled and names_may_be_cells(table):
+        raise ColumnError(f"the table has columns of the same name. {_ADD_HEADER}")
+    if doubled:
+        raise ColumnError(
+            f"the table has columns {_quoted(doubled)} more than once. Rename or drop the copies."
+        )
+
+
+def reads_as_number(name: str) -> bool:
+    """Tell whether a column name could be a cell with a number, in any usual spelling.
+
+    >>> [reads_as_number(name) for name in ("3.1", " -3,5", "1e5", "nan", "$ 1,200.50", "5.1.1")]
+    [True, True, True, True, True, True]
+    >>> [reads_as_number(name) for name in ("x1", "1st", "size", "2019-01-05")]
+    [False, False, False, False]
+    """
+    return _number_in(name) is not None
+
+
+def header_is_data(names: Sequence[str]) -> bool:
+    """Tell whether column names look like a row of data: a file without a header line.
+
+    Numbers that go up or down from column to column are names, of years or wavelengths, say. So are
+    fewer whole numbers than words.
+
+    >>> header_is_data(["3.1", "918273645"]), header_is_data(["12.5", "red", "blue"])
+    (True, True)
+    >>> header_is_data(["city", "2019", "2020", "2021"]), header_is_data(["0", "1"])
+    (False, False)
+    """
+    found = [number for name in names if (number := _number_in(name)) is not None]
+    numbers = [number for number in found if np.isfinite(number)]  # "inf" alone may be a word
+    if not numbers or _is_a_scale(numbers):
+        return False
+    return 2 * len(numbers) >= len(names) or not all(number.is_integer() for number in numbers)
+
+
+def names_may_be_cells(table: pa.Table) -> bool:
+    """Tell whether the names of a table could be its first row, so that no message may list them.
+
+    One that begins as a number does is enough, or a column that holds its own name: classes recur.
+    """
+    return any(
+        _may_be_a_cell(name) or _holds(column, name)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    )
+
+
+_AROUND = " \t\"'$€£¥%"  # what is put around the number of a cell
+_SUFFIX = re.compile(r"(_duplicated_\d+|\.\d+)$")  # what polars and pandas add to doubled names
+_ADD_HEADER = (
+    "Their names are not shown, since they may be cells: they look like a row of data. If the file "
+    "has no header line, add one; otherwise rename or drop columns."
+)
+
+
+def _number_in(name: str) -> float | None:
+    text = name.strip(_AROUND)
+    german = text.replace(".", "").replace(",", ".")
+    for spelling in (text, text.replace(",", ""), german, _SUFFIX.sub("", text)):
+        try:
+            return float(spelling)
+        except ValueError:
+            continue
+    return None
+
+
+def _may_be_a_cell(name: str) -> bool:
+    """Tell whether a name is a number, or begins like a date, a time or an amount."""
+    return reads_as_number(name) or name.lstrip(_AROUND + "+-.,(#")[:1].isdigit()
+
+
+def _is_a_scale(numbers: Sequence[float]) -> bool:
+    """Tell whether numbers are in an order that a row of data has only by a rare chance."""
+    if numbers == list(range(len(numbers))):  # how frames number columns without names
+        return True
+    steps = np.diff(numbers)
+    if not (np.all(steps > 0) or np.all(steps < 0)):
+        return False
+    # Five numbers are in order once in sixty times; fewer have to be evenly spaced as well.
+    evenly = steps.size >= 2 and np.ptp(steps) <= 1e-9 * abs(steps[0])
+    return bool(steps.size >= 4 or evenly)
+
+
+def _holds(column: pa.ChunkedArray, name: str) -> bool:
+    plain = without_dictionary(column)
+    return is_text(plain.type) and pc.index(plain, pa.scalar(name, plain.type)).as_py() >= 0
+
+
+def _doubled(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
 
 
 def _quoted(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names))
 
 
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
+def _hint(name: str, table: pa.Table) -> str:
+    """Say which name was probably meant, or which there are."""
+    if names_may_be_cells(table):
+        return (
+            " The names of its columns are not listed here, since they may be cells: some look "
+            "like data. If the table has no header line, add one; otherwise check the name."
+        )
+    known = table.column_names
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f" Did you mean {close[0]!r}?"

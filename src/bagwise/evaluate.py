@@ -59,8 +59,9 @@ class BagScores:
 
 def evaluate_rows(model: RowModel, table: Any, *, label: str | None = None) -> RowScores:
     """Score predictions on a labelled table. The result describes the labels: keep it with them."""
-    data = read_table(table)
-    labels = row_labels(data, label or model.label, model)
+    name = label or model.label
+    data = read_table(table, index_names=[name])
+    labels = row_labels(data, name, model)
     predicted = model.predict_encoded(model.encoder.transform(data))
     residuals = labels - predicted
     return RowScores(

@@ -14,7 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise.atomic import new_file
-from bagwise.columns import is_text, refuse_duplicates
+from bagwise.columns import (
+    header_is_data,
+    is_text,
+    reads_as_number,
+    refuse_doubled_columns,
+)
 from bagwise.errors import BagwiseError, ColumnError, TableError, shielded
 
 FILE_KINDS = (".parquet", ".pq", ".csv", ".csv.gz", ".arrow", ".feather", ".ipc")
@@ -35,10 +40,11 @@ def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:
     wanted = set(index_names)
     if isinstance(source, str | Path):
         table = _read_file(Path(source))
+        _refuse_cells_as_names(table.column_names, wanted, _FIRST_LINE)
         table = table.drop_columns(sorted(_pandas_index(table) - wanted))
     else:
         table = _from_frame(source, wanted)
-    refuse_duplicates(table.column_names)
+    refuse_doubled_columns(table)
     if any(not name.strip() for name in table.column_names):
         raise ColumnError("a column has no name. Name it, or drop it.")
     if table.num_columns == 0 or table.num_rows == 0:
@@ -72,6 +78,27 @@ def write_table(table: pa.Table, path: Path, *, force: bool = False) -> None:
         write(table, draft)
 
 
+_FIRST_LINE = (
+    "the first line of the file seems to be data, not the names of columns (it is not quoted here, "
+    "since it may hold a label). Add a header line, such as: size,city,rent"
+)
+_NUMBERED = (
+    "the names of the frame's columns seem to be data (they are not quoted here, since one may be "
+    "a label). Name the columns; if the frame was read from a file without a header line, say so "
+    "to the reader, or the first row is lost."
+)
+
+
+def _refuse_cells_as_names(names: list[str], wanted: set[str], message: str) -> None:
+    """Refuse names that are the first row: it would be lost, and messages would quote it.
+
+    A header that has a name the caller asked for is one, whatever else it has.
+    """
+    asked = any(name in names and not reads_as_number(name) for name in wanted)
+    if header_is_data(names) and not asked:
+        raise TableError(message)
+
+
 def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return strings in a layout that every Arrow function knows."""
     return pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
@@ -86,9 +113,13 @@ def _from_frame(frame: Any, wanted: set[str]) -> pa.Table:
                 f"the lazy frame could not be computed: {type(error).__name__}."
             ),
         )
-    refuse_duplicates([str(name) for name in wrapped.columns])
+    names = [str(name) for name in wrapped.columns]
+    _refuse_cells_as_names(names, wanted, _NUMBERED)
+    if len(set(names)) < len(names):  # such as 1 and "1"
+        raise ColumnError("the frame has a column more than once. Rename or drop the copies.")
     index = nw.maybe_get_index(wrapped)
-    columns = {str(name): _column_to_arrow(wrapped[name]) for name in wrapped.columns}
+    # By get_column: narwhals takes wrapped[0] for the first row, also where 0 is a name.
+    columns = {str(name): _column_to_arrow(wrapped.get_column(name)) for name in wrapped.columns}
     if index is not None and index.name is not None and index.name in wanted:
         columns.setdefault(str(index.name), _to_arrow(str(index.name), lambda: pa.array(index)))
     return pa.table(columns)
@@ -108,10 +139,11 @@ def _column_to_arrow(series: "nw.Series[Any]") -> Any:
 
 
 def _to_arrow(name: str, convert: Callable[[], Any]) -> Any:
+    called = "a column" if reads_as_number(name) else f"column {name!r}"
     return shielded(
         convert,
         lambda _: TableError(
-            f"column {name!r} mixes types that do not go together (for example numbers and text). "
+            f"{called} mixes types that do not go together (for example numbers and text). "
             "Make it one type."
         ),
     )

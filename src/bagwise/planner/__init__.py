@@ -199,7 +199,8 @@ def features_of(
     others: Sequence[str] = (),
 ) -> pa.Table:
     """Return the feature columns of a labelled table; the label is dropped at once."""
-    table = read_table(source)
+    named = [name for name in (label, *others, *(features or ())) if name is not None]
+    table = read_table(source, index_names=named)
     for role, name in (("label", label), *(("named", other) for other in others)):
         if name is not None:
             find_column(table, name, role=role)
