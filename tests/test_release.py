@@ -139,6 +139,7 @@ def test_without_a_seed_no_seed_is_recorded_and_partitions_differ(table):
             make(table, seed=wrong)
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.errors.LeakWarning")  # of bags of two or three
 def test_nothing_of_the_source_leaves_but_its_features(tmp_path):
     frame = pd.DataFrame(
         {
@@ -176,6 +177,7 @@ def test_nothing_of_the_source_leaves_but_its_features(tmp_path):
     ],
     ids=lambda kind: f"{type(kind).__module__}-{getattr(kind, 'dtype', getattr(kind, 'type', ''))}",
 )
+@pytest.mark.filterwarnings("ignore::bagwise.errors.LeakWarning")  # of bags of two or three
 def test_every_type_of_feature_survives_the_disk(kind, tmp_path):
     frame = pa.table(
         {
@@ -206,6 +208,7 @@ def test_every_type_of_feature_survives_the_disk(kind, tmp_path):
     ],
     ids=str,
 )
+@pytest.mark.filterwarnings("ignore::bagwise.errors.LeakWarning")  # of bags of two or three
 def test_every_type_of_id_survives_the_disk(kind, tmp_path):
     days = np.arange(12)
     if pa.types.is_date64(kind):
@@ -226,6 +229,7 @@ def test_every_type_of_id_survives_the_disk(kind, tmp_path):
     assert loaded.instances.equals(made.instances)
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.errors.LeakWarning")  # of bags of two or three
 def test_a_named_index_can_be_the_id(tmp_path):
     frame = pd.DataFrame(
         {"x": [0.1, 0.2, 0.2, 0.4], "y": [1.0, 2, 3, 4]}, index=pd.Index([5, 6, 7, 8], name="key")
@@ -280,7 +284,8 @@ def test_private_labels_are_clipped_without_a_trace(table, tmp_path):
 
 
 def test_bounds_without_epsilon_clip_too_and_say_so(table):
-    with pytest.warns(ClippingWarning, match="outside the bounds"):
+    clipped = pytest.warns(ClippingWarning, match="outside the bounds")
+    with pytest.warns(LeakWarning, match="single rows"), clipped:
         release = make(table, bounds=(2.0, 4.0), bag_size=1)
     assert release.labels.min() == 2.0
     assert release.labels.max() == 4.0
@@ -490,6 +495,7 @@ def test_every_error_is_one_of_ours(table):
 
 
 @pytest.mark.parametrize("strategy", ["kmeans", "random", "super"])
+@pytest.mark.filterwarnings("ignore::bagwise.errors.LeakWarning")  # of bags of two or three
 def test_a_thousand_levels_are_never_made_dense(strategy, monkeypatch):
     rng = np.random.default_rng(0)
     levels = rng.permutation(np.arange(900) % 300)

@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bagwise.errors import BagwiseError, BagwiseWarning, StageError
+from bagwise.operator_notes import operator_notes_to
 from bagwise.printable import printable
 from bagwise.stages import ignore_stage, progress_to
 
@@ -46,7 +47,8 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
             warnings.showwarning = functools.partial(_show_warning, quiet)
-            code = _run(lambda: run(*args, **kwargs))
+            with operator_notes_to(functools.partial(_show_note, quiet)):
+                code = _run(lambda: run(*args, **kwargs))
         if code:
             raise typer.Exit(code)
 
@@ -93,6 +95,12 @@ def _show_warning(
     # Warnings of other libraries may quote data; only our own are known not to.
     if issubclass(category, BagwiseWarning) and not quiet:
         err.print(f"[yellow]Warning:[/] {safe(message)}", soft_wrap=True)
+
+
+def _show_note(quiet: bool, text: str) -> None:
+    # Asked of the file itself: FORCE_COLOR makes rich take the log of a build for a terminal.
+    if not quiet and err.is_terminal and err.file.isatty():
+        err.print(f"[cyan]Note:[/] {safe(text)}", soft_wrap=True, highlight=False)
 
 
 @contextmanager
@@ -151,7 +159,7 @@ def emit(values: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
-def readable(score: float | int | None) -> str:
+def readable(score: float | int | str | None) -> str:
     """Return a score for people."""
     if score is None:
         return "hidden by the privacy noise"

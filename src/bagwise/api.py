@@ -152,7 +152,8 @@ def make_release(
         Label differential privacy to deliver. Give both, or `not_private`. With delta = 0 the noise
         is Laplace, and only strategies without scores are allowed.
     not_private : bool
-        Release exact aggregates. The certificate says NOT PRIVATE.
+        Release exact aggregates. The certificate says NOT PRIVATE. If single labels can be read off
+        them, a `LeakWarning` says so, and a note on the terminal says how many.
     unit : str, optional
         A column that names people (or whatever has several rows): privacy then covers all labels of
         a unit together. The column does not leave.
@@ -187,9 +188,10 @@ def make_release(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> table = pa.table({"rooms": [1.0, 2.0, 2.0, 3.0], "rent": [500, 700, 720, 900]})
-    >>> make_release(table, label="rent", bag_size=2, not_private=True)
-    Release(4 rows, 2 bags of at least 2, mean labels, NOT PRIVATE)
+    >>> area = np.arange(20.0, 120.0)
+    >>> table = pa.table({"area": area, "rent": 150 + 11 * area + 200 * np.sin(area)})
+    >>> make_release(table, label="rent", bag_size=10, not_private=True)
+    Release(100 rows, 10 bags of at least 10, mean labels, NOT PRIVATE)
     """
     names = check_classes(classes)
     columns = _columns(label, features, exclude, id=id, unit=unit, nulls=nulls, levels=max_levels)

@@ -21,6 +21,7 @@ from bagwise.columns import (
 )
 from bagwise.encode import Encoder
 from bagwise.errors import BudgetError, ColumnError, shielded
+from bagwise.exposure import report_exposure
 from bagwise.labels import (
     label_codes,
     label_vector,
@@ -67,6 +68,8 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     instances = run("taking the rows", _take_rows, table, names, leaving, columns.id)
     bags, labels, units = bags.take(leaving), labels[leaving], units.take(leaving)
     values, events = run("aggregating labels", label_bags, labels, bags, units, scores, choice)
+    if choice.calibration is None:
+        run("looking for exposed labels", _report_exposure, labels, bags, values, choice)
     return Release(
         bags=bags,
         labels=values,
@@ -252,6 +255,12 @@ def _compute_scores(
 def _form_bags(X: FloatArray, scores: Scores, choice: Choice) -> Bags:
     rng = make_generator(choice.seed)
     return assign_bags(choice.strategy, X, scores.values, bag_size=choice.bag_size, rng=rng)
+
+
+def _report_exposure(labels: AnyArray, bags: Bags, values: FloatArray, choice: Choice) -> None:
+    sorted_by_label = choice.scores == "labels"  # of which the scores have warned already
+    kind, bounds = choice.label_kind, choice.bounds
+    report_exposure(labels, bags, values, label_kind=kind, bounds=bounds, warn=not sorted_by_label)
 
 
 def _computing_order(table: pa.Table, names: list[str], choice: Choice) -> IntArray:

@@ -51,10 +51,11 @@ def fit_release(
     --------
     >>> import pyarrow as pa
     >>> from bagwise import make_release
-    >>> table = pa.table({"rooms": [1.0, 2.0, 3.0, 4.0], "rent": [500, 700, 900, 1100]})
-    >>> release = make_release(table, label="rent", bag_size=1, not_private=True)
-    >>> fit_release(release).predict(table).round(6).tolist()
-    [500.0, 700.0, 900.0, 1100.0]
+    >>> area = np.arange(20.0, 120.0)
+    >>> table = pa.table({"area": area, "rent": 150 + 11 * area})
+    >>> release = make_release(table, label="rent", bag_size=10, not_private=True)
+    >>> fit_release(release).predict(table.slice(0, 3)).round(6).tolist()
+    [370.0, 381.0, 392.0]
     """
     family = _family_name(release, family, target)
     if loss == "auto":
