@@ -1,9 +1,14 @@
+import json
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from typer.testing import CliRunner
 
 import bagwise as bw
+from bagwise.cli import app
 from bagwise.errors import ReleaseError
 
 
@@ -30,6 +35,22 @@ def test_row_scores_are_scikit_learn_s(data, model):
     assert scores.mae == pytest.approx(mean_absolute_error(truth, predicted))
     assert scores.r2 == pytest.approx(r2_score(truth, predicted))
     assert scores.n_rows == 20_000
+
+
+def test_exact_scores_say_that_they_are_not_private(data, model, tmp_path):
+    assert bw.evaluate_rows(model, data).to_json()["privacy"] == "NOT PRIVATE"
+    made, rows = model.save(tmp_path / "model.json"), tmp_path / "rows.parquet"
+    pq.write_table(data, rows)
+    shown = CliRunner().invoke(app, ["evaluate", str(made), str(rows)]).output
+    assert "NOT PRIVATE" in shown
+    assert "Exact scores describe the labels of these rows" in shown
+    emitted = CliRunner().invoke(app, ["evaluate", str(made), str(rows), "--json"]).stdout
+    assert json.loads(emitted)["privacy"] == "NOT PRIVATE"
+    # Bag labels have left already: what follows from them needs no such word.
+    bags = release(data, epsilon=3.0, delta=1e-6, bounds=(-8, 10)).save(tmp_path / "out")
+    shown = CliRunner().invoke(app, ["evaluate", str(made), str(bags)]).output
+    assert "rmse" in shown
+    assert "NOT PRIVATE" not in shown
 
 
 def test_constant_labels(model):

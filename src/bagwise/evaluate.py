@@ -20,7 +20,7 @@ from bagwise.table import read_table
 
 @dataclass(frozen=True)
 class RowScores:
-    """Errors on single rows; for classes, those of their chances.
+    """Errors on single rows; for classes, those of their chances. They are exact: NOT PRIVATE.
 
     ``accuracy`` and ``log_loss`` are there for models of classes only.
     """
@@ -33,8 +33,9 @@ class RowScores:
     log_loss: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the scores as plain values."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Return the scores as plain values, which say themselves that nothing protects them."""
+        scores = {name: value for name, value in asdict(self).items() if value is not None}
+        return {"privacy": "NOT PRIVATE", **scores}
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from bagwise.row_model import RowModel
 
 
+_EXACT_SCORES = (
+    "Exact scores describe the labels of these rows: keep them with the labels, or give --epsilon "
+    "for scores that may leave."
+)
+
+
 def fit(
     directory: Annotated[Path, typer.Argument(help="A release directory.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
@@ -306,8 +312,7 @@ def evaluate(
         if as_json:
             emit(scores)
         elif not quiet:
-            shown = {name: readable(value) for name, value in scores.items()}
-            print_pairs(f"{model} on {data}", shown)
+            _print_exact(scores, f"{model} on {data}")
         return
     from bagwise.private_evaluation import evaluate_rows_privately
 
@@ -358,6 +363,12 @@ def _score_openly(model: "RowModel", data: Path, label: str | None) -> dict[str,
     checked = Release.load(data)
     checked.verify()
     return evaluate_release(model, checked).to_json()
+
+
+def _print_exact(scores: Mapping[str, Any], title: str) -> None:
+    print_pairs(title, {name: readable(value) for name, value in scores.items()})
+    if "privacy" in scores:  # not those on bags, which are public already
+        out.print(_EXACT_SCORES, soft_wrap=True, highlight=False)
 
 
 def _print_private(found: "PrivateScores", title: str) -> None:
