@@ -10,7 +10,7 @@ import pytest
 
 from bagwise.columns import select_features
 from bagwise.errors import BoundsError, ColumnError, LabelError, TableError
-from bagwise.labels import check_bounds, label_vector, refuse_copies_of_label
+from bagwise.labels import check_bounds, label_vector
 from bagwise.table import read_table, write_table
 
 SECRET = "918273645"
@@ -248,17 +248,6 @@ def test_bad_labels_are_located(values, message):
 )
 def test_numbers_of_every_kind_are_labels(values):
     assert label_vector(pa.table({"y": values}), "y").tolist() == [1.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    "copy", [[1.0, 2.0, 2.0], [1, 2, 2], ["1", "2", "2.0"], pd.Categorical(["1", "2", "2"])]
-)
-def test_a_copy_of_the_label_is_refused_whatever_its_type(copy):
-    table = pa.table({"copy": pa.array(copy), "y": [1.0, 2.0, 2.0]})
-    labels = label_vector(table, "y")
-    with pytest.raises(ColumnError, match="column 'copy' equals the label 'y'"):
-        refuse_copies_of_label(table, ["copy"], labels, label="y")
-    refuse_copies_of_label(pa.table({"other": [1.0, 2.0, 3.0]}), ["other"], labels, label="y")
 
 
 @pytest.mark.parametrize(

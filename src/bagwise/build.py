@@ -22,12 +22,12 @@ from bagwise.columns import (
 from bagwise.encode import Encoder
 from bagwise.errors import BudgetError, ColumnError, shielded
 from bagwise.exposure import report_exposure
-from bagwise.labels import (
-    label_codes,
-    label_vector,
+from bagwise.label_copies import (
+    note_likely_copies,
     refuse_copies_of_class,
     refuse_copies_of_label,
 )
+from bagwise.labels import label_codes, label_vector
 from bagwise.parquet_files import as_parquet_keeps_it
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import Calibration
@@ -190,6 +190,8 @@ def _choose_columns(table: pa.Table, labels: AnyArray, columns: Columns) -> list
         refuse_copies_of_class(table, leaving, label=columns.label)
     else:
         refuse_copies_of_label(table, leaving, labels, label=columns.label)
+    classes = columns.classes is not None
+    note_likely_copies(table, leaving, labels, label=columns.label, classes=classes)
     return names
 
 

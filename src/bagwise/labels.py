@@ -1,6 +1,6 @@
-"""The label column: its values or classes, its public bounds, and columns that would copy it."""
+"""The label column: its values or classes, and its public bounds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.columns import as_float, as_text, find_column, is_numeric, is_text, without_dictionary
-from bagwise.errors import BoundsError, ColumnError, LabelError, shielded
+from bagwise.columns import as_float, as_text, find_column, is_numeric, is_text
+from bagwise.errors import BoundsError, LabelError, shielded
 
 Bounds = tuple[float, float]
 
@@ -81,50 +81,6 @@ def check_bounds(bounds: Sequence[float] | str | None) -> Bounds | None:
             f"bounds must satisfy lo < hi, got ({low:g}, {high:g}). Swap or widen them."
         )
     return low, high
-
-
-def refuse_copies_of_label(
-    table: pa.Table, columns: Iterable[str], labels: FloatArray, *, label: str
-) -> None:
-    """Refuse columns that would carry the label out under another name."""
-    for name in columns:
-        values = _as_numbers(table.column(name))
-        if values is not None and np.array_equal(values, labels):
-            raise ColumnError(
-                f"column {name!r} equals the label {label!r} in every row: releasing it would "
-                f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
-            )
-
-
-def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: str) -> None:
-    """Refuse columns that would carry the class of each row out under another name."""
-    classes = as_text(table.column(label), name=label)
-    for name in columns:
-        column = table.column(name)
-        if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
-            continue
-        try:
-            text = as_text(column, name=name)
-        except ColumnError:
-            continue  # what cannot be read as text cannot spell the classes
-        if pc.all(pc.equal(text, classes), skip_nulls=False).as_py():
-            raise ColumnError(
-                f"column {name!r} equals the label {label!r} in every row: releasing it would "
-                f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
-            )
-
-
-def _as_numbers(column: pa.ChunkedArray) -> FloatArray | None:
-    """Return the column as floats if that is what it spells, also as text or categories."""
-    column = without_dictionary(column)
-    if pa.types.is_boolean(column.type) or is_numeric(column.type):
-        return as_float(column)
-    if not is_text(column.type):
-        return None
-    try:
-        return as_float(pc.cast(column, pa.float64()))
-    except pa.ArrowInvalid:
-        return None
 
 
 def _first_text(column: pa.ChunkedArray) -> str:
