@@ -1,11 +1,13 @@
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bagwise import parquet_files
+from bagwise import parquet_files, parquet_layout
 from bagwise.errors import ReleaseError
 from bagwise.parquet_files import as_parquet_keeps_it, read_plain, write_plain
 
@@ -44,7 +46,7 @@ def test_what_is_written_is_read(tmp_path, rows):
 
 def test_long_tables_come_in_several_groups(tmp_path, monkeypatch):
     monkeypatch.setitem(parquet_files._OPTIONS, "row_group_size", 300)
-    monkeypatch.setattr(parquet_files, "_ROWS_AT_ONCE", 300)
+    monkeypatch.setattr(parquet_layout, "ROWS_AT_ONCE", 300)
     write_plain(some_table(), tmp_path / "t")
     assert pq.ParquetFile(tmp_path / "t").num_row_groups == 4
     assert read(tmp_path / "t").equals(some_table())
@@ -151,7 +153,7 @@ def test_other_writers_are_refused(tmp_path):
 
 
 def test_too_many_columns_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_files, "MOST_COLUMNS", 3)
+    monkeypatch.setattr(parquet_layout, "MOST_COLUMNS", 3)
     write_plain(some_table(2), tmp_path / "t")
     with pytest.raises(ReleaseError, match="9 columns"):
         read(tmp_path / "t")
@@ -187,20 +189,57 @@ def test_small_files_of_giant_tables_are_not_read(tmp_path, bomb):
     assert pa.total_allocated_bytes() < before + 16 * 2**20
 
 
-def test_a_page_may_not_be_larger_than_the_footer_says(tmp_path, monkeypatch):
+def test_a_page_may_not_be_larger_than_the_footer_says(tmp_path):
     """As if a footer called a column small whose page unpacks to gigabytes."""
     write_plain(pa.table({"x": ["x" * 10_000]}), tmp_path / "t")
     content = (tmp_path / "t").read_bytes()
-    honest = parquet_files.read_pages
-
-    def larger(handle, start, stop):
-        pages = honest(handle, start, stop)
-        return type(pages)(pages.unpacked + 1, pages.largest + 1, pages.values)
-
-    monkeypatch.setattr(parquet_files, "read_pages", larger)
+    size = b"\x15" + varint(2 * 10_004)  # of the dictionary: one length and one text
+    assert content.count(size) == 1
+    (tmp_path / "t").write_bytes(content.replace(size, b"\x15" + varint(2 * 16_000)))
     with pytest.raises(ReleaseError, match="laid out"):
         read(tmp_path / "t")
-    assert content == (tmp_path / "t").read_bytes()
+
+
+def varint(value):
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def test_no_flipped_bit_of_a_footer_ends_the_process(tmp_path):
+    """Some contradictions are not errors in pyarrow: the process is gone."""
+    write_plain(some_table(20).select(["x", "city"]), tmp_path / "t")
+    content = (tmp_path / "t").read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    script = tmp_path / "flip.py"
+    script.write_text(FLIP)
+    command = [sys.executable, script, tmp_path / "t", str(begin)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0.8 * 8 * (len(content) - begin)
+
+
+FLIP = """
+import sys
+from pathlib import Path
+from bagwise.errors import ReleaseError
+from bagwise.parquet_files import read_plain
+
+path, begin = Path(sys.argv[1]), int(sys.argv[2])
+content, refused = path.read_bytes(), 0
+for spot in range(begin, len(content)):
+    for bit in range(8):
+        flipped = bytearray(content)
+        flipped[spot] ^= 1 << bit
+        path.write_bytes(flipped)
+        try:
+            read_plain(path, error=ReleaseError)
+        except ReleaseError:
+            refused += 1
+print(refused)
+"""
 
 
 def test_half_of_the_memory_is_the_most(tmp_path, monkeypatch):

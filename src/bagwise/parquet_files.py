@@ -7,11 +7,9 @@ bearable, before it is decoded.
 
 import hashlib
 import os
-import re
 from collections.abc import Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,25 +17,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bagwise.errors import BagwiseError, shielded
-from bagwise.parquet_pages import read_pages
+from bagwise.parquet_layout import ROWS_AT_ONCE, Layout, LayoutError, read_layout
 from bagwise.regular_files import open_regular, size_of
-
-MOST_COLUMNS = 10_000
-_LONGEST_FOOTER = 64 * 2**20
 
 _MODEST = 128 * 2**20  # a table of this size is read whatever the size of its file
 _MOST_GROWTH = 200  # tables of features do not shrink further than that
 _USUAL_MEMORY = 4 * 2**30  # where the system does not say how much it has
 
-_MAGIC = b"PAR1"
-_WRITER = re.compile(r"parquet-cpp-arrow version \d+\.\d+\.\d+(-SNAPSHOT)?")
-_ROWS_AT_ONCE = 2**20
 # Statistics would be one more place that holds values which no table shows.
 _OPTIONS = {
     "compression": "zstd",
     "store_schema": False,
     "write_statistics": False,
-    "row_group_size": _ROWS_AT_ONCE,
+    "row_group_size": ROWS_AT_ONCE,
 }
 
 
@@ -59,7 +51,7 @@ def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
     if plain.schema.equals(schema):
         return plain
     # In pieces: one array of short strings holds 2 GB at most, a long one may hold more.
-    pieces = plain.to_batches(max_chunksize=_ROWS_AT_ONCE)
+    pieces = plain.to_batches(max_chunksize=ROWS_AT_ONCE)
     return pa.Table.from_batches(pieces, plain.schema).cast(schema)
 
 
@@ -84,18 +76,18 @@ def read_plain(path: Path, *, error: type[BagwiseError], sha256: str) -> pa.Tabl
 
 
 def _read(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> pa.Table:
-    _check_footer_length(handle, path, error)
-    with pq.ParquetFile(handle, pre_buffer=False) as file:
-        metadata, schema = file.metadata, file.schema_arrow
-    _check_notes(metadata, schema, path, error)
-    largest_page = _check_layout(handle, metadata, path, error)
+    layout = _layout_of(handle, path, error)
     allowed = _allowance(size_of(handle))
-    text = [field.name for field in schema if _is_text(field.type)]
-    needed = _estimate(metadata, schema) + largest_page
+    with pq.ParquetFile(handle, pre_buffer=False) as file:
+        schema = file.schema_arrow
+    if schema.metadata or any(field.metadata for field in schema):
+        raise error(f"{path} holds Parquet metadata beside its table, which no release has.")
+    needed = _estimate(layout, schema)
     if needed > allowed:
         raise _too_large(path, needed, error)
     # Text stays as numbers into a list of strings until it is known how long it all is.
-    with pq.ParquetFile(handle, metadata=metadata, read_dictionary=text, pre_buffer=False) as file:
+    text = [field.name for field in schema if _is_text(field.type)]
+    with pq.ParquetFile(handle, read_dictionary=text, pre_buffer=False) as file:
         table = file.read()
     needed += sum(_text_size(table.column(name)) for name in text)
     if needed > allowed:
@@ -103,82 +95,18 @@ def _read(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> pa.T
     return _decoded(table, schema)
 
 
-def _check_footer_length(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> None:
-    size = size_of(handle)
-    handle.seek(max(0, size - 8))
-    length = int.from_bytes(handle.read(4), "little")
-    if handle.read(4) != _MAGIC or length > min(size - 12, _LONGEST_FOOTER):
-        raise error(f"{path} is not a readable Parquet file.")
-    handle.seek(0)
+def _layout_of(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> Layout:
+    try:
+        return read_layout(handle)
+    except LayoutError as problem:
+        failure = error(f"{path} {problem}")
+    raise failure
 
 
-def _check_notes(metadata: Any, schema: pa.Schema, path: Path, error: type[BagwiseError]) -> None:
-    """Refuse everything in the footer that is not about columns of plain values."""
-    if metadata.metadata or schema.metadata or any(field.metadata for field in schema):
-        raise error(f"{path} holds Parquet metadata beside its table, which no release has.")
-    if not _WRITER.fullmatch(str(metadata.created_by)):
-        raise error(f"{path} was not written by bagwise: the name of its writer is another.")
-    if metadata.num_rows == 0:
-        raise error(f"{path} has no rows.")
-    if len(schema) > MOST_COLUMNS:
-        raise error(f"{path} has {len(schema)} columns; at most {MOST_COLUMNS} are read.")
-    if len(set(schema.names)) != len(schema):
-        raise error(f"{path} has two columns of the same name.")
-    if any(field.type.num_fields for field in schema) or metadata.num_columns != len(schema):
-        raise error(f"{path} has a column of lists or records; a release has plain values only.")
-
-
-def _check_layout(
-    handle: BufferedReader, metadata: Any, path: Path, error: type[BagwiseError]
-) -> int:
-    """Refuse bytes that belong to no page of a column, and return the size of the largest page."""
-    position, rows, largest = len(_MAGIC), 0, 0
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        rows += group.num_rows
-        if group.num_rows != min(_ROWS_AT_ONCE, metadata.num_rows - rows + group.num_rows):
-            raise _stray_bytes(path, error)
-        for chunk in map(group.column, range(group.num_columns)):
-            stop = position + chunk.total_compressed_size
-            if not _is_plain(chunk, position, group.num_rows):
-                raise _stray_bytes(path, error)
-            pages = shielded(
-                lambda start=position, stop=stop: read_pages(handle, start, stop),  # type: ignore[misc]
-                lambda _: _stray_bytes(path, error),
-            )
-            if (pages.unpacked, pages.values) != (chunk.total_uncompressed_size, group.num_rows):
-                raise _stray_bytes(path, error)
-            largest = max(largest, pages.largest)
-            position = stop
-    footer = metadata.serialized_size + 4 + len(_MAGIC)
-    if position + footer != size_of(handle) or rows != metadata.num_rows:
-        raise _stray_bytes(path, error)
-    return largest
-
-
-def _is_plain(chunk: Any, position: int, rows: int) -> bool:
-    """Tell whether a column begins where it should and has nothing beside its pages."""
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page:
-        start = min(start, chunk.dictionary_page_offset)
-    beside = chunk.file_path or chunk.is_stats_set or chunk.bloom_filter_offset is not None
-    usual = chunk.compression == "ZSTD" and chunk.num_values == rows
-    return usual and not beside and start == position
-
-
-def _stray_bytes(path: Path, error: type[BagwiseError]) -> BagwiseError:
-    return error(f"{path} is not laid out the way bagwise writes it: it was edited or damaged.")
-
-
-def _estimate(metadata: Any, schema: pa.Schema) -> int:
+def _estimate(layout: Layout, schema: pa.Schema) -> int:
     """Return how many bytes the table takes while its text is still in lists of strings."""
     bits = sum(32 if _is_text(kind) else _bit_width(kind) for kind in schema.types)
-    text = [place for place, kind in enumerate(schema.types) if _is_text(kind)]
-    strings = sum(
-        group.column(place).total_uncompressed_size
-        for group in map(metadata.row_group, range(metadata.num_row_groups))
-        for place in text
-    )
-    return int(metadata.num_rows) * bits // 8 + int(strings)
+    return layout.rows * bits // 8 + layout.strings + layout.largest_page
 
 
 def _bit_width(kind: pa.DataType) -> int:
