@@ -7,7 +7,8 @@ bytes that end too soon an IndexError.
 
 from typing import Any
 
-_STOP, _TRUE, _FALSE, _INT16, _INT32, _INT64, _BINARY, _LIST, _STRUCT = 0, 1, 2, 4, 5, 6, 8, 9, 12
+_STOP, _TRUE, _FALSE, _BYTE, _INT16, _INT32, _INT64 = 0, 1, 2, 3, 4, 5, 6
+_BINARY, _LIST, _STRUCT = 8, 9, 12
 _DEEPEST = 8
 
 Struct = dict[int, Any]
@@ -37,6 +38,8 @@ def read_struct(content: bytes, position: int = 0, depth: int = 0) -> tuple[Stru
 
 
 def _read_value(content: bytes, position: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind == _BYTE:
+        return content[position], position + 1
     if kind in (_INT16, _INT32, _INT64):
         number, position = _read_varint(content, position)
         return (number >> 1) ^ -(number & 1), position  # the sign is the last bit
