@@ -47,7 +47,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     >>> round(gaussian_delta(1.0, 0.5), 12)
     0.006829594983
     """
-    return float(_gaussian(np.asarray(epsilon, dtype=np.float64), mu))
+    return float(gaussian_deltas(np.asarray(epsilon, dtype=np.float64), mu))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -146,17 +146,7 @@ def laplace_delta(epsilon: float, *, shift: int, scale: int) -> float:
     >>> laplace_delta(1.0, shift=100, scale=100), round(laplace_delta(0.5, shift=100, scale=100), 4)
     (0.0, 0.2212)
     """
-    if epsilon >= shift / scale:
-        return 0.0
-    if epsilon < -shift / scale:
-        return -math.expm1(epsilon)
-    # The privacy loss at y is (|y - shift| - |y|) / scale. It exceeds epsilon up to the last y
-    # below (shift - epsilon * scale) / 2; sum both distributions that far.
-    last = math.ceil((shift - epsilon * scale) / 2) - 1
-    ratio = -1 / scale
-    norm = math.log1p(math.exp(ratio))
-    inside = -math.expm1(ratio * (last + 1) - norm)
-    return inside - math.exp(epsilon + ratio * (shift - last) - norm)
+    return float(laplace_deltas(np.asarray(epsilon, dtype=np.float64), shift=shift, scale=scale))
 
 
 def least_epsilon(curve: Callable[[float], float], delta: float) -> float:
@@ -210,7 +200,8 @@ def _check_number(name: str, value: float) -> None:
         raise BudgetError(f"{name} must be a number, got {value!r}.")
 
 
-def _gaussian(epsilon: FloatArray, mu: float | FloatArray) -> FloatArray:
+def gaussian_deltas(epsilon: FloatArray, mu: float | FloatArray) -> FloatArray:
+    """Return `gaussian_delta` at many epsilons."""
     if np.ndim(mu) == 0 and mu == 0:
         return np.maximum(0.0, -np.expm1(epsilon))
     upper = log_ndtr(mu / 2 - epsilon / mu)
@@ -218,12 +209,26 @@ def _gaussian(epsilon: FloatArray, mu: float | FloatArray) -> FloatArray:
     return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, lower - upper)))
 
 
+def laplace_deltas(epsilon: FloatArray, *, shift: int, scale: int) -> FloatArray:
+    """Return `laplace_delta` at many epsilons."""
+    edge = shift / scale
+    within = np.clip(epsilon, -edge, edge)
+    # The privacy loss at y is (|y - shift| - |y|) / scale. It exceeds epsilon up to the last y
+    # below (shift - epsilon * scale) / 2; sum both distributions that far.
+    last = np.ceil((shift - within * scale) / 2) - 1
+    ratio = -1 / scale
+    norm = math.log1p(math.exp(ratio))
+    inside = -np.expm1(ratio * (last + 1) - norm)
+    value = inside - np.exp(within + ratio * (shift - last) - norm)
+    return np.where(epsilon >= edge, 0.0, np.where(epsilon < -edge, -np.expm1(epsilon), value))
+
+
 def _pick(epsilon: FloatArray, mu: float | FloatArray, size: int | FloatArray) -> FloatArray:
     # For epsilon < 0 exchange the roles: H_A(P|Q) = 1 - A + A H_{1/A}(Q|P).
     positive = np.abs(epsilon)
     # log(1 + size * (exp(epsilon) - 1)) without overflow.
     stretched = positive + np.log1p((size - 1) * -np.expm1(-positive))
-    value = _gaussian(stretched, mu) / size
+    value = gaussian_deltas(stretched, mu) / size
     swapped = -np.expm1(np.minimum(epsilon, 0.0)) + np.exp(np.minimum(epsilon, 0.0)) * value
     return np.where(epsilon >= 0, value, swapped)
 
