@@ -82,6 +82,7 @@ def laplace_atoms(shift, scale):
 
 @given(st.floats(0, 5), MUS, st.integers(1, 100), st.integers(1, 60), st.integers(1, 60))
 def test_curves_are_those_of_the_closed_forms(epsilon, mu, size, shift, scale):
+    assume(epsilon == 0 or epsilon > 1e-9)
     picked = PickCurve(GaussianCurve(mu), size)
     assert value(picked, epsilon) == pytest.approx(pick_delta(epsilon, mu, size), rel=1e-12)
     assert value(LaplaceCurve(shift, scale), epsilon) == laplace_delta(
