@@ -4,8 +4,9 @@ Neighbouring tables differ in one row's label (or in the labels of one person's 
 any other value within the public bounds. Features are public and are not protected.
 
 `events` records what was released, `curves` holds the mathematics, `loss_distributions` composes
-whatever has no closed form, `accounting` turns events into (epsilon, delta), `calibrate` goes the other way, `samplers` and `noise` draw, `private_model`
-releases a linear model, `units` knows who has several rows, and `certificate` writes it down.
+what has no closed form, `accounting` turns events into (epsilon, delta), `calibrate` goes the other
+way, `samplers` and `noise` draw, `private_model` releases a linear model, `units` knows who has
+several rows, and `certificate` writes it down.
 """
 
 from bagwise.privacy.accounting import group_epsilon, total_delta, total_epsilon

@@ -39,12 +39,11 @@ ones. Their *parameters* may not: which curves there are is fixed in advance.
 Step, theta and window are chosen for the epsilon that is asked for. None of them can make a result
 too small, only too large.
 
-**Why not dp-accounting**, Google's library for this. It is the peer in the tests, and agrees. But
-it asks for attrs < 24 (of 2023), dm-tree, mpmath and absl-py and takes seconds to import, too much
-for every installation; for picks it composes either all labels added or all removed, and the larger
-of both is no upper bound when labels are replaced (see P2 on the theory page); and its transforms
-round without a bound, so that what it calls pessimistic is wrong by their errors, about 1e-16, and
-at delta = 0 it has nothing to offer.
+**Why not dp-accounting**, Google's library for this? It is the peer in the tests, and agrees. But
+it pins attrs < 24, needs dm-tree, mpmath and absl-py, and takes a second or more to import, too
+much for every installation. For picks it composes either all labels added or all removed, and the
+larger of both is no upper bound when labels are replaced (see P2 on the theory page). And the
+round-off of its transforms is not part of what it calls pessimistic.
 
 References
 ----------
@@ -112,7 +111,7 @@ class PureCurve:
     """Anything that is `epsilon`-private without a delta.
 
     The worst such mechanism is a coin that lies with probability ``1 / (1 + exp(epsilon))``
-    (Kairouz, Oh and Viswanath 2015, Theorem 3.3 and the reduction before it).
+    (Kairouz, Oh and Viswanath 2015).
     """
 
     epsilon: float
@@ -176,7 +175,8 @@ class WorstCurve:
 class GroupCurve:
     """The labels of `rows` rows together, from the curve of `one` of them, by the general bound.
 
-    ``one(epsilon / rows) (exp(epsilon) - 1) / (exp(epsilon / rows) - 1)`` (Vadhan 2017, Lemma 2.2).
+    ``one(epsilon / rows) (exp(epsilon) - 1) / (exp(epsilon / rows) - 1)``, as in
+    `accounting.group_delta`.
     """
 
     one: Curve
