@@ -117,13 +117,18 @@ class MadeBefore:
     ) -> tuple[bw.Bags, float]:
         """Return the bags, and the seconds that it took to make them."""
         key = (self.table, self.strategy, bag_size, self.seed)
+        # A release looks at rows in a new order each time, so bags are kept in one of the features.
+        order = np.lexsort(X.T[::-1])
         if key not in _KEPT:
             start = time.perf_counter()
             bags = find_strategy(self.strategy).assign(
-                X, scores, bag_size=bag_size, rng=np.random.default_rng(self.seed)
+                X[order], scores, bag_size=bag_size, rng=np.random.default_rng(self.seed)
             )
             _KEPT[key] = bags, time.perf_counter() - start
-        return _KEPT[key]
+        kept, seconds = _KEPT[key]
+        index = np.empty_like(kept.index)
+        index[order] = kept.index
+        return bw.Bags(index), seconds
 
 
 def forget_bags() -> None:
@@ -217,7 +222,7 @@ def _planned(data: RealTable, epsilon: float | None, *, repeats: int) -> Way:
         )
         how = release.provenance
         loud = "" if epsilon is None else LAPLACE if release.certificate.delta == 0 else GAUSSIAN
-        choice = f"{how['strategy']}, at least {how['bag_size']} rows{loud and ', ' + loud}"
+        choice = f"{how.strategy}, at least {how.bag_size} rows{loud and ', ' + loud}"
         return Learnt(_fit(data, release).predicted, choice)
 
     return Way(

@@ -55,16 +55,16 @@ def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
     return pa.Table.from_batches(pieces, plain.schema).cast(schema)
 
 
-def read_plain(path: Path, *, error: type[BagwiseError], sha256: str) -> pa.Table:
+def read_plain(path: Path, *, error: type[BagwiseError], sha256: str | None = None) -> pa.Table:
     """Read a table that `write_plain` wrote, and refuse files that hold anything besides.
 
-    The file must have this SHA-256, which is taken of the same open file that is then read.
+    If a SHA-256 is given, the file must have it; it is taken of the same open file that is read.
 
     Guarantee: no more memory is used than half of the machine's, nor, from 128 MB on, than 200
     times the size of the file.
     """
     with open_regular(path, error=error) as handle:
-        if hashlib.file_digest(handle, "sha256").hexdigest() != sha256:
+        if sha256 is not None and hashlib.file_digest(handle, "sha256").hexdigest() != sha256:
             raise error(
                 f"{path} was changed after the release was written (its SHA-256 is not the one in "
                 "the manifest). Ask for the release again."
