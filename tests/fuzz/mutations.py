@@ -53,7 +53,7 @@ class Mutant:
 
 
 def make_originals(directory: Path) -> dict[str, Path]:
-    """Write a release of each kind, a model of each kind, and bounds."""
+    """Write a release of each kind, a model of each kind, bounds, and an evaluation."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=120)
     city = np.where(rng.random(120) < 0.6, "Bonn", "Pune")
@@ -81,6 +81,8 @@ def make_originals(directory: Path) -> dict[str, Path]:
     many = pa.table({"y": rng.normal(5, 2, size=4000)})
     bounds = bw.find_bounds(many, label="y", epsilon=1.0)
     paths["bounds"] = bounds.save(directory / "bounds.json")
+    scores = bw.evaluate_rows_privately(models["released"], table, bounds=(0, 10), epsilon=1.0)
+    paths["evaluation"] = scores.save(directory / "evaluation.json")
     return paths
 
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import BagwiseError, StageError
-from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.verify_files import verify
 from tests.fuzz.mutations import make_originals, mutants
 
 CHUNK = 25
@@ -26,14 +26,15 @@ def read(mutant):
         return release.summary(), release._repr_html_(), release.training_data()
     if mutant.kind == "model":
         model = bw.RowModel.load(mutant.path)
+        verify(mutant.path)
         return str(model.summary()), model._repr_html_(), model.coefficients()
-    return PrivateBounds.load(mutant.path)
+    return verify(mutant.path)
 
 
 def run(mutant, table):
     """Do the same on the command line."""
     match mutant.kind:
-        case "release":
+        case "release" | "evaluation":
             return CliRunner().invoke(app, ["verify", str(mutant.path), "--max-epsilon", "0.5"])
         case "model":
             return CliRunner().invoke(app, ["evaluate", str(mutant.path), str(table)])
