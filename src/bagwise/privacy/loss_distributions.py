@@ -500,7 +500,7 @@ def _tilt(counts: Counts, epsilon: float) -> tuple[float, float]:
         key=lambda theta: _pilot_log_moment(counts, theta) - theta * epsilon,
     )
     # Where only the largest loss is left it has no spread at all.
-    return theta, max(_pilot_moments(counts, theta)[1], 1e-3 / theta)
+    return theta, max(_pilot_moments(counts, theta)[1], 1e-3 * min(1 / theta, _total_end(counts)))
 
 
 def _pilot_log_moment(counts: Counts, theta: float) -> float:
