@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from bagwise.atomic import new_file
+from bagwise.files.atomic import new_file
 from benchmarks import _real_ways as ways
 
 Row = dict[str, Any]

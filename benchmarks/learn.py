@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 import bagwise as bw
-from bagwise.bags import Bags
-from bagwise.experiments.synthetic import isotropic_problem
+from bagwise.bagging.bags import Bags
 from bagwise.families import find_family
+from bagwise.paper.synthetic import isotropic_problem
 from benchmarks._results import RESULTS, keep
 
 N, D, SIZE = 1_000_000, 32, 10

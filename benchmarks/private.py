@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 import bagwise as bw
-from bagwise.experiments.synthetic import isotropic_problem, public_bounds
+from bagwise.paper.synthetic import isotropic_problem, public_bounds
 from benchmarks._results import keep
 
 EPSILON, DELTA, D = 1.0, 1e-5, 32

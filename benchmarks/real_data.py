@@ -31,9 +31,9 @@ from rich.progress import (
 
 import bagwise as bw
 from bagwise._types import FloatArray
-from bagwise.atomic import new_file
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.families import find_family
+from bagwise.files.atomic import new_file
 from benchmarks import _real_llp as llp
 from benchmarks import _real_report as report
 from benchmarks import _real_ways as ways

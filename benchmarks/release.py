@@ -34,8 +34,9 @@ import json, time
 stages = [("importing", time.perf_counter())]
 def mark(name):
     stages.append((name, time.perf_counter()))
-from bagwise import api, cli, stages as staging
-from bagwise.release import Release
+from bagwise import api, cli
+from bagwise.show import stages as staging
+from bagwise.release.release import Release
 call, save = staging.Stages.__call__, Release.save
 def marked(self, name, *arguments, **options):
     mark(name)

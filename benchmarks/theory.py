@@ -13,8 +13,8 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bagwise.bags import Bags
-from bagwise.theory.bounds import bag_bound, instance_bound
+from bagwise.bagging.bags import Bags
+from bagwise.paper.bounds import bag_bound, instance_bound
 from bagwise.theory.exact import ESTIMATORS, exact_risk, first_order_risk
 from benchmarks._results import keep
 

@@ -2,7 +2,7 @@ import pytest
 
 from bagwise import errors
 from bagwise.errors import LabelError, StageError, shielded
-from bagwise.stages import Stages
+from bagwise.show.stages import Stages
 
 SECRET = "918273645.125"
 

@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from bagwise.api import find_bounds, make_bags, make_release, release_model
     from bagwise.bagging import STRATEGIES
     from bagwise.bagging.aligned_bags import AlignedBags
+    from bagwise.bagging.bags import Bags
     from bagwise.bagging.kmeans_bags import KMeansBags
     from bagwise.bagging.optimal_bags import OptimalBags
+    from bagwise.bagging.quality import BagQuality
     from bagwise.bagging.random_bags import RandomBags
     from bagwise.bagging.sorted_bags import SortedBags
     from bagwise.bagging.super_bags import SuperBags
-    from bagwise.bags import Bags
     from bagwise.cluster.estimator import SizeConstrainedKMeans
-    from bagwise.coefficients import Coefficients
-    from bagwise.encode import Encoder
+    from bagwise.data.encode import Encoder
     from bagwise.errors import BagwiseError, BagwiseWarning
-    from bagwise.evaluate import evaluate_release, evaluate_rows
+    from bagwise.evaluate.openly import evaluate_release, evaluate_rows
+    from bagwise.evaluate.privately import PrivateScores, evaluate_rows_privately
     from bagwise.families import FAMILIES
     from bagwise.learn import BaggedGLM, fit_release
     from bagwise.learn.convert import (
@@ -54,12 +55,11 @@ if TYPE_CHECKING:
     )
     from bagwise.learn.network.loss import BagMeanLoss
     from bagwise.learn.network.regressor import BaggedNetwork
+    from bagwise.models.coefficients import Coefficients
+    from bagwise.models.row_model import RowModel
     from bagwise.planner import Plan, Prior, plan
     from bagwise.privacy import Certificate
-    from bagwise.private_evaluation import PrivateScores, evaluate_rows_privately
-    from bagwise.quality import BagQuality
-    from bagwise.release import Release
-    from bagwise.row_model import RowModel
+    from bagwise.release.release import Release
 
 # Names are fetched from their home on first use: the command line's help should not wait for
 # scikit-learn and Arrow.
@@ -72,13 +72,14 @@ _HOMES = {
     "bagging.random_bags": ["RandomBags"],
     "bagging.sorted_bags": ["SortedBags"],
     "bagging.super_bags": ["SuperBags"],
-    "bags": ["Bags"],
+    "bagging.bags": ["Bags"],
+    "bagging.quality": ["BagQuality"],
     "cluster.estimator": ["SizeConstrainedKMeans"],
-    "encode": ["Encoder"],
+    "data.encode": ["Encoder"],
     "errors": ["BagwiseError", "BagwiseWarning"],
-    "evaluate": ["evaluate_release", "evaluate_rows"],
+    "evaluate.openly": ["evaluate_release", "evaluate_rows"],
+    "evaluate.privately": ["PrivateScores", "evaluate_rows_privately"],
     "families": ["FAMILIES"],
-    "coefficients": ["Coefficients"],
     "learn": ["BaggedGLM", "fit_release"],
     "learn.convert": [
         "BaggedData",
@@ -99,12 +100,13 @@ _HOMES = {
     ],
     "learn.network.loss": ["BagMeanLoss"],
     "learn.network.regressor": ["BaggedNetwork"],
+    "models.coefficients": ["Coefficients"],
+    "models.row_model": ["RowModel"],
     "planner": ["Plan", "Prior", "plan"],
     "privacy": ["Certificate"],
-    "private_evaluation": ["PrivateScores", "evaluate_rows_privately"],
-    "quality": ["BagQuality"],
-    "release": ["Release"],
-    "row_model": ["RowModel"],
+    "release.release": ["Release"],
+    "release.verify": ["Verification"],
+    "verifier": ["verify"],
 }
 _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name in names}
 
@@ -137,6 +139,7 @@ __all__ = [
     "SizeConstrainedKMeans",
     "SortedBags",
     "SuperBags",
+    "Verification",
     "__version__",
     "bag_deviance",
     "bag_mean_squared_error",
@@ -155,6 +158,7 @@ __all__ = [
     "make_release",
     "plan",
     "release_model",
+    "verify",
     "with_rows",
 ]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bagwise.aggregate import check_label_kind
 from bagwise.bagging import (
     BaggingStrategy,
     accepts_sparse,
@@ -16,25 +15,26 @@ from bagwise.bagging import (
     check_bag_size,
     find_strategy,
 )
-from bagwise.bags import Bags
-from bagwise.build import build, build_bounds, build_model
-from bagwise.choice import Choice, Columns
-from bagwise.columns import find_column, select_features
-from bagwise.encode import DEFAULT_MAX_LEVELS
+from bagwise.bagging.bags import Bags
+from bagwise.data.columns import find_column, select_features
+from bagwise.data.encode import DEFAULT_MAX_LEVELS
+from bagwise.data.labels import Bounds, check_bounds, check_classes
+from bagwise.data.table import read_table
 from bagwise.errors import BagTooSmallError, BoundsError, BudgetError, ColumnError, StrategyError
-from bagwise.labels import Bounds, check_bounds, check_classes
+from bagwise.models.row_model import RowModel
 from bagwise.planner.automatic import Automatic, choose
+from bagwise.privacy.aggregate import check_label_kind
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.events import NoisyChoice
 from bagwise.privacy.private_bounds import PrivateBounds
-from bagwise.provenance import LeavesOut
-from bagwise.release import Release
+from bagwise.release.build import build, build_bounds, build_model
+from bagwise.release.provenance import LeavesOut
+from bagwise.release.release import Release
+from bagwise.release.request import Choice, Columns
+from bagwise.release.scores import ScoresKind, resolve_scores
 from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
-from bagwise.row_model import RowModel
-from bagwise.scores import ScoresKind, resolve_scores
-from bagwise.stages import OnStage, Stages, ignore_stage
-from bagwise.table import read_table
+from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
 def make_bags(

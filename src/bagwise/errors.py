@@ -39,7 +39,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TypeVar
 
-from bagwise.printable import printable
+from bagwise._printable import printable
 
 T = TypeVar("T")
 

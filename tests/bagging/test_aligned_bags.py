@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging.aligned_bags import AlignedBags, coordinates, draw_in
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.cluster import _align, align
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience

@@ -10,10 +10,10 @@ import pytest
 import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging import find_strategy
+from bagwise.bagging.bags import Bags
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
 from bagwise.bagging.super_bags import SuperBags
-from bagwise.bags import Bags
 from bagwise.errors import StrategyError
 from tests import stats
 

@@ -12,7 +12,7 @@ from bagwise.cluster.engine import effective_dimension, free_range, partition
 from bagwise.cluster.search import EFFORTS, Effort, Search
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience, Workers
-from bagwise.stages import progress_to
+from bagwise.show.stages import progress_to
 from tests.cluster import reference
 
 NOTHING = Effort(passes=0, list_length=4, sweeps=0, greedy_sweeps=0, idle=0.0)

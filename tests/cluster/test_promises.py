@@ -21,7 +21,7 @@ from bagwise.cluster.search import EFFORTS, Effort, Search
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience, Workers, patience
 from bagwise.errors import MissingExtraError, StoppedEarlyWarning, StrategyError
-from bagwise.stages import progress_to
+from bagwise.show.stages import progress_to
 
 QUICK = Effort(passes=6, list_length=8, sweeps=4, greedy_sweeps=3, idle=0.0)
 

@@ -9,7 +9,7 @@ import pytest
 import bagwise as bw
 from bagwise.cluster.run import time_limit
 from bagwise.errors import StoppedEarlyWarning
-from bagwise.stages import progress_to
+from bagwise.show.stages import progress_to
 
 X = np.random.default_rng(0).normal(size=(800, 3))
 WAYS = [

@@ -9,10 +9,10 @@ import pytest
 
 import bagwise as bw
 from bagwise.bagging import STRATEGIES
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
+from bagwise.data.row_order import inverse_order
 from bagwise.errors import BagwiseWarning
 from bagwise.rng import SimulatedNoise
-from bagwise.row_order import inverse_order
 
 N = 90
 
@@ -79,7 +79,7 @@ WAYS = {
 def release(table, shuffle, **options):
     rng = np.random.default_rng(5)  # where no seed is given, what is public is drawn afresh
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bagwise.build.make_generator", lambda seed: rng)
+        patch.setattr("bagwise.release.build.make_generator", lambda seed: rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
             return bw.make_release(

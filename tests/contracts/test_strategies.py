@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagwise.bagging import STRATEGIES, BaggingStrategy, assign_bags, find_strategy
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagTooSmallError, StrategyError
 
 

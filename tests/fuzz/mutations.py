@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bagwise as bw
-from bagwise.json_files import canonical
-from bagwise.parquet_files import write_plain
-from bagwise.row_model import _digest
+from bagwise.files.json_files import canonical
+from bagwise.files.parquet_files import write_plain
+from bagwise.models.row_model import _digest
 
 PRIVATE = {"label": "y", "epsilon": 1.0, "delta": 1e-5}
 

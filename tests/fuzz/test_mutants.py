@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import BagwiseError, StageError
-from bagwise.verify_files import verify
+from bagwise.verifier import verify
 from tests.fuzz.mutations import make_originals, mutants
 
 CHUNK = 25

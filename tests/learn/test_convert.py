@@ -7,7 +7,7 @@ import sklearn
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BagwiseError, ColumnError, LabelError
 from bagwise.learn.convert import (
     BaggedData,

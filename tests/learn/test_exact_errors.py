@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from tests import stats
 
 # Plain instance loss is tested for the bias that it warns of.

@@ -6,7 +6,7 @@ import statsmodels.api as sm
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     BiasWarning,
     LabelError,

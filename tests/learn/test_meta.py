@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BiasWarning, StrategyError
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.meta import BaggedRegressor, unbiased_row_labels

@@ -9,7 +9,7 @@ from scipy import integrate, stats
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     LabelError,
     NotConvergedWarning,

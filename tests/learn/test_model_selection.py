@@ -24,7 +24,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.model_selection import (

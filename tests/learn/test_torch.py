@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, LabelError, StrategyError
 from bagwise.families import find_family
 from bagwise.learn import bag_weights as weights_module
@@ -25,7 +25,7 @@ from bagwise.learn.model_selection import BagKFold, bag_r2_score
 from bagwise.learn.network.loss import INVERSE_LINKS, BagMeanLoss
 from bagwise.learn.network.regressor import BaggedNetwork
 from bagwise.learn.network.training import BagBatches
-from bagwise.stages import progress_to
+from bagwise.show.stages import progress_to
 
 
 @parametrize_with_checks([BaggedNetwork()])

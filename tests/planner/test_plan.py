@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bagwise as bw
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     BagTooSmallError,
     BudgetError,

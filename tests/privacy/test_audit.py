@@ -7,7 +7,8 @@ test would show nothing: for a tenth of the noise, and for the noise the paper p
 import numpy as np
 import pytest
 
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
+from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import PickedLabels
@@ -16,7 +17,6 @@ from bagwise.privacy.private_loss import design_loss, release_mean_loss
 from bagwise.privacy.private_model import design_model, release_coefficients
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
-from bagwise.theory.printed import PrintedCalibration
 
 EPSILON, DELTA, SIZE, DRAWS = 1.0, 1e-5, 50, 40_000
 BOUNDS = (0.0, 1.0)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BoundsError
 from bagwise.privacy import gaussian_delta
 from bagwise.privacy.calibrate import ExactCalibration

@@ -6,7 +6,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BoundsError, BudgetError
-from bagwise.json_files import write_json
+from bagwise.files.json_files import write_json
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import NoisyChoice

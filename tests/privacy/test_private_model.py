@@ -5,7 +5,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BudgetError, RankWarning
-from bagwise.experiments.synthetic import isotropic_problem
+from bagwise.paper.synthetic import isotropic_problem
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.events import LABEL_STEPS
 from bagwise.privacy.private_model import (

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 
 
 def chunked(order, size):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError
 from bagwise.families import find_family
-from bagwise.theory.bounds import spread
+from bagwise.paper.bounds import spread
 from bagwise.theory.exact import (
     ESTIMATORS,
     Risk,

@@ -14,12 +14,12 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.aligned_bags import AlignedBags
+from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
 from bagwise.bagging.super_bags import SuperBags
-from bagwise.bags import Bags
 from bagwise.errors import BagTooSmallError, StrategyError
 
 

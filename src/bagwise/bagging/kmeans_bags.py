@@ -8,7 +8,7 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
 from bagwise.bagging._parameters import check_choices, check_time_budget
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.cluster.metric import Scale, make_points
 from bagwise.cluster.run import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange

@@ -7,8 +7,8 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging._parameters import check_choices, check_clip, check_time_budget
+from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.bags import Bags
 from bagwise.cluster.metric import covariance, standardise
 from bagwise.cluster.run import EffortName, time_limit
 from bagwise.cluster.trace import lower_trace

@@ -8,7 +8,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._recognise import follows_features
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 
 
 @dataclass(frozen=True)

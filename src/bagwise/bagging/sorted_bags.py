@@ -9,7 +9,7 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
 from bagwise.bagging._parameters import check_choices
 from bagwise.bagging._recognise import overlaps
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 
 Cut = Literal["optimal", "equal"]

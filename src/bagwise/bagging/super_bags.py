@@ -9,8 +9,8 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._parameters import check_choices
 from bagwise.bagging._recognise import follows_features, overlaps
+from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.sorted_bags import sort_with_random_ties
-from bagwise.bags import LEFT_OUT, Bags
 from bagwise.errors import StrategyError
 
 Order = Literal["random", "sorted"]

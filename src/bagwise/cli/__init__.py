@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from bagwise._console import guarded
 from bagwise._version import __version__
 from bagwise.cli import demo, models, planning, releases, reproduction
+from bagwise.cli.console import guarded
 
 VERBS = (
     planning.plan,

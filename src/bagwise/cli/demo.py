@@ -7,11 +7,11 @@ import typer
 from rich import box
 from rich.table import Table
 
-from bagwise._console import emit, out, safe, say, show_progress
+from bagwise.cli.console import emit, out, safe, say, show_progress
 from bagwise.cli.options import AsJson, Force, Quiet
 
 if TYPE_CHECKING:
-    from bagwise.experiments.demo import DemoResult
+    from bagwise.cli.demo_run import DemoResult
 
 
 def demo(
@@ -27,8 +27,8 @@ def demo(
 
     Example: [bold]bagwise demo -o bagwise-demo[/]
     """
-    from bagwise.experiments.demo import recipes, run_demo
-    from bagwise.release import check_output
+    from bagwise.cli.demo_run import recipes, run_demo
+    from bagwise.release.release import check_output
 
     check_output(output, force=force)
     with show_progress(quiet or as_json, steps=len(recipes()) + 2) as on_step:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise._console import (
+from bagwise.cli.console import (
     emit,
     out,
     print_grid,
@@ -16,7 +16,6 @@ from bagwise._console import (
     say,
     show_progress,
 )
-from bagwise.atomic import check_file
 from bagwise.cli.options import (
     AsJson,
     BoundsFile,
@@ -33,11 +32,12 @@ from bagwise.cli.options import (
     split_names,
 )
 from bagwise.errors import BudgetError, StrategyError
-from bagwise.records import to_plain
+from bagwise.files.atomic import check_file
+from bagwise.files.records import to_plain
 
 if TYPE_CHECKING:
-    from bagwise.private_evaluation import PrivateScores
-    from bagwise.row_model import RowModel
+    from bagwise.evaluate.privately import PrivateScores
+    from bagwise.models.row_model import RowModel
 
 
 _EXACT_SCORES = (
@@ -91,7 +91,7 @@ def fit(
     Example: [bold]bagwise fit out --family poisson -o model.json --plot coefficients.html[/]
     """
     from bagwise.learn import fit_release
-    from bagwise.release import Release
+    from bagwise.release.release import Release
 
     for path in (output, *([] if plot is None else [plot])):
         check_file(path, force=force)
@@ -147,7 +147,7 @@ def explain(
     Example: [bold]bagwise explain out --sigma 120[/]
     """
     from bagwise.learn.from_release import explain_by_fit
-    from bagwise.release import Release
+    from bagwise.release.release import Release
 
     with show_progress(quiet or as_json, steps=2) as on_stage:
         on_stage("reading the release")
@@ -236,8 +236,8 @@ def predict(
 
     Example: [bold]bagwise predict model.json new.parquet -o predictions.parquet[/]
     """
-    from bagwise.row_model import RowModel
-    from bagwise.table import read_table, write_table
+    from bagwise.data.table import read_table, write_table
+    from bagwise.models.row_model import RowModel
 
     check_file(output, force=force)
     loaded = RowModel.load(model)
@@ -295,7 +295,7 @@ def evaluate(
     Privately: [bold]bagwise evaluate model.json holdout.csv --label rent --bounds 0 5000
     --epsilon 0.5 -o scores.json[/]
     """
-    from bagwise.row_model import RowModel
+    from bagwise.models.row_model import RowModel
 
     if epsilon is None:
         _refuse_without_epsilon(
@@ -314,7 +314,7 @@ def evaluate(
         elif not quiet:
             _print_exact(scores, f"{model} on {data}")
         return
-    from bagwise.private_evaluation import evaluate_rows_privately
+    from bagwise.evaluate.privately import evaluate_rows_privately
 
     if data.is_dir():
         raise BudgetError(
@@ -353,8 +353,8 @@ def _refuse_without_epsilon(options: Mapping[str, object]) -> None:
 
 
 def _score_openly(model: "RowModel", data: Path, label: str | None) -> dict[str, Any]:
-    from bagwise.evaluate import evaluate_release, evaluate_rows
-    from bagwise.release import Release
+    from bagwise.evaluate.openly import evaluate_release, evaluate_rows
+    from bagwise.release.release import Release
 
     if not data.is_dir():
         return evaluate_rows(model, data, label=label).to_json()

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bagwise._console import emit, print_grid, say, show_progress
-from bagwise.atomic import check_file
+from bagwise.cli.console import emit, print_grid, say, show_progress
 from bagwise.cli.options import (
     AsJson,
     Exclude,
@@ -21,6 +20,7 @@ from bagwise.cli.options import (
     split_names,
 )
 from bagwise.errors import StrategyError
+from bagwise.files.atomic import check_file
 
 
 def plan(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise._console import (
+from bagwise.cli.console import (
     LESS_PRIVATE_THAN_ASKED,
     emit,
     fail,
@@ -15,7 +15,6 @@ from bagwise._console import (
     say,
     show_progress,
 )
-from bagwise.atomic import check_file
 from bagwise.cli.options import (
     AsJson,
     BoundsFile,
@@ -32,10 +31,11 @@ from bagwise.cli.options import (
     read_bounds,
     split_names,
 )
+from bagwise.files.atomic import check_file
 
 if TYPE_CHECKING:
-    from bagwise.quality import BagQuality
-    from bagwise.release import Release
+    from bagwise.bagging.quality import BagQuality
+    from bagwise.release.release import Release
 
 
 def release(
@@ -100,7 +100,7 @@ def release(
     --epsilon 1 --delta 1e-6 -o out[/]
     """
     from bagwise.api import make_release
-    from bagwise.release import check_output
+    from bagwise.release.release import check_output
 
     check_output(output, force=force)
     replaces = force and output.exists()
@@ -219,7 +219,7 @@ def verify(
 
     Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
     """
-    from bagwise.verify_files import verify as check
+    from bagwise.verifier import verify as check
 
     found, certificate = check(path, strict=strict)
     fits = (

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bagwise._console import INTERRUPTED, emit, fail, print_grid, say, show_count
+from bagwise.cli.console import INTERRUPTED, emit, fail, print_grid, say, show_count
 from bagwise.cli.options import AsJson, Quiet
 from bagwise.errors import StrategyError
 
 if TYPE_CHECKING:
-    from bagwise.experiments.reproduction.reproduce import Scale
-    from bagwise.experiments.reproduction.results import Job, Result
+    from bagwise.paper.reproduction.reproduce import Scale
+    from bagwise.paper.reproduction.results import Job, Result
 
 _PARENT = Path("bagwise-reproduction")
 
@@ -57,10 +57,10 @@ def reproduce(
     Examples: [bold]bagwise reproduce --quick[/], [bold]bagwise reproduce --table 2 -o table-2[/],
     [bold]bagwise reproduce --cell bag,iso,10,0.5,kmeans[/]
     """
-    from bagwise.experiments.reproduction.cells import Cell
-    from bagwise.experiments.reproduction.figures import check_plots
-    from bagwise.experiments.reproduction.report import summary, write_report
-    from bagwise.experiments.reproduction.reproduce import QUICK, Scale, cell_jobs
+    from bagwise.paper.reproduction.cells import Cell
+    from bagwise.paper.reproduction.figures import check_plots
+    from bagwise.paper.reproduction.report import summary, write_report
+    from bagwise.paper.reproduction.reproduce import QUICK, Scale, cell_jobs
 
     scale = _scale(QUICK if quick else Scale(), rows, runs)
     if cell is not None:
@@ -87,7 +87,7 @@ def reproduce(
 def _run(
     jobs: "Sequence[Job]", directory: Path | None, workers: int | None, quiet: bool
 ) -> "list[Result]":
-    from bagwise.experiments.reproduction.reproduce import reproduce as run_jobs
+    from bagwise.paper.reproduction.reproduce import reproduce as run_jobs
 
     jobs = list(dict.fromkeys(jobs))
     try:
@@ -109,7 +109,7 @@ def _run(
 
 
 def _jobs(tables: Sequence[int], scale: "Scale", seed: int) -> "list[Job]":
-    from bagwise.experiments.reproduction.reproduce import curve_jobs, table_jobs
+    from bagwise.paper.reproduction.reproduce import curve_jobs, table_jobs
 
     jobs = table_jobs(tables, scale, seed=seed)
     return [*jobs, *curve_jobs(scale, seed=seed)] if len(tables) > 1 else jobs
@@ -138,7 +138,7 @@ def _default_directory(table: str, quick: bool) -> Path:
 
 def _command(table: str, scale: "Scale", seed: int, quick: bool, output: Path | None) -> str:
     """Return what was typed, as far as results depend on it."""
-    from bagwise.experiments.reproduction.reproduce import QUICK, Scale
+    from bagwise.paper.reproduction.reproduce import QUICK, Scale
 
     usual = QUICK if quick else Scale()
     options = {
@@ -154,7 +154,7 @@ def _command(table: str, scale: "Scale", seed: int, quick: bool, output: Path | 
 
 
 def _show_cell(results: "Sequence[Result]", *, as_json: bool, quiet: bool) -> None:
-    from bagwise.experiments.reproduction.tables import describe_cell, make_cell_table
+    from bagwise.paper.reproduction.tables import describe_cell, make_cell_table
 
     if as_json:
         emit(describe_cell(results))
@@ -163,9 +163,9 @@ def _show_cell(results: "Sequence[Result]", *, as_json: bool, quiet: bool) -> No
 
 
 def _show_tables(results: "Sequence[Result]", scale: "Scale", directory: Path) -> None:
-    from bagwise.experiments.reproduction.claims import judge_claims
-    from bagwise.experiments.reproduction.measured import Measured
-    from bagwise.experiments.reproduction.report import explained_text
+    from bagwise.paper.reproduction.claims import judge_claims
+    from bagwise.paper.reproduction.measured import Measured
+    from bagwise.paper.reproduction.report import explained_text
 
     measured = Measured(results, rows=scale.rows)
     rows = [

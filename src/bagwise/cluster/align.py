@@ -22,7 +22,7 @@ from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.search import CHUNK
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience, Workers
-from bagwise.stages import report_progress
+from bagwise.show.stages import report_progress
 
 BLOCKS, LARGEST_BLOCK = 32, 2048  # K is renewed this often in a sweep, or after so many rows
 WORTHWHILE = 1e-13  # relative change of the trace: less is rounding

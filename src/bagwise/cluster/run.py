@@ -12,7 +12,7 @@ from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience, Workers, patience
 from bagwise.errors import StoppedEarlyWarning
-from bagwise.stages import report_progress
+from bagwise.show.stages import report_progress
 
 EffortName = Literal["fast", "default", "best"]
 

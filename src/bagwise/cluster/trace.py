@@ -5,7 +5,7 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.workers import Patience, Workers
-from bagwise.stages import report_progress
+from bagwise.show.stages import report_progress
 
 WORTHWHILE = 1e-4  # relative improvement that a sweep must bring to be followed by another
 ROWS_PER_VISIT = 8

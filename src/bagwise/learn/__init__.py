@@ -3,6 +3,6 @@
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.from_release import fit_release
 from bagwise.learn.losses import LOSSES
-from bagwise.row_model import RowModel
+from bagwise.models.row_model import RowModel
 
 __all__ = ["LOSSES", "BaggedGLM", "RowModel", "fit_release"]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError
 
 

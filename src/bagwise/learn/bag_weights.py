@@ -18,9 +18,9 @@ from collections.abc import Callable
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.aggregate import LabelKind
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.weights import Trust
+from bagwise.privacy.aggregate import LabelKind
 
 # Fit to the bags in the mask, (m,), with weights, (m,); return the predicted mean of every bag.
 PredictBags = Callable[[AnyArray, FloatArray], FloatArray]

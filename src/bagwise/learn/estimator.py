@@ -9,8 +9,6 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.aggregate import LabelKind, check_label_kind
-from bagwise.coefficients import INTERCEPT, Coefficients
 from bagwise.errors import LabelError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
@@ -20,6 +18,8 @@ from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
 from bagwise.learn.regressor import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
+from bagwise.models.coefficients import INTERCEPT, Coefficients
+from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
 
 def _gives_chances(estimator: "BaggedGLM") -> bool:

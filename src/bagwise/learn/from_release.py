@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.data.labels import label_codes, label_vector
+from bagwise.data.table import read_table
 from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
-from bagwise.explanation import Explanation
 from bagwise.families import FAMILIES, Family, find_family
-from bagwise.labels import label_codes, label_vector
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
-from bagwise.release import Release
-from bagwise.row_model import RowModel, TrainedOn
-from bagwise.table import read_table
+from bagwise.models.row_model import RowModel, TrainedOn
+from bagwise.release.explain import Explanation
+from bagwise.release.release import Release
 
 
 def fit_release(

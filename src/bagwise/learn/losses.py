@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bagwise.aggregate import LabelKind
 from bagwise.families import Family
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.classes import ClassProblem
 from bagwise.learn.design import Design
 from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
 from bagwise.learn.weights import Trust
+from bagwise.privacy.aggregate import LabelKind
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from sklearn.linear_model import LinearRegression
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from bagwise._types import FloatArray
-from bagwise.aggregate import LabelKind, check_label_kind
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BiasWarning, StrategyError
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.convert import read_weights
 from bagwise.learn.regressor import BagRegressorMixin
+from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
 _LOSSES = ("aggregate", "instance")
 

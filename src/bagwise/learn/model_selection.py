@@ -25,7 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.convert import finite_floats, read_weights

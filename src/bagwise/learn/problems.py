@@ -26,7 +26,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise._types import FloatArray
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.learn.design import Design, chunks

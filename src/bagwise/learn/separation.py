@@ -12,10 +12,10 @@ import numpy as np
 from scipy.optimize import linprog
 
 from bagwise._types import FloatArray
-from bagwise.coefficients import INTERCEPT
 from bagwise.errors import SeparationWarning
 from bagwise.learn.problems import Problem
 from bagwise.learn.solver import Solution
+from bagwise.models.coefficients import INTERCEPT
 
 _SHOWN = 3
 _SLACK = 1e-3

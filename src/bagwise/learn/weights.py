@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from bagwise._types import FloatArray
-from bagwise.aggregate import LabelKind
+from bagwise.privacy.aggregate import LabelKind
 
 _NOTHING = 1e-30
 _UNUSUAL = 0.05

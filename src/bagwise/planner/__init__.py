@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray
-from bagwise.columns import find_column, select_features
-from bagwise.encode import DEFAULT_MAX_LEVELS, Encoder
+from bagwise.data.columns import find_column, select_features
+from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
+from bagwise.data.labels import Bounds, check_bounds
+from bagwise.data.row_order import feature_order
+from bagwise.data.table import read_table
 from bagwise.errors import BagTooSmallError, BudgetError, StrategyError
 from bagwise.families import find_family
-from bagwise.labels import Bounds, check_bounds
 from bagwise.planner.candidates import (
     FREE_SIZES,
     Candidate,
@@ -30,9 +32,7 @@ from bagwise.planner.ranking import Plan
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.promise import check_promise
 from bagwise.rng import SecureNoise
-from bagwise.row_order import feature_order
-from bagwise.stages import report_progress
-from bagwise.table import read_table
+from bagwise.show.stages import report_progress
 from bagwise.theory.moments import Whitening
 
 LARGEST = 200_000  # rows; of more, a sample is looked at

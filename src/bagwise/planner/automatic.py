@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bagwise.aggregate import LabelKind
-from bagwise.encode import Encoder
+from bagwise.data.encode import Encoder
+from bagwise.data.labels import Bounds
+from bagwise.data.row_order import feature_order
 from bagwise.errors import BagTooSmallError, StrategyError
-from bagwise.labels import Bounds
 from bagwise.planner import STRATEGIES_TO_TRY, Candidate, Prior, plan
 from bagwise.planner.candidates import FREE_SIZES
-from bagwise.provenance import LeastError, LeavesOut, NothingToPlan, Reason
+from bagwise.privacy.aggregate import LabelKind
+from bagwise.release.provenance import LeastError, LeavesOut, NothingToPlan, Reason
 from bagwise.rng import SecureNoise
-from bagwise.row_order import feature_order
 
 _SEED = 0
 MOST_ROWS = 10_000  # bags are compared on so many rows: a release should not wait for its plan

@@ -16,16 +16,16 @@ from functools import cached_property
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.aggregate import LabelKind
 from bagwise.bagging import STRATEGIES, assign_bags, find_strategy
 from bagwise.errors import BudgetError, MissingExtraError
 from bagwise.planner.prior import Prior
+from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.events import Event, GaussianModel
 from bagwise.privacy.private_model import ModelDesign, best_share, design_model
+from bagwise.release.verify import noise_per_bag
 from bagwise.theory.exact import Risk, exact_risk
 from bagwise.theory.moments import BagMoments, Whitening, prior_risk
-from bagwise.verification import noise_per_bag
 
 DRAWS = 3  # of theta and of the private model's noise, for bags sorted by that model
 FREE_SIZES = ("aligned",)  # strategies whose bags are as large as they like

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from bagwise import _html
-from bagwise._html import escape
 from bagwise.errors import MissingExtraError
 from bagwise.planner.ranking import Plan, name_of
+from bagwise.show import html
+from bagwise.show.html import escape
 
 _COMMANDS = 5
 
@@ -24,12 +24,12 @@ def make_page(plan: Plan) -> str:
     )
     remarks = "".join(f"<li>{escape(remark)}</li>" for remark in plan.remarks())
     charts = "".join(_charts(plan))
-    return _html.page(
+    return html.page(
         "bagwise plan",
         "<h1>What to release</h1>"
         f"<p>{plan.n_rows} rows, {escape(promise)}, {escape(plan.family)} labels. Errors are those "
         "of predictions, root mean square, in units of the label.</p>"
-        f"{_html.grid('The best choices', plan.cells())}<ul>{remarks}</ul>{charts}"
+        f"{html.grid('The best choices', plan.cells())}<ul>{remarks}</ul>{charts}"
         f"<h2>Commands</h2><ol>{commands}</ol>",
     )
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.data.labels import Bounds
 from bagwise.errors import StrategyError
 from bagwise.families import Family
-from bagwise.labels import Bounds
-from bagwise.provenance import prior_text
+from bagwise.release.provenance import prior_text
 
 _SPREAD = 8.0  # ranges in standard deviations of a label: its bounds are rarely reached
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bagwise import _html
-from bagwise.atomic import new_file
+from bagwise.data.labels import Bounds
 from bagwise.errors import StrategyError
-from bagwise.json_files import canonical
-from bagwise.labels import Bounds
+from bagwise.files.atomic import new_file
+from bagwise.files.json_files import canonical
 from bagwise.planner.candidates import (
     FREE_SIZES,
     Candidate,
@@ -24,6 +23,7 @@ from bagwise.planner.candidates import (
     raw_loss,
 )
 from bagwise.planner.prior import Prior
+from bagwise.show import html
 from bagwise.theory.exact import Risk
 
 _SHOWN = 10
@@ -253,7 +253,7 @@ class Plan:
         return "\n".join([*lines, *self.remarks()])
 
     def _repr_html_(self) -> str:
-        return _html.grid("Plan", self.cells(), note=" ".join(self.remarks()))
+        return html.grid("Plan", self.cells(), note=" ".join(self.remarks()))
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain values; the same features give the same values."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Protocol, TypeVar
 
+from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError, BudgetError
-from bagwise.labels import Bounds
 from bagwise.privacy.accounting import gaussian_part, pure_epsilon, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, composed_pick_mu, gaussian_mu
 from bagwise.privacy.events import (

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from bagwise._printable import printable
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
+from bagwise.data.labels import Bounds, check_bounds
 from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
-from bagwise.labels import Bounds, check_bounds
-from bagwise.printable import printable
 from bagwise.privacy.accounting import (
     group_epsilon,
     privacy_curve,

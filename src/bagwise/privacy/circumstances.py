@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from bagwise.errors import CertificateError
+from bagwise.files.records import Record, read_record, to_plain
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.events import Event
-from bagwise.records import Record, read_record, to_plain
 
 
 def exact(value: float) -> str:

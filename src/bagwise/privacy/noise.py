@@ -12,9 +12,9 @@ it is; the tests measure the gap.
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.aggregate import pick_labels
-from bagwise.bags import Bags
-from bagwise.labels import Bounds
+from bagwise.bagging.bags import Bags
+from bagwise.data.labels import Bounds
+from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.calibrate import CHANCES
 from bagwise.privacy.events import (
     LABEL_STEPS,

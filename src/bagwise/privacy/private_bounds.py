@@ -23,15 +23,15 @@ import numpy as np
 from msgspec import Meta
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.atomic import new_file
+from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError
-from bagwise.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
-from bagwise.labels import Bounds
+from bagwise.files.atomic import new_file
+from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
+from bagwise.files.records import Record, read_record, to_plain
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.events import NoisyChoice
 from bagwise.privacy.samplers import discrete_laplace
-from bagwise.records import Record, read_record, to_plain
 from bagwise.rng import NoiseSource, SecureNoise
 
 SCHEMA: Final = "bagwise-bounds/2"

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError, BudgetError, TableError
-from bagwise.labels import Bounds
 from bagwise.privacy.events import LOSS_STEPS, LaplaceMeanLoss
 from bagwise.privacy.noise import in_steps
 from bagwise.privacy.samplers import discrete_laplace

@@ -25,8 +25,8 @@ import numpy as np
 from scipy import linalg
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
-from bagwise.labels import Bounds
 from bagwise.privacy.events import LABEL_STEPS, GaussianModel
 from bagwise.privacy.noise import in_steps, labels_to_steps
 from bagwise.privacy.samplers import discrete_gaussian

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import IntArray
-from bagwise.bags import Bags
-from bagwise.columns import without_dictionary
+from bagwise.bagging.bags import Bags
+from bagwise.data.columns import without_dictionary
 from bagwise.errors import ColumnError
 
 

@@ -30,10 +30,10 @@ import numpy as np
 from scipy import linalg
 
 from bagwise._types import FloatArray
-from bagwise.aggregate import LabelKind, check_label_kind
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError
 from bagwise.families import Family, find_family
+from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
 ESTIMATORS = ("bag", "aggregate", "instance", "debiased")
 WEIGHTS = ("equal", "known-noise")

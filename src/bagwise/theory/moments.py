@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.aggregate import LabelKind
-from bagwise.bags import Bags
+from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
+from bagwise.privacy.aggregate import LabelKind
 from bagwise.theory.exact import Risk
 
 _NOTHING = 1e-10  # of the largest eigenvalue: directions below it are rounding

@@ -14,13 +14,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise._types import FloatArray
-from bagwise.aggregate import LabelKind, check_label_kind
 from bagwise.errors import MissingExtraError, StrategyError
 from bagwise.families import find_family
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.convert import read_weights
 from bagwise.learn.regressor import BagRegressorMixin
+from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
 _LEAST_VARIANCE = 0.01  # of that at the mean label
 

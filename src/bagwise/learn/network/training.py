@@ -19,7 +19,7 @@ from bagwise.errors import StrategyError
 from bagwise.families import find_family
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.network.loss import INVERSE_LINKS, BagMeanLoss
-from bagwise.stages import report_progress
+from bagwise.show.stages import report_progress
 
 _ROWS_AT_A_TIME = 65_536  # of a prediction: its memory does not grow with the table
 _FEWEST_HELD_OUT = 20  # fewer bags say nothing about when to stop

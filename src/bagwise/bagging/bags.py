@@ -1,0 +1,204 @@
+"""The partition of rows into bags, and what can be computed over it in one pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.errors import BagsError, shielded
+from bagwise.show import html
+
+if TYPE_CHECKING:
+    from bagwise.bagging.quality import BagQuality
+
+LEFT_OUT = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """Which bag each row is in.
+
+    Parameters
+    ----------
+    index : (n,) integers
+        Bag of each row, 0..m-1 without gaps; -1 marks a row that is in no bag.
+
+    Attributes
+    ----------
+    sizes : (m,) integers
+        Rows in each bag.
+
+    Examples
+    --------
+    >>> bags = Bags(np.array([0, 1, 0, 1, -1]))
+    >>> bags.sizes
+    array([2, 2])
+    >>> bags.mean(np.array([1.0, 10.0, 3.0, 20.0, 99.0]))
+    array([ 2., 15.])
+    """
+
+    index: IntArray
+    sizes: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        index = np.array(self.index)  # a copy: the caller keeps its own
+        if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
+            raise BagsError("a bag index is a one-dimensional array of integers.")
+        index = index.astype(np.int64, copy=False)
+        if index.size == 0 or index.max() < 0:
+            raise BagsError("no row is in a bag.")
+        if index.min() < LEFT_OUT:
+            raise BagsError(f"bag numbers start at 0 (or -1 for left out), got {index.min()}.")
+        sizes = np.bincount(index[index >= 0])
+        if not sizes.all():
+            raise BagsError(
+                f"bag {int(np.argmin(sizes))} is empty. Use Bags.from_labels to relabel."
+            )
+        for name, array in (("index", index), ("sizes", sizes)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def from_labels(cls, labels: Sequence[Any] | AnyArray) -> Self:
+        """Build from any ids, one per row; bags are numbered in the order they first appear.
+
+        >>> Bags.from_labels(["b", "a", "b"]).index
+        array([0, 1, 0])
+        """
+        ids = np.asarray(labels)
+        if ids.ndim != 1:
+            raise BagsError(f"bag ids must be one per row, got an array of shape {ids.shape}.")
+        first, inverse = shielded(
+            lambda: _first_places(ids),
+            lambda _: BagsError("bag ids cannot be compared: they are missing or of mixed types."),
+        )
+        rank = np.empty(first.size, dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(first.size)
+        return cls(rank[inverse])
+
+    @classmethod
+    def singletons(cls, n: int) -> Self:
+        """Put each of `n` rows into a bag of its own."""
+        return cls(np.arange(n))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, left-out ones included."""
+        return self.index.size
+
+    @property
+    def n_bags(self) -> int:
+        """Number of bags."""
+        return self.sizes.size
+
+    @property
+    def in_bag(self) -> AnyArray:
+        """Mask of the rows that are in a bag, (n,)."""
+        return self.index >= 0
+
+    def __len__(self) -> int:
+        return self.n_bags
+
+    def __repr__(self) -> str:
+        return (
+            f"Bags({self.n_rows} rows in {self.n_bags} bags "
+            f"of {self.sizes.min()} to {self.sizes.max()})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html.table(
+            "Bags",
+            [
+                ("rows", self.n_rows),
+                ("bags", self.n_bags),
+                ("smallest", self.sizes.min()),
+                ("largest", self.sizes.max()),
+                ("left out", int((~self.in_bag).sum())),
+            ],
+        )
+
+    def sum(self, values: AnyArray) -> AnyArray:
+        """Add up `values`, (n,) or (n, d), in each bag; integers stay exact integers."""
+        values = self._row_aligned(values)
+        # One entry per row that is in a bag: O(n), where a dense m x n matrix would be O(mn).
+        starts = np.concatenate([[0], np.cumsum(self.in_bag)])
+        ones = np.ones(starts[-1], dtype=values.dtype)
+        member = sparse.csr_array(
+            (ones, self.index[self.in_bag], starts), shape=(self.n_rows, self.n_bags)
+        )
+        total: AnyArray = member.T @ values
+        return total
+
+    def mean(self, values: AnyArray) -> FloatArray:
+        """Average `values`, (n,) or (n, d), in each bag."""
+        total = self.sum(np.asarray(values, dtype=np.float64))
+        return np.asarray(total / self._column(self.sizes, total.ndim))
+
+    def variance(self, values: AnyArray) -> FloatArray:
+        """Return the population variance (divided by the size) of `values` in each bag."""
+        values = self._row_aligned(np.asarray(values, dtype=np.float64))
+        # Around the mean first: the difference of two large sums would lose the digits.
+        off_mean = values - self.repeat(self.mean(values))
+        return self.mean(off_mean**2)
+
+    def repeat(self, bag_values: AnyArray) -> AnyArray:
+        """Give each row its bag's value: (m,) or (m, d) to (n,) or (n, d); left-out rows NaN."""
+        bag_values = np.asarray(bag_values)
+        if bag_values.shape[:1] != (self.n_bags,):
+            raise BagsError(f"expected one value per bag ({self.n_bags}), got {bag_values.shape}.")
+        if self.in_bag.all():
+            return bag_values[self.index]
+        repeated = np.full((self.n_rows, *bag_values.shape[1:]), np.nan)
+        repeated[self.in_bag] = bag_values[self.index[self.in_bag]]
+        return repeated
+
+    def take(self, rows: IntArray) -> Self:
+        """Reorder or select rows; bags are renumbered in the order they first appear.
+
+        So a bag's number tells nothing but the place of its first row in the new order.
+        """
+        index = self.index[rows]
+        kept = index >= 0
+        renumbered = np.full(index.size, LEFT_OUT, dtype=np.int64)
+        renumbered[kept] = type(self).from_labels(index[kept]).index
+        return type(self)(renumbered)
+
+    def quality(self, X: Any) -> "BagQuality":
+        """Measure what bag means keep of the rows of X, (n, d), an array or a sparse matrix.
+
+        It takes O(n d^2); `BagQuality` explains the figures.
+
+        >>> bags = Bags(np.array([0, 0, 1, 1]))
+        >>> round(bags.quality(np.array([[0.0], [2.0], [10.0], [12.0]])).error_ratio, 4)
+        1.04
+        """
+        # Figures are made of bags, so their module imports this one.
+        from bagwise.bagging.quality import measure_quality
+
+        return measure_quality(self, X)
+
+    def _row_aligned(self, values: AnyArray) -> AnyArray:
+        values = np.asarray(values)
+        if values.ndim not in (1, 2) or values.shape[0] != self.n_rows:
+            raise BagsError(f"expected one value per row ({self.n_rows}), got {values.shape}.")
+        return values
+
+    @staticmethod
+    def _column(values: AnyArray, ndim: int) -> AnyArray:
+        return values if ndim == 1 else values[:, None]
+
+
+def _first_places(ids: AnyArray) -> tuple[IntArray, IntArray]:
+    """Return where each distinct id first occurs, and the number of each row's id among them."""
+    if np.issubdtype(ids.dtype, np.integer) and ids.size:
+        low, span = int(ids.min()), int(ids.max()) - int(ids.min()) + 1
+        if span <= 4 * ids.size:  # a table of all numbers in between is faster than sorting
+            place = np.full(span, -1, dtype=np.int64)
+            place[(ids - low)[::-1]] = np.arange(ids.size)[::-1]  # the first one is written last
+            occurs = place >= 0
+            return place[occurs], (np.cumsum(occurs) - 1)[ids - low]
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    return first, inverse

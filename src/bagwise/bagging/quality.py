@@ -1,0 +1,362 @@
+"""How much of the rows their bag means keep, measured on the features alone.
+
+With ``xbar`` the mean of the rows in bags and ``c_B`` that of bag B,
+
+    S = sum_i (x_i - xbar)(x_i - xbar)',      N = sum_B |B| (c_B - xbar)(c_B - xbar)',
+
+S - N is the scatter within bags. Let labels be linear in the features, with an intercept and noise
+of equal variance s^2. Least squares on the rows' own labels has covariance s^2 S^-1. The mean label
+of a bag has noise s^2 / |B|, so least squares on exact means, weighted by size, has covariance
+s^2 N^-1. All figures follow from one factorisation, ``S = A A'`` and ``N = A K A'``: K lies between
+0 and the identity, and says what bags keep in units in which the rows spread equally everywhere.
+
+Features and membership are public in a release, so these figures are too.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.bagging.bags import Bags
+from bagwise.errors import BagsError
+from bagwise.show import html
+
+_EPS = float(np.finfo(np.float64).eps)
+_BLOCK = 2**21  # entries of X at a time: 65,536 rows of 32 columns, 16 MB
+_LARGEST = 1e100  # as in the encoder: larger values cannot be squared and summed
+_RANK_TOLERANCE = 1e-10  # of a private model too: the rest is too collinear to be told apart
+
+
+@dataclass(frozen=True, eq=False)
+class BagQuality:
+    """What bags keep of the rows' features; `Bags.quality` makes it.
+
+    Attributes
+    ----------
+    n_rows, n_bags : int
+        Rows, left-out ones included, and bags.
+    smallest, largest : int
+        Rows in the smallest and in the largest bag.
+    mean_size : float
+        Rows in a bag on average.
+    left_out : int
+        Rows in no bag; no figure below counts them.
+    sse_ratio : float
+        Squared distance of rows to their bag's mean over that to the mean of all: the spread that
+        is lost within bags, 0 to 1. It depends on the units of the columns.
+    kept : (r,) floats
+        For each principal direction of X, the largest spread first, the share of the variance that
+        is left between bag means. r is the numerical rank of X, centred.
+    error_ratio : float
+        Expected squared error of the coefficients, fitted by least squares to exact mean labels
+        with bags weighted by size, over that of least squares on the rows' own labels:
+        ``tr N^-1 / tr S^-1`` on the span of X. 1 is the ideal; random bags of k rows give about k.
+        Infinite where bag means do not span what the rows span. It depends on the units of the
+        columns: those with little spread have the largest errors, and rule it.
+    prediction_ratio : float
+        The same for the predictions of the rows' labels, ``tr(N^-1 S) / r``. No units matter.
+
+    Guarantee
+    ---------
+    The ratios are exact for a linear model with label noise of equal variance, for bags that were
+    formed without the labels. Privacy noise and picks come on top; they are not in these figures.
+    Where the rows do not differ at all nothing can be lost: `sse_ratio` is 0 and the others are 1.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [2.0], [10.0], [12.0]])
+    >>> found = Bags(np.array([0, 0, 1, 1])).quality(X)
+    >>> found.kept.round(4), round(found.error_ratio, 4)
+    (array([0.9615]), 1.04)
+    >>> print(found)
+    rows                                 4
+    left out                             0
+    bags                                 2
+    rows in a bag                        2 to 2, 2 on average
+    spread lost within bags (SSE ratio)  0.0385
+    error against row labels             1.04 times, with exact bag means
+    error of predictions                 1.04 times
+    least variance kept                  0.962, of 1 direction(s)
+    """
+
+    n_rows: int
+    n_bags: int
+    smallest: int
+    largest: int
+    mean_size: float
+    left_out: int
+    sse_ratio: float
+    kept: FloatArray
+    error_ratio: float
+    prediction_ratio: float
+
+    @property
+    def directions(self) -> int:
+        """Number of directions in which the rows differ."""
+        return int(self.kept.size)
+
+    @property
+    def least_kept(self) -> float:
+        """The smallest share of variance kept in a principal direction."""
+        return float(self.kept.min(initial=1.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; an infinite ratio is None."""
+        return {
+            "n_rows": self.n_rows,
+            "n_bags": self.n_bags,
+            "smallest": self.smallest,
+            "largest": self.largest,
+            "mean_size": self.mean_size,
+            "left_out": self.left_out,
+            "sse_ratio": self.sse_ratio,
+            "kept": self.kept.tolist(),
+            "error_ratio": _or_none(self.error_ratio),
+            "prediction_ratio": _or_none(self.prediction_ratio),
+        }
+
+    def headlines(self, *, label_free: bool = True) -> dict[str, str]:
+        """Return the two figures that a reader wants first, in words.
+
+        The second holds only for bags that were formed without the labels.
+        """
+        error = _in_words(self.error_ratio)
+        if math.isfinite(self.error_ratio):
+            error += ", with exact bag means"
+        return {
+            "spread lost within bags (SSE ratio)": f"{self.sse_ratio:.3g}",
+            "error against row labels": error if label_free else "not known: bags follow scores",
+        }
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        sizes = f"{self.smallest} to {self.largest}, {self.mean_size:.4g} on average"
+        least = f"{self.least_kept:.3g}, of {self.directions} direction(s)"
+        return [
+            ("rows", str(self.n_rows)),
+            ("left out", str(self.left_out)),
+            ("bags", str(self.n_bags)),
+            ("rows in a bag", sizes),
+            *self.headlines().items(),
+            ("error of predictions", _in_words(self.prediction_ratio)),
+            ("least variance kept", least if self.directions else "the rows do not differ"),
+        ]
+
+    def __str__(self) -> str:
+        pairs = self._pairs()
+        width = max(len(name) for name, _ in pairs)
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in pairs)
+
+    def _repr_html_(self) -> str:
+        return html.table("Bag quality", self._pairs())
+
+
+def measure_quality(bags: Bags, X: Any) -> BagQuality:
+    """Measure what bag means keep of the rows of X.
+
+    Parameters
+    ----------
+    bags : Bags
+    X : (n, d) array or scipy sparse matrix
+        Features of all rows; those of left-out rows are not looked at. A sparse X stays sparse.
+
+    Notes
+    -----
+    It takes O(n d^2) time, less for sparse X, and O(d^3) for the eigenvalues. Memory beyond X: a
+    few blocks of rows, and d x d matrices; for sparse X a few copies of its entries.
+    """
+    X = _check_features(bags, X)
+    if sparse.issparse(X):
+        return _quality(bags, _add_up_sparse(bags, X))
+    return measure_blocks(bags, lambda rows: X[rows], X.shape[1])
+
+
+def measure_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], width: int) -> BagQuality:
+    """Measure an X that need not exist as a whole: ``take(rows)`` makes a new array of some rows.
+
+    `width` is the number of its columns.
+
+    >>> found = measure_blocks(Bags(np.array([0, 0, 1, 1])), lambda rows: rows[:, None] % 4, 1)
+    >>> found.error_ratio
+    1.25
+    """
+    return _quality(bags, _add_up_blocks(bags, take, width))
+
+
+def _quality(bags: Bags, sums: "_Sums") -> BagQuality:
+    found = _compare(sums, int(bags.sizes.sum()))
+    found.kept.flags.writeable = False
+    return BagQuality(
+        n_rows=bags.n_rows,
+        n_bags=bags.n_bags,
+        smallest=int(bags.sizes.min()),
+        largest=int(bags.sizes.max()),
+        mean_size=float(bags.sizes.mean()),
+        left_out=int((~bags.in_bag).sum()),
+        sse_ratio=found.sse_ratio,
+        kept=found.kept,
+        error_ratio=found.error_ratio,
+        prediction_ratio=found.prediction_ratio,
+    )
+
+
+def _or_none(ratio: float) -> float | None:
+    return ratio if math.isfinite(ratio) else None
+
+
+def _in_words(ratio: float) -> str:
+    return (
+        f"{ratio:#.3g}".rstrip(".") + " times"
+        if math.isfinite(ratio)
+        else "not determined by these bags"
+    )
+
+
+def _check_features(bags: Bags, X: Any) -> Any:
+    X = X if sparse.issparse(X) else np.asarray(X)
+    if len(X.shape) != 2 or X.shape[0] != bags.n_rows:
+        raise BagsError(f"X must have one row per row of the bags ({bags.n_rows}), got {X.shape}.")
+    if X.dtype.kind not in "biuf":
+        raise BagsError(f"X must hold numbers, got an array of type {X.dtype}.")
+    return X
+
+
+def _check_finite(values: AnyArray) -> None:
+    # The smallest and the largest value say it without a mask of the size of X; NaN is either.
+    low, high = values.min(initial=0.0), values.max(initial=0.0)
+    if not (low >= -_LARGEST and high <= _LARGEST):
+        raise BagsError("X holds missing, infinite or huge values. Replace or rescale them.")
+
+
+class _Sums(NamedTuple):
+    """What one pass over the rows adds up, with x measured from `origin`."""
+
+    origin: FloatArray
+    total: FloatArray  # (d,), sum of x
+    rows: FloatArray  # (d, d), sum of x x'
+    bags: FloatArray  # (d, d), sum of |B| c c'
+    rounding: float  # relative error that the sums may have
+
+
+def _add_up_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], d: int) -> _Sums:
+    order = np.argsort(bags.index, kind="stable")
+    order = order[np.count_nonzero(~bags.in_bag) :]  # left-out rows have -1 and come first
+    step = max(_BLOCK // max(d, 1), d, 1)
+    # Near the mean, so that squares keep the digits of columns that are far from zero.
+    origin = _as_finite(take(order[:step])).mean(axis=0)
+    total, rows, means = np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
+    begun = np.zeros(d)  # sum of the bag that the last block left unfinished
+    for start in range(0, order.size, step):
+        x = _as_finite(take(order[start : start + step]))
+        x -= origin
+        # One id more than rows in the block: it tells whether the last bag goes on.
+        ids = bags.index[order[start : start + step + 1]]
+        sums, begun = _finished_sums(x, ids, begun)
+        scaled = sums / np.sqrt(bags.sizes[ids[0] : ids[0] + sums.shape[0], None])
+        total += x.sum(axis=0)
+        rows += x.T @ x
+        means += scaled.T @ scaled
+    return _Sums(origin, total, rows, means, rounding=64 * max(d, 1) * _EPS)
+
+
+def _as_finite(block: AnyArray) -> FloatArray:
+    block = np.asarray(block, dtype=np.float64)
+    _check_finite(block)
+    return block
+
+
+def _finished_sums(
+    x: FloatArray, ids: IntArray, begun: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Add up sorted rows by bag; return the sums of bags that end here, and that of the rest."""
+    here = ids[: x.shape[0]]
+    sums = np.add.reduceat(x, np.flatnonzero(np.diff(here, prepend=-1)), axis=0)
+    sums[0] += begun
+    if ids.size > here.size and ids[-1] == here[-1]:
+        return sums[:-1], sums[-1]
+    return sums, np.zeros_like(begun)
+
+
+def _add_up_sparse(bags: Bags, X: Any) -> _Sums:
+    X = sparse.csr_array(X, dtype=np.float64)
+    X = X if bags.in_bag.all() else X[bags.in_bag]
+    _check_finite(X.data)
+    X, origin = _centre_full_columns(X)
+    n, d = X.shape
+    index = bags.index[bags.in_bag]
+    # Weights |B|^(-1/2) make the product of sums the product of means, times the size.
+    weights = bags.sizes[index] ** -0.5
+    member = sparse.csr_array((weights, index, np.arange(n + 1)), shape=(n, bags.n_bags))
+    scaled = member.T @ X
+    return _Sums(
+        origin,
+        total=np.asarray(X.sum(axis=0)).ravel(),
+        rows=(X.T @ X).toarray(),
+        bags=(scaled.T @ scaled).toarray(),
+        rounding=(64 * max(d, 1) + n) * _EPS,  # these products are summed one by one
+    )
+
+
+def _centre_full_columns(X: Any) -> tuple[Any, FloatArray]:
+    """Centre the columns without zeros, which costs no sparsity and keeps their digits."""
+    n, d = X.shape
+    if not X.has_canonical_format:
+        X = X.copy()  # summing duplicates works in place
+        X.sum_duplicates()
+    full = np.bincount(X.indices, minlength=d) == n
+    if not full.any():
+        return X, np.zeros(d)
+    mean = np.bincount(X.indices, weights=X.data, minlength=d) / n
+    origin = np.where(full, mean, 0.0)
+    data = X.data - origin[X.indices]
+    return sparse.csr_array((data, X.indices, X.indptr), shape=(n, d)), origin
+
+
+class _Figures(NamedTuple):
+    sse_ratio: float
+    kept: FloatArray
+    error_ratio: float
+    prediction_ratio: float
+
+
+def _compare(sums: _Sums, n: int) -> _Figures:
+    drift = np.outer(sums.total, sums.total) / n
+    S, N = sums.rows - drift, sums.bags - drift
+    # A column that differs by its last digits only is constant.
+    varies = np.diag(S) > n * (4 * _EPS * sums.origin) ** 2
+    if not varies.any():
+        return _Figures(0.0, np.ones(0), 1.0, 1.0)
+    S, N = S[np.ix_(varies, varies)], N[np.ix_(varies, varies)]
+    lost = 1 - float(np.trace(N) / np.trace(S))
+    sse_ratio = min(lost, 1.0) if lost > sums.rounding else 0.0
+    return _Figures(sse_ratio, *_compare_directions(S, N, sums.rounding))
+
+
+def _compare_directions(
+    S: FloatArray, N: FloatArray, rounding: float
+) -> tuple[FloatArray, float, float]:
+    """Return what is kept in each principal direction, and the two error ratios."""
+    # In units of their own spread, so that the rank does not depend on the units of the columns.
+    spread = np.sqrt(np.diag(S))
+    values, vectors = linalg.eigh(S / np.outer(spread, spread))
+    spanned = values > max(_RANK_TOLERANCE, 4 * rounding) * values[-1]
+    root, basis = np.sqrt(values[spanned]), vectors[:, spanned]
+    means = basis.T @ (N / np.outer(spread, spread)) @ basis
+    K = means / np.outer(root, root)
+    # S = A A' in the units of X, so the left vectors of A are the principal directions v, and
+    # A'v = sigma w: then v'N v = sigma^2 w'K w, and v'S v = sigma^2.
+    _, sigma, right = linalg.svd(spread[:, None] * basis * root, full_matrices=False)
+    kept = np.clip(np.einsum("ij,jk,ik->i", right, K, right, optimize=True), 0.0, 1.0)
+    shares, axes = linalg.eigh(K)
+    if shares[0] <= 0 or linalg.eigvalsh(means)[0] <= rounding * values[-1]:
+        return kept, math.inf, math.inf
+    growth = 1 / np.minimum(shares, 1.0)
+    # tr N^-1 = sum of w'K^-1 w / sigma^2 over the directions, and tr S^-1 = sum of 1 / sigma^2.
+    along = (right @ axes) ** 2 @ growth
+    sigma = np.maximum(sigma, _EPS * sigma[0])  # units far apart may leave nothing of the smallest
+    weight = (sigma[-1] / sigma) ** 2
+    return kept, float(np.average(along, weights=weight)), float(np.mean(growth))

@@ -1,0 +1,185 @@
+"""How the command line talks: progress, tables, warnings, and errors without a traceback."""
+
+import functools
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ParamSpec
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from bagwise._printable import printable
+from bagwise.errors import BagwiseError, BagwiseWarning, StageError
+from bagwise.show.operator_notes import operator_notes_to
+from bagwise.show.stages import ignore_stage, progress_to
+
+P = ParamSpec("P")
+
+UNFORESEEN, BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 1, 2, 3, 130
+
+out = Console()
+err = Console(stderr=True)
+
+
+def guarded(run: Callable[P, None]) -> Callable[P, None]:
+    """Wrap a verb so that its errors become one line and an exit code, never a traceback."""
+
+    @functools.wraps(run)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        quiet = bool(kwargs.get("quiet"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", BagwiseWarning)
+            warnings.showwarning = functools.partial(_show_warning, quiet)
+            with operator_notes_to(functools.partial(_show_note, quiet)):
+                code = _run(lambda: run(*args, **kwargs))
+        if code:
+            raise typer.Exit(code)
+
+    return wrapper
+
+
+def _run(action: Callable[[], None]) -> int:
+    try:
+        action()
+    except StageError as error:
+        return fail(str(error), UNFORESEEN)
+    except BagwiseError as error:
+        return fail(str(error), BAD_INPUT)
+    except OSError as error:
+        return fail(f"{error.strerror or type(error).__name__}: {error.filename or ''}", BAD_INPUT)
+    except KeyboardInterrupt:
+        return fail("interrupted; nothing was written.", INTERRUPTED)
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        return fail(str(StageError("the command", error)), UNFORESEEN)
+    return 0
+
+
+def safe(text: object) -> str:
+    """Return text of any origin as markup that shows it: it colours, moves and hides nothing."""
+    return escape(printable(str(text)))
+
+
+def say(text: str, *, style: str = "") -> None:
+    """Print lines of plain text, whoever wrote them, without breaking them."""
+    out.print(Text(printable(text, keep="\n"), style=style), soft_wrap=True)
+
+
+def fail(message: str, code: int) -> int:
+    """Print an error and return its exit code."""
+    err.print(f"[bold red]Error:[/] {safe(message)}", soft_wrap=True)
+    return code
+
+
+def _show_warning(
+    quiet: bool, message: Warning | str, category: type[Warning], *_args: Any, **_kwargs: Any
+) -> None:
+    # Warnings of other libraries may quote data; only our own are known not to.
+    if issubclass(category, BagwiseWarning) and not quiet:
+        err.print(f"[yellow]Warning:[/] {safe(message)}", soft_wrap=True)
+
+
+def _show_note(quiet: bool, text: str) -> None:
+    # Asked of the file itself: FORCE_COLOR makes rich take the log of a build for a terminal.
+    if not quiet and err.is_terminal and err.file.isatty():
+        err.print(f"[cyan]Note:[/] {safe(text)}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _notices(*, shown: bool) -> Iterator[None]:
+    """Let notices such as "compiling kernels, once" through, or hold them back."""
+    log = logging.getLogger("bagwise")
+    before = log.level
+    log.setLevel(before if shown else logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+@contextmanager
+def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
+    """Show the current stage on the terminal while it runs; nothing where there is none."""
+    if quiet or not err.is_terminal:
+        with _notices(shown=not quiet):
+            yield ignore_stage
+        return
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task("starting", total=steps)
+
+        current = "starting"
+
+        def on_stage(name: str) -> None:
+            nonlocal current
+            current = name
+            progress.update(task, description=name, advance=1)
+
+        def on_progress(what: str, share: float) -> None:
+            progress.update(task, description=f"{current}: {what} {share:.0%}")
+
+        with progress_to(on_progress):
+            yield on_stage
+
+
+@contextmanager
+def show_count(quiet: bool, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how many of many like pieces are done, and how much time is left."""
+    if quiet or not err.is_terminal:
+        with _notices(shown=not quiet):
+            yield lambda _done: None
+        return
+    spent = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    columns = SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), *spent
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, advance=done)
+
+
+def emit(values: Mapping[str, Any]) -> None:
+    """Print one JSON object."""
+    sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def readable(score: float | int | str | None) -> str:
+    """Return a score for people."""
+    if score is None:
+        return "hidden by the privacy noise"
+    return f"{score:.6g}" if isinstance(score, float) else str(score)
+
+
+def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells as a table, the first being its heading."""
+    grid = Table(title=safe(title), box=box.SIMPLE_HEAD, pad_edge=False)
+    heading, *body = rows
+    for i, name in enumerate(heading):
+        grid.add_column(safe(name), justify="right" if i else "left")
+    for cells in body:
+        grid.add_row(*(safe(cell) for cell in cells))
+    out.print(grid)
+
+
+def print_pairs(title: str, values: Mapping[str, Any]) -> None:
+    """Print names and values as a table."""
+    grid = Table(title=safe(title), show_header=False)
+    for name, value in values.items():
+        grid.add_row(safe(name), safe(value))
+    out.print(grid)

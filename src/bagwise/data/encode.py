@@ -1,0 +1,299 @@
+"""Mixed columns in, a numeric matrix out, by a recipe that is plain JSON.
+
+Numbers keep their own units (strategies that need a scale bring their own). Text, booleans and
+categories become one column per level, without the most frequent level; beyond `max_levels` the
+rare ones share one column. Missing values follow a stated policy. The recipe holds only facts
+about the features, which are public, so it may leave with a release; a learner replays it.
+"""
+
+import math
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy import sparse
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.data.columns import (
+    as_float,
+    as_text,
+    find_column,
+    is_numeric,
+    is_text,
+    without_dictionary,
+)
+from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning
+from bagwise.files.records import Record, read_record, to_plain
+
+NULLS: tuple[Literal["indicator", "error"], ...] = ("indicator", "error")
+
+DEFAULT_MAX_LEVELS = 32
+MANY_LEVELS = 256  # columns for levels, from which on X is mostly zeros
+_MISSING = "(missing)"
+_POOLED = "(other)"
+
+
+class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, frozen=True):
+    """A column of numbers; missing ones become `fill`, and are marked in a column of their own.
+
+    A column without missing values has no fill: its mean would tell about every row, in bits that
+    nobody needs.
+    """
+
+    name: str
+    fill: float | None
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the columns of X that this column becomes."""
+        return [self.name] if self.fill is None else [self.name, f"{self.name}={_MISSING}"]
+
+    def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
+        """Fill ``out``, (n, len(outputs))."""
+        if not (is_numeric(column.type) or pa.types.is_null(column.type)):
+            raise ColumnError(
+                f"column {self.name!r} was numeric in the release, here it is {column.type}."
+            )
+        values = as_float(column)
+        if np.any(np.abs(values) > 1e100):  # infinite, or too large to square
+            raise ColumnError(
+                f"feature {self.name!r} holds infinite or huge values. Replace or rescale them."
+            )
+        missing = np.isnan(values)
+        if self.fill is not None:
+            values[missing] = self.fill
+            out[:, 1] = missing
+        elif missing.any():
+            raise ColumnError(
+                f"column {self.name!r} is missing in {int(missing.sum())} row(s), and in the "
+                "release it never was, so that nothing was learned about missing values. Fill "
+                "them or drop those rows."
+            )
+        out[:, 0] = values
+
+    def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
+        """Return what `write` writes, as a sparse matrix."""
+        dense = np.empty((len(column), len(self.outputs)))
+        self.write(column, dense)
+        return sparse.csr_array(dense)
+
+
+class LevelsColumn(Record, tag="levels", tag_field="kind", kw_only=False, frozen=True):
+    """A column of text, booleans or categories; `reference` is the level that gets no column."""
+
+    name: str
+    reference: str | None
+    levels: tuple[str | None, ...]
+    pooled: bool
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the columns of X that this column becomes."""
+        shown = [_MISSING if level is None else level for level in self.levels]
+        return [f"{self.name}={level}" for level in [*shown, *([_POOLED] * self.pooled)]]
+
+    def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
+        """Fill ``out``, (n, len(outputs)); levels never seen go with the pooled ones."""
+        position = self._positions(column)
+        out[:] = 0.0
+        rows = np.flatnonzero(position >= 0)
+        out[rows, position[rows]] = 1.0
+
+    def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
+        """Return what `write` writes, as a sparse matrix: at most one entry in a row."""
+        position = self._positions(column)
+        here = position >= 0
+        starts = np.concatenate([[0], np.cumsum(here)])
+        shape = (position.size, len(self.outputs))
+        return sparse.csr_array((np.ones(starts[-1]), position[here], starts), shape=shape)
+
+    def _positions(self, column: pa.ChunkedArray) -> IntArray:
+        """Return the output that is 1 in each row; -1 for the reference level."""
+        known = pa.array([self.reference, *self.levels], type=pa.string())
+        codes = pc.fill_null(
+            pc.index_in(as_text(column, name=self.name), value_set=known), -1
+        ).to_numpy()
+        unseen = codes < 0
+        if unseen.any() and not self.pooled:
+            warnings.warn(
+                f"column {self.name!r} has {int(unseen.sum())} row(s) with a level that the "
+                "encoder has not seen; they are treated as its most frequent level.",
+                UnseenLevelWarning,
+                stacklevel=2,
+            )
+        pooled = len(self.levels) if self.pooled else -1
+        return np.where(unseen, pooled, codes - 1).astype(np.int64)
+
+
+Column = NumericColumn | LevelsColumn
+
+
+class Encoder(Record, kw_only=False, frozen=True):
+    """The recipe from a table's columns to X.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [31, 45, 45], "city": ["Bonn", "Pune", "Bonn"]})
+    >>> encoder = Encoder.for_table(table, ["age", "city"])
+    >>> encoder.feature_names
+    ['age', 'city=Pune']
+    >>> Encoder.from_json(encoder.to_json()).transform(table)
+    array([[31., 0.],
+           [45., 1.],
+           [45., 0.]])
+    """
+
+    columns: tuple[Column, ...]
+    nulls: Literal["indicator", "error"]
+
+    @classmethod
+    def for_table(
+        cls,
+        table: pa.Table,
+        names: Sequence[str],
+        *,
+        named: Collection[str] = (),
+        max_levels: int = DEFAULT_MAX_LEVELS,
+        nulls: str = "indicator",
+    ) -> Self:
+        """Write the recipe for columns `names`; `named` are those the user asked for by name."""
+        if nulls not in NULLS:
+            raise ColumnError(f"nulls must be one of {', '.join(NULLS)}, got {nulls!r}.")
+        policy = NULLS[NULLS.index(nulls)]
+        if max_levels < 1:
+            raise ColumnError(f"max_levels must be at least 1, got {max_levels}.")
+        columns = []
+        for name in names:
+            column = find_column(table, name, role="feature")
+            if name not in named:
+                _refuse_id(name, column)
+            columns.append(_describe(name, column, max_levels=max_levels, nulls=nulls))
+        encoder = cls(tuple(columns), policy)
+        _refuse_colliding(encoder.feature_names)
+        return encoder
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the table columns that the recipe reads."""
+        return [column.name for column in self.columns]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of X."""
+        return [output for column in self.columns for output in column.outputs]
+
+    def transform(self, table: pa.Table) -> FloatArray:
+        """Return X, (n, d), for a table that has the columns of the recipe."""
+        X = np.empty((table.num_rows, len(self.feature_names)))
+        start = 0
+        for recipe in self.columns:
+            stop = start + len(recipe.outputs)
+            recipe.write(self._find(table, recipe), X[:, start:stop])
+            start = stop
+        return X
+
+    def transform_sparse(self, table: pa.Table) -> sparse.csr_array:
+        """Return X as a sparse matrix, for tables whose text columns have very many levels."""
+        parts = [recipe.to_sparse(self._find(table, recipe)) for recipe in self.columns]
+        if not parts:
+            return sparse.csr_array((table.num_rows, 0))
+        return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+    @property
+    def is_mostly_zeros(self) -> bool:
+        """Whether X has so many columns for levels that it should not be made dense."""
+        levels = sum(len(c.outputs) for c in self.columns if isinstance(c, LevelsColumn))
+        return levels >= MANY_LEVELS
+
+    def _find(self, table: pa.Table, recipe: Column) -> pa.ChunkedArray:
+        column = find_column(table, recipe.name, role="feature")
+        if self.nulls == "error":
+            _refuse_missing(recipe.name, column)
+        return column
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the recipe as plain values for a JSON file."""
+        return to_plain(self)
+
+    @classmethod
+    def from_json(cls, spec: Mapping[str, Any]) -> Self:
+        """Read a recipe back."""
+        return read_record(cls, spec, error=ReleaseError, what="the encoder recipe")
+
+
+def _describe(name: str, column: pa.ChunkedArray, *, max_levels: int, nulls: str) -> Column:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if column.null_count == len(column):
+        raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")
+    if nulls == "error":
+        _refuse_missing(name, column)
+    if is_numeric(kind) and not pa.types.is_dictionary(column.type):
+        return _describe_numbers(name, column)
+    if is_numeric(kind) or is_text(kind) or pa.types.is_boolean(kind):
+        return _describe_levels(name, column, max_levels)
+    if pa.types.is_temporal(kind):
+        raise ColumnError(
+            f"feature {name!r} is of type {kind}: a moment in time has no natural unit. Replace it "
+            "by numbers that mean something, such as age in years, month or weekday, or exclude it."
+        )
+    raise ColumnError(f"feature {name!r} is of type {kind}, which cannot be encoded. Exclude it.")
+
+
+def _describe_numbers(name: str, column: pa.ChunkedArray) -> NumericColumn:
+    values = as_float(column)
+    missing = np.isnan(values)
+    if missing.all():
+        raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")
+    if not missing.any():
+        return NumericColumn(name, fill=None)
+    present = values[~missing]
+    # The exact sum, rounded once: the order of the rows cannot show in its last bits.
+    fill = math.fsum(present) / present.size if np.isfinite(present).all() else 0.0
+    return NumericColumn(name, fill=fill)
+
+
+def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> LevelsColumn:
+    counts = pc.value_counts(as_text(column, name=name)).to_pylist()
+    # Most frequent first; ties in alphabetical order, missing last, so that the recipe is unique.
+    ordered = sorted(counts, key=lambda c: (-c["counts"], c["values"] is None, c["values"] or ""))
+    levels = [entry["values"] for entry in ordered]
+    return LevelsColumn(
+        name,
+        reference=levels[0],
+        levels=tuple(levels[1:max_levels]),
+        pooled=len(levels) > max_levels,
+    )
+
+
+def _refuse_id(name: str, column: pa.ChunkedArray) -> None:
+    """Refuse a column that looks like a key: integers or text, all different."""
+    column = without_dictionary(column)
+    if not (pa.types.is_integer(column.type) or is_text(column.type)):
+        return
+    present = len(column) - column.null_count
+    mostly_there = 2 * present > len(column) > 1
+    if mostly_there and pc.count_distinct(column, mode="only_valid").as_py() == present:
+        raise ColumnError(
+            f"column {name!r} is different in every row, like an id. Leave it out with "
+            f"exclude=[{name!r}] (--exclude {name}), carry it along with id={name!r} "
+            f"(--id {name}), or name it in features if it is a real feature."
+        )
+
+
+def _refuse_colliding(outputs: Sequence[str]) -> None:
+    doubled = sorted({name for name in outputs if outputs.count(name) > 1})
+    if doubled:
+        raise ColumnError(
+            f"two features would both be called {doubled[0]!r}. Rename the column or the level."
+        )
+
+
+def _refuse_missing(name: str, column: pa.ChunkedArray) -> None:
+    floating = pa.types.is_floating(column.type)
+    if column.null_count or (floating and np.isnan(as_float(column)).any()):
+        raise ColumnError(
+            f"feature {name!r} has missing values and nulls='error'. "
+            "Fill them, or use nulls='indicator' (--nulls indicator)."
+        )

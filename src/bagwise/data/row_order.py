@@ -1,0 +1,69 @@
+"""The order in which rows are looked at: never the one in which the source has them.
+
+A table is often exported in the order of its labels. Whatever is computed from rows can depend on
+their order: a sum of doubles in its last bits, a search in the solution it finds, a strategy of a
+user's own in anything. So rows are brought into another order before anything is computed from
+them, and nothing downstream has to be proved harmless one by one.
+
+Two orders are safe. A secret permutation is independent of everything. An order that the features
+alone decide, with ties broken in secret, tells nothing beyond the features, which are public; it
+is for requests that must repeat, such as those with a seed.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import IntArray
+from bagwise.data.columns import as_float, as_text, is_numeric, without_dictionary
+from bagwise.errors import ColumnError
+from bagwise.rng import NoiseSource
+
+
+def secret_order(n_rows: int, source: NoiseSource) -> IntArray:
+    """Return a uniformly random order of the rows."""
+    return source.permutation(n_rows)
+
+
+def feature_order(table: pa.Table, names: Sequence[str], source: NoiseSource) -> IntArray:
+    """Return the order of the rows by their features, those that are equal in all in secret order.
+
+    >>> from bagwise.rng import SecureNoise
+    >>> table = pa.table({"x": [3, 1, 2], "y": [0, 0, 0]})
+    >>> feature_order(table, ["x"], SecureNoise())
+    array([1, 2, 0])
+    """
+    shuffled = secret_order(table.num_rows, source)
+    keys = {str(place): _sort_key(table, name) for place, name in enumerate(names)}
+    if not keys:
+        return shuffled
+    rows = pa.table(keys).take(pa.array(shuffled))
+    # Arrow documents this sort as stable, so ties stay in the secret order.
+    order = pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in keys])
+    sorted_rows: IntArray = shuffled[order.to_numpy()]
+    return sorted_rows
+
+
+def inverse_order(order: IntArray) -> IntArray:
+    """Return the order that undoes `order`.
+
+    >>> inverse_order(np.array([2, 0, 1]))
+    array([1, 2, 0])
+    """
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(order.size)
+    return inverse
+
+
+def _sort_key(table: pa.Table, name: str) -> pa.Array:
+    """Return what a column is sorted by: numbers as doubles, the rest as text."""
+    column = without_dictionary(table.column(name))
+    if is_numeric(column.type) or pa.types.is_boolean(column.type):
+        return pa.array(as_float(column))
+    try:
+        return as_text(column, name=name).combine_chunks()
+    except ColumnError:
+        # Nobody can sort a list or a picture; the encoder will say so in its own words.
+        return pa.nulls(table.num_rows, pa.string())

@@ -1,0 +1,126 @@
+"""How good a model is: on rows whose labels one may see, or on a release that has only bags."""
+
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sklearn.exceptions import UndefinedMetricWarning
+
+from bagwise._types import FloatArray
+from bagwise.data.columns import as_text, find_column
+from bagwise.data.labels import label_codes, label_vector
+from bagwise.data.table import read_table
+from bagwise.errors import LabelError, ReleaseError
+from bagwise.learn.model_selection import bag_mean_squared_error, bag_r2_score
+from bagwise.models.row_model import RowModel
+from bagwise.release.release import Release
+
+
+@dataclass(frozen=True)
+class RowScores:
+    """Errors on single rows; for classes, those of their chances. They are exact: NOT PRIVATE.
+
+    ``accuracy`` and ``log_loss`` are there for models of classes only.
+    """
+
+    n_rows: int
+    rmse: float
+    mae: float
+    r2: float
+    accuracy: float | None = None
+    log_loss: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as plain values, which say themselves that nothing protects them."""
+        scores = {name: value for name, value in asdict(self).items() if value is not None}
+        return {"privacy": "NOT PRIVATE", **scores}
+
+
+@dataclass(frozen=True)
+class BagScores:
+    """Errors on bag labels, as published and with the known privacy noise taken out.
+
+    ``rmse`` compares published bag labels with mean predictions. ``rmse_without_noise`` and
+    ``r2_without_noise`` subtract the variance that the privacy noise adds; they estimate what
+    noiseless bag labels would show, and are None where noise leaves nothing to estimate.
+    """
+
+    n_bags: int
+    rmse: float
+    mean_noise_sd: float
+    rmse_without_noise: float | None
+    r2_without_noise: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as plain values."""
+        return asdict(self)
+
+
+def evaluate_rows(model: RowModel, table: Any, *, label: str | None = None) -> RowScores:
+    """Score predictions on a labelled table. The result describes the labels: keep it with them."""
+    name = label or model.label
+    data = read_table(table, index_names=[name])
+    labels = row_labels(data, name, model)
+    predicted = model.predict_encoded(model.encoder.transform(data))
+    residuals = labels - predicted
+    return RowScores(
+        n_rows=len(labels),
+        rmse=float(np.sqrt(np.mean(residuals**2))),
+        mae=float(np.mean(np.abs(residuals))),
+        r2=_r2(float(np.mean(residuals**2)), float(np.mean(np.var(labels, axis=0)))),
+        **({} if model.classes is None else _class_scores(labels, predicted)),
+    )
+
+
+def _class_scores(labels: FloatArray, chances: FloatArray) -> dict[str, float]:
+    right = labels.argmax(axis=1)
+    chance = np.take_along_axis(chances, right[:, None], axis=1)
+    # A chance of exactly zero for what happened would be infinitely bad.
+    losses = -np.log(np.maximum(chance, np.finfo(float).tiny))
+    return {
+        "accuracy": float(np.mean(chances.argmax(axis=1) == right)),
+        "log_loss": float(np.mean(losses)),
+    }
+
+
+def evaluate_release(model: RowModel, release: Release) -> BagScores:
+    """Score mean predictions on the bag labels of a release; no row label is needed."""
+    if missing := set(model.encoder.inputs) - set(release.features.column_names):
+        raise ReleaseError(f"the release lacks the model's feature(s) {sorted(missing)}.")
+    kept = release.bags.in_bag
+    features = release.features.filter(pa.array(kept))
+    predicted = model.predict_encoded(model.encoder.transform(features))
+    bags = release.fit_params()
+    labels = release.labels_of(model.target)[bags["bags"]]
+    clean = bag_mean_squared_error(labels, predicted, **bags)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)  # said by None
+        r2 = bag_r2_score(labels, predicted, **bags)
+    return BagScores(
+        n_bags=release.bags.n_bags,
+        rmse=float(np.sqrt(bag_mean_squared_error(labels, predicted, bags=bags["bags"]))),
+        mean_noise_sd=float(np.sqrt(np.mean(bags["noise_sd"] ** 2))),
+        rmse_without_noise=float(np.sqrt(clean)) if clean >= 0 else None,
+        r2_without_noise=r2 if clean >= 0 and np.isfinite(r2) else None,
+    )
+
+
+def row_labels(data: pa.Table, label: str, model: RowModel) -> FloatArray:
+    """Return the labels as the model predicts them: numbers, or marks for classes."""
+    if model.classes is not None:
+        return np.eye(len(model.classes))[label_codes(data, label, model.classes)]
+    if model.target is None:
+        return label_vector(data, label)
+    column = as_text(find_column(data, label, role="label"), name=label)
+    if column.null_count:
+        raise LabelError(f"label {label!r} is missing in {column.null_count} row(s). Drop them.")
+    return np.array([value == model.target for value in column.to_pylist()], dtype=np.float64)
+
+
+def _r2(error: float, variance: float) -> float:
+    """Share of variance explained; 1 or 0 where there is none, as scikit-learn has it."""
+    if variance > 0:
+        return 1.0 - error / variance
+    return 1.0 if error == 0 else 0.0

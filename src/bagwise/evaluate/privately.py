@@ -1,0 +1,368 @@
+"""How good a model is on rows whose labels are secret: one number, released with label privacy."""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import pyarrow as pa
+from msgspec import Meta
+
+from bagwise._version import SOFTWARE
+from bagwise.data.columns import find_column
+from bagwise.data.labels import Bounds, check_bounds
+from bagwise.data.table import read_table
+from bagwise.errors import BoundsError, BudgetError, CertificateError, ColumnError, LabelError
+from bagwise.evaluate.openly import row_labels
+from bagwise.files.atomic import new_file
+from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
+from bagwise.files.records import Record, read_record, to_plain
+from bagwise.models.row_model import RowModel, Software
+from bagwise.privacy import Certificate
+from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
+from bagwise.privacy.circumstances import Circumstance, EvaluatedModel, MeanLoss
+from bagwise.privacy.curves import check_epsilon
+from bagwise.privacy.events import LOSS_STEPS, LaplaceMeanLoss, NoisyChoice
+from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.privacy.private_loss import (
+    LossDesign,
+    design_loss,
+    half_width,
+    noise_sd,
+    release_mean_loss,
+)
+from bagwise.privacy.promise import check_promise
+from bagwise.privacy.units import Units, units_of
+from bagwise.release.certify import certify_loss
+from bagwise.rng import NoiseSource, SecureNoise
+from bagwise.show.stages import OnStage, Stages, ignore_stage
+
+SCHEMA: Final = "bagwise-evaluation/2"
+
+LEVEL = 0.95
+"""The probability with which an interval covers what the privacy noise hides."""
+
+_COVERS: Final = "the privacy noise only, with probability 0.95"
+
+
+class _EvaluationFile(Record, frozen=True):
+    """The fields of an evaluation."""
+
+    schema: Literal["bagwise-evaluation/2"]
+    software: Software
+    privacy: str
+    n_rows: Annotated[int, Meta(ge=1, le=2**48)]
+    loss: Literal["squared", "absolute"]
+    largest_loss: Annotated[float, Meta(gt=0)]
+    mean_loss: float
+    rmse: float | None
+    mae: float | None
+    noise_sd: float
+    interval: tuple[float, float]
+    interval_covers: Literal["the privacy noise only, with probability 0.95"]
+    certificate: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PrivateScores:
+    """A mean loss with privacy noise on it, and what is promised about the labels behind it.
+
+    Attributes
+    ----------
+    n_rows : int
+    loss : {"squared", "absolute"}
+    largest_loss : float
+        What a single row counts at most.
+    mean_loss : float
+        Noise may take it below 0.
+    noise_sd : float
+        Standard deviation of the privacy noise on `mean_loss`.
+    interval : (float, float)
+        Covers, with probability 0.95, the mean loss of these rows without the noise. It accounts
+        for the privacy noise only, not for which rows happened to be in the table.
+    certificate : Certificate
+
+    Examples
+    --------
+    >>> promise = Certificate(None, None, None, (), smallest_bag=None, noise_source="none")
+    >>> scores = PrivateScores(80, "squared", 100.0, 4.0, 1.2, (1.5, 6.5), promise)
+    >>> scores.rmse, scores.mae
+    (2.0, None)
+    """
+
+    n_rows: int
+    loss: Literal["squared", "absolute"]
+    largest_loss: float
+    mean_loss: float
+    noise_sd: float
+    interval: tuple[float, float]
+    certificate: Certificate = field(repr=False)
+
+    @property
+    def rmse(self) -> float | None:
+        """The root of the mean squared loss; None for another loss, or hidden by the noise."""
+        return math.sqrt(self.mean_loss) if self.loss == "squared" and self.mean_loss >= 0 else None
+
+    @property
+    def mae(self) -> float | None:
+        """The mean absolute loss; None for another loss, or hidden by the noise."""
+        return self.mean_loss if self.loss == "absolute" and self.mean_loss >= 0 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as plain values, the certificate last."""
+        return to_plain(
+            _EvaluationFile(
+                schema=SCHEMA,
+                software=SOFTWARE,
+                privacy=self.certificate.headline,
+                n_rows=self.n_rows,
+                loss=self.loss,
+                largest_loss=self.largest_loss,
+                mean_loss=self.mean_loss,
+                rmse=self.rmse,
+                mae=self.mae,
+                noise_sd=self.noise_sd,
+                interval=self.interval,
+                interval_covers=_COVERS,
+                certificate=self.certificate.to_json(),
+            )
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything but the certificate, which belongs to these very scores."""
+        content = {**self.to_json(), "certificate": None, "software": None}
+        return hashlib.sha256(canonical(content)).hexdigest()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read scores back, and refuse those that do not follow from their certificate."""
+        content = read_json(
+            Path(path), error=CertificateError, what="an evaluation", limit=LARGEST_STATEMENT
+        )
+        if content.get("schema") != SCHEMA:
+            raise CertificateError(f"{path} is not an evaluation that this version reads.")
+        file = read_record(_EvaluationFile, content, error=CertificateError, what=str(path))
+        scores = cls(
+            n_rows=file.n_rows,
+            loss=file.loss,
+            largest_loss=file.largest_loss,
+            mean_loss=file.mean_loss,
+            noise_sd=file.noise_sd,
+            interval=file.interval,
+            certificate=Certificate.from_json(file.certificate),
+        )
+        if {**scores.to_json(), "software": file.software} != content:
+            raise CertificateError(f"{path} is damaged: its fields contradict each other.")
+        scores.check()
+        return scores
+
+    def check(self) -> None:
+        """Recompute what follows from the certificate; raise CertificateError where it differs."""
+        if self.certificate.covers != self.digest:
+            raise CertificateError("the certificate belongs to other scores.")
+        found = [e for e in self.certificate.events if isinstance(e, LaplaceMeanLoss)]
+        others = [e for e in self.certificate.events if not isinstance(e, LaplaceMeanLoss)]
+        if len(found) != 1 or not all(isinstance(e, NoisyChoice) for e in others):
+            raise CertificateError("the certificate does not account for a mean loss.")
+        event = found[0]
+        margin = half_width(event, n_rows=self.n_rows, level=LEVEL)
+        claimed = (self.largest_loss, self.noise_sd, *self.interval)
+        derived = (
+            event.grid_step * LOSS_STEPS,
+            noise_sd(event, n_rows=self.n_rows),
+            self.mean_loss - margin,
+            self.mean_loss + margin,
+        )
+        if not all(map(math.isclose, claimed, derived)):
+            raise CertificateError("the scores do not follow from their certificate.")
+        about = [c for c in self.certificate.circumstances if isinstance(c, MeanLoss)]
+        if about != [MeanLoss(loss=self.loss, n_rows=self.n_rows, largest=self.largest_loss)]:
+            raise CertificateError("the certificate is about another loss.")
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the scores and their certificate as one JSON file; `force` replaces one."""
+        with new_file(Path(path), force=force) as draft:
+            write_json(self.to_json(), draft)
+        return Path(path)
+
+
+def evaluate_rows_privately(
+    model: RowModel,
+    table: Any,
+    *,
+    epsilon: float,
+    bounds: Sequence[float] | PrivateBounds | None = None,
+    label: str | None = None,
+    loss: str = "squared",
+    clip: float | None = None,
+    unit: str | None = None,
+    noise: NoiseSource | None = None,
+    on_stage: OnStage = ignore_stage,
+) -> PrivateScores:
+    """Score a model on a table whose labels are secret, with label privacy for the score.
+
+    Parameters
+    ----------
+    model : RowModel
+        It is taken as public, and so are its predictions.
+    table : path or frame
+    epsilon : float
+        Label privacy to deliver, without a delta. Every evaluation spends it anew.
+    bounds : (lo, hi)
+        Range that a label can have, known without looking at this table; labels and predictions
+        outside are clipped to it. What `find_bounds` returns may be given too; what it spent is
+        part of epsilon then. A model of a class needs none: its labels are 0 and 1.
+    label : str, optional
+        The secret column. Default: the one that the model was made for.
+    loss : {"squared", "absolute"}
+    clip : float, optional
+        The largest loss that a row counts with, in units of the loss, chosen without looking at
+        these labels. Noise is proportional to it; larger losses are cut off. Default: the largest
+        that the bounds allow.
+    unit : str, optional
+        A column that names people with several rows: privacy then covers all labels of one.
+    noise : NoiseSource, optional
+        For experiments: with ``rng.SimulatedNoise(seed)`` the certificate says NOT PRIVATE.
+    on_stage : callable, optional
+        Called with the name of each stage as it begins.
+
+    Returns
+    -------
+    PrivateScores
+
+    Guarantee
+    ---------
+    (epsilon, 0)-differentially private for replacing one row's label, or all labels of one unit, by
+    others within the bounds. Features, the model and the number of rows are public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> from bagwise import release_model
+    >>> x = np.random.default_rng(0).uniform(0, 10, size=50_000)
+    >>> table = pa.table({"x": x, "y": x + np.random.default_rng(1).normal(size=x.size)})
+    >>> train, test = table.slice(0, 30_000), table.slice(30_000)
+    >>> model = release_model(train, label="y", bounds=(-5, 15), epsilon=1.0, delta=1e-6)
+    >>> scores = evaluate_rows_privately(model, test, bounds=(-5, 15), epsilon=0.5)
+    >>> scores.certificate.headline, abs(scores.rmse - 1) < 0.5
+    ('(0.5, 0)-label-DP', True)
+    """
+    label = model.label if label is None else label
+    _check_columns(model, label, unit)
+    check_epsilon(epsilon)
+    limits, prior = _resolve_bounds(model, bounds, unit)
+    calibration = ExactCalibration(float(epsilon), 0.0, limits, prior)
+    source = SecureNoise() if noise is None else noise
+    run = Stages(on_stage)
+    names = [name for name in (label, unit) if name is not None]
+    data = run("reading the table", read_table, table, index_names=names)
+    if source.is_secret:
+        check_promise(epsilon, 0.0, n_rows=data.num_rows)
+    # Everything that sets the noise comes before the labels, and so cannot depend on them.
+    units = _find_units(data, unit, calibration)
+    design = run("predicting", _design, model, data, bounds=limits, loss=loss, clip=clip)
+    event = calibration.mean_loss(
+        sensitivity_steps=design.sensitivity_steps(units), step=design.step
+    )
+    labels = run("checking the labels", row_labels, data, label, model)  # (n,), secret
+    mean = run(
+        "measuring the loss", release_mean_loss, labels, design=design, event=event, source=source
+    )
+    margin = half_width(event, n_rows=labels.size, level=LEVEL)
+    scores = PrivateScores(
+        n_rows=labels.size,
+        loss="squared" if loss == "squared" else "absolute",
+        largest_loss=design.largest,
+        mean_loss=mean,
+        noise_sd=noise_sd(event, n_rows=labels.size),
+        interval=(mean - margin, mean + margin),
+        certificate=certify_loss(
+            (*prior, event),
+            calibration,
+            source,
+            unit=unit,
+            unit_rows=units.largest,
+            circumstances=_circumstances(model, design, loss, labels.size),
+        ),
+    )
+    promise = dataclasses.replace(scores.certificate, covers=scores.digest)
+    return dataclasses.replace(scores, certificate=promise)
+
+
+def _check_columns(model: RowModel, label: str, unit: str | None) -> None:
+    for role, name in (("label", label), ("unit", unit)):
+        if name is not None and not isinstance(name, str):
+            raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
+    if label in model.encoder.inputs:
+        # Predictions would depend on the labels, and the noise allows for public ones only.
+        raise LabelError(
+            f"label {label!r} is a feature of the model: its predictions would tell the labels. "
+            "Evaluate a model that does without."
+        )
+    if unit == label:
+        raise ColumnError("unit and label name the same column.")
+
+
+def _resolve_bounds(
+    model: RowModel, bounds: Sequence[float] | PrivateBounds | None, unit: str | None
+) -> tuple[Bounds, tuple[NoisyChoice, ...]]:
+    """Return the public range of a label, and what was spent on finding it."""
+    if model.target is not None:
+        if bounds is not None:
+            raise BoundsError(
+                "the model predicts a class: a label is 0 or 1. Leave out the bounds."
+            )
+        return (0.0, 1.0), ()
+    prior: tuple[NoisyChoice, ...] = ()
+    if isinstance(bounds, PrivateBounds):
+        if bounds.unit != unit:
+            raise BoundsError(
+                f"the bounds were found for unit {bounds.unit!r}, the evaluation protects "
+                f"{unit!r}. Find them again with the same unit."
+            )
+        prior, bounds = (bounds.event,), bounds.bounds
+    limits = check_bounds(bounds)
+    if limits is None:
+        raise BoundsError(
+            "a private evaluation needs bounds=(lo, hi) (--bounds LO HI): the range a label can "
+            "have, known without looking at these labels."
+        )
+    return limits, prior
+
+
+def _find_units(data: pa.Table, unit: str | None, calibration: Calibration) -> Units:
+    if unit is None:
+        return Units()
+    find_column(data, unit, role="unit")
+    units = units_of(data, unit)
+    if any(event.rows < units.largest for event in calibration.prior):
+        raise BudgetError(
+            f"the bounds were found for units of fewer than {units.largest} rows. "
+            "Find them again on this table, with the same unit."
+        )
+    return units
+
+
+def _design(
+    model: RowModel, data: pa.Table, *, bounds: Bounds, loss: str, clip: float | None
+) -> LossDesign:
+    predictions = model.predict_encoded(model.encoder.transform(data))
+    return design_loss(predictions, bounds=bounds, loss=loss, clip=clip)
+
+
+def _circumstances(
+    model: RowModel, design: LossDesign, loss: str, n_rows: int
+) -> tuple[Circumstance, ...]:
+    kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
+    promise = model.certificate.headline if model.certificate else model.trained_on.privacy
+    epsilon, delta = promised_in(promise or NOT_PRIVATE) or (None, None)
+    return (
+        MeanLoss(loss=kind, n_rows=n_rows, largest=float(design.largest)),
+        EvaluatedModel(epsilon=epsilon, delta=delta),
+    )

@@ -1,1 +1,0 @@
-"""Synthetic problems with a known answer, and what is run on them."""

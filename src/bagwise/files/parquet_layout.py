@@ -1,0 +1,220 @@
+"""What a Parquet file is made of, told from its own bytes before any library reads it.
+
+A footer can hold notes that no table shows; it may call a column small whose page unpacks to
+gigabytes; bytes behind the last page of a column are looked at by nobody; and some contradictions
+in a footer end a process that asks pyarrow about them. So the footer and the header of each page
+are read here, and only files of our own layout pass: columns of plain values, one after the other,
+each nothing but its pages.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import Any
+
+from bagwise.files.regular_files import size_of
+from bagwise.files.thrift import Struct, read_struct
+
+MOST_COLUMNS = 10_000
+ROWS_AT_ONCE = 2**20
+"""Rows of a row group; only the last one has fewer."""
+
+_LONGEST_FOOTER = 64 * 2**20
+_LONGEST_HEADER = 128
+_MAGIC = b"PAR1"
+_WRITER = re.compile(rb"parquet-cpp-arrow version \d+\.\d+\.\d+(-SNAPSHOT)?")
+_ZSTD = 6
+_ENCODINGS = {0, 3, 8}  # plain, run lengths, numbers into a dictionary
+_OPTIONAL = 1
+_BYTE_ARRAY = 6
+_DATA_PAGE, _DICTIONARY_PAGE = 0, 2
+
+
+class LayoutError(ValueError):
+    """A file is laid out in another way; the message is the predicate of a sentence about it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The size of a file's table.
+
+    Attributes
+    ----------
+    rows, columns : int
+    largest_page : int
+        Bytes of the largest page when it is unpacked.
+    strings : int
+        Bytes of all pages of columns whose values have lengths of their own, unpacked.
+    """
+
+    rows: int
+    columns: int
+    largest_page: int
+    strings: int
+
+
+def read_layout(handle: BufferedReader) -> Layout:
+    """Read what a file is made of; raise LayoutError for anything that ours do not have."""
+    try:
+        return _read_layout(handle)
+    except LayoutError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        failure = _strange()
+    raise failure
+
+
+def _read_layout(handle: BufferedReader) -> Layout:
+    footer, end = _read_footer(handle)
+    _check_notes(footer)
+    kinds = _read_schema(footer[2])
+    position, rows, largest, strings = len(_MAGIC), 0, 0, 0
+    for group in footer[4]:
+        _check_group(group, footer[3] - rows, len(kinds))
+        rows += group[3]
+        for chunk, (name, kind) in zip(group[1], kinds, strict=True):
+            details = chunk[3]
+            _check_chunk(chunk, name, kind, position, group[3])
+            stop = position + details[7]
+            pages = _Pages.between(handle, position, min(stop, end))
+            if stop > end or (pages.unpacked, pages.values) != (details[6], group[3]):
+                raise _strange()
+            largest = max(largest, pages.largest)
+            strings += pages.unpacked if kind == _BYTE_ARRAY else 0
+            position = stop
+    if position != end or rows != footer[3]:
+        raise _strange()
+    return Layout(rows, len(kinds), largest, strings)
+
+
+def _read_footer(handle: BufferedReader) -> tuple[Struct, int]:
+    """Return the footer, and the place where it begins."""
+    size = size_of(handle)
+    ending = _read_at(handle, max(0, size - 8), 8)
+    length = int.from_bytes(ending[:4], "little")
+    if ending[4:] != _MAGIC or length > size - 12 or _read_at(handle, 0, 4) != _MAGIC:
+        raise LayoutError("is not a readable Parquet file.")
+    if length > _LONGEST_FOOTER:
+        raise LayoutError("has a footer larger than that of any release.")
+    begin = size - 8 - length
+    footer, stop = read_struct(_read_at(handle, begin, length))
+    if stop != length:
+        raise _strange()
+    return footer, begin
+
+
+def _check_notes(footer: Struct) -> None:
+    if 5 in footer:
+        raise LayoutError("holds Parquet metadata beside its table, which no release has.")
+    if not set(footer) <= {1, 2, 3, 4, 6, 7}:
+        raise _strange()
+    if not _WRITER.fullmatch(footer[6]):
+        raise LayoutError("was not written by bagwise: the name of its writer is another.")
+    if not _is_bare(footer.get(7, [])):
+        raise _strange()
+    if footer[3] < 1:
+        raise LayoutError("has no rows.")
+
+
+def _read_schema(elements: Sequence[Struct]) -> list[tuple[bytes, int]]:
+    """Return the name and the physical type of each column."""
+    root, *columns = elements
+    if root != {3: 0, 4: b"schema", 5: len(columns)}:
+        if any(5 in column for column in columns):
+            raise LayoutError("has a column of lists or records; a release has plain values only.")
+        raise _strange()
+    if len(columns) > MOST_COLUMNS:
+        raise LayoutError(f"has {len(columns)} columns; at most {MOST_COLUMNS} are read.")
+    for column in columns:
+        if 9 in column:
+            raise LayoutError("holds Parquet metadata in a column, which no release has.")
+        usual = column[3] == _OPTIONAL and set(column) <= {1, 2, 3, 4, 6, 7, 8, 10}
+        if not usual or not _is_bare({**column, 4: 0}):
+            raise _strange()
+    names = [column[4] for column in columns]
+    if len(set(names)) != len(names):
+        raise LayoutError("has two columns of the same name.")
+    return [(column[4], column[1]) for column in columns]
+
+
+def _check_group(group: Struct, rows_left: int, columns: int) -> None:
+    usual = set(group) <= {1, 2, 3, 5, 6, 7} and len(group[1]) == columns
+    if not usual or not _is_bare({**group, 1: 0}) or group[3] != min(ROWS_AT_ONCE, rows_left):
+        raise _strange()
+
+
+def _check_chunk(chunk: Struct, name: bytes, kind: int, position: int, rows: int) -> None:
+    """Refuse a column that is elsewhere, packed in another way, or says more than it must."""
+    details = chunk[3]
+    start = min(details[9], details.get(11, details[9]))
+    usual = (
+        set(chunk) == {2, 3}
+        and set(details) <= {1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 16}
+        and (details[1], details[3], details[4]) == (kind, [name], _ZSTD)
+        and set(details[2]) <= _ENCODINGS
+        and (details[5], start) == (rows, position)
+        and all(set(entry) == {1, 2, 3} for entry in details.get(13, []))
+    )
+    # Counts for another number of levels than the schema has would end the process in pyarrow.
+    sizes = details.get(16, {})
+    present = sizes.get(3, [0, rows])
+    known = set(sizes) <= {1, 2, 3} and not sizes.get(2)
+    if not usual or not known or len(present) != 2 or sum(present) != rows:
+        raise _strange()
+    if not _is_bare([entry for name, entry in details.items() if name != 3]):
+        raise _strange()
+
+
+def _is_bare(value: Any) -> bool:
+    """Tell whether there are numbers and truth values only, and no text to carry anything."""
+    if isinstance(value, dict):
+        return all(map(_is_bare, value.values()))
+    return all(map(_is_bare, value)) if isinstance(value, list) else isinstance(value, int)
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """What the pages of one column hold together."""
+
+    unpacked: int  # bytes, with their headers
+    largest: int  # bytes of the largest
+    values: int  # in all but the dictionary
+
+    @classmethod
+    def between(cls, handle: BufferedReader, start: int, stop: int) -> "_Pages":
+        """Add up the pages that fill a part of a file."""
+        pages = list(_read_pages(handle, start, stop))
+        return cls(
+            sum(page.unpacked for page in pages),
+            max((page.largest for page in pages), default=0),
+            sum(page.values for page in pages),
+        )
+
+
+def _read_pages(handle: BufferedReader, start: int, stop: int) -> Iterator[_Pages]:
+    position = start
+    while position < stop:
+        header, length = read_struct(_read_at(handle, position, _LONGEST_HEADER))
+        kind, unpacked, packed = header[1], header[2], header[3]
+        if kind == _DICTIONARY_PAGE and position == start and set(header) == {1, 2, 3, 7}:
+            values = 0
+        elif kind == _DATA_PAGE and set(header) == {1, 2, 3, 5}:
+            values = header[5][1]
+        else:
+            raise _strange()
+        if min(unpacked, packed, values) < 0 or not _is_bare(header):
+            raise _strange()
+        yield _Pages(length + unpacked, unpacked, values)
+        position += length + packed
+    if position != stop:
+        raise _strange()
+
+
+def _read_at(handle: BufferedReader, position: int, length: int) -> bytes:
+    handle.seek(position)
+    return handle.read(length)
+
+
+def _strange() -> LayoutError:
+    return LayoutError("is not laid out the way bagwise writes it: it was edited or damaged.")

@@ -1,0 +1,1 @@
+"""What a learner keeps: a row-level model, and its coefficients."""

@@ -1,0 +1,196 @@
+"""Coefficients with their uncertainty: as data, as text, as HTML and as a plot."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import stats
+
+from bagwise._printable import printable
+from bagwise._types import FloatArray
+from bagwise.errors import MissingExtraError, StrategyError
+from bagwise.files.atomic import new_file
+from bagwise.show import html
+
+if TYPE_CHECKING:
+    import altair as alt
+
+INTERCEPT = "(intercept)"
+_PLOTS: dict[str, dict[str, Any]] = {
+    "html": {"format": "html", "inline": True},
+    "svg": {"format": "svg"},
+    "png": {"format": "png", "scale_factor": 2},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """What a fit says about each coefficient, and how sure it is.
+
+    Attributes
+    ----------
+    names : tuple of str
+    estimate : (p,) floats
+    standard_error : (p,) floats or None
+        NaN for a coefficient that the data do not determine. None where no honest interval can be
+        given; `note` says why.
+    freedom : float
+        Degrees of freedom of the t distribution behind intervals and p-values.
+    title, note : str
+    level : float
+        Confidence level of the intervals.
+
+    Examples
+    --------
+    >>> found = Coefficients(("rooms",), np.array([2.0]), np.array([0.5]), freedom=30)
+    >>> found.interval.round(3).tolist()
+    [[0.979, 3.021]]
+    >>> print(found)
+    Coefficients
+           estimate  std. error     t       p  95 % interval
+    rooms         2         0.5  4.00  0.0004  0.9789 to 3.021
+    """
+
+    names: tuple[str, ...]
+    estimate: FloatArray
+    standard_error: FloatArray | None
+    freedom: float = np.inf
+    title: str = "Coefficients"
+    note: str = ""
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1:
+            raise StrategyError(f"level must lie between 0 and 1, got {self.level!r}.")
+
+    @property
+    def _error(self) -> FloatArray:
+        if self.standard_error is None:
+            return np.full(self.estimate.shape, np.nan)
+        return self.standard_error
+
+    @property
+    def statistic(self) -> FloatArray:
+        """Each estimate in units of its standard error."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(self.estimate / self._error)
+
+    @property
+    def p_value(self) -> FloatArray:
+        """Chance of so large a statistic, either way, if the coefficient were zero."""
+        return np.asarray(2 * stats.t.sf(np.abs(self.statistic), self.freedom))
+
+    @property
+    def interval(self) -> FloatArray:
+        """Lower and upper end of each confidence interval, (p, 2)."""
+        reach = stats.t.ppf(0.5 + self.level / 2, self.freedom) * self._error
+        return np.column_stack([self.estimate - reach, self.estimate + reach])
+
+    def to_table(self) -> pa.Table:
+        """Return one row per coefficient, as an Arrow table (``.to_pandas()`` makes a frame)."""
+        lower, upper = self.interval.T
+        columns = {
+            "coefficient": list(self.names),
+            "estimate": self.estimate,
+            "standard_error": self._error,
+            "t": self.statistic,
+            "p_value": self.p_value,
+            "lower": lower,
+            "upper": upper,
+        }
+        return pa.table(columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry per coefficient as plain values; None stands for "not known"."""
+        rows = [
+            {name: None if _is_nan(value) else value for name, value in row.items()}
+            for row in self.to_table().to_pylist()
+        ]
+        return {"coefficients": rows, "level": self.level, "note": self.note}
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the table as text, a heading first."""
+        percent = f"{100 * self.level:g} % interval"
+        if self.standard_error is None:
+            rows = zip(self.names, self.estimate, strict=True)
+            return [("", "estimate"), *((name, f"{value:.6g}") for name, value in rows)]
+        table: list[tuple[str, ...]] = [("", "estimate", "std. error", "t", "p", percent)]
+        for name, value, error, t, p, (low, high) in zip(
+            self.names,
+            self.estimate,
+            self._error,
+            self.statistic,
+            self.p_value,
+            self.interval,
+            strict=True,
+        ):
+            if np.isnan(error):
+                table.append((name, f"{value:.5g}", "", "", "", "not determined"))
+                continue
+            between = f"{low:.4g} to {high:.4g}"
+            chance = f"{p:.4f}" if p >= 1e-4 else "<0.0001"
+            table.append((name, f"{value:.5g}", f"{error:.3g}", f"{t:.2f}", chance, between))
+        return table
+
+    def __str__(self) -> str:
+        cells = self.cells()
+        last = len(cells[0]) - 1 if self.standard_error is not None else -1
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        lines = [
+            "  ".join(
+                text.ljust(width) if i in (0, last) else text.rjust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+        text = [self.title, *lines, *([self.note] if self.note else [])]
+        return "\n".join(printable(line) for line in text)
+
+    def _repr_html_(self) -> str:
+        return html.grid(self.title, self.cells(), note=self.note)
+
+    def plot(self, *, intercept: bool = False) -> "alt.LayerChart":
+        """Draw each coefficient with its interval; needs the extra ``bagwise[plot]``."""
+        try:
+            import altair as alt
+        except ImportError:
+            raise MissingExtraError("a coefficient plot", "plot") from None
+        rows = [
+            row
+            for row in self.to_table().to_pylist()
+            if intercept or not row["coefficient"].endswith(INTERCEPT)
+        ]
+        for row in rows:
+            row["coefficient"] = _drawn(row["coefficient"])
+        spread = f"estimate and {100 * self.level:g} % interval"
+        base = alt.Chart(alt.InlineData(rows), title=_drawn(self.title)).encode(
+            y=alt.Y("coefficient:N", sort=None, title=None),
+            tooltip=["coefficient:N", "estimate:Q", "lower:Q", "upper:Q"],
+        )
+        zero = alt.Chart(alt.InlineData([{"x": 0}])).mark_rule(color="#999").encode(x="x:Q")
+        bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q", title=spread), x2="upper:Q")
+        dots = base.mark_point(filled=True, size=60).encode(x="estimate:Q")
+        layers = [zero, dots] if self.standard_error is None else [zero, bars, dots]
+        return alt.LayerChart(layer=layers)
+
+    def save_plot(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the plot as .html (which needs no network), .svg or .png."""
+        target = Path(path)
+        kind = target.suffix.lstrip(".").lower()
+        if kind not in _PLOTS:
+            raise StrategyError(f"a plot is one of {', '.join(_PLOTS)}, got {target.name!r}.")
+        chart = self.plot()
+        with new_file(target, force=force) as draft:
+            chart.save(str(draft), **_PLOTS[kind])
+        return target
+
+
+def _drawn(text: str) -> str:
+    """Return a name for a plot. Its HTML holds names within a script, which none may end."""
+    return printable(text).replace("<", "‹")
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and np.isnan(value)

@@ -1,0 +1,282 @@
+"""A fitted model together with its encoder: predicts on tables, and is kept as JSON."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Meta
+
+from bagwise._types import FloatArray
+from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
+from bagwise.data.columns import find_column
+from bagwise.data.encode import Encoder
+from bagwise.data.table import read_table
+from bagwise.errors import ModelFileError, shielded
+from bagwise.families import find_family
+from bagwise.files.atomic import new_file
+from bagwise.files.json_files import canonical, read_json, write_json
+from bagwise.files.records import Record, read_record, to_plain
+from bagwise.models.coefficients import INTERCEPT, Coefficients
+from bagwise.privacy import Certificate
+from bagwise.privacy.certificate import HEADLINE_PATTERN
+
+SCHEMA: Final = "bagwise-model/3"
+
+RELEASED_DIRECTLY: Final = "none: released directly"
+"""The loss of a model that was not fitted to bags."""
+
+NO_ERRORS: Final = "No standard errors were kept with this model."
+
+Software = Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
+
+
+class TrainedOn(Record, frozen=True, omit_defaults=True):
+    """What a model was made from.
+
+    Attributes
+    ----------
+    n_rows : int
+    privacy : str or None
+        The headline of the release's certificate; None for a model with one of its own.
+    n_bags, n_labelled_rows : int or None
+        Bags, and rows of the learner's own.
+    label_kind, strategy : str or None
+    dispersion : float or None
+        Variance of single labels around the model, relative to the family's.
+    """
+
+    n_rows: int
+    privacy: Annotated[str, Meta(pattern=HEADLINE_PATTERN)] | None = None
+    n_bags: int | None = None
+    n_labelled_rows: int | None = None
+    label_kind: Literal["mean", "pick"] | None = None
+    strategy: str | None = None
+    dispersion: float | None = None
+
+
+class _ModelFile(Record, frozen=True):
+    """The fields of a model file."""
+
+    schema: Literal["bagwise-model/3"]
+    software: Software
+    family: str
+    link: str
+    loss: str
+    label: str
+    target: str | None
+    coefficients: dict[str, float]
+    classes: tuple[str, ...] | None
+    coef: list[Any]
+    intercept: float | list[float]
+    standard_errors: list[float | None] | None
+    freedom: float | None
+    note: str
+    encoder: Encoder
+    trained_on: TrainedOn
+    certificate: dict[str, Any] | None
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False)
+class RowModel:
+    """A row-level model that needs nothing but a table with its feature columns.
+
+    Attributes
+    ----------
+    family, link, loss : str
+    label : str
+        Name of the label it predicts.
+    target : str or None
+        The class whose share it predicts, for a label with classes.
+    encoder : Encoder
+    coef : (d,) floats, in the order of ``encoder.feature_names``; (classes - 1, d) for classes
+    intercept : float, or (classes - 1,) floats
+    trained_on : TrainedOn
+        The release it came from: number of rows and bags, and its privacy.
+    certificate : Certificate or None
+        What is promised, for a model that was released directly.
+    classes : tuple of str or None
+        What the multinomial family tells apart.
+    standard_errors : (p,) floats or None
+        One for each of `coefficients`; None where no honest ones can be given.
+    freedom : float
+        Degrees of freedom behind intervals.
+    note : str
+        Where the standard errors come from, or why there are none.
+    """
+
+    family: str
+    loss: str
+    label: str
+    encoder: Encoder
+    coef: FloatArray
+    intercept: float | FloatArray
+    trained_on: TrainedOn
+    certificate: Certificate | None = None
+    target: str | None = None
+    link: str = "canonical"
+    classes: tuple[str, ...] | None = None
+    standard_errors: FloatArray | None = None
+    freedom: float = np.inf
+    note: str = NO_ERRORS
+
+    def certified(self, certificate: Certificate) -> Self:
+        """Return the model with a certificate that belongs to these very coefficients."""
+        return dataclasses.replace(
+            self, certificate=dataclasses.replace(certificate, covers=self.digest)
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that the model consists of, but for its certificate."""
+        content = {**self._to_json(), "certificate": None}
+        del content["software"]  # another version may write the same model
+        return _digest(content)
+
+    def predict(self, table: Any) -> FloatArray:
+        """Return the expected label of each row of a table or file; of classes their chances."""
+        return self.predict_encoded(self.encoder.transform(read_table(table)))
+
+    def predict_table(self, table: pa.Table, *, id: str | None = None) -> pa.Table:
+        """Return a column `prediction`, beside the column `id` if one is named.
+
+        For classes there is a column ``prediction=NAME`` with the chance of each.
+        """
+        key = {} if id is None else {id: find_column(table, id, role="id")}
+        predicted = self.predict_encoded(self.encoder.transform(table))
+        if self.classes is None:
+            return pa.table({**key, "prediction": predicted})
+        names = [f"prediction={name}" for name in self.classes]
+        return pa.table({**key, **dict(zip(names, predicted.T, strict=True))})
+
+    def predict_encoded(self, X: FloatArray) -> FloatArray:
+        """Return the expected label of each row of X, already encoded."""
+        eta: FloatArray = X @ self.coef.T + self.intercept
+        return find_family(self.family, self.link).mean(eta)
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the model as one JSON file; `force` replaces an existing one."""
+        content = self._to_json()
+        with new_file(Path(path), force=force) as draft:
+            write_json({**content, "sha256": _digest(content)}, draft)
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model file, and refuse one that is damaged, edited or of another version."""
+        if Path(path).is_dir():
+            raise ModelFileError(
+                f"{path} is a directory, not a model file. If it is a release, fit it first: "
+                f"bagwise fit {path} -o model.json"
+            )
+        content = read_json(Path(path), error=ModelFileError, what="a model file")
+        if content.get("schema") != SCHEMA:
+            raise ModelFileError(f"{path} is not a model file that this version reads ({SCHEMA}).")
+        file = read_record(_ModelFile, content, error=ModelFileError, what=str(path))
+        del content["sha256"]
+        if file.sha256 != _digest(content):
+            raise ModelFileError(f"{path} was changed after it was written. Fit the model again.")
+        model = shielded(
+            lambda: cls._from_file(file),
+            lambda _: ModelFileError(f"{path} is damaged: a field is malformed."),
+        )
+        if {**model._to_json(), "software": file.software} != content:
+            raise ModelFileError(f"{path} is damaged: its fields contradict each other.")
+        return model
+
+    def coefficients(self) -> dict[str, float]:
+        """Return the coefficient of each column of X, and the intercept, by name."""
+        found = self.summary()
+        return dict(zip(found.names, found.estimate.tolist(), strict=True))
+
+    def summary(self, *, level: float = 0.95) -> Coefficients:
+        """Return coefficients with standard errors, intervals and p-values, where there are any."""
+        names = [*self.encoder.feature_names, INTERCEPT]
+        if self.classes is not None:
+            names = [f"{label}: {name}" for label in self.classes[1:] for name in names]
+        table = np.column_stack([np.atleast_2d(self.coef), np.atleast_1d(self.intercept)])
+        return Coefficients(
+            names=tuple(names),
+            estimate=table.ravel(),
+            standard_error=self.standard_errors,
+            freedom=self.freedom,
+            title=f"{self.label}: {self.family}, {self.loss} loss",
+            note=self.note,
+            level=level,
+        )
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "software": SOFTWARE,
+            "family": self.family,
+            "link": self.link,
+            "loss": self.loss,
+            "label": self.label,
+            "target": self.target,
+            "coefficients": self.coefficients(),
+            "classes": None if self.classes is None else list(self.classes),
+            "coef": self.coef.tolist(),
+            "intercept": np.asarray(self.intercept).tolist(),
+            "standard_errors": self._errors_to_json(),
+            "freedom": self.freedom if np.isfinite(self.freedom) else None,
+            "note": self.note,
+            "encoder": self.encoder.to_json(),
+            "trained_on": to_plain(self.trained_on),
+            "certificate": None if self.certificate is None else self.certificate.to_json(),
+        }
+
+    def _errors_to_json(self) -> list[float | None] | None:
+        if self.standard_errors is None:
+            return None
+        return [None if np.isnan(error) else error for error in self.standard_errors.tolist()]
+
+    @classmethod
+    def _from_file(cls, file: _ModelFile) -> Self:
+        coef = np.array(file.coef, dtype=np.float64)
+        outputs = () if file.classes is None else (len(file.classes) - 1,)
+        intercept = np.array(file.intercept, dtype=np.float64)
+        width = len(file.encoder.feature_names)
+        if coef.shape != (*outputs, width) or intercept.shape != outputs:
+            raise ModelFileError("the number of coefficients does not fit the encoder.")
+        if find_family(file.family, file.link).has_classes != (file.classes is not None):
+            raise ModelFileError("the family of the model does not fit its classes.")
+        errors = file.standard_errors
+        if errors is not None and len(errors) != coef.size + intercept.size:
+            raise ModelFileError("the number of standard errors does not fit the coefficients.")
+        model = cls(
+            family=find_family(file.family, file.link).name,
+            link=file.link,
+            loss=file.loss,
+            label=file.label,
+            encoder=file.encoder,
+            coef=coef,
+            intercept=intercept if file.classes else float(intercept),
+            trained_on=file.trained_on,
+            target=file.target,
+            classes=file.classes,
+            standard_errors=None if errors is None else np.array(errors, dtype=np.float64),
+            freedom=np.inf if file.freedom is None else file.freedom,
+            note=file.note,
+        )
+        if file.certificate is None:
+            return model
+        return model._with_own(Certificate.from_json(file.certificate))
+
+    def _with_own(self, certificate: Certificate) -> Self:
+        """Return the model with a certificate that it was kept with; refuse that of another."""
+        if certificate.covers != self.digest:
+            raise ModelFileError("the certificate belongs to another model.")
+        return dataclasses.replace(self, certificate=certificate)
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(content)).hexdigest()

@@ -1,0 +1,101 @@
+"""Data with known coefficients, as the paper's experiments generate them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bagwise._types import FloatArray
+from bagwise.data.labels import Bounds
+from bagwise.rng import Seed, make_generator
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """Rows X, true coefficients theta, and labels ``X theta`` plus Gaussian noise."""
+
+    X: FloatArray
+    theta: FloatArray
+    labels: FloatArray
+
+    def to_table(self, label: str = "y") -> pa.Table:
+        """Return features x0, x1, … and the label as a table."""
+        columns = {f"x{j}": self.X[:, j] for j in range(self.X.shape[1])}
+        return pa.table({**columns, label: self.labels})
+
+    def error(self, coef: FloatArray) -> float:
+        """Return the squared distance to the true coefficients."""
+        return float(np.sum((coef - self.theta) ** 2))
+
+
+def isotropic_problem(
+    n: int = 50_000, d: int = 32, label_noise_sd: float = 0.5, seed: Seed = 0
+) -> LinearProblem:
+    """Draw standard Gaussian features and coefficients, with the paper's sizes as defaults."""
+    rng = make_generator(seed)
+    X = rng.standard_normal((n, d))
+    theta = rng.standard_normal(d)
+    return LinearProblem(X, theta, X @ theta + label_noise_sd * rng.standard_normal(n))
+
+
+def public_bounds(d: int, *, label_noise_sd: float = 1.0) -> Bounds:
+    """Four standard deviations of such a label, known from the set-up and not from the labels."""
+    radius = 4 * math.sqrt(d + label_noise_sd**2)
+    return -radius, radius
+
+
+def _isotropic(d: int, _rng: np.random.Generator) -> FloatArray:
+    return np.eye(d)
+
+
+def _independent(d: int, rng: np.random.Generator) -> FloatArray:
+    return np.diag(np.sqrt(rng.uniform(0.1, 10, d)))
+
+
+def _dependent(d: int, rng: np.random.Generator) -> FloatArray:
+    return rng.standard_normal((d, d))
+
+
+MIXINGS: dict[str, Callable[[int, np.random.Generator], FloatArray]] = {
+    "iso": _isotropic,
+    "ind": _independent,
+    "dep": _dependent,
+}
+"""By name, how the paper draws the matrix M in ``x = M'z`` with standard Gaussian z: none; a
+diagonal one, with variances uniform in 0.1 to 10; and one with standard Gaussian entries."""
+
+
+@dataclass(frozen=True)
+class GaussianFeatures:
+    """Rows ``X`` drawn from a centred Gaussian distribution with this covariance."""
+
+    X: FloatArray
+    covariance: FloatArray
+
+    def whitened(self) -> FloatArray:
+        """Return the rows with unit covariance, by the true one and not the sample's.
+
+        Examples
+        --------
+        >>> features = draw_features("dep", n=20_000, d=3, rng=np.random.default_rng(0))
+        >>> np.cov(features.whitened().T).round(1) + 0.0
+        array([[1., 0., 0.],
+               [0., 1., 0.],
+               [0., 0., 1.]])
+        """
+        values, vectors = np.linalg.eigh(self.covariance)
+        return np.asarray(self.X @ (vectors / np.sqrt(values)) @ vectors.T)
+
+
+def draw_features(kind: str, *, n: int, d: int, rng: np.random.Generator) -> GaussianFeatures:
+    """Draw features of one of the kinds in `MIXINGS`.
+
+    Examples
+    --------
+    >>> draw_features("ind", n=4, d=2, rng=np.random.default_rng(0)).X.shape
+    (4, 2)
+    """
+    mixing = MIXINGS[kind](d, rng)
+    return GaussianFeatures(rng.standard_normal((n, d)) @ mixing, mixing.T @ mixing)

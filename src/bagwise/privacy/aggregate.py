@@ -1,0 +1,45 @@
+"""One value per bag: the mean of its labels, or the label of one row picked at random."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.bagging.bags import Bags
+from bagwise.errors import StrategyError
+from bagwise.rng import NoiseSource
+
+LabelKind = Literal["mean", "pick"]
+
+
+def mean_labels(labels: FloatArray, bags: Bags, _source: NoiseSource) -> FloatArray:
+    """Average the labels of each bag (learning from label proportions)."""
+    return bags.mean(labels)
+
+
+def pick_labels(labels: FloatArray, bags: Bags, source: NoiseSource) -> FloatArray:
+    """Take the label of one row of each bag (multiple-instance regression).
+
+    The row is drawn by its index, uniformly and in secret: drawing by value would favour nobody
+    only while labels are distinct, and a known index undoes the protection of the bag.
+    """
+    by_bag = np.argsort(bags.index, kind="stable")[(~bags.in_bag).sum() :]
+    first = np.cumsum(bags.sizes) - bags.sizes
+    picked: FloatArray = labels[by_bag[first + source.index_below(bags.sizes)]]
+    return picked
+
+
+AGGREGATES: dict[str, Callable[[FloatArray, Bags, NoiseSource], FloatArray]] = {
+    "mean": mean_labels,
+    "pick": pick_labels,
+}
+
+
+def check_label_kind(label_kind: str) -> LabelKind:
+    """Return the kind of bag label, or list the known ones."""
+    if not isinstance(label_kind, str) or label_kind not in AGGREGATES:
+        raise StrategyError(
+            f"unknown label_kind {label_kind!r}; known are {', '.join(AGGREGATES)}."
+        )
+    return "mean" if label_kind == "mean" else "pick"

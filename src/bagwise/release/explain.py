@@ -1,0 +1,242 @@
+"""Where the expected error of a release comes from, in words and numbers.
+
+Only what leaves is looked at: features, bags, and the noise that the release says it has. What a
+learner would find (theta) and how much single labels vary (sigma) are given: by the user, as a
+guess, or from a fit to the release itself.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.bagging.bags import Bags
+from bagwise.errors import StrategyError
+from bagwise.families import Family, find_family
+from bagwise.show import html
+from bagwise.theory.exact import Risk, first_order_risk
+
+if TYPE_CHECKING:
+    from bagwise.release.release import Release
+
+_CAUSES = {
+    "bias": "bags that mix rows of different expected labels",
+    "choice": "not knowing which row a label was picked from",
+    "label_noise": "the noise of the labels themselves",
+    "privacy": "the privacy noise",
+}
+_REMEDIES = {
+    "bias": "Use loss='bag', or more compact bags.",
+    "choice": "Publish means (label_kind='mean'), make bags more compact, or fit loss='mixture'.",
+    "label_noise": "Only more rows, or more compact bags, help.",
+    "privacy": "More epsilon, larger and more compact bags, or a model released directly "
+    "(release_model) help.",
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The expected squared error of a learner, by cause.
+
+    Attributes
+    ----------
+    loss, family : str
+    slopes : Risk or None
+        Of the coefficients, the intercept left out. None where the features depend on each other.
+    predictions : Risk
+        Mean square of the error of predictions (of the linear predictor, for other families).
+    rows : float
+        What least squares, or maximum likelihood, on the row labels would have for predictions.
+    signal : float
+        Variance of the predictions themselves: what an error is to be compared with.
+    other_losses : dict of str to float
+        Expected error of predictions with the other losses.
+    remarks : tuple of str
+    """
+
+    loss: str
+    family: str
+    slopes: Risk | None
+    predictions: Risk
+    rows: float
+    signal: float
+    other_losses: dict[str, float]
+    remarks: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return the account in words."""
+        risk = self.predictions
+        main, share = next(iter(risk.shares().items()))
+        lines = [
+            f"A model fitted with {self.loss} loss ({self.family}) is expected to be off by "
+            f"{np.sqrt(risk.total):.3g} in its predictions (root mean square). They vary by "
+            f"{np.sqrt(self.signal):.3g}; fitted to the row labels it would be off by "
+            f"{np.sqrt(self.rows):.3g}.",
+            f"{share:.0%} of the squared error comes from {_CAUSES[main]}. {_REMEDIES[main]}",
+        ]
+        rest = [
+            f"{part:.0%} from {_CAUSES[name]}"
+            for name, part in list(risk.shares().items())[1:]
+            if part >= 0.005
+        ]
+        if rest:
+            lines.append(f"The rest: {', '.join(rest)}.")
+        better = min(self.other_losses, key=lambda name: self.other_losses[name], default=None)
+        if better and self.other_losses[better] < 0.95 * risk.total:
+            lines.append(
+                f"loss='{better}' would be off by {np.sqrt(self.other_losses[better]):.3g} instead."
+            )
+        return "\n".join([*lines, *self.remarks])
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the account as plain values."""
+        return {**asdict(self), "remarks": list(self.remarks), "text": self.text()}
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return the parts as cells, a heading first."""
+        heading = ("", "predictions", "slopes")
+        parts = {"all": "total", **{cause: name for name, cause in _CAUSES.items()}}
+        return [
+            heading,
+            *(
+                (
+                    label,
+                    f"{getattr(self.predictions, name):.4g}",
+                    "" if self.slopes is None else f"{getattr(self.slopes, name):.4g}",
+                )
+                for label, name in parts.items()
+            ),
+        ]
+
+    def _repr_html_(self) -> str:
+        return html.grid("Expected squared error", self.table(), note=self.text())
+
+
+def explain_release(
+    release: "Release",
+    *,
+    theta: FloatArray,
+    sigma: float,
+    intercept: float = 0.0,
+    family: str = "gaussian",
+    link: str = "canonical",
+    loss: str = "bag",
+) -> Explanation:
+    """Account for the error that a learner of `release` should expect.
+
+    Parameters
+    ----------
+    theta : (d,)
+        Coefficients of the encoded features, in their order; a guess, or those of a fit.
+    sigma : float
+        Standard deviation of one row's label around the model (for other families the root of the
+        dispersion; 1 for bernoulli and poisson).
+    intercept : float
+    loss : {"bag", "aggregate", "instance", "debiased"}
+    """
+    fitted = find_family(family, link)
+    theta = np.asarray(theta, dtype=np.float64)
+    kept = release.bags.in_bag
+    X = release.encoder.transform(release.features)[kept]
+    if theta.shape != (X.shape[1],):
+        raise StrategyError(f"theta must have {X.shape[1]} entries, got shape {theta.shape}.")
+    bags = Bags(release.bags.index[kept])
+    design, truth, determined = _independent(X, theta, intercept)
+    settings: dict[str, Any] = {
+        "theta": truth,
+        "family": fitted,
+        "phi": 1.0 if fitted.knows_dispersion else float(sigma) ** 2,
+        "label_kind": release.label_kind,
+        "noise_sd": release.noise_sd,
+        "weights": "known-noise",
+    }
+    risks = {
+        name: first_order_risk(design, bags, loss=name, error="predictions", **settings)
+        for name in ("bag", "aggregate", "instance", "debiased")
+    }
+    if loss not in risks:
+        raise StrategyError(f"loss must be one of {', '.join(risks)}, got {loss!r}.")
+    slopes = None
+    if determined:
+        only_slopes = np.diag([*np.ones(X.shape[1]), 0.0])
+        slopes = first_order_risk(design, bags, loss=loss, error=only_slopes, **settings)
+    rows = first_order_risk(
+        design,
+        Bags.singletons(len(design)),
+        loss="bag",
+        error="predictions",
+        **{**settings, "label_kind": "mean", "noise_sd": 0.0},
+    )
+    return Explanation(
+        loss=loss,
+        family=fitted.name,
+        slopes=slopes,
+        predictions=risks[loss],
+        rows=rows.total,
+        signal=float(np.var(X @ theta)),
+        other_losses={name: risk.total for name, risk in risks.items() if name != loss},
+        remarks=_remarks(release, fitted, loss, float(sigma)),
+    )
+
+
+def _independent(
+    X: FloatArray, theta: FloatArray, intercept: float
+) -> tuple[FloatArray, FloatArray, bool]:
+    """Return a design with intercept, its coefficients, and whether its columns are the features.
+
+    Columns that depend on each other are replaced by as many combinations as they have
+    directions: predictions stay the same, coefficients lose their meaning.
+    """
+    center = X.mean(axis=0)
+    centred = X - center
+    gram = centred.T @ centred
+    spread = np.sqrt(np.diag(gram))
+    flat = spread <= 1e-12 * np.sqrt(np.sum(X**2, axis=0))
+    scale = np.where(flat, 1.0, spread)
+    values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
+    keep = values > 1e-10 * max(float(values[-1]), 1e-300)
+    if keep.all() and not flat.any():
+        # Centred, so that the intercept takes part in no other coefficient's error.
+        return (
+            np.column_stack([centred, np.ones(len(X))]),
+            np.append(theta, intercept + center @ theta),
+            True,
+        )
+    basis = vectors[:, keep] / scale[:, None]
+    inside = np.linalg.lstsq(centred @ basis, centred @ theta)[0]
+    design = np.column_stack([centred @ basis, np.ones(len(X))])
+    return design, np.append(inside, intercept + center @ theta), False
+
+
+def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tuple[str, ...]:
+    remarks = []
+    if sigma == 0 and not family.knows_dispersion:
+        remarks.append(
+            "The labels' own noise is taken to be 0: in these bags it cannot be told from the "
+            "privacy noise. Say what it is with sigma (--sigma)."
+        )
+    if family.name != "gaussian":
+        remarks.append("For this family the figures hold to first order, where they are small.")
+    scores = release.provenance.scores
+    if scores in ("labels", "noisy-labels"):
+        remarks.append(
+            "Rows were put together by their labels, so that bags know the labels' noise: bag and "
+            "aggregate loss are off by more than this, and instance loss by other than this."
+        )
+    elif scores == "model":
+        remarks.append(
+            "Rows were put together by a private model of the same labels; its small dependence on "
+            "their noise is left out."
+        )
+    if loss == "instance" and scores == "none":
+        remarks.append("Instance loss shrinks slopes on such bags; loss='bag' does not.")
+    if release.certificate.bounds is not None:
+        remarks.append(
+            "Labels beyond the bounds were clipped, which shrinks slopes by about the share of "
+            "labels inside; that is not in the figures."
+        )
+    return tuple(remarks)

@@ -1,0 +1,223 @@
+"""How many labels a release without noise gives away.
+
+The figures come from the secret labels. They are for the operator, through
+`operator_notes.tell_operator`, and never for a file, a log or the release.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.bagging.bags import Bags
+from bagwise.errors import LeakWarning
+from bagwise.show.operator_notes import tell_operator
+
+CLOSE = 0.01  # of the spread of the labels
+P_PERCENT = 10  # the p of the p% rule
+_ROUNDING = 1e-12  # what a mean of equal numbers may be off, relative to them
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """Shares of rows, or of bags, whose labels a release without noise shows.
+
+    Rows that are in no bag do not count.
+
+    Attributes
+    ----------
+    fixed : float
+        Share of rows whose label is certain to a reader who knows the range of the labels: those in
+        bags whose mean is the smallest or the largest label, or in which one class has share 1
+        (*group disclosure*, [1]_, chapter 5), and those alone in a bag.
+    homogeneous : float
+        Share of rows in bags whose labels are all equal: the *homogeneity attack* of [2]_. A reader
+        has to guess that they are equal, but is right about all of them then.
+    close : float
+        Share of rows whose label is within 1 % of the spread (largest minus smallest label) of the
+        label of their bag (*interval disclosure*, [1]_, chapter 3); for classes, whose class has a
+        share of at least 99 %.
+    guessed : float
+        The same for the best single guess for all rows: what a reader is right about who only
+        knows how labels are distributed.
+    dominated : float
+        Share of bags that fail the *p% rule* with p = 10 ([1]_, chapter 4): the second largest
+        contributor to a total learns the largest to within 10 %, since the others add up to less
+        than that. Labels are measured from the smallest one. The rule is about sums of amounts; it
+        is 0 for picks, classes and labels with two values only.
+
+    References
+    ----------
+    .. [1] A. Hundepool, J. Domingo-Ferrer, L. Franconi, S. Giessing, E. Schulte Nordholt, K. Spicer
+       and P.-P. de Wolf. Statistical Disclosure Control. Wiley, 2012.
+    .. [2] A. Machanavajjhala, D. Kifer, J. Gehrke and M. Venkitasubramaniam. l-Diversity: Privacy
+       beyond k-anonymity. ACM Transactions on Knowledge Discovery from Data 1(1), 2007.
+
+    Examples
+    --------
+    >>> bags = Bags(np.array([0, 0, 1, 1]))
+    >>> labels = np.array([0.0, 0.0, 0.0, 1.0])
+    >>> found = Exposure.of_means(labels, bags, bags.mean(labels))
+    >>> found.fixed, found.homogeneous, found.close
+    (0.5, 0.5, 0.5)
+    """
+
+    fixed: float
+    homogeneous: float
+    close: float
+    guessed: float
+    dominated: float
+
+    @classmethod
+    def of_means(cls, labels: FloatArray, bags: Bags, means: FloatArray) -> Self:
+        """Measure a release of bag means, (m,), of labels, (n,)."""
+        runs = _Runs.of(labels, bags)
+        extreme = (runs.smallest == runs.smallest.min()) | (runs.largest == runs.largest.max())
+        certain = (runs.alike & extreme) | (bags.sizes == 1)
+        return cls(
+            fixed=_share_of_rows(bags, certain),
+            homogeneous=_share_of_rows(bags, runs.alike),
+            close=_close(labels, bags, means),
+            guessed=_guessed(labels[bags.in_bag]),
+            dominated=float(np.mean(runs.dominated)),
+        )
+
+    @classmethod
+    def of_picks(cls, labels: FloatArray, bags: Bags, picks: FloatArray) -> Self:
+        """Measure a release of the label of one row of each bag, (m,)."""
+        return cls(
+            fixed=_share_of_rows(bags, bags.sizes == 1),
+            homogeneous=_share_of_rows(bags, _Runs.of(labels, bags).alike),
+            close=_close(labels, bags, picks),
+            guessed=_guessed(labels[bags.in_bag]),
+            dominated=0.0,
+        )
+
+    @classmethod
+    def of_classes(cls, codes: IntArray, bags: Bags, shares: FloatArray, *, picked: bool) -> Self:
+        """Measure a release of the shares of classes, (m, c), or of one row's class as such."""
+        alike = _Runs.of(codes.astype(np.float64), bags).alike
+        certain = bags.sizes == 1 if picked else alike
+        kept = bags.in_bag
+        told = shares[bags.index[kept], codes[kept]]
+        return cls(
+            fixed=_share_of_rows(bags, certain),
+            homogeneous=_share_of_rows(bags, alike),
+            close=float(np.mean(told >= 1 - CLOSE - _ROUNDING)),
+            guessed=float(np.bincount(codes[kept]).max() / kept.sum()),
+            dominated=0.0,
+        )
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether more labels are exposed than whoever says NOT PRIVATE may expect.
+
+        A label that is certain harms, even if one could have guessed it. One that is close does
+        where a guess from the distribution of the labels would not have been as close.
+        """
+        learned = self.close > 0.5 and self.close > self.guessed + 0.1
+        return self.fixed > 0.01 or self.dominated > 0.05 or learned
+
+    def text(self) -> str:
+        """Return the figures in words."""
+        return (
+            "this release has no noise. A reader can be certain of the labels of "
+            f"{self.fixed:.1%} of its rows, and {self.homogeneous:.1%} are in bags whose labels "
+            f"are all equal. For {self.close:.1%} of the rows the bag tells the label to within "
+            "1 % of the labels' spread; one guess for all rows would do so for "
+            f"{self.guessed:.1%}. In {self.dominated:.1%} of the bags, whoever has the second "
+            "largest label learns the largest to within 10 %. These figures tell about the labels: "
+            "they are shown here, and kept nowhere. To protect labels, give --epsilon and --delta."
+        )
+
+
+def report_exposure(
+    labels: AnyArray,
+    bags: Bags,
+    bag_labels: FloatArray,
+    *,
+    label_kind: str,
+    bounds: tuple[float, float] | None = None,
+    warn: bool = True,
+) -> None:
+    """Tell the operator what a release without noise exposes, and warn, without figures, of much.
+
+    Parameters
+    ----------
+    labels : (n,)
+        Numbers, or numbers of classes where `bag_labels` are shares.
+    bag_labels : (m,), or (m, c) for classes
+        What is released.
+    bounds : (lo, hi), optional
+        What labels were clipped to: the release tells about clipped ones.
+    warn : bool
+        False where a stronger warning was given already.
+    """
+    if bag_labels.ndim == 2:
+        found = Exposure.of_classes(labels, bags, bag_labels, picked=label_kind == "pick")
+    else:
+        measure = Exposure.of_picks if label_kind == "pick" else Exposure.of_means
+        clipped = labels if bounds is None else np.clip(labels, *bounds)
+        found = measure(clipped, bags, bag_labels)
+    tell_operator(found.text())
+    if warn and found.is_alarming:
+        warnings.warn(
+            "the labels of single rows can be read from this release, exactly or nearly: it is NOT "
+            "PRIVATE. On a terminal, a note says how many. To protect them, give epsilon and delta "
+            "(--epsilon, --delta) instead of not_private; larger bags expose fewer.",
+            LeakWarning,
+            stacklevel=2,
+        )
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What sorting the labels within each bag shows, (m,) each."""
+
+    smallest: FloatArray
+    largest: FloatArray
+    dominated: AnyArray
+
+    @property
+    def alike(self) -> AnyArray:
+        return np.equal(self.smallest, self.largest)
+
+    @classmethod
+    def of(cls, labels: FloatArray, bags: Bags) -> Self:
+        kept = np.flatnonzero(bags.in_bag)
+        order = kept[np.lexsort((labels[kept], bags.index[kept]))]
+        ends = np.cumsum(bags.sizes)
+        starts, by_bag = ends - bags.sizes, labels[order]
+        amounts = by_bag - by_bag.min()
+        others = amounts.copy()
+        # Zeroed, and not subtracted from the total, which would leave rounding errors.
+        others[ends - 1] = 0.0
+        others[np.maximum(ends - 2, starts)] = 0.0
+        rest = np.add.reduceat(others, starts)
+        dominated = 100 * rest < P_PERCENT * amounts[ends - 1]
+        if np.isin(amounts, (0.0, amounts.max())).all():
+            dominated = np.zeros_like(dominated)  # they count something, and have no amounts
+        return cls(by_bag[starts], by_bag[ends - 1], dominated)
+
+
+def _share_of_rows(bags: Bags, chosen: AnyArray) -> float:
+    return float(bags.sizes[chosen].sum() / bags.sizes.sum())
+
+
+def _close(labels: FloatArray, bags: Bags, bag_labels: FloatArray) -> float:
+    kept = bags.in_bag
+    off = np.abs(labels[kept] - bag_labels[bags.index[kept]])
+    return float(np.mean(off <= _reach(labels[kept])))
+
+
+def _guessed(labels: FloatArray) -> float:
+    """Share of labels in the fullest interval of twice the reach, which one number is close to."""
+    ordered = np.sort(labels)
+    ends = np.searchsorted(ordered, ordered + 2 * _reach(labels), side="right")
+    return float((ends - np.arange(labels.size)).max() / labels.size)
+
+
+def _reach(labels: FloatArray) -> float:
+    return float(CLOSE * np.ptp(labels) + _ROUNDING * np.abs(labels).max())

@@ -1,0 +1,103 @@
+"""One label per bag: aggregated, and hidden behind noise where a calibration asks for it."""
+
+import warnings
+
+import numpy as np
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.bagging.bags import Bags
+from bagwise.data.labels import Bounds
+from bagwise.errors import ClippingWarning, DominatedWarning
+from bagwise.privacy.aggregate import AGGREGATES, pick_labels
+from bagwise.privacy.events import Event, GaussianBagMeans, LaplaceBagMeans, PickedLabels
+from bagwise.privacy.noise import (
+    one_hot,
+    private_bag_means,
+    private_class_picks,
+    private_picks,
+    private_shares,
+)
+from bagwise.privacy.units import Units
+from bagwise.release.request import Choice
+from bagwise.release.scores import Scores
+
+
+def label_bags(
+    labels: AnyArray, bags: Bags, units: Units, scores: Scores, choice: Choice
+) -> tuple[FloatArray, tuple[Event, ...]]:
+    """Return one label per bag, and everything that was spent on the way."""
+    calibration, source, classes = choice.calibration, choice.noise, choice.columns.classes
+    if classes is not None:
+        return _class_labels(labels, bags, units, choice, len(classes))
+    if calibration is None:
+        if choice.bounds is not None:
+            labels = _clip_openly(labels, choice.bounds)
+        return AGGREGATES[choice.label_kind](labels, bags, source), ()
+    spent, rows, bounds = scores.events, units.largest, calibration.bounds
+    if choice.label_kind == "pick":
+        # Sizes that depend on scores could have been any from the smallest on: all get its noise.
+        smallest = choice.bag_size if spent else None
+        sizes = bags.sizes.tolist()
+        picks = calibration.picks(sizes=sizes, rows=rows, spent=spent, smallest=smallest)
+        square = rows**2 if spent else units.square_in_bags(bags)
+        means = calibration.bag_means(square=square, rows=rows, spent=spent)
+        _warn_of_picks(picks, means, choice.bag_size)
+        values = private_picks(labels, bags, bounds=bounds, event=picks, source=source)
+        return values, (*calibration.prior, *spent, picks)
+    # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
+    square = rows**2 if spent else units.square_in_bags(bags)
+    means = calibration.bag_means(square=square, rows=rows, spent=spent)
+    values = private_bag_means(labels, bags, bounds=bounds, event=means, source=source)
+    return values, (*calibration.prior, *spent, means)
+
+
+def _class_labels(
+    codes: IntArray, bags: Bags, units: Units, choice: Choice, classes: int
+) -> tuple[FloatArray, tuple[Event, ...]]:
+    """Return one row of class shares per bag, and everything that was spent on the way."""
+    calibration, source = choice.calibration, choice.noise
+    if calibration is None:
+        if choice.label_kind == "mean":
+            return bags.mean(one_hot(codes, classes)), ()
+        picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
+        return one_hot(picked, classes).astype(np.float64), ()
+    rows = units.largest
+    if choice.label_kind == "pick":
+        picks = calibration.class_picks(classes=classes, sizes=bags.sizes.tolist(), rows=rows)
+        return private_class_picks(codes, bags, event=picks, source=source), (picks,)
+    # A row that changes its class changes two counts by one: sqrt(2) in L2, and 2 in L1.
+    square = 2 * units.square_in_bags(bags)
+    shares = calibration.bag_means(square=square, rows=2 * rows)
+    values = private_shares(codes, bags, classes=classes, event=shares, source=source)
+    return values, (shares,)
+
+
+def _warn_of_picks(
+    picks: PickedLabels, means: GaussianBagMeans | LaplaceBagMeans, bag_size: int
+) -> None:
+    """Say so if means would carry less noise: they also average the labels, and choose nothing.
+
+    Both scales follow from the budget and the sizes of the bags, and not from a label.
+    """
+    on_picks = dict(picks.scales).get(bag_size, max(scale for _, scale in picks.scales))
+    on_means = means.noise_scale / bag_size
+    if on_means < on_picks:
+        warnings.warn(
+            f"under the same promise a picked label carries {on_picks / on_means:.2g} times the "
+            f"privacy noise of the mean of {bag_size} labels, and tells less besides. Choose "
+            "label_kind='mean' (--label-kind mean) unless the learner needs single labels.",
+            DominatedWarning,
+            stacklevel=2,
+        )
+
+
+def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:
+    """Clip, and say how many: allowed here only because nothing is promised."""
+    clipped = np.clip(labels, *bounds)
+    if outside := int((clipped != labels).sum()):
+        warnings.warn(
+            f"{outside} label(s) lie outside the bounds and were clipped to them.",
+            ClippingWarning,
+            stacklevel=2,
+        )
+    return clipped

@@ -1,0 +1,119 @@
+"""How a release was made: a record with exact fields, and the planner's reason in words of ours."""
+
+from typing import Annotated, Literal, Protocol
+
+from msgspec import Meta
+
+from bagwise.files.records import Record
+
+WholeSize = Annotated[int, Meta(ge=1, le=2**48)]
+LeavesOut = Literal["nothing", "units", "classes"]
+Parameter = str | int | float | bool | None
+
+
+class LeastError(Record, tag="least-expected-error", tag_field="kind", frozen=True):
+    """The planner's first choice.
+
+    Attributes
+    ----------
+    rmse : float
+        Expected error of predictions, a root mean square.
+    loss : str
+        The loss to fit with.
+    signal_sd, label_noise_sd, factor : float
+        The prior: see `planner.Prior`.
+    leaves_out : {"nothing", "units", "classes"}
+        What the figure does not account for.
+    """
+
+    rmse: float
+    loss: Annotated[str, Meta(pattern="^(bag|instance|aggregate|mixture|debiased)$")]
+    signal_sd: float
+    label_noise_sd: float
+    factor: float
+    leaves_out: LeavesOut = "nothing"
+
+    def text(self) -> str:
+        """Return the reason in words.
+
+        >>> LeastError(rmse=0.123, loss="bag", signal_sd=1, label_noise_sd=2, factor=3).text()[:58]
+        'least expected error of predictions (0.123 with bag loss) '
+        """
+        caveat = {
+            "nothing": "",
+            "units": " Planned for one row a unit: more rows need more noise than this figure has.",
+            "classes": " Planned for one class against the others.",
+        }
+        return (
+            f"least expected error of predictions ({self.rmse:.3g} with {self.loss} loss) among "
+            f"the planner's candidates, if {prior_text(self)}.{caveat[self.leaves_out]}"
+        )
+
+
+class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True):
+    """Random bags, for want of anything to choose by."""
+
+    cause: Literal["rows", "labels"]
+
+    def text(self) -> str:
+        """Return the reason in words."""
+        if self.cause == "rows":
+            return "random: there are too few rows for a plan."
+        return "random: the planner knows no error for labels of this kind here."
+
+
+Reason = LeastError | NothingToPlan
+
+
+class Belief(Protocol):
+    """What is believed of labels before they are seen; `planner.Prior` explains its parts."""
+
+    @property
+    def signal_sd(self) -> float: ...  # noqa: D102
+    @property
+    def label_noise_sd(self) -> float: ...  # noqa: D102
+    @property
+    def factor(self) -> float: ...  # noqa: D102
+
+
+def prior_text(prior: Belief) -> str:
+    """Return what is believed of the labels in words."""
+    return (
+        f"expected labels vary by {prior.signal_sd:.3g}, single labels around them by "
+        f"{prior.label_noise_sd:.3g}, either off by a factor of {prior.factor:g}"
+    )
+
+
+class Provenance(Record, frozen=True):
+    """How a release was made, as its manifest records it.
+
+    Attributes
+    ----------
+    label : str
+    classes : tuple of str or None
+        The public classes of a label that has some.
+    bag_size : int
+        The smallest bag that was asked for.
+    strategy, strategy_parameters
+        How rows were put together.
+    chosen_because : Reason or None
+        Why the planner chose so, where it was asked.
+    scores : {"none", "labels", "noisy-labels", "model"}
+        What rows were sorted by.
+    seed : int or None
+        Of the partition.
+    row_order : {"secret permutation", "kept"}
+    id : str or None
+        The column that leaves as a key.
+    """
+
+    label: str
+    classes: tuple[str, ...] | None
+    bag_size: WholeSize
+    strategy: str
+    strategy_parameters: dict[str, Parameter]
+    chosen_because: Reason | None
+    scores: Literal["none", "labels", "noisy-labels", "model"]
+    seed: Annotated[int, Meta(ge=0)] | None
+    row_order: Literal["secret permutation", "kept"]
+    id: str | None

@@ -1,0 +1,370 @@
+"""What leaves the custodian: bags, their labels, the features, and what is promised about them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import FloatArray, IntArray
+from bagwise._version import SOFTWARE
+from bagwise.bagging.bags import LEFT_OUT, Bags
+from bagwise.bagging.quality import BagQuality, measure_blocks
+from bagwise.data.encode import Encoder
+from bagwise.errors import ReleaseError, shielded
+from bagwise.files.atomic import check_target
+from bagwise.files.records import Record, read_record, to_plain
+from bagwise.privacy import Certificate
+from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.private_model import LinearScores
+from bagwise.release import files
+from bagwise.release.explain import Explanation, explain_release
+from bagwise.release.files import ReleaseFiles
+from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
+from bagwise.release.provenance import Provenance
+from bagwise.release.verify import Verification, verify_release
+from bagwise.rng import SimulatedNoise
+from bagwise.show import html
+
+BAG_ID = "bag_id"
+
+
+def bag_columns(classes: Sequence[str] | None) -> list[str]:
+    """Return the columns of the bag table: one label, or one share for each class."""
+    labels = ["label"] if classes is None else [f"label={name}" for name in classes]
+    return [BAG_ID, "size", *labels, "noise_sd"]
+
+
+def check_output(path: str | Path, *, force: bool = False) -> None:
+    """Refuse an output directory that is taken, before any work is done for it."""
+    check_target(Path(path), force=force, kind=files.RELEASE)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """What leaves the custodian; it never holds a row's label.
+
+    Attributes
+    ----------
+    bags : Bags
+        Which rows share a bag.
+    labels : (m,) floats, or (m, classes) for a label with classes
+        The aggregate label of each bag; for classes their shares, or estimates of them.
+    noise_sd : (m,) floats
+        The standard deviation of the privacy noise on each bag's label.
+    label_kind : {"mean", "pick"}
+    certificate : Certificate
+    encoder : Encoder
+        The recipe from feature columns to X.
+    instances : pyarrow.Table
+        The feature columns, and the id column if there is one.
+    provenance : Provenance
+        How the release was made, as the manifest records it.
+    model : LinearScores or None
+        The private model that rows were sorted by, if they were.
+    digest : str or None
+        SHA-256 of the manifest, for a release that was read from its files.
+    """
+
+    bags: Bags
+    labels: FloatArray
+    noise_sd: FloatArray
+    label_kind: LabelKind
+    certificate: Certificate
+    encoder: Encoder
+    instances: pa.Table
+    provenance: Provenance
+    model: LinearScores | None = None
+    digest: str | None = None
+
+    @property
+    def features(self) -> pa.Table:
+        """The feature columns alone."""
+        return self.instances.select(self.encoder.inputs)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes of the label, if it has classes."""
+        return self.provenance.classes
+
+    def labels_of(self, target: str | None = None) -> FloatArray:
+        """Return one number per bag: the label, or with classes the share of `target`.
+
+        With classes and no target, return the shares of all of them, (m, classes).
+        """
+        if self.classes is None:
+            if target is not None:
+                raise ReleaseError("target names a class, and this label has none.")
+            return self.labels
+        if target is None:
+            return self.labels
+        if target not in self.classes:
+            raise ReleaseError(
+                f"target must be one of the classes {', '.join(self.classes)}, got {target!r}."
+            )
+        return self.labels[:, self.classes.index(target)]
+
+    def training_data(self, target: str | None = None) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return X, y, bag_ids: y repeats each bag's label; rows left out of bags are dropped.
+
+        For a label with classes, `target` names the class whose shares to learn; without it y has
+        one column for each class.
+        """
+        kept = self.bags.in_bag
+        features = self.features if kept.all() else self.features.filter(pa.array(kept))
+        bag_ids = self.bags.index[kept]
+        return self.encoder.transform(features), self.labels_of(target)[bag_ids], bag_ids
+
+    def fit_params(self) -> dict[str, Any]:
+        """Return what an estimator's ``fit`` takes beside X and y."""
+        bag_ids = self.bags.index[self.bags.in_bag]
+        return {"bags": bag_ids, "noise_sd": self.noise_sd[bag_ids]}
+
+    def quality(self) -> BagQuality:
+        """Measure what the bag means keep of the features.
+
+        Only what leaves is looked at, so the figures tell nothing more than the release does. X is
+        encoded block by block: it never exists as a whole.
+        """
+        features = self.features
+        return measure_blocks(
+            self.bags,
+            lambda rows: self.encoder.transform(features.take(pa.array(rows))),
+            len(self.encoder.feature_names),
+        )
+
+    def explain(
+        self,
+        *,
+        theta: FloatArray,
+        sigma: float,
+        intercept: float = 0.0,
+        family: str = "gaussian",
+        link: str = "canonical",
+        loss: str = "bag",
+    ) -> Explanation:
+        """Account for the error that a learner should expect, by cause.
+
+        Only what leaves is looked at. `theta`, one coefficient for each encoded feature, and
+        `sigma`, the standard deviation of one label around the model, are a guess or come from a
+        fit to this release: ``bagwise explain`` does the latter.
+
+        >>> import pyarrow as pa
+        >>> from bagwise import make_release
+        >>> table = pa.table({"x": np.arange(40.0), "y": 2 * np.arange(40.0)})
+        >>> release = make_release(table, label="y", bag_size=4, strategy="random", seed=0,
+        ...                        not_private=True)
+        >>> found = release.explain(theta=[2.0], sigma=2.0)
+        >>> found.predictions.privacy, bool(found.predictions.label_noise > found.rows)
+        (0.0, True)
+        """
+        return explain_release(
+            self,
+            theta=theta,
+            sigma=sigma,
+            intercept=intercept,
+            family=family,
+            link=link,
+            loss=loss,
+        )
+
+    def save(self, path: str | Path, *, force: bool = False, simulated_noise: bool = False) -> Path:
+        """Write the release as a directory, whole or not at all.
+
+        A release made with simulated noise is written only if `simulated_noise` is set: it looks
+        like a private one and is not. `force` replaces an existing release. A private release
+        spends its epsilon anew each time it is made: whoever saw the old one now has both.
+        """
+        if self.certificate.noise_source == SimulatedNoise.name and not simulated_noise:
+            raise ReleaseError(
+                "the noise of this release is simulated, so it is NOT PRIVATE. "
+                "Save it with simulated_noise=True if that is what you want."
+            )
+        target = Path(path)
+        files.write_release(self._to_files(), target, force=force)
+        return target
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a release, and refuse one that is incomplete or was edited."""
+        contents = files.read_release(Path(path))
+        return shielded(
+            lambda: cls._from_files(contents),
+            lambda _: ReleaseError(f"{path} is damaged: its tables do not fit its manifest."),
+        )
+
+    def verify(self, *, strict: bool = False) -> Verification:
+        """Check everything that can be checked without the labels; raise at the first fault.
+
+        Parameters
+        ----------
+        strict : bool
+            Refuse bags of a strategy that is not one of ours, too: nobody can tell what they show.
+
+        Returns
+        -------
+        Verification
+            What was checked and what cannot be, with the digest to compare out of band when the
+            release was read from its files.
+        """
+        return verify_release(self, strict=strict)
+
+    def manifest(self) -> Manifest:
+        """Return what the manifest says, but for the hashes of the files."""
+        return Manifest(
+            schema=SCHEMA,
+            software=SOFTWARE,
+            certificate=self.certificate.headline,
+            provenance=self.provenance,
+            label_kind=self.label_kind,
+            n_rows=self.bags.n_rows,
+            n_bags=self.bags.n_bags,
+            n_left_out=int((~self.bags.in_bag).sum()),
+            columns=TableColumns(
+                **{name: tuple(_described(table)) for name, table in self._tables().items()}
+            ),
+            encoder=self.encoder,
+            files={},
+        )
+
+    def _tables(self) -> dict[str, pa.Table]:
+        index = self.bags.index
+        ids = pa.array(index, mask=index == LEFT_OUT)
+        labels = [self.labels] if self.classes is None else list(self.labels.T)
+        return {
+            "instances": self.instances.append_column(BAG_ID, ids),
+            "bags": pa.table(
+                [np.arange(self.bags.n_bags), self.bags.sizes, *labels, self.noise_sd],
+                names=bag_columns(self.classes),
+            ),
+        }
+
+    def _to_files(self) -> ReleaseFiles:
+        tables = self._tables()
+        return ReleaseFiles(
+            instances=tables["instances"],
+            bags=tables["bags"],
+            certificate=self.certificate.to_json(),
+            manifest=self.manifest(),
+            scores=None if self.model is None else self._scores_to_json(self.model),
+        )
+
+    def _scores_to_json(self, model: LinearScores) -> dict[str, Any]:
+        names = self.encoder.feature_names
+        return to_plain(
+            ScoresFile(
+                schema="bagwise-scores/2",
+                label=self.provenance.label,
+                intercept=float(model.intercept),
+                coefficients=dict(zip(names, model.coef.tolist(), strict=True)),
+                dropped=tuple(model.dropped),
+            )
+        )
+
+    @classmethod
+    def _from_files(cls, files: ReleaseFiles) -> Self:
+        manifest, bags = files.manifest, files.bags
+        classes = manifest.provenance.classes
+        if bags.column_names != (names := bag_columns(classes)):
+            raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
+        _check_bag_table(bags)
+        shares = np.column_stack([bags[name].to_numpy() for name in names[2:-1]])
+        partition = Bags(_bag_of_each_row(files.instances, bags.num_rows))
+        if not np.array_equal(bags["size"].to_numpy(), partition.sizes):
+            raise ReleaseError("bag sizes do not match the number of instances in each bag.")
+        release = cls(
+            bags=partition,
+            labels=shares[:, 0] if classes is None else shares,
+            noise_sd=bags["noise_sd"].to_numpy(),
+            label_kind=manifest.label_kind,
+            certificate=Certificate.from_json(files.certificate),
+            encoder=manifest.encoder,
+            instances=files.instances.drop_columns([BAG_ID]),
+            provenance=manifest.provenance,
+            model=None if files.scores is None else _read_scores(files.scores, manifest),
+            digest=files.digest,
+        )
+        kept = {"software": manifest.software, "files": manifest.files}
+        if msgspec.structs.replace(release.manifest(), **kept) != manifest:
+            raise ReleaseError("the manifest does not describe this release.")
+        return release
+
+    def summary(self) -> dict[str, Any]:
+        """Return the facts of a release that a reader wants first."""
+        return {
+            "privacy": self.certificate.headline,
+            "rows": self.bags.n_rows,
+            "left_out": int((~self.bags.in_bag).sum()),
+            "bags": self.bags.n_bags,
+            "smallest_bag": int(self.bags.sizes.min()),
+            "largest_bag": int(self.bags.sizes.max()),
+            "label": self.provenance.label,
+            **({} if self.classes is None else {"classes": ", ".join(self.classes)}),
+            "label_kind": self.label_kind,
+            "strategy": self.provenance.strategy,
+            "scores": self.provenance.scores,
+            "features": len(self.encoder.feature_names),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Release({self.bags.n_rows} rows, {self.bags.n_bags} bags of at least "
+            f"{self.bags.sizes.min()}, {self.label_kind} labels, {self.certificate.headline})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html.table("Release", list(self.summary().items()))
+
+
+def _check_bag_table(bags: pa.Table) -> None:
+    """Refuse a table of bags with other types, with gaps, or with bags out of order."""
+    whole, real = {BAG_ID, "size"}, {pa.int64(): True, pa.float64(): False}
+    for name, column in zip(bags.column_names, bags.columns, strict=True):
+        if real.get(column.type) is not (name in whole) or column.null_count:
+            raise ReleaseError(f"the column {name!r} of the bags has another type, or gaps.")
+    if not np.array_equal(bags[BAG_ID].to_numpy(), np.arange(bags.num_rows)):
+        raise ReleaseError("bags are not numbered 0, 1, 2, …")
+
+
+def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
+    """Return the bag of each row; check the numbers first: counting a huge one fills the memory."""
+    if BAG_ID not in instances.column_names or instances[BAG_ID].type != pa.int64():
+        raise ReleaseError(f"instances have no column {BAG_ID!r} of whole numbers.")
+    numbers: IntArray = pc.fill_null(instances[BAG_ID], LEFT_OUT).to_numpy()
+    least = pc.min(instances[BAG_ID]).as_py()  # without those that are left out
+    if least is None or least < 0 or numbers.max() >= n_bags:
+        raise ReleaseError(f"instances name bags other than the {n_bags} that there are.")
+    return numbers
+
+
+def _described(table: pa.Table) -> list[str]:
+    return [f"{field.name}: {field.type}" for field in table.schema]
+
+
+class ScoresFile(Record, frozen=True):
+    """The private model that rows were sorted by."""
+
+    schema: Literal["bagwise-scores/2"]
+    label: str
+    intercept: float
+    coefficients: dict[str, float]
+    dropped: tuple[str, ...]
+
+
+def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
+    scores = read_record(ScoresFile, values, error=ReleaseError, what="the file of scores")
+    names = manifest.encoder.feature_names
+    fits = (
+        scores.label == manifest.provenance.label
+        and list(scores.coefficients) == names
+        and set(scores.dropped) <= set(names)
+        and len(set(scores.dropped)) == len(scores.dropped)
+    )
+    if not fits:
+        raise ReleaseError("scores.json is about another label, or other features.")
+    coef = np.array(list(scores.coefficients.values()), dtype=np.float64)
+    return LinearScores(scores.intercept, coef, scores.dropped)

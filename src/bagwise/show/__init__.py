@@ -1,0 +1,1 @@
+"""What people see: progress, notes to the operator, escaped text, HTML."""

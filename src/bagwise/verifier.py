@@ -1,0 +1,127 @@
+"""One check for everything that bagwise writes: releases, models, bounds and evaluations."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bagwise.errors import ModelFileError, ReleaseError
+from bagwise.evaluate.privately import PrivateScores
+from bagwise.files.json_files import read_json
+from bagwise.models.row_model import NO_ERRORS, RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.privacy import Certificate
+from bagwise.privacy.certificate import NOT_PRIVATE
+from bagwise.privacy.events import GaussianModel, NoisyChoice
+from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.release.release import Release
+from bagwise.release.verify import Verification
+
+
+def verify(path: str | Path, *, strict: bool = False) -> tuple[Verification, Certificate | None]:
+    """Check what lies at `path`, by its kind; return what was found, and its certificate.
+
+    Raises a `BagwiseError` at the first fault. `strict` is for releases: see `Release.verify`.
+    """
+    path = Path(path)
+    if path.is_dir():
+        release = Release.load(path)
+        return release.verify(strict=strict), release.certificate
+    plain = read_json(path, error=ReleaseError, what="a file of bagwise")
+    kind = str(plain.get("schema", "")).partition("/")[0]
+    if kind not in _CHECKS:
+        raise ReleaseError(
+            f"{path} is neither a release directory nor a model, bounds or evaluation file."
+        )
+    return _CHECKS[kind](path)
+
+
+def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
+    model = RowModel.load(path)
+    if model.certificate is None:
+        return _verify_fitted(model), None
+    certificate = model.certificate
+    certificate.check()
+    kinds = [type(event) for event in certificate.events]
+    if kinds.count(GaussianModel) != 1 or set(kinds) - {GaussianModel, NoisyChoice}:
+        raise ModelFileError("the certificate does not account for a released model.")
+    spoken = (model.loss, model.note, model.standard_errors, model.trained_on)
+    if spoken != (RELEASED_DIRECTLY, NO_ERRORS, None, TrainedOn(n_rows=model.trained_on.n_rows)):
+        raise ModelFileError("the model says more than one that was released directly can say.")
+    return (
+        Verification(
+            headline=certificate.headline,
+            epsilon=certificate.epsilon,
+            delta=certificate.delta,
+            checks=(
+                "the file has the hash that it names, and its fields agree",
+                "the certificate belongs to these coefficients",
+                "the certificate's totals follow from its events",
+            ),
+            unchecked=(
+                "whether the noise was drawn as claimed",
+                "whether the bounds were public",
+                "whether a feature was computed from the label",
+            ),
+            digest=model.digest,
+            n_rows=model.trained_on.n_rows,
+        ),
+        certificate,
+    )
+
+
+def _verify_fitted(model: RowModel) -> Verification:
+    return Verification(
+        headline=model.trained_on.privacy or NOT_PRIVATE,
+        epsilon=None,
+        delta=None,
+        checks=("the file has the hash that it names, and its fields agree",),
+        unchecked=(
+            "which release the model was fitted to: verify that one",
+            "what its note says",
+        ),
+        digest=model.digest,
+        n_rows=model.trained_on.n_rows,
+    )
+
+
+def _verify_bounds(path: Path) -> tuple[Verification, Certificate | None]:
+    found = PrivateBounds.load(path)
+    found.certificate.check()
+    return (
+        Verification(
+            headline=found.certificate.headline,
+            epsilon=found.certificate.epsilon,
+            delta=found.certificate.delta,
+            checks=(
+                "the file has the hash that it names",
+                "both bounds are from the public candidates",
+            ),
+            unchecked=("whether the bounds were found as claimed",),
+            digest=found.digest,
+        ),
+        found.certificate,
+    )
+
+
+def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
+    scores = PrivateScores.load(path)
+    return (
+        Verification(
+            headline=scores.certificate.headline,
+            epsilon=scores.certificate.epsilon,
+            delta=scores.certificate.delta,
+            checks=(
+                "the certificate belongs to these scores, and its totals follow from its events",
+                "the interval and the noise follow from the certificate",
+            ),
+            unchecked=("whether the noise was drawn as claimed", "whether the bounds were public"),
+            digest=scores.digest,
+            n_rows=scores.n_rows,
+        ),
+        scores.certificate,
+    )
+
+
+_CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {
+    "bagwise-model": _verify_model,
+    "bagwise-bounds": _verify_bounds,
+    "bagwise-evaluation": _verify_evaluation,
+}

@@ -1,0 +1,42 @@
+"""What the command line shows while it works."""
+
+import io
+import logging
+
+import pytest
+from rich.console import Console
+
+from bagwise.cli import console
+from bagwise.cli.console import show_progress
+from bagwise.show.stages import report_progress
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "err", Console(file=screen, force_terminal=True, width=100))
+    return screen
+
+
+def test_a_long_stage_shows_how_far_it_is(terminal):
+    with show_progress(False, steps=2) as on_stage:
+        on_stage("forming bags")
+        report_progress("exchanging rows", 0.42)
+    assert "forming bags: exchanging rows 42%" in terminal.getvalue()
+
+
+def test_quiet_shows_nothing_and_keeps_notices_back(terminal):
+    with show_progress(True, steps=2) as on_stage:
+        on_stage("forming bags")
+        report_progress("exchanging rows", 0.42)
+        assert not logging.getLogger("bagwise").isEnabledFor(logging.WARNING)
+    assert terminal.getvalue() == ""
+    assert logging.getLogger("bagwise").isEnabledFor(logging.WARNING)
+
+
+def test_nobody_hears_progress_after_the_end(terminal):
+    with show_progress(False, steps=1):
+        pass
+    shown = terminal.getvalue()
+    report_progress("exchanging rows", 0.5)
+    assert terminal.getvalue() == shown

@@ -1,0 +1,382 @@
+"""Forgeries that once verified, each made as a careful forger would, with all hashes recomputed."""
+
+import dataclasses
+import hashlib
+import json
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bagwise as bw
+from bagwise.bagging.bags import Bags
+from bagwise.errors import BagwiseError, BoundsError, CertificateError, ModelFileError, ReleaseError
+from bagwise.evaluate.privately import PrivateScores
+from bagwise.files.json_files import canonical
+from bagwise.privacy.circumstances import KeptOrder, SimulatedNoise
+from bagwise.privacy.dispersion import (
+    ClaimedNoise,
+    discrete_gaussian_within,
+    discrete_laplace_within,
+    dispersion_p_value,
+)
+from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
+from bagwise.rng import SecureNoise
+from bagwise.verifier import verify
+from tests.release.test_release import edit_json, edit_provenance, rehash
+
+N = 600
+PRIVATE = {"label": "y", "bounds": (-9, 9), "epsilon": 1.0, "delta": 1e-4, "bag_size": 10}
+
+EQUAL = bw.SortedBags(cut="equal")  # so that sizes give nothing away
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, N))
+    return pa.table({"x": x, "z": z, "y": 2 * x + 0.1 * rng.normal(size=N)})
+
+
+@pytest.fixture
+def saved(table, tmp_path):
+    return bw.make_release(table, strategy="random", **PRIVATE).save(tmp_path / "out")
+
+
+@pytest.fixture
+def by_model(table, tmp_path):
+    return bw.make_release(table, strategy=EQUAL, **PRIVATE).save(tmp_path / "scored")
+
+
+def reject(path, match=None, **options):
+    rehash(path)
+    with pytest.raises(BagwiseError, match=match):
+        bw.Release.load(path).verify(**options)
+
+
+def labels_in_notes(table):
+    return table.replace_schema_metadata({"note": "3.14 2.71"})
+
+
+def labels_in_field_notes(table):
+    field = table.schema.field(0).with_metadata({"note": "3.14 2.71"})
+    return table.cast(table.schema.set(0, field))
+
+
+@pytest.mark.parametrize("name", ["instances.parquet", "bags.parquet"])
+@pytest.mark.parametrize("change", [labels_in_notes, labels_in_field_notes])
+def test_labels_in_parquet_notes(saved, name, change):
+    changed = change(pq.read_table(saved / name))
+    pq.write_table(changed, saved / name, compression="zstd")
+    reject(saved, "metadata")
+
+
+def test_an_extra_key_beside_the_scores(by_model):
+    edit_json(by_model, "scores.json", checked=[1.0, 2.0])
+    reject(by_model, "unknown")
+
+
+def test_blanks_after_the_manifest(saved):
+    path = saved / "manifest.json"
+    path.write_bytes(path.read_bytes() + b" \t  \n")
+    with pytest.raises(ReleaseError, match="not spelled"):
+        bw.Release.load(saved)
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+FREE_TEXT = {
+    "software of the manifest": lambda d: edit_json(d, "manifest.json", software="bagwise 3.14 6"),
+    "software of the certificate": lambda d: edit_json(d, "certificate.json", software="3.14 2.7"),
+    "remarks": lambda d: edit_json(d, "certificate.json", remarks=["3.14 2.71"]),
+    "an unknown circumstance": lambda d: edit_json(
+        d, "certificate.json", circumstances=[{"kind": "note", "text": "3.14"}]
+    ),
+    "a reason in words": lambda d: edit_provenance(d, chosen_because="3.14 2.71"),
+    "the headline of the manifest": lambda d: edit_json(d, "manifest.json", certificate="3.14"),
+    "a parameter that the strategy has not": lambda d: edit_provenance(
+        d, strategy_parameters={"note": "3.14"}
+    ),
+    "what the certificate covers": lambda d: edit_json(d, "certificate.json", covers="0" * 64),
+    "hashes of more files": lambda d: edit_json(
+        d, "manifest.json", files={**read(d / "manifest.json")["files"], "z": ""}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forge", FREE_TEXT.values(), ids=FREE_TEXT)
+def test_there_is_no_room_for_free_text(saved, forge):
+    bw.Release.load(saved).verify()
+    forge(saved)
+    manifest = json.loads((saved / "manifest.json").read_text())
+    if "z" not in manifest["files"]:
+        rehash(saved)
+    with pytest.raises(BagwiseError):
+        bw.Release.load(saved).verify()
+
+
+def test_bags_that_do_not_follow_the_published_model(by_model):
+    release = bw.Release.load(by_model)
+    assert any("order of the published model" in check for check in release.verify().checks)
+    shuffled = release.bags.index[np.random.default_rng(0).permutation(N)]
+    other = dataclasses.replace(release, bags=Bags(shuffled).take(np.arange(N)))
+    with pytest.raises(ReleaseError, match="overlap in the scores"):
+        other.verify()
+    moved = release.bags.index.copy()
+    scores = release.model.predict(release.encoder.transform(release.features))
+    order = np.argsort(scores)
+    moved[order[[9, 10]]] = moved[order[[10, 9]]]  # two neighbours of different bags
+    with pytest.raises(ReleaseError, match="overlap in the scores"):
+        dataclasses.replace(release, bags=Bags(moved).take(np.arange(N))).verify()
+
+
+def test_sorted_super_bags_overlap_in_pairs_only(table):
+    release = bw.make_release(
+        table, strategy=bw.SuperBags(order="sorted"), scores="model", **PRIVATE
+    )
+    release.verify()
+    scores = release.model.predict(release.encoder.transform(release.features))
+    thirds = np.argsort(np.argsort(scores)) // 30 * 3 + np.arange(N) % 3
+    three = Bags.from_labels(thirds)
+    judge = bw.SuperBags(order="sorted")
+    assert judge.contradiction(release.bags.index, scores=scores) is None
+    assert judge.contradiction(three.index, scores=scores) is not None
+
+
+def test_a_strategy_that_nobody_knows_is_listed_and_fails_when_strict(saved):
+    edit_provenance(saved, strategy="unheard-of", strategy_parameters={})
+    rehash(saved)
+    release = bw.Release.load(saved)
+    assert "whether its strategy made these bags" in release.verify().note
+    reject(saved, "not one of bagwise", strict=True)
+
+
+def test_sorted_bags_relabelled_as_random(table):
+    by_model = bw.make_release(table, strategy=EQUAL, **PRIVATE)
+    relabelled = dataclasses.replace(
+        bw.make_release(table, strategy="random", **PRIVATE),
+        bags=by_model.bags,
+        instances=by_model.instances,
+    )
+    with pytest.raises(ReleaseError, match="follow the features"):
+        relabelled.verify()
+
+
+def test_honest_random_bags_are_hardly_ever_suspected():
+    # 200 honest partitions of awkward features: at one in a billion none of them may fail.
+    rng = np.random.default_rng(1)
+    X = np.column_stack(
+        [
+            rng.standard_cauchy(size=500),
+            rng.integers(0, 2, size=500),
+            rng.random(500) < 0.01,
+            rng.lognormal(sigma=3, size=500),
+            np.ones(500),
+        ]
+    )
+    for size in (1, 2, 7, 250):
+        for _ in range(50):
+            bags = bw.make_bags(X, bag_size=size, strategy="random")
+            assert bw.RandomBags().contradiction(bags.index, X=X) is None
+
+
+def test_remarks_on_the_kept_order_cannot_be_dropped_or_invented(table, tmp_path):
+    kept = bw.make_release(table, strategy="random", keep_order=True, **PRIVATE)
+    kept.verify()
+    silent = dataclasses.replace(kept.certificate, circumstances=())
+    with pytest.raises(ReleaseError, match="does not mention"):
+        dataclasses.replace(kept, certificate=silent).verify()
+    shuffled = bw.make_release(table, strategy="random", **PRIVATE)
+    for invented in (KeptOrder(), SimulatedNoise()):
+        spoken = dataclasses.replace(shuffled.certificate, circumstances=(invented,))
+        with pytest.raises(ReleaseError, match="does not mention"):
+            dataclasses.replace(shuffled, certificate=spoken).verify()
+
+
+@pytest.mark.parametrize("name", ["Y", "y ", "у", "ｙ", "y\u200b", "\u00a0Y"])
+def test_a_column_that_reads_like_the_label(saved, table, name):
+    with pytest.raises(bw.errors.ColumnError, match="reads like the label"):
+        bw.make_release(table.append_column(name, table["x"]), **PRIVATE)
+    release = bw.Release.load(saved)
+    columns = tuple(msgspec.structs.replace(c, name=name) if c.name == "z" else c
+                    for c in release.encoder.columns)  # fmt: skip
+    forged = dataclasses.replace(
+        release,
+        encoder=bw.Encoder(columns, "indicator"),
+        instances=release.instances.rename_columns(["x", name]),
+    )
+    with pytest.raises(ReleaseError, match="reads like the label"):
+        forged.verify()
+
+
+def test_a_unit_added_to_a_certificate_for_rows(saved, table):
+    release = bw.Release.load(saved)
+    certificate = release.certificate
+    promised = dataclasses.replace(certificate, unit="person", unit_rows=5)
+    with pytest.raises(CertificateError, match="units of 5 rows"):
+        dataclasses.replace(release, certificate=promised).verify()
+    # One row each is what the noise does protect, and the words say that it is one.
+    alone = dataclasses.replace(certificate, unit="person")
+    assert "(one row each)" in alone.text()
+    with pytest.raises(CertificateError, match="contradicts itself about units"):
+        dataclasses.replace(certificate, unit_rows=2).check()
+
+
+@pytest.mark.parametrize("label_kind", ["mean", "pick"])
+@pytest.mark.parametrize("delta", [0.0, 1e-4])
+@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
+def test_labels_without_their_noise(table, label_kind, delta):
+    if label_kind == "pick" and delta == 0:
+        return  # refused
+    request = {**PRIVATE, "delta": delta, "label_kind": label_kind, "epsilon": 0.5}
+    release = (
+        bw.make_release(table, strategy="random", **request)
+    )  # fmt: skip
+    assert any("vary at least as much" in check for check in release.verify().checks)
+    step = release.certificate.events[-1].grid_step
+    sizes = release.bags.sizes if label_kind == "mean" else 1
+    quiet = -9 + np.rint((0 * release.labels + 9) * sizes / step) * step / sizes
+    with pytest.raises(ReleaseError, match="vary less than the noise"):
+        dataclasses.replace(release, labels=quiet).verify()
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("scale", [1, 3, 200])
+def test_the_chance_of_small_noise_is_never_understated(kind, scale):
+    draw, within = {
+        "laplace": (discrete_laplace, discrete_laplace_within),
+        "gaussian": (discrete_gaussian, discrete_gaussian_within),
+    }[kind]
+    noise = np.abs(draw(200_000, scale=scale, source=SecureNoise()))
+    for r in {0, 1, 2, scale, 3 * scale}:
+        seen = np.mean(noise <= r)
+        stated = float(within(np.array([float(r)]), scale)[0])
+        # Six standard deviations of the observed share.
+        assert seen <= stated + 6 * np.sqrt(0.25 / noise.size)
+        slack = 0 if kind == "laplace" else 0.41 / scale  # the largest weight, twice over
+        assert seen >= stated - slack - 6 * np.sqrt(0.25 / noise.size)
+
+
+def test_the_dispersion_test_keeps_its_level_and_sees_a_third_of_the_noise():
+    # Honest noise on arbitrary values, with guesses that are as good as can be: constant values.
+    rng = np.random.default_rng(4)
+    m, scale, runs = 300, 50, 400
+    claimed = ClaimedNoise(np.ones(m), lambda steps: discrete_laplace_within(steps, scale))
+    p_values = []
+    for _ in range(runs):
+        labels = discrete_laplace(m, scale=scale, source=SecureNoise()).astype(float)
+        p_values.append(dispersion_p_value(labels, rng.normal(size=(m, 3)), claimed))
+    # At level 0.05 at most 20 of 400 are expected; 45 is more than five standard deviations off.
+    assert np.sum(np.array(p_values) < 0.05) <= 45
+    third = discrete_laplace(m, scale=scale // 3, source=SecureNoise()).astype(float)
+    assert dispersion_p_value(third, rng.normal(size=(m, 3)), claimed) < 1e-9
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.01, 0.9), (-5.0, 0.999), (0.0, 0.5), (1.0, 1.0)])
+def test_a_certificate_that_means_nothing_is_within_no_limit(saved, epsilon, delta):
+    certificate = bw.Release.load(saved).certificate
+    forged = dataclasses.replace(certificate, epsilon=epsilon, delta=delta)
+    assert not forged.within(max_epsilon=0.1, n_rows=N) or delta < 1 / N
+    if epsilon <= 0 or delta >= 1:
+        with pytest.raises(CertificateError, match="impossible epsilon or delta"):
+            forged.check()
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    return bw.release_model(table, label="y", bounds=(-9, 9), epsilon=1.0, delta=1e-4)
+
+
+def forge_json(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    content.pop("sha256", None)
+    digest = hashlib.sha256(canonical(content)).hexdigest()
+    path.write_bytes(canonical({**content, "sha256": digest}))
+
+
+MODEL_FORGERIES = {
+    "other coefficients": lambda c: c["coef"].__setitem__(0, 3.14),
+    "another intercept": lambda c: c.__setitem__("intercept", 3.14),
+    "a note": lambda c: c.__setitem__("note", "3.14 2.71"),
+    "more rows": lambda c: c["trained_on"].__setitem__("n_rows", 10**6),
+    "an extra key": lambda c: c.__setitem__("labels", [3.14]),
+    "an extra key inside": lambda c: c["trained_on"].__setitem__("labels", [3.14]),
+    "another label": lambda c: c.__setitem__("label", "3.14"),
+    "software": lambda c: c.__setitem__("software", "labels 3.14"),
+    "nested coefficients": lambda c: c.__setitem__("coef", [[1.0], [2.0]]),
+    "text for coefficients": lambda c: c.__setitem__("coef", ["1", "2"]),
+}
+
+
+@pytest.mark.parametrize("change", MODEL_FORGERIES.values(), ids=MODEL_FORGERIES)
+def test_a_certificate_belongs_to_its_coefficients(model, tmp_path, change):
+    path = model.save(tmp_path / "model.json")
+    found, certificate = verify(path)
+    assert certificate.headline == found.headline == "(1, 0.0001)-label-DP"
+    forge_json(path, change)
+    with pytest.raises(ModelFileError):
+        verify(path)
+
+
+def test_a_certificate_of_another_model(model, table, tmp_path):
+    other = bw.release_model(table, label="y", bounds=(-9, 9), epsilon=1.0, delta=1e-4)
+    path = model.save(tmp_path / "model.json")
+    theirs = json.loads(other.save(tmp_path / "other.json").read_text())["certificate"]
+    forge_json(path, lambda content: content.__setitem__("certificate", theirs))
+    with pytest.raises(ModelFileError, match="another model"):
+        verify(path)
+
+
+def test_a_fitted_model_promises_nothing_itself(saved, tmp_path):
+    path = bw.fit_release(bw.Release.load(saved)).save(tmp_path / "model.json")
+    found, certificate = verify(path)
+    assert certificate is None
+    assert "verify that one" in found.note
+
+
+def test_bounds_are_bound_to_what_they_cost(table, tmp_path):
+    path = bw.find_bounds(pa.concat_tables([table] * 20), label="y", epsilon=0.5).save(
+        tmp_path / "bounds.json"
+    )
+    found, certificate = verify(path)
+    assert found.headline == "(0.5, 0)-label-DP"
+    assert certificate.within(max_epsilon=0.5)
+    original = path.read_bytes()
+    for change, message in (
+        ({"epsilon": 0.1}, "was changed"),
+        ({"bounds": [-1.0, 100.0]}, "was changed"),
+        ({"bounds": [-8.25, 9.5]}, "public candidates"),
+        ({"note": "3.14"}, "unknown"),
+        ({"unit": "person"}, "was changed"),
+        ({"rows": 0}, "another type"),
+    ):
+        path.write_bytes(canonical({**json.loads(original), **change}))
+        with pytest.raises(BoundsError, match=message):
+            verify(path)
+
+
+def test_evaluations_follow_from_their_certificates(model, table, tmp_path):
+    scores = bw.evaluate_rows_privately(model, table, bounds=(-9, 9), epsilon=0.5)
+    path = scores.save(tmp_path / "scores.json")
+    assert PrivateScores.load(path) == scores
+    found, certificate = verify(path)
+    assert found.headline == certificate.headline == "(0.5, 0)-label-DP"
+    original = path.read_bytes()
+    for change in (
+        {"mean_loss": 0.001},
+        {"noise_sd": 0.001},
+        {"interval": [0.0, 1.0]},
+        {"n_rows": 10**6},
+        {"largest_loss": 1.0},
+        {"note": "3.14"},
+        {"rmse": 3.14},
+        {"loss": "absolute"},
+    ):
+        path.write_bytes(canonical({**json.loads(original), **change}))
+        with pytest.raises(CertificateError):
+            verify(path)

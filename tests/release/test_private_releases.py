@@ -1,0 +1,317 @@
+"""Every combination of label kind, scores and unit, from a table to a verified release."""
+
+import dataclasses
+import json
+import warnings
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bagwise as bw
+from bagwise.errors import (
+    BagwiseError,
+    BudgetError,
+    CertificateError,
+    DominatedWarning,
+    ReleaseError,
+)
+from bagwise.paper.printed import PrintedCalibration
+from bagwise.privacy import total_delta
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.events import GaussianBagMeans, LaplaceBagMeans, NoisyChoice
+from bagwise.privacy.private_model import LinearScores
+from bagwise.privacy.units import units_of
+from bagwise.rng import SimulatedNoise
+from tests import stats
+
+N = 400
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=N)
+    return pa.table(
+        {
+            "x": x,
+            "z": rng.normal(size=N),
+            "person": rng.integers(0, 150, size=N),
+            "y": np.clip(2 + x + 0.3 * rng.normal(size=N), 0, 4),
+        }
+    )
+
+
+def release(data, **options):
+    defaults = {
+        "label": "y",
+        "bag_size": 20,
+        "bounds": (0, 4),
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "features": ["x", "z"],
+    }
+    return bw.make_release(data, **{**defaults, **options})
+
+
+COMBINATIONS = [
+    {"label_kind": kind, **scores, **unit}
+    for kind in ("mean", "pick")
+    for scores in (
+        {"strategy": "random"},
+        {"strategy": "super"},
+        {"strategy": "sorted", "scores": "model"},
+        {"strategy": "sorted", "scores": "noisy-labels", "score_share": 0.3},
+        {"strategy": bw.SuperBags(order="sorted", half=True), "scores": "model"},
+    )
+    for unit in ({}, {"unit": "person"})
+] + [{"delta": 0.0}, {"delta": 0.0, "unit": "person"}]
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")  # picks are meant here
+@pytest.mark.parametrize("options", COMBINATIONS, ids=str)
+def test_every_combination_verifies_and_keeps_its_budget(data, options, tmp_path):
+    made = release(data, **options)
+    loaded = bw.Release.load(made.save(tmp_path / "out"))
+    found = loaded.verify()
+    assert (found.epsilon, found.delta) == (1.0, options.get("delta", 1e-6))
+    assert total_delta(loaded.certificate.events, 1.0) <= found.delta
+    assert "person" not in loaded.instances.column_names
+    assert (loaded.model is None) == (options.get("scores") != "model")
+    assert (tmp_path / "out" / "scores.json").exists() == (loaded.model is not None)
+    assert (loaded.certificate.unit == "person") == ("unit" in options)
+    assert np.isfinite(loaded.noise_sd).all()
+    assert (loaded.noise_sd > 0).all()
+    bw.fit_release(loaded)
+
+
+def test_noise_of_means_is_that_of_the_own_size(data):
+    made = release(data, bag_size=150, keep_order=True, seed=0)  # 400 rows: bags of 200
+    event = made.certificate.events[0]
+    assert isinstance(event, GaussianBagMeans)
+    np.testing.assert_allclose(made.noise_sd, event.noise_scale / made.bags.sizes)
+
+
+def test_laplace_noise_is_reported_as_a_standard_deviation(data):
+    made = release(data, delta=0.0)
+    event = made.certificate.events[0]
+    assert isinstance(event, LaplaceBagMeans)
+    np.testing.assert_allclose(made.noise_sd, np.sqrt(2) * event.noise_scale / made.bags.sizes)
+
+
+def test_a_unit_costs_what_its_rows_can_move(data):
+    plain, person = release(data, seed=1), release(data, seed=1, unit="person")
+    units = units_of(data, "person")
+    people = np.array(data["person"])
+    bags = bw.make_bags(np.zeros((N, 1)), bag_size=20, seed=1)
+    worst = 0.0
+    for who in np.unique(people):
+        counts = np.bincount(bags.index[people == who], minlength=bags.n_bags)
+        worst = max(worst, float(np.sqrt(np.sum(counts.astype(float) ** 2))))
+    assert units.square_in_bags(bags) == round(worst**2)
+    ratio = person.certificate.events[0].noise_scale / plain.certificate.events[0].noise_scale
+    assert ratio == pytest.approx(worst, rel=1e-4)
+    assert "share a value of 'person'" in person.certificate.text()
+    assert "one by one" in plain.certificate.text()
+
+
+def test_brute_force_sensitivity_of_a_unit(data):
+    """Move all labels of each person to either bound and measure the bag sums."""
+    people, units = np.array(data["person"]), units_of(data, "person")
+    bags = bw.make_bags(np.zeros((N, 1)), bag_size=20, seed=1)
+    low = bags.sum(np.zeros(N))
+    largest = max(
+        float(np.linalg.norm(bags.sum((people == who) * 4.0) - low)) for who in np.unique(people)
+    )
+    assert largest == pytest.approx(4.0 * np.sqrt(units.square_in_bags(bags)))
+
+
+def test_a_person_without_a_name_is_refused(data):
+    holes = data.set_column(2, "person", pa.array([None, *np.array(data["person"])[1:]]))
+    with pytest.raises(BagwiseError, match="whose labels are they"):
+        release(holes, unit="person")
+
+
+def test_the_published_model_is_the_one_rows_were_sorted_by(data, tmp_path):
+    made = release(data, strategy="sorted", epsilon=9.0, keep_order=True)
+    X, _, _ = made.training_data()
+    scores = made.model.predict(X)
+    spans = [
+        (scores[made.bags.index == b].min(), scores[made.bags.index == b].max())
+        for b in range(made.bags.n_bags)
+    ]
+    spans.sort()
+    assert all(left[1] <= right[0] + 1e-12 for left, right in pairwise(spans))
+    published = json.loads((made.save(tmp_path / "out") / "scores.json").read_text())
+    assert list(published["coefficients"]) == ["x", "z"]
+
+
+def test_scores_must_be_paid_for(data, tmp_path):
+    made = release(data, strategy="sorted")
+    cheap = dataclasses.replace(
+        made, certificate=dataclasses.replace(made.certificate, events=made.certificate.events[1:])
+    )
+    with pytest.raises(ReleaseError, match="does not pay for the scores"):
+        cheap.verify()
+
+
+def test_simulated_noise_repeats_and_says_so(data, tmp_path):
+    first, second = (
+        release(data, not_private=True, noise=SimulatedNoise(3), seed=1) for _ in range(2)
+    )
+    assert np.array_equal(first.labels, second.labels)
+    assert first.certificate.headline == "NOT PRIVATE"
+    assert "simulated" in first.certificate.text()
+    with pytest.raises(ReleaseError, match="simulated_noise=True"):
+        first.save(tmp_path / "out")
+    saved = first.save(tmp_path / "out", simulated_noise=True)
+    assert bw.Release.load(saved).verify().headline == "NOT PRIVATE"
+
+
+def test_simulated_noise_has_the_scale_of_the_real_one(data):
+    errors = []
+    fixed = {"not_private": True, "seed": 1, "keep_order": True, "strategy": "random"}
+    exact = release(data, epsilon=None, delta=None, **fixed)
+    for seed in range(300):
+        noisy = release(data, noise=SimulatedNoise(seed), **fixed)
+        errors.extend((noisy.labels - exact.labels) / noisy.noise_sd)
+    assert stats.sd_is(errors, 1.0)
+    assert not stats.sd_is(errors, 1.1)
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
+def test_the_printed_calibration_is_marked_and_carries_its_true_epsilon(data):
+    rule = PrintedCalibration(1.0, 1e-5, (0.0, 4.0))
+    made = release(data, calibration=rule, epsilon=None, delta=None, not_private=True)
+    assert made.certificate.headline == "NOT PRIVATE"
+    assert "true epsilon is 1.09" in made.certificate.text()
+    picked = release(
+        data,
+        calibration=rule,
+        epsilon=None,
+        delta=None,
+        not_private=True,
+        label_kind="pick",
+        strategy="sorted",
+        scores="noisy-labels",
+        bag_size=50,
+    )
+    true = float(picked.certificate.text().split("true epsilon is ")[1].split(".\n")[0].rstrip("."))
+    assert true > 40
+    with pytest.raises(BudgetError, match="only the exact calibration"):
+        release(data, calibration=rule, epsilon=None, delta=None)
+    with pytest.raises(BudgetError, match="brings its own"):
+        release(data, calibration=rule, not_private=True)
+    exact = ExactCalibration(1.0, 1e-5, (0.0, 1e-4))
+    with pytest.raises(BudgetError, match="give those"):
+        release(data, calibration=exact, epsilon=None, delta=None)
+
+
+def test_nothing_on_the_private_path_imports_the_printed_constants():
+    """import-linter forbids it; this says so where a reader of tests looks."""
+    import subprocess
+    import sys
+
+    code = "import sys, bagwise.api; sys.exit(any('printed' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_changing_labels_within_the_bounds_changes_no_published_number_but_the_noisy_ones(data):
+    """With the noise replayed, only labels, and the model if there is one, may differ."""
+    other = data.set_column(3, "y", pa.array(4.0 - np.array(data["y"])))
+    for options in ({}, {"strategy": "sorted"}):
+        pair = []
+        for table in (data, other):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = release(
+                    table,
+                    not_private=True,
+                    noise=SimulatedNoise(3),
+                    seed=1,
+                    keep_order=True,
+                    **options,
+                )
+            pair.append(made)
+        assert pair[0].certificate == pair[1].certificate
+        assert pair[0].provenance == pair[1].provenance
+        assert not np.array_equal(pair[0].labels, pair[1].labels)
+
+
+def lies(made):
+    """Ways to certify more than was done, each of which verify can see."""
+    certificate, rule = made.certificate, ExactCalibration(1.0, 1e-6, (0.0, 4.0))
+    exact = np.linspace(0.1, 3.9, made.bags.n_bags) + 1 / 3e5
+    unpaid = dataclasses.replace(certificate, events=(NoisyChoice(0.5),))
+    yield (
+        "no event for the bag labels",
+        {"certificate": unpaid, "noise_sd": np.zeros(made.bags.n_bags), "labels": exact},
+    )
+    yield (
+        "means that the certificate calls picks",
+        {
+            "certificate": dataclasses.replace(certificate, events=(rule.picks(sizes=[20]),)),
+            "noise_sd": np.full(made.bags.n_bags, rule.picks(sizes=[20]).scales[0][1]),
+        },
+    )
+    yield (
+        "sorted rows without scores",
+        {
+            "provenance": msgspec.structs.replace(
+                made.provenance, strategy="sorted", strategy_parameters={}
+            )
+        },
+    )
+    yield "a model that nobody paid for", {"model": LinearScores(0.0, np.zeros(2), ())}
+    yield (
+        "noise from nowhere",
+        {"certificate": dataclasses.replace(certificate, noise_source="none")},
+    )
+    yield "means that carry no noise of the grid", {"labels": exact}
+
+
+def test_verify_sees_what_can_be_seen(data):
+    made = release(data)
+    made.verify()
+    for lie, changes in lies(made):
+        with pytest.raises((ReleaseError, CertificateError)):
+            dataclasses.replace(made, **changes).verify()
+            pytest.fail(lie)
+
+
+def test_a_model_must_not_get_lost(data, tmp_path):
+    made = release(data, strategy="sorted")
+    with pytest.raises(ReleaseError, match="do not agree"):
+        dataclasses.replace(made, model=None).verify()
+
+
+def test_bounds_are_charged_for_the_unit_they_were_found_for(data, tmp_path):
+    many = pa.concat_tables([data] * 20)
+    by_row = bw.find_bounds(many, label="y", epsilon=3.0)
+    with pytest.raises(BagwiseError, match="found for unit None"):
+        release(many, bounds=by_row, unit="person", epsilon=4.0)
+    people = np.arange(many.num_rows) // 8
+    many = many.set_column(many.column_names.index("person"), "person", pa.array(people))
+    per_person = bw.find_bounds(many, label="y", epsilon=6.0, unit="person")
+    assert per_person.event.rows == units_of(many, "person").largest
+    with pytest.raises(BudgetError, match="fewer than"):
+        release(pa.concat_tables([many, many]), bounds=per_person, unit="person", epsilon=9.0)
+    made = release(many, bounds=per_person, unit="person", epsilon=9.0)
+    assert bw.Release.load(made.save(tmp_path / "out")).verify().epsilon == 9.0
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
+def test_whether_a_release_is_made_does_not_depend_on_the_scores(data):
+    """Refusing picks by the sizes that scores happened to give would be another release."""
+    for _ in range(10):
+        release(data, strategy="sorted", label_kind="pick", bag_size=20, delta=0.01 / 20)
+        with pytest.raises(BudgetError, match="too large for picked"):
+            release(data, strategy="sorted", label_kind="pick", bag_size=20, delta=0.0101 / 20)
+
+
+def test_picks_say_that_means_carry_less_noise(data):
+    with pytest.warns(DominatedWarning, match="times the privacy noise of the mean of 20"):
+        release(data, label_kind="pick")
+    release(data, label_kind="pick", bag_size=1)  # from one row, a pick is the mean
