@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.bagging.bags import Bags
+from bagwise.cli import app
 from bagwise.errors import BagwiseError, BoundsError, CertificateError, ModelFileError, ReleaseError
 from bagwise.evaluate.privately import PrivateScores
 from bagwise.files.json_files import canonical
@@ -380,3 +382,22 @@ def test_evaluations_follow_from_their_certificates(model, table, tmp_path):
         path.write_bytes(canonical({**json.loads(original), **change}))
         with pytest.raises(CertificateError):
             verify(path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "certificate.json", "scores.json"])
+def test_the_order_of_keys_tells_nothing(by_model, name):
+    path = by_model / name
+    path.write_bytes(canonical(dict(reversed(read(path).items()))))
+    reject(by_model)
+
+
+def test_a_whole_number_is_not_a_decimal_one(by_model):
+    edit_json(by_model, "scores.json", intercept=3)
+    reject(by_model, "not written the way")
+
+
+def test_limits_are_not_asked_of_a_model_without_a_certificate(saved, tmp_path):
+    path = bw.fit_release(bw.Release.load(saved)).save(tmp_path / "model.json")
+    run = CliRunner().invoke(app, ["verify", str(path), "--max-epsilon", "2"])
+    assert run.exit_code == 2
+    assert "no certificate of its own" in run.output.replace("\n", " ")

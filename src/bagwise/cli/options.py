@@ -21,7 +21,9 @@ BoundsFile = Annotated[
 ]
 Nulls = Annotated[str, typer.Option(help="Missing features: indicator or error.")]
 MaxLevels = Annotated[int, typer.Option(help="Levels of a text column before pooling.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print nothing but errors: no warnings, no notes.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 

@@ -31,6 +31,7 @@ from bagwise.cli.options import (
     read_bounds,
     split_names,
 )
+from bagwise.errors import CertificateError
 from bagwise.files.atomic import check_file
 
 if TYPE_CHECKING:
@@ -222,10 +223,13 @@ def verify(
     from bagwise.verifier import verify as check
 
     found, certificate = check(path, strict=strict)
-    fits = (
-        max_epsilon is max_delta is None  # a model that was fitted promises nothing itself
-        if certificate is None
-        else certificate.within(max_epsilon=max_epsilon, max_delta=max_delta, n_rows=found.n_rows)
+    if certificate is None and (max_epsilon is not None or max_delta is not None):
+        raise CertificateError(
+            f"{path} was fitted to a release and has no certificate of its own, so that no limit "
+            "can be checked. Verify the release."
+        )
+    fits = certificate is None or certificate.within(
+        max_epsilon=max_epsilon, max_delta=max_delta, n_rows=found.n_rows
     )
     if as_json:
         emit({**found.to_json(), "within_limits": fits})

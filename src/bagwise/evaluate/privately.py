@@ -156,7 +156,7 @@ class PrivateScores:
             interval=file.interval,
             certificate=Certificate.from_json(file.certificate),
         )
-        if {**scores.to_json(), "software": file.software} != content:
+        if canonical({**scores.to_json(), "software": file.software}) != canonical(content):
             raise CertificateError(f"{path} is damaged: its fields contradict each other.")
         scores.check()
         return scores

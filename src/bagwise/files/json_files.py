@@ -30,7 +30,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ENCODER = json.JSONEncoder(indent=2, allow_nan=False, ensure_ascii=True)
 
 
-def canonical(values: Mapping[str, Any]) -> bytes:
+def canonical(values: Any) -> bytes:
     r"""Return the one spelling that a JSON file of this package has.
 
     >>> canonical({"bags": [1, 2.0]})

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bagwise.files.json_files import canonical
+
 R = TypeVar("R")
 
 
@@ -24,14 +26,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def to_plain(record: Any) -> dict[str, Any]:
     """Return a record as plain values: dicts, lists, text, numbers."""
-    plain: dict[str, Any] = msgspec.to_builtins(record, builtin_types=())
-    return {name: _listed(value) for name, value in plain.items()}
+    plain: dict[str, Any] = _listed(msgspec.to_builtins(record))
+    return plain
 
 
 def read_record(kind: type[R], values: Any, *, error: type[Exception], what: str) -> R:
-    """Read plain values as a record; `error` says where they differ, and quotes none of them."""
+    """Read plain values as a record; `error` says where they differ, and quotes none of them.
+
+    Guarantee: what comes back is written as these very values again: keys in the declared order,
+    and ``1`` is not ``1.0``. Neither can carry a message.
+    """
     try:
-        return msgspec.convert(values, kind, strict=True)
+        found = msgspec.convert(values, kind, strict=True)
+        if canonical(_listed(msgspec.to_builtins(found))) == canonical(values):
+            return found
+        failure = error(f"{what} is not written the way bagwise writes it: it was edited.")
     except msgspec.ValidationError as problem:
         where = str(problem).rpartition(" - at ")[2] if " - at " in str(problem) else "at its top"
         failure = error(

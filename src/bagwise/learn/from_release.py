@@ -102,7 +102,7 @@ def fit_release(
             n_labelled_rows=data.X.shape[0] - int(release.bags.in_bag.sum()),
             label_kind=release.label_kind,
             strategy=release.provenance.strategy,
-            dispersion=estimator.dispersion_,
+            dispersion=None if (phi := estimator.dispersion_) is None else float(phi),
         ),
     )
 

@@ -185,7 +185,7 @@ class RowModel:
             lambda: cls._from_file(file),
             lambda _: ModelFileError(f"{path} is damaged: a field is malformed."),
         )
-        if {**model._to_json(), "software": file.software} != content:
+        if canonical({**model._to_json(), "software": file.software}) != canonical(content):
             raise ModelFileError(f"{path} is damaged: its fields contradict each other.")
         return model
 
@@ -224,7 +224,7 @@ class RowModel:
             "coef": self.coef.tolist(),
             "intercept": np.asarray(self.intercept).tolist(),
             "standard_errors": self._errors_to_json(),
-            "freedom": self.freedom if np.isfinite(self.freedom) else None,
+            "freedom": float(self.freedom) if np.isfinite(self.freedom) else None,
             "note": self.note,
             "encoder": self.encoder.to_json(),
             "trained_on": to_plain(self.trained_on),

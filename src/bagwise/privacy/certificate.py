@@ -128,6 +128,10 @@ class Certificate:
         return f"all labels of the rows that share a value of {self.unit!r} ({most})"
 
     @property
+    def _where(self) -> str:
+        return "" if self.bounds is None else " within the bounds"
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What else a reader should know, in words."""
         return tuple(circumstance.text(self.events) for circumstance in self.circumstances)
@@ -147,8 +151,8 @@ class Certificate:
             )
         else:
             promise = (
-                f"Whatever a reader knows beforehand, replacing {self.protected} by anything else "
-                f"within the bounds changes the probability of any outcome by at most a factor "
+                f"Whatever a reader knows beforehand, replacing {self.protected} by anything else"
+                f"{self._where} changes the probability of any outcome by at most a factor "
                 f"of exp({exact(self.epsilon)}) = {math.exp(min(self.epsilon, 700)):.4g} and an "
                 f"addition of {exact(self.delta)}.",
                 "Not protected: features, ids, the number of rows"
@@ -300,7 +304,7 @@ class Certificate:
             "private": self.is_private,
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "neighbouring": f"{self.protected} may be anything else within the bounds",
+            "neighbouring": f"{self.protected} may be anything else{self._where}",
             "unit": self.unit,
             "unit_rows": self.unit_rows,
             "bounds": None if self.bounds is None else list(self.bounds),

@@ -99,7 +99,8 @@ RELEASE = DirectoryKind(
 
 def _check_names(path: Path, manifest: Manifest) -> None:
     """Refuse a manifest that lists other files than a release has, and files that it does not."""
-    if set(manifest.files) - {SCORES} != set(HASHED):
+    scored = [SCORES] if SCORES in manifest.files else []
+    if list(manifest.files) != sorted([*HASHED, *scored]):
         raise ReleaseError(f"{path / MANIFEST} does not list the files of a release.")
     if strangers := {entry.name for entry in path.iterdir()} - {*manifest.files, MANIFEST}:
         raise ReleaseError(f"{path} holds files that no release has: {sorted(strangers)}.")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.bagging import STRATEGIES, BaggingStrategy, RecognisesItsBags
+from bagwise.bagging import STRATEGIES, BaggingStrategy, RecognisesItsBags, parameters_of
 from bagwise.data.columns import reads_like
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.circumstances import (
@@ -276,6 +276,8 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
         lambda: known(**made.strategy_parameters),
         lambda _: ReleaseError("the strategy does not have the parameters in the manifest."),
     )
+    if list(parameters_of(strategy).items()) != list(made.strategy_parameters.items()):
+        raise ReleaseError("the strategy does not have the parameters in the manifest.")
     if strategy.uses_scores != (made.scores != "none"):
         raise ReleaseError("the strategy and the scores that it used do not agree.")
     return strategy
