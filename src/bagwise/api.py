@@ -26,7 +26,7 @@ from bagwise.planner.automatic import Automatic, choose
 from bagwise.privacy.aggregate import check_label_kind
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.curves import check_delta, check_epsilon
-from bagwise.privacy.events import NoisyChoice
+from bagwise.privacy.mechanisms import NoisyChoice
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.build import build, build_bounds, build_model
 from bagwise.release.provenance import LeavesOut

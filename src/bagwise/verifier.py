@@ -9,7 +9,6 @@ from bagwise.files.json_files import read_json
 from bagwise.models.row_model import NO_ERRORS, RELEASED_DIRECTLY, RowModel, TrainedOn
 from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import NOT_PRIVATE
-from bagwise.privacy.events import GaussianModel, NoisyChoice
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.release import Release
 from bagwise.release.verify import Verification
@@ -39,8 +38,8 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
         return _verify_fitted(model), None
     certificate = model.certificate
     certificate.check()
-    kinds = [type(event) for event in certificate.events]
-    if kinds.count(GaussianModel) != 1 or set(kinds) - {GaussianModel, NoisyChoice}:
+    hidden = [event.hides for event in certificate.events]
+    if hidden.count("model") != 1 or set(hidden) - {"model", "bounds"}:
         raise ModelFileError("the certificate does not account for a released model.")
     spoken = (model.loss, model.note, model.standard_errors, model.trained_on)
     if spoken != (RELEASED_DIRECTLY, NO_ERRORS, None, TrainedOn(n_rows=model.trained_on.n_rows)):

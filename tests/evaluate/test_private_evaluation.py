@@ -23,7 +23,8 @@ from bagwise.errors import (
 )
 from bagwise.evaluate import privately
 from bagwise.privacy import Certificate, total_epsilon
-from bagwise.privacy.events import LOSS_STEPS, LaplaceMeanLoss, NoisyChoice
+from bagwise.privacy.grid import LOSS_STEPS
+from bagwise.privacy.mechanisms import LaplaceMeanLoss, NoisyChoice
 from bagwise.rng import SimulatedNoise
 
 BOUNDS = (-10.0, 20.0)

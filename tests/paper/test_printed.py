@@ -10,6 +10,7 @@ import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.super_bags import SuperBags
 from bagwise.families import find_family
+from bagwise.paper import printed
 from bagwise.paper.bounds import (
     aggregate_bound,
     bag_bound,
@@ -30,7 +31,6 @@ from bagwise.paper.bounds import (
 from bagwise.paper.reproduction.cells import printed_values
 from bagwise.paper.selection import random_shrinkage, selection_factor
 from bagwise.privacy.curves import gaussian_delta, gaussian_mu, pick_delta, pick_mu
-from bagwise.theory import printed
 from bagwise.theory.exact import exact_risk
 from tests import stats
 from tests.learn.test_exact_errors import setting

@@ -4,6 +4,7 @@ Ours must stay below its claim. The same attack must exceed it for noise that is
 test would show nothing: for a tenth of the noise, and for the noise the paper prints.
 """
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.events import PickedLabels
+from bagwise.privacy.mechanisms import PickedLabels
 from bagwise.privacy.noise import noisy_labels, private_bag_means, private_picks
 from bagwise.privacy.private_loss import design_loss, release_mean_loss
 from bagwise.privacy.private_model import design_model, release_coefficients
@@ -24,12 +25,10 @@ BOUNDS = (0.0, 1.0)
 
 def weaker(event, factor):
     """The same event with less noise."""
-    values = {**vars(event)}
     if isinstance(event, PickedLabels):
-        values["scales"] = tuple((size, scale * factor) for size, scale in event.scales)
-    else:
-        values["noise_scale"] = event.noise_scale * factor
-    return type(event)(**values)
+        scales = tuple((size, scale * factor) for size, scale in event.scales)
+        return msgspec.structs.replace(event, scales=scales)
+    return msgspec.structs.replace(event, noise_scale=event.noise_scale * factor)
 
 
 def bag_of(label):

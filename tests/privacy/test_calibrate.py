@@ -17,14 +17,8 @@ from bagwise.privacy import (
 )
 from bagwise.privacy.accounting import gaussian_part, group_delta
 from bagwise.privacy.calibrate import ExactCalibration, row_budget
-from bagwise.privacy.events import (
-    LABEL_STEPS,
-    LOSS_STEPS,
-    LaplaceBagMeans,
-    LaplaceMeanLoss,
-    NoisyChoice,
-    PickedLabels,
-)
+from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
+from bagwise.privacy.mechanisms import LaplaceBagMeans, LaplaceMeanLoss, NoisyChoice, PickedLabels
 
 BOUNDS = (-2.0, 6.0)
 

@@ -6,19 +6,14 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import BoundsError
 from bagwise.privacy import gaussian_delta
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.events import (
-    LABEL_STEPS,
+from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
+from bagwise.privacy.mechanisms import (
     GaussianBagMeans,
     GaussianLabels,
     LaplaceBagMeans,
     PickedLabels,
 )
-from bagwise.privacy.noise import (
-    labels_to_steps,
-    noisy_labels,
-    private_bag_means,
-    private_picks,
-)
+from bagwise.privacy.noise import noisy_labels, private_bag_means, private_picks
 from bagwise.rng import SecureNoise
 from tests import stats
 

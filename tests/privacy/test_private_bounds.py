@@ -9,7 +9,7 @@ from bagwise.errors import BoundsError, BudgetError
 from bagwise.files.json_files import write_json
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.events import NoisyChoice
+from bagwise.privacy.mechanisms import NoisyChoice
 from bagwise.privacy.private_bounds import (
     PrivateBounds,
     _first_clear,
@@ -88,5 +88,5 @@ def test_accounting_of_pure_choices():
     assert total_delta([NoisyChoice(0.7)], 0.2) == pytest.approx(coin)
     noise = ExactCalibration(1.0, 1e-5, (0, 1)).bag_means()
     both = [NoisyChoice(0.5), noise]
-    assert total_delta(both, 1.5) == pytest.approx(total_delta([noise], 1.0))
+    assert 0 < total_delta(both, 1.5) < total_delta([noise], 1.0)
     assert total_delta(both, 0.2) >= total_delta([noise], 0.2)

@@ -7,7 +7,7 @@ import bagwise as bw
 from bagwise.errors import BudgetError, RankWarning
 from bagwise.paper.synthetic import isotropic_problem
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.events import LABEL_STEPS
+from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.private_model import (
     _integer_columns,
     _integer_statistics,

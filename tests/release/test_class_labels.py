@@ -19,7 +19,7 @@ from bagwise.errors import (
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.audit import audit
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.events import RandomisedPicks
+from bagwise.privacy.mechanisms import RandomisedPicks
 from bagwise.privacy.noise import private_class_picks, private_shares
 from bagwise.rng import SecureNoise
 from tests import stats

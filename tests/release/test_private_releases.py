@@ -21,7 +21,7 @@ from bagwise.errors import (
 from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.events import GaussianBagMeans, LaplaceBagMeans, NoisyChoice
+from bagwise.privacy.mechanisms import GaussianBagMeans, LaplaceBagMeans, NoisyChoice
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
 from bagwise.rng import SimulatedNoise

@@ -26,7 +26,8 @@ from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
 from bagwise.privacy.circumstances import Circumstance, EvaluatedModel, MeanLoss
 from bagwise.privacy.curves import check_epsilon
-from bagwise.privacy.events import LOSS_STEPS, LaplaceMeanLoss, NoisyChoice
+from bagwise.privacy.grid import LOSS_STEPS
+from bagwise.privacy.mechanisms import LaplaceMeanLoss, NoisyChoice
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
     LossDesign,
@@ -166,8 +167,8 @@ class PrivateScores:
         if self.certificate.covers != self.digest:
             raise CertificateError("the certificate belongs to other scores.")
         found = [e for e in self.certificate.events if isinstance(e, LaplaceMeanLoss)]
-        others = [e for e in self.certificate.events if not isinstance(e, LaplaceMeanLoss)]
-        if len(found) != 1 or not all(isinstance(e, NoisyChoice) for e in others):
+        others = [e.hides for e in self.certificate.events if e.hides != "mean loss"]
+        if len(found) != 1 or set(others) - {"bounds"}:
             raise CertificateError("the certificate does not account for a mean loss.")
         event = found[0]
         margin = half_width(event, n_rows=self.n_rows, level=LEVEL)

@@ -23,13 +23,12 @@ from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
 from bagwise.families import Family, find_family
 from bagwise.paper.bounds import spread
-from bagwise.privacy.calibrate import grid_step
-from bagwise.privacy.events import (
-    LABEL_STEPS,
-    Event,
+from bagwise.privacy.grid import LABEL_STEPS, grid_step
+from bagwise.privacy.mechanisms import (
     GaussianBagMeans,
     GaussianLabels,
     GaussianModel,
+    Mechanism,
     NoisyChoice,
     PickedLabels,
     RandomisedPicks,
@@ -89,10 +88,15 @@ class PrintedCalibration:
         raise BudgetError("the paper prints no noise for a private model.")
 
     def bag_means(
-        self, *, square: int = 1, rows: int = 1, spent: Sequence[Event] = ()
+        self,
+        *,
+        square: int = 1,
+        rows: int = 1,
+        numbers: int = 1,
+        spent: Sequence[Mechanism] = (),
     ) -> GaussianBagMeans:
         """Return the printed noise on bag sums."""
-        del rows, spent
+        del rows, numbers, spent
         noise = printed_sum_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
         return GaussianBagMeans(*self._parameters(noise, square))
 
@@ -101,7 +105,7 @@ class PrintedCalibration:
         *,
         sizes: Iterable[int],
         rows: int = 1,
-        spent: Sequence[Event] = (),
+        spent: Sequence[Mechanism] = (),
         smallest: int | None = None,
     ) -> PickedLabels:
         """Return the printed noise on picks: that on labels, divided by the size of the bag."""

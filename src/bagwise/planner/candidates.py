@@ -21,7 +21,7 @@ from bagwise.errors import BudgetError, MissingExtraError
 from bagwise.planner.prior import Prior
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
-from bagwise.privacy.events import Event, GaussianModel
+from bagwise.privacy.mechanisms import GaussianModel, Mechanism
 from bagwise.privacy.private_model import ModelDesign, best_share, design_model
 from bagwise.release.verify import noise_per_bag
 from bagwise.theory.exact import Risk, exact_risk
@@ -222,14 +222,14 @@ def _ways(problem: Problem) -> Iterator[tuple[LabelKind, ExactCalibration | None
 
 
 def bag_noise(
-    rule: Calibration | None, kind: LabelKind, sizes: FloatArray, spent: tuple[Event, ...] = ()
+    rule: Calibration | None, kind: LabelKind, sizes: FloatArray, spent: tuple[Mechanism, ...] = ()
 ) -> FloatArray | None:
     """Return the noise that the accountant sets for each bag; None where it refuses."""
     if rule is None:
         return np.zeros(sizes.size)
     whole = np.rint(sizes).astype(np.int64)
     try:
-        event: Event = (
+        event: Mechanism = (
             rule.bag_means(spent=spent) if kind == "mean" else rule.picks(sizes=whole.tolist())
         )
     except BudgetError:

@@ -15,7 +15,6 @@ from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shi
 from bagwise.privacy.accounting import (
     group_epsilon,
     privacy_curve,
-    pure_epsilon,
     total_delta,
     total_epsilon,
 )
@@ -26,23 +25,7 @@ from bagwise.privacy.circumstances import (
     exact,
 )
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
-from bagwise.privacy.events import (
-    LABEL_STEPS,
-    LARGEST_COUNT,
-    LARGEST_STEPS,
-    LOSS_STEPS,
-    Event,
-    GaussianBagMeans,
-    GaussianLabels,
-    GaussianModel,
-    LaplaceBagMeans,
-    LaplaceMeanLoss,
-    NoisyChoice,
-    PickedLabels,
-    RandomisedPicks,
-    event_to_json,
-    events_from_json,
-)
+from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json, mechanisms_from_json
 from bagwise.rng import SecureNoise, SimulatedNoise
 
 SCHEMA = "bagwise-certificate/2"
@@ -57,15 +40,6 @@ GROUPS = (2, 5, 10)
 
 _ROW_UNIT = "one row's label"
 
-_OnGrid = (
-    GaussianLabels
-    | GaussianModel
-    | GaussianBagMeans
-    | LaplaceBagMeans
-    | LaplaceMeanLoss
-    | PickedLabels
-)
-
 
 @dataclass(frozen=True)
 class Certificate:
@@ -77,7 +51,7 @@ class Certificate:
         What was asked for and is delivered; None when nothing is promised.
     bounds : (float, float) or None
         Public label range; labels outside were clipped to it.
-    events : tuple of Event
+    events : tuple of Mechanism
         Everything that looked at a label on its way out.
     smallest_bag : int or None
         Rows in the smallest bag; None when there are no bags.
@@ -98,7 +72,7 @@ class Certificate:
     epsilon: float | None
     delta: float | None
     bounds: Bounds | None
-    events: tuple[Event, ...]
+    events: tuple[Mechanism, ...]
     smallest_bag: int | None
     noise_source: str
     unit: str | None = None
@@ -187,8 +161,8 @@ class Certificate:
         self._check_numbers()
         self._check_facts()
         for event in self.events:
-            self._check_event(event)
-            self._check_unit(event)
+            event.check(self.bounds)
+        self._check_units()
         if (self.epsilon is None) != (self.delta is None):
             raise CertificateError("the certificate contradicts itself about being private.")
         if self.epsilon is None or self.delta is None:
@@ -216,48 +190,16 @@ class Certificate:
         if self.covers is not None and not re.fullmatch("[0-9a-f]{64}", self.covers):
             raise CertificateError("what the certificate covers is not named by a SHA-256.")
 
-    def _check_unit(self, event: Event) -> None:
+    def _check_units(self) -> None:
         """Refuse noise that was set for fewer rows than a unit has."""
-        grouped = any(isinstance(e, PickedLabels) for e in self.events)
-        if isinstance(event, NoisyChoice | PickedLabels | RandomisedPicks):
-            fits = event.rows >= self.unit_rows
-        elif isinstance(event, LaplaceMeanLoss) or self.bounds is None or grouped:
-            # Picks bring the bound for groups, which covers what was spent before them as well.
-            fits = True  # the rows of a unit may have had less to lose than a single other row
-        else:
-            # Rows of a unit that lie in different bags move the sums by the root of their number.
-            apart = isinstance(event, GaussianBagMeans | GaussianLabels)
-            times = math.sqrt(self.unit_rows) if apart else self.unit_rows
-            fits = event.sensitivity >= times * (self.bounds[1] - self.bounds[0]) * (1 - 1e-9)
-        if not fits:
-            raise CertificateError(
-                f"event {event.kind!r} does not allow for units of {self.unit_rows} rows."
-            )
-
-    def _check_event(self, event: Event) -> None:
-        if isinstance(event, NoisyChoice | RandomisedPicks):
-            if not _is_possible(event):
-                raise CertificateError(f"event {event.kind!r} has impossible parameters.")
-            return
-        scales = (
-            [scale for _, scale in event.scales]
-            if isinstance(event, PickedLabels)
-            else [event.noise_scale]
-        )
-        values = (event.sensitivity, event.grid_step, *scales)
-        if not scales or not all(math.isfinite(value) and value > 0 for value in values):
-            raise CertificateError(f"event {event.kind!r} has impossible parameters.")
-        if isinstance(event, PickedLabels) and not _are_counts(event.rows, event.scales):
-            raise CertificateError(f"event {event.kind!r} has impossible parameters.")
-        if self.bounds is None:
-            raise CertificateError("the certificate has an event and no bounds.")
-        width = self.bounds[1] - self.bounds[0]
-        if not _fits_grid(event, width) or not all(
-            _is_whole(value / event.grid_step) for value in (event.sensitivity, *scales)
-        ):
-            raise CertificateError(f"event {event.kind!r} is not on the grid of its bounds.")
-        if not event.sensitivity >= _least_sensitivity(event, width) * (1 - 1e-12):
-            raise CertificateError(f"event {event.kind!r} does not fit the bounds.")
+        # Picks bring the bound for groups, which covers what was spent before them as well.
+        grouped = any(event.hides == "bag picks" for event in self.events)
+        for event in self.events:
+            covered = grouped and event.hides in ("labels", "model")
+            if not covered and not event.allows_units(self.unit_rows, self.bounds):
+                raise CertificateError(
+                    f"event {event.kind!r} does not allow for units of {self.unit_rows} rows."
+                )
 
     def within(
         self,
@@ -293,7 +235,7 @@ class Certificate:
             from dp_accounting import dp_event as google
         except ImportError:
             raise MissingExtraError("exporting events", "accounting") from None
-        return [event for own in self.events for event in _exported(own, google)]
+        return [event for own in self.events for event in own.exported(google)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as plain values: words first, then numbers."""
@@ -314,7 +256,7 @@ class Certificate:
                 str(size): (epsilon if math.isfinite(epsilon) else None)
                 for size, epsilon in self.group().items()
             },
-            "events": [event_to_json(event) for event in self.events],
+            "events": [mechanism_to_json(event) for event in self.events],
             "noise_source": self.noise_source,
             "circumstances": circumstances_to_json(self.circumstances),
             "remarks": list(self.remarks),
@@ -334,7 +276,7 @@ class Certificate:
                 epsilon=_optional_float(entry["epsilon"]),
                 delta=_optional_float(entry["delta"]),
                 bounds=_optional_pair(entry["bounds"]),
-                events=events_from_json(entry["events"]),
+                events=mechanisms_from_json(entry["events"]),
                 smallest_bag=None if (k := entry["smallest_bag"]) is None else int(k),
                 noise_source=str(entry["noise_source"]),
                 unit=_optional_text(entry["unit"]),
@@ -376,56 +318,6 @@ def promised_in(headline: str) -> tuple[float, float] | None:
     """
     found = re.match(rf"\(({_NUMBER}), ({_NUMBER})\)", headline)
     return (float(found[1]), float(found[2])) if found else None
-
-
-def _exported(event: Event, google: Any) -> list[Any]:
-    if isinstance(event, PickedLabels):
-        return [
-            google.MixtureOfGaussiansDpEvent(
-                scale / event.sensitivity, [0.0, 1.0], [1 - 1 / size, 1 / size]
-            )
-            for size, scale in event.scales
-        ]
-    if isinstance(event, NoisyChoice | RandomisedPicks):
-        # Randomised response on one bit is the worst mechanism of a pure epsilon.
-        return [google.RandomizedResponseDpEvent(2 / (1 + math.exp(pure_epsilon(event))), 2)]
-    noise = event.noise_scale / event.sensitivity
-    if isinstance(event, LaplaceBagMeans | LaplaceMeanLoss):
-        return [google.LaplaceDpEvent(noise)]
-    return [google.GaussianDpEvent(noise)]
-
-
-def _fits_grid(event: _OnGrid, width: float) -> bool:
-    if isinstance(event, LaplaceMeanLoss):
-        # The largest loss may have been set anywhere below the one that the bounds allow.
-        return event.grid_step * LOSS_STEPS <= max(width, width**2) * (1 + 1e-9)
-    return math.isclose(event.grid_step, width / LABEL_STEPS, rel_tol=1e-9)
-
-
-def _least_sensitivity(event: _OnGrid, width: float) -> float:
-    """Return how far one label moves what is hidden at least; more rows, or rounding, move more."""
-    if isinstance(event, LaplaceMeanLoss):
-        # A prediction has a bound at least half the width away: a quarter of the largest square.
-        return event.grid_step * LOSS_STEPS / 4
-    return width
-
-
-def _is_whole(steps: float) -> bool:
-    return 0.5 <= steps <= LARGEST_STEPS and math.isclose(steps, round(steps), rel_tol=1e-9)
-
-
-def _is_possible(event: NoisyChoice | RandomisedPicks) -> bool:
-    if isinstance(event, NoisyChoice):
-        return 0 < event.epsilon <= MEANINGLESS_EPSILON and 1 <= event.rows <= LARGEST_COUNT
-    usual = 2 <= event.classes <= LARGEST_COUNT and _are_counts(event.rows, event.keeps)
-    return usual and all(1 / event.classes <= p < 1 for _, p in event.keeps)
-
-
-def _are_counts(rows: int, pairs: Sequence[tuple[int, float]]) -> bool:
-    """Tell whether rows and sizes are possible, and each size is there once, the smallest first."""
-    sizes = [size for size, _ in pairs]
-    usual = bool(sizes) and 1 <= rows <= LARGEST_COUNT
-    return usual and sizes == sorted(set(sizes)) and sizes[0] >= 1 and sizes[-1] <= LARGEST_COUNT
 
 
 def _same(mine: Any, theirs: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from bagwise.errors import CertificateError
 from bagwise.files.records import Record, read_record, to_plain
 from bagwise.privacy.accounting import total_epsilon
-from bagwise.privacy.events import Event
+from bagwise.privacy.mechanisms import Mechanism
 
 
 def exact(value: float) -> str:
@@ -26,7 +26,7 @@ def exact(value: float) -> str:
 class SimulatedNoise(Record, tag="simulated-noise", tag_field="kind", frozen=True):
     """The noise came from a seed."""
 
-    def text(self, _events: Sequence[Event]) -> str:
+    def text(self, _events: Sequence[Mechanism]) -> str:
         """Return the circumstance in words."""
         return "The noise is simulated from a seed: who knows it removes it."
 
@@ -37,7 +37,7 @@ class OtherRule(Record, tag="other-rule", tag_field="kind", frozen=True):
     epsilon: float
     delta: float
 
-    def text(self, events: Sequence[Event]) -> str:
+    def text(self, events: Sequence[Mechanism]) -> str:
         """Return the circumstance in words, with what that noise is really worth."""
         return (
             f"The noise was set by another rule for epsilon {exact(self.epsilon)} and delta "
@@ -49,7 +49,7 @@ class OtherRule(Record, tag="other-rule", tag_field="kind", frozen=True):
 class SortedByLabels(Record, tag="sorted-by-labels", tag_field="kind", frozen=True):
     """Bags were formed by sorting exact labels."""
 
-    def text(self, _events: Sequence[Event]) -> str:
+    def text(self, _events: Sequence[Mechanism]) -> str:
         """Return the circumstance in words."""
         return "Rows were put into bags by sorting their labels: membership alone tells the labels."
 
@@ -57,7 +57,7 @@ class SortedByLabels(Record, tag="sorted-by-labels", tag_field="kind", frozen=Tr
 class KeptOrder(Record, tag="kept-order", tag_field="kind", frozen=True):
     """Rows left in the order of the source."""
 
-    def text(self, _events: Sequence[Event]) -> str:
+    def text(self, _events: Sequence[Mechanism]) -> str:
         """Return the circumstance in words."""
         return (
             "Rows are in the order of the source table. If that order depends on the labels, it "
@@ -72,7 +72,7 @@ class MeanLoss(Record, tag="mean-loss", tag_field="kind", frozen=True):
     n_rows: int
     largest: float
 
-    def text(self, _events: Sequence[Event]) -> str:
+    def text(self, _events: Sequence[Mechanism]) -> str:
         """Return the circumstance in words."""
         return (
             f"What is released is the mean {self.loss} error of a model on {self.n_rows} rows. "
@@ -87,7 +87,7 @@ class EvaluatedModel(Record, tag="evaluated-model", tag_field="kind", frozen=Tru
     epsilon: float | None
     delta: float | None
 
-    def text(self, _events: Sequence[Event]) -> str:
+    def text(self, _events: Sequence[Mechanism]) -> str:
         """Return the circumstance in words."""
         again = "Each evaluation of these labels spends its epsilon anew, and the epsilons add up."
         if self.epsilon is None or self.delta is None:

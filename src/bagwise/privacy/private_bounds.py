@@ -30,7 +30,7 @@ from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, wr
 from bagwise.files.records import Record, read_record, to_plain
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import check_epsilon
-from bagwise.privacy.events import NoisyChoice
+from bagwise.privacy.mechanisms import NoisyChoice
 from bagwise.privacy.samplers import discrete_laplace
 from bagwise.rng import NoiseSource, SecureNoise
 

@@ -24,9 +24,8 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError, BudgetError, TableError
-from bagwise.privacy.events import LOSS_STEPS, LaplaceMeanLoss
-from bagwise.privacy.noise import in_steps
-from bagwise.privacy.samplers import discrete_laplace
+from bagwise.privacy.grid import LOSS_STEPS
+from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.units import Units
 from bagwise.rng import NoiseSource
 
@@ -126,8 +125,7 @@ def release_mean_loss(
     errors = np.abs(np.clip(labels, *design.bounds) - design.predictions)
     # Doubles may have rounded a loss beyond the range that the noise was set for.
     steps = np.clip(_whole_steps(errors**design.power, design.largest), 0, design.ranges)
-    scale = in_steps(event.noise_scale, event.grid_step)
-    noisy = int(steps.sum(dtype=np.int64)) + int(discrete_laplace(1, scale=scale, source=source)[0])
+    noisy = int(steps.sum(dtype=np.int64)) + int(event.draw(1, source)[0])
     return event.grid_step * noisy / labels.size
 
 

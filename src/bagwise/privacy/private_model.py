@@ -27,9 +27,8 @@ from scipy import linalg
 from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
-from bagwise.privacy.events import LABEL_STEPS, GaussianModel
-from bagwise.privacy.noise import in_steps, labels_to_steps
-from bagwise.privacy.samplers import discrete_gaussian
+from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
+from bagwise.privacy.mechanisms import GaussianModel
 from bagwise.rng import NoiseSource
 
 _COLUMN_BITS = 20
@@ -129,8 +128,7 @@ def release_coefficients(
     exact = _integer_statistics(X, steps, design)
     half = 1 << (_COLUMN_BITS - 1)
     rounded = (exact + half) >> _COLUMN_BITS  # back to label steps, to the nearest
-    scale = in_steps(event.noise_scale, event.grid_step)
-    noisy = rounded + discrete_gaussian(design.rank, scale=scale, source=source)
+    noisy = rounded + event.draw(design.rank, source)
     theta = design.basis @ (design.power(-0.25) @ (event.grid_step * noisy))
     coef = theta[1:] / design.spread
     intercept = float(theta[0] - design.center @ coef) + (low + high) / 2

@@ -46,6 +46,14 @@ class Units:
         squares = np.bincount(cells // bags.n_bags, weights=counts.astype(np.float64) ** 2)
         return max(int(squares.max()), self.largest)
 
+    def bags_touched(self, bags: Bags) -> int:
+        """Return the largest number of bags that the rows of one unit are in."""
+        if self.index is None:
+            return 1
+        rows = np.flatnonzero(bags.in_bag)
+        pairs = self.index[rows].astype(np.int64) * bags.n_bags + bags.index[rows]
+        return int(np.bincount(np.unique(pairs) // bags.n_bags).max())
+
     def take(self, rows: IntArray) -> "Units":
         """Reorder rows."""
         return self if self.index is None else Units(self.column, self.index[rows])

@@ -6,7 +6,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import Calibration
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
-from bagwise.privacy.events import Event
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.release.request import Choice
 from bagwise.release.verify import circumstances_of
 from bagwise.rng import NoiseSource
@@ -34,7 +34,7 @@ def make_promise(calibration: Calibration | None, noise: NoiseSource) -> Promise
 
 
 def certify_bags(
-    events: tuple[Event, ...], choice: Choice, bags: Bags, *, unit_rows: int
+    events: tuple[Mechanism, ...], choice: Choice, bags: Bags, *, unit_rows: int
 ) -> Certificate:
     """Return the certificate of a release, checked against its own events."""
     promise = make_promise(choice.calibration, choice.noise)
@@ -57,7 +57,7 @@ def certify_bags(
 
 
 def certify_loss(
-    events: tuple[Event, ...],
+    events: tuple[Mechanism, ...],
     calibration: Calibration,
     noise: NoiseSource,
     *,

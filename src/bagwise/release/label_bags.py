@@ -9,9 +9,9 @@ from bagwise.bagging.bags import Bags
 from bagwise.data.labels import Bounds
 from bagwise.errors import ClippingWarning, DominatedWarning
 from bagwise.privacy.aggregate import AGGREGATES, pick_labels
-from bagwise.privacy.events import Event, GaussianBagMeans, LaplaceBagMeans, PickedLabels
+from bagwise.privacy.grid import one_hot
+from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism, PickedLabels
 from bagwise.privacy.noise import (
-    one_hot,
     private_bag_means,
     private_class_picks,
     private_picks,
@@ -24,7 +24,7 @@ from bagwise.release.scores import Scores
 
 def label_bags(
     labels: AnyArray, bags: Bags, units: Units, scores: Scores, choice: Choice
-) -> tuple[FloatArray, tuple[Event, ...]]:
+) -> tuple[FloatArray, tuple[Mechanism, ...]]:
     """Return one label per bag, and everything that was spent on the way."""
     calibration, source, classes = choice.calibration, choice.noise, choice.columns.classes
     if classes is not None:
@@ -40,20 +40,21 @@ def label_bags(
         sizes = bags.sizes.tolist()
         picks = calibration.picks(sizes=sizes, rows=rows, spent=spent, smallest=smallest)
         square = rows**2 if spent else units.square_in_bags(bags)
-        means = calibration.bag_means(square=square, rows=rows, spent=spent)
+        means = calibration.bag_means(square=square, rows=rows, numbers=rows, spent=spent)
         _warn_of_picks(picks, means, choice.bag_size)
         values = private_picks(labels, bags, bounds=bounds, event=picks, source=source)
         return values, (*calibration.prior, *spent, picks)
     # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
     square = rows**2 if spent else units.square_in_bags(bags)
-    means = calibration.bag_means(square=square, rows=rows, spent=spent)
+    numbers = rows if spent else units.bags_touched(bags)
+    means = calibration.bag_means(square=square, rows=rows, numbers=numbers, spent=spent)
     values = private_bag_means(labels, bags, bounds=bounds, event=means, source=source)
     return values, (*calibration.prior, *spent, means)
 
 
 def _class_labels(
     codes: IntArray, bags: Bags, units: Units, choice: Choice, classes: int
-) -> tuple[FloatArray, tuple[Event, ...]]:
+) -> tuple[FloatArray, tuple[Mechanism, ...]]:
     """Return one row of class shares per bag, and everything that was spent on the way."""
     calibration, source = choice.calibration, choice.noise
     if calibration is None:
@@ -67,20 +68,18 @@ def _class_labels(
         return private_class_picks(codes, bags, event=picks, source=source), (picks,)
     # A row that changes its class changes two counts by one: sqrt(2) in L2, and 2 in L1.
     square = 2 * units.square_in_bags(bags)
-    shares = calibration.bag_means(square=square, rows=2 * rows)
+    shares = calibration.bag_means(square=square, rows=2 * rows, numbers=2 * rows)
     values = private_shares(codes, bags, classes=classes, event=shares, source=source)
     return values, (shares,)
 
 
-def _warn_of_picks(
-    picks: PickedLabels, means: GaussianBagMeans | LaplaceBagMeans, bag_size: int
-) -> None:
+def _warn_of_picks(picks: PickedLabels, means: HidesBagMeans, bag_size: int) -> None:
     """Say so if means would carry less noise: they also average the labels, and choose nothing.
 
     Both scales follow from the budget and the sizes of the bags, and not from a label.
     """
     on_picks = dict(picks.scales).get(bag_size, max(scale for _, scale in picks.scales))
-    on_means = means.noise_scale / bag_size
+    on_means = means.sum_sd / bag_size
     if on_means < on_picks:
         warnings.warn(
             f"under the same promise a picked label carries {on_picks / on_means:.2g} times the "

@@ -20,7 +20,7 @@ from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy
 from bagwise.errors import BudgetError, LeakWarning, RankWarning, StrategyError
 from bagwise.privacy.calibrate import Calibration
-from bagwise.privacy.events import Event
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import (
     LinearScores,
@@ -38,7 +38,7 @@ class Scores:
     """Values to sort by, and what was spent on them."""
 
     values: FloatArray | None
-    events: tuple[Event, ...] = ()
+    events: tuple[Mechanism, ...] = ()
     model: LinearScores | None = None
 
 

@@ -1,6 +1,5 @@
 """Checking a release without its labels: everything that can be seen from outside."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,23 +18,8 @@ from bagwise.privacy.circumstances import (
     SimulatedNoise,
     SortedByLabels,
 )
-from bagwise.privacy.dispersion import (
-    FALSE_ALARMS,
-    ClaimedNoise,
-    discrete_gaussian_within,
-    discrete_laplace_within,
-    dispersion_p_value,
-)
-from bagwise.privacy.events import (
-    Event,
-    GaussianBagMeans,
-    GaussianLabels,
-    GaussianModel,
-    LaplaceBagMeans,
-    PickedLabels,
-    RandomisedPicks,
-)
-from bagwise.privacy.noise import keep_chances
+from bagwise.privacy.dispersion import FALSE_ALARMS, dispersion_p_value
+from bagwise.privacy.mechanisms import HidesBagLabels, HidesBagMeans, Mechanism
 from bagwise.privacy.private_model import LinearScores
 from bagwise.rng import SimulatedNoise as SimulatedSource
 
@@ -121,38 +105,10 @@ def circumstances_of(
     return (*by_labels, *((KeptOrder(),) if kept_order else ()))
 
 
-def noise_per_bag(events: Sequence[Event], sizes: IntArray) -> FloatArray:
+def noise_per_bag(events: Sequence[Mechanism], sizes: IntArray) -> FloatArray:
     """Return the standard deviation of the privacy noise on each bag's label."""
-    noise = np.zeros(sizes.size)
-    for event in events:
-        if isinstance(event, GaussianBagMeans):
-            noise = event.noise_scale / sizes
-        elif isinstance(event, LaplaceBagMeans):
-            noise = math.sqrt(2) * event.noise_scale / sizes
-        elif isinstance(event, PickedLabels):
-            scales = dict(event.scales)
-            noise = np.array([scales.get(size, np.nan) for size in sizes.tolist()])
-        elif isinstance(event, RandomisedPicks):
-            keep = keep_chances(event, sizes)
-            other = (1 - keep) / (event.classes - 1)
-            # The variance depends on the class; the larger of the two is the safe one to weigh by.
-            variance = np.maximum(keep * (1 - keep), other * (1 - other))
-            noise = np.sqrt(variance) / (keep - other)
-    return noise
-
-
-def claimed_noise(event: Event, sizes: IntArray) -> ClaimedNoise | None:
-    """Return the noise that an event puts on each bag label; None where it replaces labels."""
-    if isinstance(event, GaussianBagMeans | LaplaceBagMeans):
-        scale = event.noise_scale / event.grid_step
-        laplace = isinstance(event, LaplaceBagMeans)
-        within = discrete_laplace_within if laplace else discrete_gaussian_within
-        return ClaimedNoise(sizes / event.grid_step, lambda steps: within(steps, scale))
-    if isinstance(event, PickedLabels):
-        scales = noise_per_bag([event], sizes) / event.grid_step
-        steps_per_unit = np.full(sizes.size, 1 / event.grid_step)
-        return ClaimedNoise(steps_per_unit, lambda steps: discrete_gaussian_within(steps, scales))
-    return None
+    found = [event for event in events if isinstance(event, HidesBagLabels)]
+    return found[-1].noise_sd(sizes) if found else np.zeros(sizes.size)
 
 
 def _check_columns(release: "Release") -> None:
@@ -213,32 +169,18 @@ def _check_circumstances(release: "Release") -> None:
 
 def _check_bag_event(release: "Release") -> None:
     """Exactly one event must have hidden the bag labels, and be of their kind."""
-    numeric = release.classes is None
-    means: set[type] = {GaussianBagMeans, LaplaceBagMeans}
-    fitting = (
-        means if release.label_kind == "mean" else {PickedLabels if numeric else RandomisedPicks}
-    )
-    found = [
-        e for e in release.certificate.events if type(e) in {*means, PickedLabels, RandomisedPicks}
-    ]
-    if len(found) != 1 or type(found[0]) not in fitting:
+    found = [event for event in release.certificate.events if isinstance(event, HidesBagLabels)]
+    picks = "class picks" if release.classes else "bag picks"
+    wanted = "bag means" if release.label_kind == "mean" else picks
+    if len(found) != 1 or found[0].hides != wanted:
         raise ReleaseError("the certificate does not account for these bag labels.")
-    if release.classes is not None:
-        _check_class_event(release, found[0], len(release.classes))
-    if isinstance(found[0], GaussianBagMeans | LaplaceBagMeans):
-        _check_grid(release, found[0].grid_step)
-
-
-def _check_class_event(release: "Release", event: Event, classes: int) -> None:
-    """Refuse noise that does not allow for two shares, each between 0 and 1, that change."""
-    fits = release.certificate.bounds == (0.0, 1.0)
-    if isinstance(event, RandomisedPicks):
-        fits = fits and event.classes == classes
-    elif isinstance(event, GaussianBagMeans | LaplaceBagMeans):
-        least = math.sqrt(2) if isinstance(event, GaussianBagMeans) else 2.0
-        fits = fits and event.sensitivity >= least
-    if not fits:
+    classes = None if release.classes is None else len(release.classes)
+    unit_range = release.certificate.bounds == (0.0, 1.0)
+    if not found[0].suits_classes(classes) or (classes is not None and not unit_range):
         raise ReleaseError("the certificate does not account for a label with these classes.")
+    for event in release.certificate.events:
+        if isinstance(event, HidesBagMeans):
+            _check_grid(release, event.grid_step)
 
 
 def _check_grid(release: "Release", step: float) -> None:
@@ -254,8 +196,8 @@ def _check_grid(release: "Release", step: float) -> None:
 
 def _check_scores(release: "Release") -> None:
     """Bags must follow from features, or from scores that the certificate paid for."""
-    paid = {"none": set(), "noisy-labels": {GaussianLabels}, "model": {GaussianModel}}
-    found = {type(event) for event in release.certificate.events} & {GaussianLabels, GaussianModel}
+    paid = {"none": [], "noisy-labels": ["labels"], "model": ["model"]}
+    found = [e.hides for e in release.certificate.events if e.hides in ("labels", "model")]
     if found != paid.get(release.provenance.scores):
         raise ReleaseError("the certificate does not pay for the scores that bags were formed by.")
 
@@ -325,7 +267,8 @@ def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, 
 def _check_dispersion(release: "Release") -> list[str]:
     """Refuse labels that vary less than the noise which they are said to carry."""
     sizes = release.bags.sizes
-    noises = [claimed_noise(event, sizes) for event in release.certificate.events]
+    hiding = [event for event in release.certificate.events if isinstance(event, HidesBagLabels)]
+    noises = [event.claimed_noise(sizes) for event in hiding]
     found = [noise for noise in noises if noise is not None]
     if len(found) != 1:
         return []

@@ -15,7 +15,7 @@ from bagwise.paper.synthetic import public_bounds
 from bagwise.privacy.accounting import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.curves import composed_delta, pick_delta
-from bagwise.privacy.events import GaussianLabels, GaussianModel, PickedLabels
+from bagwise.privacy.mechanisms import GaussianLabels, GaussianModel, PickedLabels
 from tests import stats
 
 CELLS = [

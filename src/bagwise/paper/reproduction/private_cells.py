@@ -26,7 +26,7 @@ from bagwise.paper.synthetic import public_bounds
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
-from bagwise.privacy.events import Event
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_picks
 from bagwise.release.scores import ScoreBudget, Scores, ScoresKind, compute_scores
 from bagwise.rng import SimulatedNoise
@@ -75,7 +75,7 @@ class _Made:
 
     bags: Bags
     labels: FloatArray
-    events: tuple[Event, ...]
+    events: tuple[Mechanism, ...]
     noise_sd: float
 
 

@@ -2,8 +2,8 @@
 
 A mechanism is a frozen record of what was done to the labels. Its meaning never changes once
 released: a certificate written today must be read the same way in years, so a different way of
-hiding is a new record with a new kind. Whoever meets a mechanism asks it: for its privacy curve, its
-noise, whether it fits the bounds. Nothing branches on its type, and so nothing can forget one.
+hiding is a new record with a new kind. Whoever meets a mechanism asks it: for its privacy curve,
+its noise, whether it fits the bounds. Nothing branches on its type, so nothing can forget one.
 
 All noise is on whole multiples of a public grid, so that sensitivities and scales are whole numbers
 of `grid_step`. `sensitivity` is how far the hidden value can move when the labels of one protected
@@ -11,6 +11,8 @@ unit are replaced.
 """
 
 import math
+from fractions import Fraction
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import msgspec
@@ -54,6 +56,10 @@ class Mechanism(Protocol):
         chosen after earlier releases; its parameters may not be.
         """
 
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """What it costs without a delta; None if it needs one."""
+
     def widened(self, rows: int) -> "Mechanism":
         """Return what it amounts to for `rows` units together."""
 
@@ -94,7 +100,7 @@ class Tagged(Record, frozen=True, tag_field="kind"):
 
 def kind_of(mechanism: type) -> str:
     """Return the kind of a mechanism's class."""
-    return str(mechanism.__struct_config__.tag)  # type: ignore[attr-defined]
+    return str(attrgetter("__struct_config__.tag")(mechanism))
 
 
 class OneScale(Tagged, frozen=True, kw_only=False):
