@@ -1,39 +1,24 @@
-"""The verbs: resolve every "auto", then call the layers below."""
+"""The verbs: each makes a request, and hands it to the layer below."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from scipy import sparse
 
-from bagwise.bagging import (
-    BaggingStrategy,
-    accepts_sparse,
-    assign_bags,
-    check_bag_size,
-    find_strategy,
-)
+from bagwise.bagging import BaggingStrategy, accepts_sparse, assign_bags, find_strategy
 from bagwise.bagging.bags import Bags
-from bagwise.data.columns import find_column, select_features
 from bagwise.data.encode import DEFAULT_MAX_LEVELS
-from bagwise.data.labels import Bounds, check_bounds, check_classes
 from bagwise.data.table import read_table
-from bagwise.errors import BagTooSmallError, BoundsError, BudgetError, ColumnError, StrategyError
+from bagwise.errors import StrategyError
 from bagwise.models.row_model import RowModel
-from bagwise.planner.automatic import Automatic, choose
-from bagwise.privacy.aggregate import check_label_kind
-from bagwise.privacy.calibrate import Calibration, ExactCalibration
-from bagwise.privacy.curves import check_delta, check_epsilon
-from bagwise.privacy.mechanisms import NoisyChoice
+from bagwise.planner.automatic import decide
+from bagwise.privacy.calibrate import Calibration
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.build import build, build_bounds, build_model
-from bagwise.release.provenance import LeavesOut
 from bagwise.release.release import Release
-from bagwise.release.request import Choice, Columns
-from bagwise.release.scores import ScoresKind, resolve_scores
-from bagwise.rng import NoiseSource, SecureNoise, Seed, make_generator
+from bagwise.release.request import BoundsRequest, Budget, Columns, ModelRequest, ReleaseRequest
+from bagwise.rng import NoiseSource, Seed, make_generator
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
@@ -65,7 +50,7 @@ def make_bags(
     >>> make_bags(np.zeros((7, 2)), bag_size=3, seed=0).sizes
     array([3, 4])
     """
-    chosen = _resolve_strategy(strategy)
+    chosen = find_strategy("random" if strategy == "auto" else strategy)
     X = _check_matrix(X, chosen)
     return assign_bags(chosen, X, scores, bag_size=bag_size, rng=make_generator(seed))
 
@@ -193,58 +178,24 @@ def make_release(
     >>> make_release(table, label="rent", bag_size=10, not_private=True)
     Release(100 rows, 10 bags of at least 10, mean labels, NOT PRIVATE)
     """
-    names = check_classes(classes)
-    columns = _columns(label, features, exclude, id=id, unit=unit, nulls=nulls, levels=max_levels)
-    if names is not None and bounds is not None:
-        raise BoundsError("a label with classes has no bounds; leave them out.")
-    limits, prior = ((0.0, 1.0), ()) if names else _resolve_bounds(bounds, unit=unit)
-    source = SecureNoise() if noise is None else noise
-    if calibration is None:
-        rule = _resolve_calibration(epsilon, delta, limits, source, prior, not_private=not_private)
-    else:
-        if prior:
-            raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
-        rule = _check_experiment(calibration, epsilon, delta, not_private=not_private)
-    made = None
-    if bag_size is None or (isinstance(bag_size, str) and bag_size != "auto"):
-        raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
-    if strategy == "auto" and strategy_parameters:
-        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
-    if strategy == "auto" or bag_size == "auto":
-        run = Stages(on_stage)
-        table = run("reading the table", read_table, table, index_names=columns.named)
-        many = names is not None
-        made = run("planning", _automatic, table, columns, rule, strategy, bag_size, label_kind,
-                   limits, scores, classes=many)  # fmt: skip
-    if made is not None:
-        strategy, bag_size, scores = made.strategy, made.bag_size, made.scores
-        score_share = score_share if made.score_share is None else made.score_share
-        if isinstance(rule, ExactCalibration) and made.delta is not None:
-            rule = dataclasses.replace(rule, delta=made.delta)
-    chosen = _resolve_strategy(strategy, strategy_parameters)
-    kind = resolve_scores(
-        scores,
-        strategy=chosen,
-        private=rule is not None,
-        pure=rule is not None and rule.delta == 0,
-    )
-    if names is not None and kind != "none":
-        raise StrategyError("classes cannot be sorted; use a strategy that looks at features only.")
-    choice = Choice(
-        columns=dataclasses.replace(columns, classes=names),
-        bag_size=cast(int, bag_size),  # checked with the rows
-        strategy=chosen,
-        scores=kind,
-        score_share=_check_share(score_share, kind),
-        label_kind=check_label_kind(label_kind),
-        calibration=rule,
-        bounds=None if names else limits,
-        keep_order=keep_order,
-        seed=_resolve_seed(seed),
-        noise=source,
-        why=None if made is None else made.why,
-    )
-    return build(table, choice, on_stage=on_stage)
+    columns = Columns.of(
+        label, classes=classes, features=features, exclude=exclude, id=id, unit=unit,
+        nulls=nulls, max_levels=max_levels,
+    )  # fmt: skip
+    budget = Budget.of(
+        epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
+        not_private=not_private, noise=noise, calibration=calibration,
+    )  # fmt: skip
+    request = ReleaseRequest.of(
+        columns, budget, label_kind=label_kind, bag_size=bag_size, strategy=strategy,
+        parameters=strategy_parameters, scores=scores, score_share=score_share,
+        keep_order=keep_order, seed=seed,
+    )  # fmt: skip
+    if request.strategy is not None:
+        return build(table, request.settle(), on_stage=on_stage)
+    run = Stages(on_stage)
+    table = run("reading the table", read_table, table, index_names=columns.named)
+    return build(table, run("planning", decide, table, request), on_stage=on_stage)
 
 
 def release_model(
@@ -285,13 +236,11 @@ def release_model(
     >>> abs(model.coefficients()["x"] - 2) < 0.1
     True
     """
-    limits, prior = _resolve_bounds(bounds, unit=unit)
-    source = SecureNoise()
-    rule = _resolve_calibration(epsilon, delta, limits, source, prior, not_private=False)
-    if rule is None or rule.delta == 0:
-        raise BudgetError("a private model needs a positive delta: its noise is Gaussian.")
-    columns = _columns(label, features, exclude, id=None, unit=unit, nulls=nulls, levels=max_levels)
-    return build_model(table, columns, rule, noise=source, on_stage=on_stage)
+    columns = Columns.of(
+        label, features=features, exclude=exclude, unit=unit, nulls=nulls, max_levels=max_levels
+    )
+    budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit)
+    return build_model(table, ModelRequest.of(columns, budget), on_stage=on_stage)
 
 
 def find_bounds(
@@ -324,188 +273,5 @@ def find_bounds(
     >>> high
     1000.0
     """
-    columns = _columns(
-        label, None, (), id=None, unit=unit, nulls="indicator", levels=DEFAULT_MAX_LEVELS
-    )
-    return build_bounds(table, columns, epsilon=epsilon, outside=outside, noise=SecureNoise())
-
-
-def _resolve_bounds(
-    bounds: Sequence[float] | PrivateBounds | None, *, unit: str | None
-) -> tuple[Bounds | None, tuple[NoisyChoice, ...]]:
-    if isinstance(bounds, PrivateBounds):
-        if bounds.unit != unit:
-            raise BoundsError(
-                f"the bounds were found for unit {bounds.unit!r}, the release protects {unit!r}. "
-                "Find them again with the same unit."
-            )
-        return check_bounds(bounds.bounds), (bounds.event,)
-    return check_bounds(bounds), ()
-
-
-def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    listed = (names,) if isinstance(names, str) else tuple(names or ())
-    if not all(isinstance(name, str) for name in listed):
-        raise ColumnError("features and exclude are names of columns.")
-    return listed
-
-
-def _resolve_seed(seed: int | None) -> int | None:
-    if seed is None:
-        return None
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not whole or not 0 <= seed < 2**63:  # a manifest has no larger numbers
-        raise StrategyError(
-            f"seed must be a whole number of at least 0 and below 2**63, or None, got {seed!r}."
-        )
-    return int(seed)
-
-
-def _automatic(
-    table: pa.Table,
-    columns: Columns,
-    rule: Calibration | None,
-    strategy: str | BaggingStrategy,
-    bag_size: int | Literal["auto"],
-    label_kind: str,
-    bounds: Bounds | None,
-    scores: str,
-    *,
-    classes: bool,
-) -> Automatic | None:
-    """Ask the planner, who sees features only; None where there is nothing for it to choose."""
-    if strategy != "auto":
-        raise StrategyError("bag_size='auto' goes with strategy='auto': the planner chooses both.")
-    if scores in ("labels", "noisy-labels", "model"):
-        raise StrategyError(
-            f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
-            "chooses scores by itself, and never the labels."
-        )
-    known = scores in ("auto", "none")  # what else there is will be refused with a list
-    if not known or not (rule is None or isinstance(rule, ExactCalibration)):
-        if bag_size == "auto":
-            raise StrategyError("bag_size='auto' leaves the noise to the planner as well.")
-        return None
-    reserved = [name for name in (columns.label, columns.id, columns.unit) if name is not None]
-    for role, name in (("label", columns.label), ("id", columns.id), ("unit", columns.unit)):
-        if name is not None:
-            find_column(table, name, role=role)
-    names = select_features(
-        table, reserved=reserved, features=columns.features, exclude=columns.exclude
-    )
-    size = None if bag_size == "auto" else bag_size
-    if size is not None:
-        check_bag_size(size, n_rows=table.num_rows)
-    return choose(
-        table.select(names),
-        names,
-        named=columns.features or (),
-        nulls=columns.nulls,
-        max_levels=columns.max_levels,
-        bag_size=size,
-        label_kind=check_label_kind(label_kind),
-        bounds=bounds,
-        epsilon=None if rule is None else rule.left,
-        delta=None if rule is None else rule.delta,
-        classes=classes,
-        scored=scores == "auto" and not classes,
-        leaves_out=_leaves_out(columns, rule, classes=classes),
-    )
-
-
-def _leaves_out(columns: Columns, rule: Calibration | None, *, classes: bool) -> LeavesOut:
-    """Say what the planner's figure does not account for."""
-    if columns.unit is not None and rule is not None:
-        return "units"
-    return "classes" if classes else "nothing"
-
-
-def _resolve_strategy(
-    strategy: str | BaggingStrategy, parameters: Mapping[str, str] | None = None
-) -> BaggingStrategy:
-    if strategy == "auto":  # where the planner has nothing to choose by
-        if parameters:
-            raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
-        strategy = "random"
-    return find_strategy(strategy, parameters)
-
-
-def _columns(
-    label: str,
-    features: str | Sequence[str] | None,
-    exclude: str | Sequence[str],
-    *,
-    id: str | None,
-    unit: str | None,
-    nulls: str,
-    levels: int,
-) -> Columns:
-    for role, name in (("label", label), ("id", id), ("unit", unit)):
-        if name is not None and not isinstance(name, str):
-            raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
-    if label is None:
-        raise ColumnError("label must be the name of a column.")
-    return Columns(
-        label=label,
-        classes=None,
-        features=None if features is None else _names(features),
-        exclude=_names(exclude),
-        id=id,
-        unit=unit,
-        nulls=nulls,
-        max_levels=levels,
-    )
-
-
-def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> float | Literal["auto"]:
-    if share != "auto" and kind not in ("noisy-labels", "model"):
-        raise BudgetError("score_share belongs to scores that cost something; leave it at 'auto'.")
-    if share != "auto" and not (isinstance(share, int | float) and 0 < share < 1):
-        raise BudgetError(f"score_share must be above 0 and below 1, or 'auto', got {share!r}.")
-    return share
-
-
-def _check_experiment(
-    calibration: Calibration, epsilon: float | None, delta: float | None, *, not_private: bool
-) -> Calibration:
-    if epsilon is not None or delta is not None:
-        raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
-    if calibration.is_exact:
-        raise BudgetError("the exact calibration is what epsilon and delta stand for; give those.")
-    if not not_private:
-        raise BudgetError("only the exact calibration delivers privacy; say not_private=True.")
-    return calibration
-
-
-def _resolve_calibration(
-    epsilon: float | None,
-    delta: float | None,
-    bounds: Bounds | None,
-    source: NoiseSource,
-    prior: tuple[NoisyChoice, ...] = (),
-    *,
-    not_private: bool,
-) -> Calibration | None:
-    if not source.is_secret and not not_private:
-        raise BudgetError("simulated noise is not private: say so with not_private=True.")
-    if not_private and source.is_secret:
-        if epsilon is not None or delta is not None:
-            raise BudgetError("give either epsilon and delta, or not_private, not both.")
-        return None
-    if epsilon is None and delta is None:
-        if not_private:
-            return None
-        raise BudgetError(
-            "say how private the release is: epsilon and delta (for example --epsilon 1 "
-            "--delta 1e-6), or not_private=True (--not-private) to release exact aggregates."
-        )
-    if epsilon is None or delta is None:
-        raise BudgetError("epsilon and delta go together; delta is typically far below 1/n.")
-    check_epsilon(epsilon)
-    check_delta(delta)
-    if bounds is None:
-        raise BoundsError(
-            "a private release needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
-            "known without looking at these labels."
-        )
-    return ExactCalibration(float(epsilon), float(delta), bounds, prior)
+    columns = Columns.of(label, unit=unit)
+    return build_bounds(table, BoundsRequest.of(columns, epsilon=epsilon, outside=outside))

@@ -86,9 +86,13 @@ def test_make_bags_checks_its_input():
     with pytest.raises(StrategyError, match="got none"):
         make_bags(X, bag_size=5, strategy="sorted")
     with pytest.raises(StrategyError, match="name one instead"):
-        from bagwise.api import _resolve_strategy
-
-        _resolve_strategy("auto", {"half": "true"})
+        bw.make_release(
+            {"x": [1.0]},
+            label="y",
+            bag_size=1,
+            not_private=True,
+            strategy_parameters={"half": "true"},
+        )
 
 
 @dataclass(frozen=True)

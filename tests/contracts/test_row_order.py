@@ -12,6 +12,9 @@ from bagwise.bagging import STRATEGIES
 from bagwise.bagging.bags import Bags
 from bagwise.data.row_order import inverse_order
 from bagwise.errors import BagwiseWarning
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.release.build import build_model
+from bagwise.release.request import Budget, Columns, ModelRequest
 from bagwise.rng import SimulatedNoise
 
 N = 90
@@ -127,20 +130,11 @@ def test_keeping_the_order_keeps_it_only_for_rows_that_leave():
     assert set(by_feature[first_bag]) == set(range(9))
 
 
-def test_the_model_released_directly_does_not_know_the_order_either(monkeypatch):
-    table, models = tie_free(), []
+def test_the_model_released_directly_does_not_know_the_order_either():
+    table, models, rule = tie_free(), [], ExactCalibration(2.0, 1e-4, (-3.0, 3.0))
     for seed in (1, 2):
         shuffle = np.random.default_rng(seed).permutation(N)
-        monkeypatch.setattr("bagwise.api.SecureNoise", lambda s=shuffle: Undoing(s))
-        monkeypatch.setattr("bagwise.api._resolve_calibration", _exact)
-        model = bw.release_model(
-            table.take(shuffle), label="y", bounds=(-3, 3), epsilon=2.0, delta=1e-4
-        )
+        budget = Budget(rule, rule.bounds, noise=Undoing(shuffle))
+        model = build_model(table.take(shuffle), ModelRequest.of(Columns.of("y"), budget))
         models.append((model.coef.tolist(), model.intercept))
     assert models[0] == models[1]
-
-
-def _exact(epsilon, delta, bounds, source, prior=(), *, not_private):
-    from bagwise.privacy.calibrate import ExactCalibration
-
-    return ExactCalibration(epsilon, delta, bounds, prior)

@@ -12,6 +12,7 @@ import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     BagTooSmallError,
+    BoundsError,
     BudgetError,
     ColumnError,
     MissingExtraError,
@@ -20,6 +21,7 @@ from bagwise.errors import (
 )
 from bagwise.planner import features_of
 from bagwise.planner.candidates import FREE_SIZES
+from bagwise.release.request import Columns
 from bagwise.theory.exact import exact_risk
 from bagwise.theory.moments import BagMoments, Whitening, prior_risk
 from tests import stats
@@ -135,7 +137,7 @@ def test_labels_change_nothing(tmp_path):
     plans = []
     for seed in range(2):
         table = pa.table({**columns, "y": np.random.default_rng(seed).normal(size=400)})
-        found = bw.plan(features_of(table, label="y"), not_private=True, bag_sizes=[10])
+        found = bw.plan(features_of(table, Columns.of("y")), not_private=True, bag_sizes=[10])
         plans.append(json.dumps(found.to_json()))
     assert plans[0] == plans[1]
     other = bw.plan(
@@ -340,7 +342,7 @@ def test_priors_are_stated_or_follow_from_the_bounds():
     ("arguments", "error", "message"),
     [
         ({}, BudgetError, "epsilon and delta"),
-        ({"epsilon": 1.0, "delta": 1e-5}, BudgetError, "bounds"),
+        ({"epsilon": 1.0, "delta": 1e-5}, BoundsError, "a private plan needs bounds"),
         ({"not_private": True, "epsilon": 1.0}, BudgetError, "not both"),
         ({"not_private": True, "family": "multinomial"}, StrategyError, "one at a time"),
         ({"not_private": True, "bag_sizes": [400]}, BagTooSmallError, "do not fill two bags"),
@@ -353,7 +355,7 @@ def test_bad_requests_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         bw.plan(features(300, d=6), **arguments)
     with pytest.raises(ColumnError, match="'q' is not a column"):
-        features_of(pa.table({"x": [1.0, 2.0]}), label="q")
+        features_of(pa.table({"x": [1.0, 2.0]}), Columns.of("q"))
 
 
 def test_without_the_extra_a_page_names_it(private, monkeypatch, tmp_path):
@@ -388,7 +390,7 @@ def test_everything_can_be_left_to_the_planner():
     made.verify()
     assert made.certificate.epsilon <= 1.0
     assert made.certificate.delta <= 1e-5
-    planned = bw.plan(features_of(labelled(), label="y"), **PRIVATE)
+    planned = bw.plan(features_of(labelled(), Columns.of("y")), **PRIVATE)
     assert made.provenance.strategy in {c.strategy for c in planned.candidates[:4]}
     with pytest.raises(StrategyError, match="chooses both"):
         bw.make_release(labelled(), label="y", bag_size="auto", strategy="random", **PRIVATE)
@@ -404,12 +406,12 @@ def test_the_planner_never_sees_the_label(monkeypatch):
     from bagwise.planner import automatic
 
     seen = []
-    real = automatic.plan
+    real = automatic.rank
 
-    def watched(X, **arguments):
+    def watched(X, request, **arguments):
         seen.append(X)
-        return real(X, **arguments)
+        return real(X, request, **arguments)
 
-    monkeypatch.setattr(automatic, "plan", watched)
+    monkeypatch.setattr(automatic, "rank", watched)
     bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
     assert [X.shape[1] for X in seen] == [3]

@@ -69,6 +69,7 @@ def plan(
     """
     from bagwise.planner import features_of
     from bagwise.planner import plan as make_plan
+    from bagwise.release.request import Columns
 
     if output is not None:
         check_file(output, force=force)
@@ -76,10 +77,13 @@ def plan(
         on_stage("reading the features")
         rows = features_of(
             table,
-            label=label,
-            features=split_names(features),
-            exclude=split_names(exclude) or (),
-            others=[name for name in (id_, unit) if name is not None],
+            Columns.of(
+                label,
+                features=split_names(features),
+                exclude=split_names(exclude),
+                id=id_,
+                unit=unit,
+            ),
         )
         on_stage("planning")
         found = make_plan(

@@ -12,22 +12,20 @@ import pyarrow as pa
 from msgspec import Meta
 
 from bagwise._version import SOFTWARE
-from bagwise.data.columns import find_column
-from bagwise.data.labels import Bounds, check_bounds
+from bagwise.data.labels import Bounds
 from bagwise.data.table import read_table
-from bagwise.errors import BoundsError, BudgetError, CertificateError, ColumnError, LabelError
+from bagwise.errors import BoundsError, CertificateError, LabelError
 from bagwise.evaluate.openly import row_labels
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
 from bagwise.files.records import Record, read_record, to_plain
 from bagwise.models.row_model import RowModel, Software
 from bagwise.privacy import Certificate
-from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
 from bagwise.privacy.circumstances import Circumstance, EvaluatedModel, MeanLoss
-from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss, NoisyChoice
+from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
     LossDesign,
@@ -36,10 +34,9 @@ from bagwise.privacy.private_loss import (
     noise_sd,
     release_mean_loss,
 )
-from bagwise.privacy.promise import check_promise
-from bagwise.privacy.units import Units, units_of
-from bagwise.release.certify import certify_loss
-from bagwise.rng import NoiseSource, SecureNoise
+from bagwise.release.certify import certify
+from bagwise.release.request import AnyBounds, Budget, Columns
+from bagwise.rng import NoiseSource
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 SCHEMA: Final = "bagwise-evaluation/2"
@@ -254,26 +251,20 @@ def evaluate_rows_privately(
     >>> scores.certificate.headline, abs(scores.rmse - 1) < 0.5
     ('(0.5, 0)-label-DP', True)
     """
-    label = model.label if label is None else label
-    _check_columns(model, label, unit)
-    check_epsilon(epsilon)
-    limits, prior = _resolve_bounds(model, bounds, unit)
-    calibration = ExactCalibration(float(epsilon), 0.0, limits, prior)
-    source = SecureNoise() if noise is None else noise
-    run = Stages(on_stage)
-    names = [name for name in (label, unit) if name is not None]
-    data = run("reading the table", read_table, table, index_names=names)
-    if source.is_secret:
-        check_promise(epsilon, 0.0, n_rows=data.num_rows)
-    # Everything that sets the noise comes before the labels, and so cannot depend on them.
-    units = _find_units(data, unit, calibration)
-    design = run("predicting", _design, model, data, bounds=limits, loss=loss, clip=clip)
-    event = calibration.mean_loss(
-        sensitivity_steps=design.sensitivity_steps(units), step=design.step
+    request = EvaluationRequest.of(
+        model, label=label, unit=unit, epsilon=epsilon, bounds=bounds, noise=noise
     )
-    labels = run("checking the labels", row_labels, data, label, model)  # (n,), secret
+    run, budget = Stages(on_stage), request.budget
+    data = run("reading the table", read_table, table, index_names=request.columns.named)
+    budget.check_rows(data.num_rows)
+    # Everything that sets the noise comes before the labels, and so cannot depend on them.
+    units, rule = budget.units_in(data), request.calibration
+    design = run("predicting", _design, model, data, bounds=rule.bounds, loss=loss, clip=clip)
+    event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
+    labels = run("checking the labels", row_labels, data, request.columns.label, model)  # secret
+    noise = budget.noise
     mean = run(
-        "measuring the loss", release_mean_loss, labels, design=design, event=event, source=source
+        "measuring the loss", release_mean_loss, labels, design=design, event=event, source=noise
     )
     margin = half_width(event, n_rows=labels.size, level=LEVEL)
     scores = PrivateScores(
@@ -283,11 +274,9 @@ def evaluate_rows_privately(
         mean_loss=mean,
         noise_sd=noise_sd(event, n_rows=labels.size),
         interval=(mean - margin, mean + margin),
-        certificate=certify_loss(
-            (*prior, event),
-            calibration,
-            source,
-            unit=unit,
+        certificate=certify(
+            (*rule.prior, event),
+            budget,
             unit_rows=units.largest,
             circumstances=_circumstances(model, design, loss, labels.size),
         ),
@@ -296,58 +285,45 @@ def evaluate_rows_privately(
     return dataclasses.replace(scores, certificate=promise)
 
 
-def _check_columns(model: RowModel, label: str, unit: str | None) -> None:
-    for role, name in (("label", label), ("unit", unit)):
-        if name is not None and not isinstance(name, str):
-            raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
-    if label in model.encoder.inputs:
-        # Predictions would depend on the labels, and the noise allows for public ones only.
-        raise LabelError(
-            f"label {label!r} is a feature of the model: its predictions would tell the labels. "
-            "Evaluate a model that does without."
-        )
-    if unit == label:
-        raise ColumnError("unit and label name the same column.")
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """One mean loss of a model on secret labels."""
 
+    columns: Columns
+    budget: Budget
+    calibration: ExactCalibration
 
-def _resolve_bounds(
-    model: RowModel, bounds: Sequence[float] | PrivateBounds | None, unit: str | None
-) -> tuple[Bounds, tuple[NoisyChoice, ...]]:
-    """Return the public range of a label, and what was spent on finding it."""
-    if model.target is not None:
-        if bounds is not None:
+    @classmethod
+    def of(
+        cls,
+        model: RowModel,
+        *,
+        label: str | None,
+        unit: str | None,
+        epsilon: float,
+        bounds: AnyBounds,
+        noise: NoiseSource | None,
+    ) -> Self:
+        """Check what a user asks for."""
+        columns = Columns.of(model.label if label is None else label, unit=unit)
+        if columns.label in model.encoder.inputs:
+            # Predictions would depend on the labels, and the noise allows for public ones only.
+            raise LabelError(
+                f"label {columns.label!r} is a feature of the model: its predictions would tell "
+                "the labels. Evaluate a model that does without."
+            )
+        if model.target is not None and bounds is not None:
             raise BoundsError(
                 "the model predicts a class: a label is 0 or 1. Leave out the bounds."
             )
-        return (0.0, 1.0), ()
-    prior: tuple[NoisyChoice, ...] = ()
-    if isinstance(bounds, PrivateBounds):
-        if bounds.unit != unit:
-            raise BoundsError(
-                f"the bounds were found for unit {bounds.unit!r}, the evaluation protects "
-                f"{unit!r}. Find them again with the same unit."
-            )
-        prior, bounds = (bounds.event,), bounds.bounds
-    limits = check_bounds(bounds)
-    if limits is None:
-        raise BoundsError(
-            "a private evaluation needs bounds=(lo, hi) (--bounds LO HI): the range a label can "
-            "have, known without looking at these labels."
-        )
-    return limits, prior
-
-
-def _find_units(data: pa.Table, unit: str | None, calibration: Calibration) -> Units:
-    if unit is None:
-        return Units()
-    find_column(data, unit, role="unit")
-    units = units_of(data, unit)
-    if any(event.rows < units.largest for event in calibration.prior):
-        raise BudgetError(
-            f"the bounds were found for units of fewer than {units.largest} rows. "
-            "Find them again on this table, with the same unit."
-        )
-    return units
+        budget = Budget.of(
+            epsilon, 0.0, bounds=bounds, unit=unit, classes=model.target is not None, noise=noise,
+            not_private=noise is not None and not noise.is_secret, what="evaluation",
+        )  # fmt: skip
+        rule = budget.calibration
+        if not isinstance(rule, ExactCalibration):
+            raise AssertionError("epsilon always gives the exact rule")
+        return cls(columns, budget, rule)
 
 
 def _design(

@@ -1,118 +1,104 @@
 """What "auto" means in a release: the planner's first choice, and a sentence that says why."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
-from bagwise.data.encode import Encoder
-from bagwise.data.labels import Bounds
+from bagwise.bagging import check_bag_size, find_strategy
 from bagwise.data.row_order import feature_order
 from bagwise.errors import BagTooSmallError, StrategyError
-from bagwise.planner import STRATEGIES_TO_TRY, Candidate, Prior, plan
+from bagwise.planner import Candidate, Plan, rank
 from bagwise.planner.candidates import FREE_SIZES
-from bagwise.privacy.aggregate import LabelKind
-from bagwise.release.provenance import LeastError, LeavesOut, NothingToPlan, Reason
+from bagwise.planner.request import STRATEGIES_TO_TRY, PlanRequest
+from bagwise.release.provenance import LeastError, LeavesOut, NothingToPlan
+from bagwise.release.request import Choice, ReleaseRequest
 from bagwise.rng import SecureNoise
 
 _SEED = 0
 MOST_ROWS = 10_000  # bags are compared on so many rows: a release should not wait for its plan
 
 
-@dataclass(frozen=True)
-class Automatic:
-    """The choice that was made, and why."""
-
-    strategy: str
-    bag_size: int
-    scores: str
-    score_share: float | None
-    delta: float | None
-    why: Reason
-
-
-def choose(
-    table: pa.Table,
-    names: Sequence[str],
-    *,
-    named: Sequence[str],
-    nulls: str,
-    max_levels: int,
-    bag_size: int | None,
-    label_kind: LabelKind,
-    bounds: Bounds | None,
-    epsilon: float | None,
-    delta: float | None,
-    classes: bool,
-    scored: bool,
-    leaves_out: LeavesOut = "nothing",
-) -> Automatic:
-    """Return the planner's first choice among those with this kind of label.
+def decide(table: pa.Table, request: ReleaseRequest) -> Choice:
+    """Return the planner's first choice among those with the kind of label that is asked for.
 
     Where the bag size is given, only strategies that make bags of about that size are asked, under
-    the delta that was asked for: whoever names a size expects so many bags. Features alone decide:
-    the table must not hold the label any more.
+    the delta that was asked for: whoever names a size expects so many bags. Features alone decide.
     """
-    table = table.take(pa.array(feature_order(table, names, SecureNoise())))
-    encoder = Encoder.for_table(table, list(names), named=named, max_levels=max_levels, nulls=nulls)
-    # The same rows every time, so that no choice depends on luck; the features alone decide which.
-    rows = np.random.default_rng(_SEED).permutation(table.num_rows)[:MOST_ROWS]
-    X = encoder.transform(table.take(pa.array(np.sort(rows))))
-    privacy: dict[str, Any] = (
-        {"not_private": True} if epsilon is None else {"epsilon": epsilon, "delta": delta}
-    )
+    size, rule = request.bag_size, request.budget.calibration
+    if size is not None:
+        check_bag_size(size, n_rows=table.num_rows)
     try:
-        found = plan(
-            X,
-            bounds=bounds,
-            family="bernoulli" if classes else "gaussian",
-            bag_sizes=None if bag_size is None else [bag_size],
-            strategies=_strategies(bag_size, scored=scored),
-            n_rows=table.num_rows,
-            effort="fast",
-            **privacy,
-        )
+        found = _plan(table, request)
     except (BagTooSmallError, StrategyError):
-        if bag_size is None:
+        if size is None:
             raise
-        return Automatic("random", bag_size, "none", None, delta, NothingToPlan(cause="rows"))
+        return _random(request, size, NothingToPlan(cause="rows"))
     fitting = [
         candidate
         for candidate in found.candidates
-        if candidate.label_kind == label_kind and (bag_size is None or candidate.delta == delta)
+        if candidate.label_kind == request.label_kind
+        and (size is None or rule is None or candidate.delta == rule.delta)
     ]
-    if not fitting and bag_size is not None:
-        return Automatic("random", bag_size, "none", None, delta, NothingToPlan(cause="labels"))
+    if not fitting and size is not None:
+        return _random(request, size, NothingToPlan(cause="labels"))
     if not fitting:
         raise StrategyError(
-            f"the planner knows no way to release {label_kind} labels here (picks need a positive "
-            "delta). Name a strategy and a bag size, or label_kind='mean'."
+            f"the planner knows no way to release {request.label_kind} labels here (picks need a "
+            "positive delta). Name a strategy and a bag size, or label_kind='mean'."
         )
     best = fitting[0]
-    return Automatic(
-        strategy=best.strategy,
-        bag_size=best.bag_size,
-        scores=best.scores,
+    return request.choose(
+        find_strategy(best.strategy),
+        best.bag_size,
+        best.scores,
         score_share=best.score_share,
         delta=best.delta,
-        why=_why(best, found.prior, leaves_out),
+        why=_why(best, found, _leaves_out(request)),
     )
 
 
-def _strategies(bag_size: int | None, *, scored: bool) -> tuple[str, ...] | None:
-    if bag_size is not None:
+def _random(request: ReleaseRequest, size: int, why: NothingToPlan) -> Choice:
+    return request.choose(find_strategy("random"), size, "none", why=why)
+
+
+def _plan(table: pa.Table, request: ReleaseRequest) -> Plan:
+    columns, size = request.columns, request.bag_size
+    names = columns.features_in(table)
+    table = table.select(names)  # and so without the label
+    table = table.take(pa.array(feature_order(table, names, SecureNoise())))
+    encoder = columns.encoder_for(table, names)
+    # The same rows every time, so that no choice depends on luck; the features alone decide which.
+    rows = np.random.default_rng(_SEED).permutation(table.num_rows)[:MOST_ROWS]
+    X = encoder.transform(table.take(pa.array(np.sort(rows))))
+    asked = PlanRequest.of(
+        request.budget,
+        family="gaussian" if columns.classes is None else "bernoulli",
+        bag_sizes=None if size is None else [size],
+        strategies=_strategies(request),
+        effort="fast",
+    )
+    return rank(X, asked, n_rows=table.num_rows)
+
+
+def _strategies(request: ReleaseRequest) -> tuple[str, ...] | None:
+    if request.bag_size is not None:
         return tuple(name for name in STRATEGIES_TO_TRY if name not in FREE_SIZES)
+    scored = request.scores == "auto" and request.columns.classes is None
     return None if scored else STRATEGIES_TO_TRY
 
 
-def _why(best: Candidate, prior: Prior, leaves_out: LeavesOut) -> LeastError:
+def _leaves_out(request: ReleaseRequest) -> LeavesOut:
+    """Say what the planner's figure does not account for."""
+    if request.budget.unit is not None and request.budget.calibration is not None:
+        return "units"
+    return "nothing" if request.columns.classes is None else "classes"
+
+
+def _why(best: Candidate, found: Plan, leaves_out: LeavesOut) -> LeastError:
     return LeastError(
         rmse=float(best.rmse),
         loss=best.loss,
-        signal_sd=float(prior.signal_sd),
-        label_noise_sd=float(prior.label_noise_sd),
-        factor=float(prior.factor),
+        signal_sd=float(found.prior.signal_sd),
+        label_noise_sd=float(found.prior.label_noise_sd),
+        factor=float(found.prior.factor),
         leaves_out=leaves_out,
     )

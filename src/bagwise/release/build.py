@@ -11,9 +11,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging import accepts_sparse, assign_bags, check_bag_size, parameters_of
 from bagwise.bagging.bags import Bags
 from bagwise.data.columns import (
-    find_column,
     refuse_lookalikes,
-    select_features,
     without_dictionary,
 )
 from bagwise.data.encode import Encoder
@@ -25,40 +23,36 @@ from bagwise.data.label_copies import (
 from bagwise.data.labels import label_codes, label_vector
 from bagwise.data.row_order import feature_order, inverse_order, secret_order
 from bagwise.data.table import read_table
-from bagwise.errors import BudgetError, ColumnError, shielded
+from bagwise.errors import ColumnError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
-from bagwise.privacy import Certificate
-from bagwise.privacy.calibrate import Calibration
-from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.promise import check_promise
-from bagwise.privacy.units import Units, units_of
-from bagwise.release.certify import certify_bags, make_promise
+from bagwise.privacy.units import Units
+from bagwise.release.certify import certify
 from bagwise.release.exposure import report_exposure
 from bagwise.release.label_bags import label_bags
 from bagwise.release.provenance import Provenance
 from bagwise.release.release import BAG_ID, Release
-from bagwise.release.request import Choice, Columns
+from bagwise.release.request import BoundsRequest, Choice, Columns, ModelRequest
 from bagwise.release.scores import ScoreBudget, Scores, compute_scores, model_scores
-from bagwise.release.verify import noise_per_bag
-from bagwise.rng import NoiseSource, make_generator
+from bagwise.release.verify import circumstances_of, noise_per_bag
+from bagwise.rng import make_generator
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
 def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> Release:
     """Carry out a choice: the steps in order, and nothing else."""
-    run, columns = Stages(on_stage), choice.columns
+    run, columns, budget = Stages(on_stage), choice.columns, choice.budget
     table = run("reading the table", read_table, source, index_names=columns.named)
     check_bag_size(choice.bag_size, n_rows=table.num_rows)
-    _check_promise(choice.calibration, choice.noise, table.num_rows)
+    budget.check_rows(table.num_rows)
     provenance = _provenance(choice)
     labels = run("checking the labels", _read_labels, table, columns)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
     order = run("ordering the rows", _computing_order, table, names, choice)
     table, labels = table.take(pa.array(order)), labels[order]
-    units = _find_units(table, columns)
-    _check_prior(choice.calibration, units)
+    units = budget.units_in(table)
     dense = choice.scores == "model" or not accepts_sparse(choice.strategy)
     encoder, X = run("encoding features", _encode, table, names, columns, dense=dense)  # public
     scores = run("computing scores", _compute_scores, labels, X, encoder, units, choice)
@@ -70,12 +64,19 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     values, events = run("aggregating labels", label_bags, labels, bags, units, scores, choice)
     if choice.calibration is None:
         run("looking for exposed labels", _report_exposure, labels, bags, values, choice)
+    certificate = certify(
+        events,
+        budget,
+        unit_rows=units.largest,
+        smallest_bag=int(bags.sizes.min()),
+        circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
+    )
     return Release(
         bags=bags,
         labels=values,
         noise_sd=noise_per_bag(events, bags.sizes),
         label_kind=choice.label_kind,
-        certificate=certify_bags(events, choice, bags, unit_rows=units.largest),
+        certificate=certificate,
         encoder=encoder,
         instances=instances,
         provenance=provenance,
@@ -84,50 +85,24 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
 
 
 def build_model(
-    source: Any,
-    columns: Columns,
-    calibration: Calibration,
-    *,
-    noise: NoiseSource,
-    on_stage: OnStage = ignore_stage,
+    source: Any, request: ModelRequest, *, on_stage: OnStage = ignore_stage
 ) -> RowModel:
     """Release a private linear model instead of bags."""
-    run = Stages(on_stage)
+    run, columns, budget = Stages(on_stage), request.columns, request.budget
     table = run("reading the table", read_table, source, index_names=columns.named)
-    _check_promise(calibration, noise, table.num_rows)
+    budget.check_rows(table.num_rows)
     labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
     names = run("checking the columns", _choose_columns, table, labels, columns)
-    order = secret_order(table.num_rows, noise)
+    order = secret_order(table.num_rows, budget.noise)
     table, labels = table.take(pa.array(order)), labels[order]
-    units = _find_units(table, columns)
-    _check_prior(calibration, units)
+    units = budget.units_in(table)
     encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
-    budget = ScoreBudget(calibration, share=1.0, bag_size=1, unit_rows=units.largest)
-    scores = run(
-        "releasing the model",
-        model_scores,
-        labels,
-        X,
-        encoder.feature_names,
-        budget=budget,
-        source=noise,
-    )
+    share = ScoreBudget(request.calibration, share=1.0, bag_size=1, unit_rows=units.largest)
+    inputs = (labels, X, encoder.feature_names)
+    scores = run("releasing the model", model_scores, *inputs, budget=share, source=budget.noise)
     if scores.model is None:
         raise AssertionError("model scores always carry their model")
-    events = (*calibration.prior, *scores.events)
-    promise = make_promise(calibration, noise)
-    certificate = Certificate(
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        bounds=calibration.bounds,
-        events=events,
-        smallest_bag=None,
-        noise_source=noise.name,
-        unit=columns.unit,
-        unit_rows=units.largest,
-        circumstances=promise.circumstances,
-    )
-    certificate.check()
+    events = (*request.calibration.prior, *scores.events)
     model = RowModel(
         family="gaussian",
         loss=RELEASED_DIRECTLY,
@@ -137,35 +112,25 @@ def build_model(
         intercept=scores.model.intercept,
         trained_on=TrainedOn(n_rows=table.num_rows),
     )
-    return model.certified(certificate)
+    return model.certified(certify(events, budget, unit_rows=units.largest))
 
 
-def build_bounds(
-    source: Any, columns: Columns, *, epsilon: float, outside: float, noise: NoiseSource
-) -> PrivateBounds:
+def build_bounds(source: Any, request: BoundsRequest) -> PrivateBounds:
     """Choose label bounds privately."""
-    run = Stages()
+    run, columns, budget = Stages(), request.columns, request.budget
     table = run("reading the table", read_table, source, index_names=columns.named)
-    check_epsilon(epsilon)
-    check_promise(epsilon, 0.0, n_rows=table.num_rows)
+    check_promise(request.epsilon, 0.0, n_rows=table.num_rows)
     labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
-    rows = _find_units(table, columns).largest
     found = run(
         "choosing bounds",
         choose_bounds,
         labels,
-        epsilon=epsilon,
-        outside=outside,
-        source=noise,
-        rows=rows,
+        epsilon=request.epsilon,
+        outside=request.outside,
+        source=budget.noise,
+        rows=budget.units_in(table).largest,
     )
     return dataclasses.replace(found, unit=columns.unit)
-
-
-def _check_promise(calibration: Calibration | None, noise: NoiseSource, n_rows: int) -> None:
-    """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
-    if calibration is not None and calibration.is_exact and noise.is_secret:
-        check_promise(calibration.epsilon, calibration.delta, n_rows=n_rows)
 
 
 def _read_labels(table: pa.Table, columns: Columns) -> AnyArray:
@@ -176,12 +141,9 @@ def _read_labels(table: pa.Table, columns: Columns) -> AnyArray:
 
 
 def _choose_columns(table: pa.Table, labels: AnyArray, columns: Columns) -> list[str]:
-    reserved = [name for name in (columns.label, columns.id, columns.unit) if name is not None]
-    names = select_features(
-        table, reserved=reserved, features=columns.features, exclude=columns.exclude
-    )
+    names = columns.features_in(table)
     if columns.id is not None:
-        _check_id(table, columns)
+        _check_id(table, columns.id)
     leaving = [*names, *([columns.id] if columns.id else [])]
     refuse_lookalikes(leaving, label=columns.label)
     if BAG_ID in leaving:
@@ -195,45 +157,17 @@ def _choose_columns(table: pa.Table, labels: AnyArray, columns: Columns) -> list
     return names
 
 
-def _check_id(table: pa.Table, columns: Columns) -> None:
-    if columns.id == columns.label:
-        raise ColumnError("id and label name the same column.")
-    column = without_dictionary(find_column(table, str(columns.id), role="id"))
+def _check_id(table: pa.Table, id: str) -> None:
+    column = without_dictionary(table.column(id))
     if column.null_count or pc.count_distinct(column).as_py() != len(column):
-        raise ColumnError(
-            f"id {columns.id!r} is missing or repeated in some rows; a key is neither."
-        )
-
-
-def _find_units(table: pa.Table, columns: Columns) -> Units:
-    if columns.unit is None:
-        return Units()
-    if columns.unit == columns.label:
-        raise ColumnError("unit and label name the same column.")
-    find_column(table, columns.unit, role="unit")
-    return units_of(table, columns.unit)
-
-
-def _check_prior(calibration: Calibration | None, units: Units) -> None:
-    """Refuse bounds that were found for smaller units than are to be protected."""
-    if calibration is not None and any(e.rows < units.largest for e in calibration.prior):
-        raise BudgetError(
-            f"the bounds were found for units of fewer than {units.largest} rows. "
-            "Find them again on this table, with the same unit."
-        )
+        raise ColumnError(f"id {id!r} is missing or repeated in some rows; a key is neither.")
 
 
 def _encode(
     table: pa.Table, names: list[str], columns: Columns, *, dense: bool = True
 ) -> tuple[Encoder, Any]:
     """Return the recipe and X, (n, d); without `dense`, X is sparse where that saves memory."""
-    encoder = Encoder.for_table(
-        table,
-        names,
-        named=columns.features or (),
-        max_levels=columns.max_levels,
-        nulls=columns.nulls,
-    )
+    encoder = columns.encoder_for(table, names)
     if encoder.is_mostly_zeros and not dense:
         return encoder, encoder.transform_sparse(table)
     return encoder, encoder.transform(table)

@@ -1,15 +1,31 @@
-"""Every decision about a release, resolved."""
+"""What is asked for, checked once: each verb makes a request of these records and hands it down."""
 
-from dataclasses import dataclass
-from typing import Literal
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
-from bagwise.bagging import BaggingStrategy
-from bagwise.data.labels import Bounds
-from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.calibrate import Calibration
+import numpy as np
+
+from bagwise.bagging import BaggingStrategy, find_strategy
+from bagwise.data.columns import find_column, select_features
+from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
+from bagwise.data.labels import Bounds, check_bounds, check_classes
+from bagwise.errors import BagTooSmallError, BoundsError, BudgetError, ColumnError, StrategyError
+from bagwise.privacy.aggregate import LabelKind, check_label_kind
+from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.curves import check_delta, check_epsilon
+from bagwise.privacy.mechanisms import NoisyChoice
+from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.privacy.promise import check_promise
+from bagwise.privacy.units import Units, units_of
 from bagwise.release.provenance import Reason
-from bagwise.release.scores import ScoresKind
-from bagwise.rng import NoiseSource
+from bagwise.release.scores import ScoresKind, resolve_scores
+from bagwise.rng import NoiseSource, SecureNoise
+
+AnyBounds = Sequence[float] | PrivateBounds | None
+Names = str | Sequence[str] | None
+AUTO: Literal["auto"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -17,34 +33,418 @@ class Columns:
     """Which columns play which part, and how features become X."""
 
     label: str
-    classes: tuple[str, ...] | None
-    features: tuple[str, ...] | None
-    exclude: tuple[str, ...]
-    id: str | None
-    unit: str | None
-    nulls: str
-    max_levels: int
+    classes: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    id: str | None = None
+    unit: str | None = None
+    nulls: str = "indicator"
+    max_levels: int = DEFAULT_MAX_LEVELS
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        *,
+        classes: Sequence[str] | None = None,
+        features: Names = None,
+        exclude: Names = (),
+        id: str | None = None,
+        unit: str | None = None,
+        nulls: str = "indicator",
+        max_levels: int = DEFAULT_MAX_LEVELS,
+    ) -> Self:
+        """Check names as a user gives them.
+
+        >>> Columns.of("rent", features="area").features
+        ('area',)
+        """
+        for role, name in (("label", label), ("id", id), ("unit", unit)):
+            if not isinstance(name, str) and (name is not None or role == "label"):
+                raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
+        for role, name in (("id", id), ("unit", unit)):
+            if name == label:
+                raise ColumnError(f"{role} and label name the same column.")
+        chosen = None if features is None else _names(features)
+        named = check_classes(classes)
+        return cls(label, named, chosen, _names(exclude), id, unit, nulls, max_levels)
+
+    @property
+    def reserved(self) -> dict[str, str]:
+        """Columns that are no features, by the part that they play."""
+        roles = {"label": self.label, "id": self.id, "unit": self.unit}
+        return {role: name for role, name in roles.items() if name is not None}
 
     @property
     def named(self) -> list[str]:
         """Columns that the caller asked for by name."""
-        roles = [self.label, self.id, self.unit]
-        return [*(name for name in roles if name is not None), *(self.features or ())]
+        return [*self.reserved.values(), *(self.features or ())]
+
+    def features_in(self, table: Any) -> list[str]:
+        """Return the names of the features of a table that has every column asked for."""
+        for role, name in self.reserved.items():
+            find_column(table, name, role=role)
+        reserved = list(self.reserved.values())
+        return select_features(
+            table, reserved=reserved, features=self.features, exclude=self.exclude
+        )
+
+    def encoder_for(self, table: Any, names: Sequence[str]) -> Encoder:
+        """Write the recipe from these features to X."""
+        named, levels = self.features or (), self.max_levels
+        return Encoder.for_table(table, names, named=named, max_levels=levels, nulls=self.nulls)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is promised about labels, and whose; what was spent on it before.
+
+    Attributes
+    ----------
+    calibration : Calibration or None
+        None where nothing is promised, and nothing is hidden.
+    bounds : (lo, hi) or None
+        Public range of a label.
+    unit : str or None
+        The column whose values are protected together; None: each row by itself.
+    noise : NoiseSource
+    """
+
+    calibration: Calibration | None = None
+    bounds: Bounds | None = None
+    unit: str | None = None
+    noise: NoiseSource = field(default_factory=SecureNoise)
+
+    @classmethod
+    def of(
+        cls,
+        epsilon: float | None,
+        delta: float | None,
+        *,
+        bounds: AnyBounds = None,
+        unit: str | None = None,
+        classes: bool = False,
+        not_private: bool = False,
+        noise: NoiseSource | None = None,
+        calibration: Calibration | None = None,
+        what: str = "release",
+    ) -> Self:
+        """Check what a user asks for; `what` is the word for it in messages.
+
+        >>> Budget.of(1.0, 0.0, bounds=(0, 5)).calibration
+        ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=())
+        """
+        if classes and bounds is not None:
+            raise BoundsError("a label with classes has no bounds; leave them out.")
+        limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
+        source = SecureNoise() if noise is None else noise
+        if calibration is not None:
+            rule: Calibration | None = _check_experiment(
+                calibration, prior, alone=epsilon is delta is None, not_private=not_private
+            )
+        elif _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
+            rule = _exact_calibration(epsilon, delta, limits, prior, what)
+        else:
+            rule, limits = None, None if classes else limits
+        return cls(rule, limits if rule is None else rule.bounds, unit, source)
+
+    def check_rows(self, n_rows: int) -> None:
+        """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
+        rule = self.calibration
+        if rule is not None and rule.is_exact and self.noise.is_secret:
+            check_promise(rule.epsilon, rule.delta, n_rows=n_rows)
+
+    def units_in(self, table: Any) -> Units:
+        """Return who is protected; refuse bounds that were found for smaller units."""
+        if self.unit is None:
+            return Units()
+        find_column(table, self.unit, role="unit")
+        units = units_of(table, self.unit)
+        prior = () if self.calibration is None else self.calibration.prior
+        if any(event.rows < units.largest for event in prior):
+            raise BudgetError(
+                f"the bounds were found for units of fewer than {units.largest} rows. "
+                "Find them again on this table, with the same unit."
+            )
+        return units
+
+    def with_delta(self, delta: float | None) -> Self:
+        """Return the budget with a smaller delta, where the rule is the exact one."""
+        if delta is None or not isinstance(self.calibration, ExactCalibration):
+            return self
+        rule = dataclasses.replace(self.calibration, delta=delta)
+        return dataclasses.replace(self, calibration=rule)
+
+
+@dataclass(frozen=True)
+class BoundsRequest:
+    """Private bounds for a label."""
+
+    columns: Columns
+    budget: Budget
+    epsilon: float
+    outside: float
+
+    @classmethod
+    def of(cls, columns: Columns, *, epsilon: float, outside: float) -> Self:
+        """Check what a user asks for."""
+        check_epsilon(epsilon)
+        return cls(columns, Budget(unit=columns.unit), epsilon, outside)
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A private linear model, released instead of bags."""
+
+    columns: Columns
+    budget: Budget
+    calibration: Calibration
+
+    @classmethod
+    def of(cls, columns: Columns, budget: Budget) -> Self:
+        """Check that the budget buys Gaussian noise."""
+        rule = budget.calibration
+        if rule is None or rule.delta == 0:
+            raise BudgetError("a private model needs a positive delta: its noise is Gaussian.")
+        return cls(columns, budget, rule)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Every decision about a release, resolved: nothing here is "auto" but the share of scores."""
+    """Every decision about a release: nothing here is "auto" but the share of scores."""
 
     columns: Columns
+    budget: Budget
     bag_size: int
     strategy: BaggingStrategy
     scores: ScoresKind
     score_share: float | Literal["auto"]
     label_kind: LabelKind
-    calibration: Calibration | None
-    bounds: Bounds | None
     keep_order: bool
     seed: int | None
-    noise: NoiseSource
     why: Reason | None = None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The rule for noise, if there is any."""
+        return self.budget.calibration
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Public range of a label."""
+        return self.budget.bounds
+
+    @property
+    def noise(self) -> NoiseSource:
+        """Where secrets are drawn from."""
+        return self.budget.noise
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """A release as it was asked for; the planner may have to choose how rows are put together.
+
+    Attributes
+    ----------
+    bag_size : int or None
+        None: the planner chooses it.
+    strategy : BaggingStrategy or None
+        None: the planner chooses it.
+    """
+
+    columns: Columns
+    budget: Budget
+    label_kind: LabelKind
+    bag_size: int | None
+    strategy: BaggingStrategy | None
+    scores: str
+    score_share: float | Literal["auto"]
+    keep_order: bool
+    seed: int | None
+
+    @classmethod
+    def of(
+        cls,
+        columns: Columns,
+        budget: Budget,
+        *,
+        label_kind: str,
+        bag_size: int | Literal["auto"],
+        strategy: str | BaggingStrategy,
+        parameters: Any,
+        scores: str,
+        score_share: float | Literal["auto"],
+        keep_order: bool,
+        seed: int | None,
+    ) -> Self:
+        """Check what a user asks for, as far as it can be told without the table."""
+        if bag_size is None or (isinstance(bag_size, str) and bag_size != AUTO):
+            raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
+        return cls(
+            columns=columns,
+            budget=budget,
+            label_kind=check_label_kind(label_kind),
+            bag_size=None if bag_size == AUTO else bag_size,
+            strategy=_resolve_strategy(strategy, parameters, bag_size, scores, budget),
+            scores=scores,
+            score_share=score_share,
+            keep_order=keep_order,
+            seed=_check_seed(seed),
+        )
+
+    def settle(self) -> Choice:
+        """Return the choice where the planner has nothing to add."""
+        if self.strategy is None or self.bag_size is None:
+            raise AssertionError("the planner chooses the strategy of this request")
+        return self.choose(self.strategy, self.bag_size, self.scores)
+
+    def choose(
+        self,
+        strategy: BaggingStrategy,
+        bag_size: int,
+        scores: str,
+        *,
+        score_share: float | None = None,
+        delta: float | None = None,
+        why: Reason | None = None,
+    ) -> Choice:
+        """Return the choice of this strategy; `score_share` and `delta` replace what was asked."""
+        budget = self.budget.with_delta(delta)
+        rule = budget.calibration
+        pure = rule is not None and rule.delta == 0
+        kind = resolve_scores(scores, strategy=strategy, private=rule is not None, pure=pure)
+        if self.columns.classes is not None and kind != "none":
+            raise StrategyError(
+                "classes cannot be sorted; use a strategy that looks at features only."
+            )
+        return Choice(
+            columns=self.columns,
+            budget=budget,
+            bag_size=bag_size,  # checked with the rows
+            strategy=strategy,
+            scores=kind,
+            score_share=_check_share(score_share or self.score_share, kind),
+            label_kind=self.label_kind,
+            keep_order=self.keep_order,
+            seed=self.seed,
+            why=why,
+        )
+
+
+def _names(names: Names) -> tuple[str, ...]:
+    listed = (names,) if isinstance(names, str) else tuple(names or ())
+    if not all(isinstance(name, str) for name in listed):
+        raise ColumnError("features and exclude are names of columns.")
+    return listed
+
+
+def _resolve_bounds(
+    bounds: AnyBounds, unit: str | None, what: str
+) -> tuple[Bounds | None, tuple[NoisyChoice, ...]]:
+    """Return the public range of a label, and what was spent on finding it."""
+    if not isinstance(bounds, PrivateBounds):
+        return check_bounds(bounds), ()
+    if bounds.unit != unit:
+        raise BoundsError(
+            f"the bounds were found for unit {bounds.unit!r}, the {what} protects {unit!r}. "
+            "Find them again with the same unit."
+        )
+    return check_bounds(bounds.bounds), (bounds.event,)
+
+
+def _wants_noise(
+    epsilon: float | None, delta: float | None, source: NoiseSource, *, not_private: bool, what: str
+) -> bool:
+    """Tell whether anything is to be hidden; experiments hide it behind noise that is no secret."""
+    given = epsilon is not None or delta is not None
+    if not source.is_secret and not not_private:
+        raise BudgetError("simulated noise is not private: say so with not_private=True.")
+    if given and not_private and source.is_secret:
+        raise BudgetError("give either epsilon and delta, or not_private, not both.")
+    if not given and not not_private:
+        raise BudgetError(
+            f"say how private the {what} is: epsilon and delta (for example --epsilon 1 "
+            "--delta 1e-6), or not_private=True (--not-private) to release exact aggregates."
+        )
+    return given
+
+
+def _exact_calibration(
+    epsilon: float | None,
+    delta: float | None,
+    bounds: Bounds | None,
+    prior: tuple[NoisyChoice, ...],
+    what: str,
+) -> ExactCalibration:
+    if epsilon is None or delta is None:
+        raise BudgetError("epsilon and delta go together; delta is typically far below 1/n.")
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if bounds is None:
+        raise BoundsError(
+            f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
+            "known without looking at these labels."
+        )
+    return ExactCalibration(float(epsilon), float(delta), bounds, prior)
+
+
+def _check_experiment(
+    calibration: Calibration, prior: tuple[NoisyChoice, ...], *, alone: bool, not_private: bool
+) -> Calibration:
+    if prior:
+        raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
+    if not alone:
+        raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
+    if calibration.is_exact:
+        raise BudgetError("the exact calibration is what epsilon and delta stand for; give those.")
+    if not not_private:
+        raise BudgetError("only the exact calibration delivers privacy; say not_private=True.")
+    return calibration
+
+
+def _resolve_strategy(
+    strategy: str | BaggingStrategy,
+    parameters: Any,
+    bag_size: int | Literal["auto"],
+    scores: str,
+    budget: Budget,
+) -> BaggingStrategy | None:
+    """Return the strategy that was named; None where the planner is to choose one."""
+    if strategy != AUTO:
+        if bag_size == AUTO:
+            raise StrategyError(
+                "bag_size='auto' goes with strategy='auto': the planner chooses both."
+            )
+        return find_strategy(strategy, parameters)
+    if parameters:
+        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
+    if scores in ("labels", "noisy-labels", "model"):
+        raise StrategyError(
+            f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
+            "chooses scores by itself, and never the labels."
+        )
+    known = scores in (AUTO, "none")  # what else there is will be refused with a list
+    if known and (budget.calibration is None or budget.calibration.is_exact):
+        return None
+    if bag_size == AUTO:
+        raise StrategyError("bag_size='auto' leaves the noise to the planner as well.")
+    return find_strategy("random")
+
+
+def _check_seed(seed: int | None) -> int | None:
+    if seed is None:
+        return None
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**63:  # a manifest has no larger numbers
+        raise StrategyError(
+            f"seed must be a whole number of at least 0 and below 2**63, or None, got {seed!r}."
+        )
+    return int(seed)
+
+
+def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> float | Literal["auto"]:
+    if share != AUTO and kind not in ("noisy-labels", "model"):
+        raise BudgetError("score_share belongs to scores that cost something; leave it at 'auto'.")
+    if share != AUTO and not (isinstance(share, int | float) and 0 < share < 1):
+        raise BudgetError(f"score_share must be above 0 and below 1, or 'auto', got {share!r}.")
+    return share
