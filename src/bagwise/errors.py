@@ -34,7 +34,8 @@ A message says what was wrong, where, what was found and what to do. It never ho
 value: exceptions end up in logs, and logs are read by people who may not see labels.
 """
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from traceback import extract_tb
 from typing import TypeVar
@@ -167,6 +168,32 @@ class UnseenLevelWarning(BagwiseWarning):
 
 class StoppedEarlyWarning(BagwiseWarning):
     """A search was interrupted; what it had found so far is valid and was kept."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return a sentence with the known name that is nearest, or nothing if none is near.
+
+    >>> did_you_mean("kmens", ["random", "kmeans"])
+    " Did you mean 'kmeans'?"
+    """
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_name(
+    what: str, name: object, known: Iterable[str], error: type[BagwiseError] = StrategyError
+) -> None:
+    """Refuse a name that is not one of those known, and list them.
+
+    >>> check_name("loss", "bagg", ["bag", "instance"])
+    Traceback (most recent call last):
+    bagwise.errors.StrategyError: unknown loss 'bagg'; known are bag, instance. Did you mean 'bag'?
+    """
+    names = list(known)
+    if not isinstance(name, str) or name not in names:
+        raise error(
+            f"unknown {what} {name!r}; known are {', '.join(names)}.{did_you_mean(name, names)}"
+        )
 
 
 def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseError]) -> T:

@@ -340,8 +340,8 @@ def test_impossible_requests_are_refused():
     with pytest.raises(StrategyError, match="bags of 60 to 70 rows each"):
         aligned(X, 60, max_size=70)
     for parameters, message in (
-        ({"scale": "metres"}, "scale must be one of whiten, std, none"),
-        ({"effort": "much"}, "effort must be one of"),
+        ({"scale": "metres"}, "unknown scale 'metres'; known are whiten, std, none"),
+        ({"effort": "much"}, "unknown effort 'much'"),
         ({"n_bags": 0}, "n_bags must be a whole number"),
         ({"max_size": 2.5}, "max_size must be a whole number"),
         ({"clip": 0.5}, "clip must be a number of at least 1"),

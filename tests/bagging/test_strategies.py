@@ -64,8 +64,8 @@ def test_parameters_by_name():
     assert find_strategy("sorted", {"cut": "equal"}) == SortedBags(cut="equal")
     assert find_strategy("super", {"half": "True", "order": "sorted"}).half
     for name, parameters, message in (
-        ("sorted", {"cut": "diagonal"}, "cut must be one of"),
-        ("super", {"order": "up"}, "order must be one of"),
+        ("sorted", {"cut": "diagonal"}, "unknown cut 'diagonal'"),
+        ("super", {"order": "up"}, "unknown order 'up'"),
         ("super", {"half": "yes"}, "true or false"),
         ("random", {"half": "true"}, "no parameter 'half'; it has none"),
         ("nearest", {}, "unknown strategy 'nearest'; known are random"),

@@ -123,7 +123,7 @@ def test_names_of_features_must_not_collide(columns):
 
 
 def test_options_are_checked():
-    with pytest.raises(ColumnError, match="nulls must be one of"):
+    with pytest.raises(ColumnError, match="unknown nulls 'whatever'; known are indicator, error"):
         encode({"a": [1.0]}, nulls="whatever")
     with pytest.raises(ColumnError, match="max_levels"):
         encode({"a": [1.0]}, max_levels=0)

@@ -214,7 +214,7 @@ def test_bad_bags(arguments, message):
     [
         ({"family": "cauchy"}, "unknown family 'cauchy'; known are gaussian"),
         ({"loss": "hinge"}, "unknown loss 'hinge'; known are bag"),
-        ({"weights": "some"}, "known-noise or equal"),
+        ({"weights": "some"}, "known are known-noise, equal"),
         ({"ridge": np.inf}, "ridge must be finite"),
         ({"ridge": -1.0}, "ridge must be finite and at least 0"),
         ({"debias": True}, "belongs to loss='instance'"),

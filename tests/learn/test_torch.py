@@ -103,7 +103,7 @@ class TestBagMeanLoss:
 
     def test_families(self):
         assert repr(BagMeanLoss("poisson")) == "BagMeanLoss(family='poisson')"
-        with pytest.raises(StrategyError, match="unknown family 'gamma' for a network"):
+        with pytest.raises(StrategyError, match="unknown family of a network 'gamma'"):
             BagMeanLoss("gamma")
 
 
@@ -262,7 +262,7 @@ class TestTheNetwork:
     @pytest.mark.parametrize(
         ("parameters", "message"),
         [
-            ({"family": "gamma"}, "unknown family 'gamma' for a network"),
+            ({"family": "gamma"}, "unknown family of a network 'gamma'"),
             ({"label_kind": "sum"}, "unknown label_kind 'sum'"),
             ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
             ({"bags_per_batch": 2.5}, "bags_per_batch must be a whole number"),

@@ -152,7 +152,7 @@ def test_the_interval_covers_at_least_as_often_for_coarse_noise():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"loss": "cubic"}, BudgetError, "loss must be one of squared, absolute"),
+        ({"loss": "cubic"}, BudgetError, "unknown loss 'cubic'; known are squared, absolute"),
         ({"clip": 0}, BudgetError, "above 0"),
         ({"clip": math.nan}, BudgetError, "above 0"),
         ({"clip": "4"}, BudgetError, "above 0"),

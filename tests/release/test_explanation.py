@@ -131,7 +131,7 @@ def test_bad_requests_are_refused():
     made, _ = release()
     with pytest.raises(StrategyError, match="theta must have 2 entries"):
         made.explain(theta=[1.0], sigma=1.0)
-    with pytest.raises(StrategyError, match="loss must be one of"):
+    with pytest.raises(StrategyError, match="unknown loss 'mixture'"):
         made.explain(theta=THETA, sigma=1.0, loss="mixture")
     with pytest.raises(StrategyError, match="not negative"):
         made.explain(theta=THETA, sigma=np.nan)

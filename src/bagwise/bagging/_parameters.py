@@ -4,17 +4,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from bagwise.errors import StrategyError
+from bagwise.errors import StrategyError, check_name
 
 
 def check_choices(strategy: Any, **kinds: Any) -> None:
     """Refuse a parameter that is none of the values of its Literal type."""
     for name, kind in kinds.items():
-        value = getattr(strategy, name)
-        if value not in get_args(kind):
-            raise StrategyError(
-                f"{name} must be one of {', '.join(get_args(kind))}, got {value!r}."
-            )
+        check_name(name, getattr(strategy, name), get_args(kind))
 
 
 def check_time_budget(seconds: float | None) -> None:

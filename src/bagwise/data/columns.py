@@ -1,6 +1,5 @@
 """Columns of an Arrow table: finding and choosing them, and reading one as numbers or as text."""
 
-import difflib
 import re
 import unicodedata
 from collections import Counter
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import FloatArray
-from bagwise.errors import ColumnError, shielded
+from bagwise.errors import ColumnError, did_you_mean, shielded
 
 
 def find_column(table: pa.Table, name: str, *, role: str) -> pa.ChunkedArray:
@@ -231,8 +230,7 @@ def _hint(name: str, table: pa.Table) -> str:
             "like data. If the table has no header line, add one; otherwise check the name."
         )
     known = table.column_names
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f" Did you mean {close[0]!r}?"
+    if hint := did_you_mean(name, known):
+        return hint
     shown = ", ".join(repr(column) for column in known[:10])
     return f" Columns are {shown}{', …' if len(known) > 10 else ''}."

@@ -25,7 +25,7 @@ from bagwise.data.columns import (
     is_text,
     without_dictionary,
 )
-from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning
+from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, check_name
 from bagwise.files.records import Record, read_record, to_plain
 
 NULLS: tuple[Literal["indicator", "error"], ...] = ("indicator", "error")
@@ -159,8 +159,7 @@ class Encoder(Record, kw_only=False, frozen=True):
         nulls: str = "indicator",
     ) -> Self:
         """Write the recipe for columns `names`; `named` are those the user asked for by name."""
-        if nulls not in NULLS:
-            raise ColumnError(f"nulls must be one of {', '.join(NULLS)}, got {nulls!r}.")
+        check_name("nulls", nulls, NULLS, ColumnError)
         policy = NULLS[NULLS.index(nulls)]
         if max_levels < 1:
             raise ColumnError(f"max_levels must be at least 1, got {max_levels}.")

@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.errors import LabelError, StrategyError
+from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.fitting import Fitted, default_covariance, fit_equations, root_of
@@ -270,12 +270,9 @@ Family
         return f"{family.name}, {self.loss} loss, {self.n_bags_} bags"
 
     def _check_parameters(self) -> LabelKind:
-        if self.loss not in LOSSES:
-            raise StrategyError(f"unknown loss {self.loss!r}; known are {', '.join(LOSSES)}.")
-        if self.weights not in ("known-noise", "equal"):
-            raise StrategyError(f"weights must be known-noise or equal, got {self.weights!r}.")
-        if self.covariance not in COVARIANCES:
-            raise StrategyError(f"covariance must be one of {', '.join(COVARIANCES)}.")
+        check_name("loss", self.loss, LOSSES)
+        check_name("weights", self.weights, ("known-noise", "equal"))
+        check_name("covariance", self.covariance, COVARIANCES)
         if not 0 <= self.ridge < np.inf:
             raise StrategyError(f"ridge must be finite and at least 0, got {self.ridge!r}.")
         if self.debias and self.loss != "instance":

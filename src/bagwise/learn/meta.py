@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import BagsError, BiasWarning, StrategyError
+from bagwise.errors import BagsError, BiasWarning, StrategyError, check_name
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.convert import read_weights
@@ -181,8 +181,7 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
             )
 
     def _check_parameters(self) -> LabelKind:
-        if self.loss not in _LOSSES:
-            raise StrategyError(f"unknown loss {self.loss!r}; known are {', '.join(_LOSSES)}.")
+        check_name("loss", self.loss, _LOSSES)
         if self.debias and self.loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
         return check_label_kind(self.label_kind)

@@ -7,7 +7,7 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import StrategyError
+from bagwise.errors import check_name
 from bagwise.rng import NoiseSource
 
 LabelKind = Literal["mean", "pick"]
@@ -38,8 +38,5 @@ AGGREGATES: dict[str, Callable[[FloatArray, Bags, NoiseSource], FloatArray]] = {
 
 def check_label_kind(label_kind: str) -> LabelKind:
     """Return the kind of bag label, or list the known ones."""
-    if not isinstance(label_kind, str) or label_kind not in AGGREGATES:
-        raise StrategyError(
-            f"unknown label_kind {label_kind!r}; known are {', '.join(AGGREGATES)}."
-        )
+    check_name("label_kind", label_kind, AGGREGATES)
     return "mean" if label_kind == "mean" else "pick"

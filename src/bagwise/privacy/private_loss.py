@@ -23,7 +23,7 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
-from bagwise.errors import BoundsError, BudgetError, TableError
+from bagwise.errors import BoundsError, BudgetError, TableError, check_name
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.units import Units
@@ -93,8 +93,7 @@ def design_loss(
     >>> design.largest, (design.ranges * design.step).tolist()
     (16.0, [9.0, 16.0])
     """
-    if loss not in POWERS:
-        raise BudgetError(f"loss must be one of {', '.join(POWERS)}, got {loss!r}.")
+    check_name("loss", loss, POWERS, BudgetError)
     if predictions.ndim != 1:
         raise BudgetError(
             "a private evaluation needs a model that predicts one number per row. For a label with "

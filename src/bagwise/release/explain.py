@@ -12,7 +12,7 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import StrategyError
+from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.show import html
 from bagwise.theory.exact import Risk, first_order_risk
@@ -158,8 +158,7 @@ def explain_release(
         name: first_order_risk(design, bags, loss=name, error="predictions", **settings)
         for name in ("bag", "aggregate", "instance", "debiased")
     }
-    if loss not in risks:
-        raise StrategyError(f"loss must be one of {', '.join(risks)}, got {loss!r}.")
+    check_name("loss", loss, risks)
     slopes = None
     if determined:
         only_slopes = np.diag([*np.ones(X.shape[1]), 0.0])

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy
-from bagwise.errors import BudgetError, LeakWarning, RankWarning, StrategyError
+from bagwise.errors import BudgetError, LeakWarning, RankWarning, StrategyError, check_name
 from bagwise.privacy.calibrate import Calibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_labels
@@ -60,8 +60,7 @@ def resolve_scores(
         paid: ScoresKind = "model" if private else "labels"
         scores = paid if strategy.uses_scores else "none"
     kinds: tuple[ScoresKind, ...] = get_args(ScoresKind)
-    if scores not in kinds:
-        raise StrategyError(f"unknown scores {scores!r}; known are auto, {', '.join(kinds)}.")
+    check_name("scores", scores, ("auto", *kinds))
     kind = kinds[kinds.index(scores)]
     if kind == "none" and strategy.uses_scores:
         raise StrategyError(f"strategy {strategy.name!r} needs scores; scores='none' gives none.")

@@ -31,7 +31,7 @@ from scipy import linalg
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import BagsError, StrategyError
+from bagwise.errors import BagsError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
@@ -441,5 +441,4 @@ def _check_choice(loss: str, weights: str, error: str | FloatArray) -> None:
         ("weights", weights, WEIGHTS),
         ("error", named, ("parameters", "predictions")),
     ):
-        if value not in known:
-            raise StrategyError(f"unknown {name} {value!r}; known are {', '.join(known)}.")
+        check_name(name, value, known)

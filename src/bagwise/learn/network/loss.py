@@ -1,6 +1,6 @@
 """The bag loss for networks made with PyTorch."""
 
-from bagwise.errors import BagsError, MissingExtraError, StrategyError
+from bagwise.errors import BagsError, MissingExtraError, check_name
 
 try:
     import torch
@@ -44,9 +44,7 @@ class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, family: str = "gaussian") -> None:
         super().__init__()
-        if family not in INVERSE_LINKS:
-            known = ", ".join(INVERSE_LINKS)
-            raise StrategyError(f"unknown family {family!r} for a network; known are {known}.")
+        check_name("family of a network", family, INVERSE_LINKS)
         self.family = family
 
     def forward(
