@@ -16,62 +16,57 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bagwise._version import __version__
+from bagwise._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from bagwise.api import find_bounds, make_bags, make_release, release_model
-    from bagwise.bagging import STRATEGIES
-    from bagwise.bagging.aligned_bags import AlignedBags
-    from bagwise.bagging.bags import Bags
-    from bagwise.bagging.kmeans_bags import KMeansBags
-    from bagwise.bagging.optimal_bags import OptimalBags
-    from bagwise.bagging.quality import BagQuality
-    from bagwise.bagging.random_bags import RandomBags
-    from bagwise.bagging.sorted_bags import SortedBags
-    from bagwise.bagging.super_bags import SuperBags
-    from bagwise.cluster.estimator import SizeConstrainedKMeans
-    from bagwise.data.encode import Encoder
-    from bagwise.errors import BagwiseError, BagwiseWarning
-    from bagwise.evaluate.openly import evaluate_release, evaluate_rows
-    from bagwise.evaluate.privately import PrivateScores, evaluate_rows_privately
-    from bagwise.families import FAMILIES
-    from bagwise.learn import BaggedGLM, fit_release
-    from bagwise.learn.convert import (
-        BaggedData,
-        from_bag_list,
-        from_frame,
-        from_group_means,
-        from_proportions,
-        with_rows,
-    )
-    from bagwise.learn.meta import BaggedRegressor
-    from bagwise.learn.model_selection import (
-        BagKFold,
-        BagShuffleSplit,
-        bag_deviance,
-        bag_mean_squared_error,
-        bag_r2_score,
-        bag_scorer,
-    )
-    from bagwise.learn.network.loss import BagMeanLoss
-    from bagwise.learn.network.regressor import BaggedNetwork
-    from bagwise.models.coefficients import Coefficients
-    from bagwise.models.row_model import RowModel
-    from bagwise.planner import Plan, Prior, plan
-    from bagwise.privacy import Certificate
-    from bagwise.release.release import Release
+    from bagwise.api import find_bounds as find_bounds
+    from bagwise.api import make_bags as make_bags
+    from bagwise.api import make_release as make_release
+    from bagwise.api import release_model as release_model
+    from bagwise.bagging.bags import Bags as Bags
+    from bagwise.bagging.quality import BagQuality as BagQuality
+    from bagwise.bagging.strategies import *  # noqa: F403 (each of them, and the registry)
+    from bagwise.cluster.estimator import SizeConstrainedKMeans as SizeConstrainedKMeans
+    from bagwise.data.encode import Encoder as Encoder
+    from bagwise.errors import BagwiseError as BagwiseError
+    from bagwise.errors import BagwiseWarning as BagwiseWarning
+    from bagwise.evaluate.openly import evaluate_release as evaluate_release
+    from bagwise.evaluate.openly import evaluate_rows as evaluate_rows
+    from bagwise.evaluate.privately import PrivateScores as PrivateScores
+    from bagwise.evaluate.privately import evaluate_rows_privately as evaluate_rows_privately
+    from bagwise.families import FAMILIES as FAMILIES
+    from bagwise.learn import BaggedGLM as BaggedGLM
+    from bagwise.learn import fit_release as fit_release
+    from bagwise.learn.convert import BaggedData as BaggedData
+    from bagwise.learn.convert import from_bag_list as from_bag_list
+    from bagwise.learn.convert import from_frame as from_frame
+    from bagwise.learn.convert import from_group_means as from_group_means
+    from bagwise.learn.convert import from_proportions as from_proportions
+    from bagwise.learn.convert import with_rows as with_rows
+    from bagwise.learn.meta import BaggedRegressor as BaggedRegressor
+    from bagwise.learn.model_selection import BagKFold as BagKFold
+    from bagwise.learn.model_selection import BagShuffleSplit as BagShuffleSplit
+    from bagwise.learn.model_selection import bag_deviance as bag_deviance
+    from bagwise.learn.model_selection import bag_mean_squared_error as bag_mean_squared_error
+    from bagwise.learn.model_selection import bag_r2_score as bag_r2_score
+    from bagwise.learn.model_selection import bag_scorer as bag_scorer
+    from bagwise.learn.network.loss import BagMeanLoss as BagMeanLoss
+    from bagwise.learn.network.regressor import BaggedNetwork as BaggedNetwork
+    from bagwise.models.coefficients import Coefficients as Coefficients
+    from bagwise.models.row_model import RowModel as RowModel
+    from bagwise.planner import Plan as Plan
+    from bagwise.planner import Prior as Prior
+    from bagwise.planner import plan as plan
+    from bagwise.privacy import Certificate as Certificate
+    from bagwise.release.release import Release as Release
+    from bagwise.release.verify import Verification as Verification
+    from bagwise.verifier import verify as verify
 
 # Names are fetched from their home on first use: the command line's help should not wait for
-# scikit-learn and Arrow.
+# scikit-learn and Arrow. `__all__` is made on first use too, since it holds every strategy.
 _HOMES = {
     "api": ["find_bounds", "make_bags", "make_release", "release_model"],
-    "bagging": ["STRATEGIES"],
-    "bagging.aligned_bags": ["AlignedBags"],
-    "bagging.kmeans_bags": ["KMeansBags"],
-    "bagging.optimal_bags": ["OptimalBags"],
-    "bagging.random_bags": ["RandomBags"],
-    "bagging.sorted_bags": ["SortedBags"],
-    "bagging.super_bags": ["SuperBags"],
+    "bagging.strategies": ["STRATEGIES"],
     "bagging.bags": ["Bags"],
     "bagging.quality": ["BagQuality"],
     "cluster.estimator": ["SizeConstrainedKMeans"],
@@ -110,64 +105,23 @@ _HOMES = {
 }
 _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "FAMILIES",
-    "STRATEGIES",
-    "AlignedBags",
-    "BagKFold",
-    "BagMeanLoss",
-    "BagQuality",
-    "BagShuffleSplit",
-    "BaggedData",
-    "BaggedGLM",
-    "BaggedNetwork",
-    "BaggedRegressor",
-    "Bags",
-    "BagwiseError",
-    "BagwiseWarning",
-    "Certificate",
-    "Coefficients",
-    "Encoder",
-    "KMeansBags",
-    "OptimalBags",
-    "Plan",
-    "Prior",
-    "PrivateScores",
-    "RandomBags",
-    "Release",
-    "RowModel",
-    "SizeConstrainedKMeans",
-    "SortedBags",
-    "SuperBags",
-    "Verification",
-    "__version__",
-    "bag_deviance",
-    "bag_mean_squared_error",
-    "bag_r2_score",
-    "bag_scorer",
-    "evaluate_release",
-    "evaluate_rows",
-    "evaluate_rows_privately",
-    "find_bounds",
-    "fit_release",
-    "from_bag_list",
-    "from_frame",
-    "from_group_means",
-    "from_proportions",
-    "make_bags",
-    "make_release",
-    "plan",
-    "release_model",
-    "verify",
-    "with_rows",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    if name == "__all__":
+        return sorted({"__version__", *_HOME_OF, *_strategies()})
+    # Modules and what Python itself asks for are lower case, and not worth an import.
+    if name[:1].isupper() and name in _strategies():
+        return _strategies()[name]
+    raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
+
+
+def _strategies() -> dict[str, Any]:
+    """Return the classes of the registry, which decides alone which there are."""
+    registry = import_module("bagwise.bagging.strategies").STRATEGIES
+    return {kind.__name__: kind for kind in registry.values()}
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,4 +1,4 @@
-"""Strategies: how rows are put into bags. One file each, and one line in `STRATEGIES`.
+"""Strategies: how rows are put into bags. One file each, and one line in `strategies`.
 
 A strategy sees features, which are public, and scores that were paid for before it is called.
 It never sees a label, so whatever it does is post-processing and costs no privacy.
@@ -8,67 +8,15 @@ import dataclasses
 import math
 import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
-from bagwise.bagging.aligned_bags import AlignedBags
+from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.bagging.optimal_bags import OptimalBags
-from bagwise.bagging.random_bags import RandomBags
-from bagwise.bagging.sorted_bags import SortedBags
-from bagwise.bagging.super_bags import SuperBags
-from bagwise.errors import BagTooSmallError, StrategyError
-
-
-@runtime_checkable
-class BaggingStrategy(Protocol):
-    """A frozen dataclass whose fields are its parameters."""
-
-    name: ClassVar[str]
-
-    @property
-    def uses_scores(self) -> bool:
-        """Whether `assign` reads the scores; False means that it is label-agnostic."""
-
-    def assign(
-        self,
-        X: FloatArray,
-        scores: FloatArray | None,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
-        """Put the n rows of X into bags of at least `bag_size`; needs n >= bag_size."""
-
-
-@runtime_checkable
-class RecognisesItsBags(Protocol):
-    """A strategy that can tell, from what is published, bags that it cannot have made."""
-
-    name: ClassVar[str]
-
-    def contradiction(
-        self,
-        index: IntArray,
-        *,
-        X: FloatArray | None = None,
-        scores: FloatArray | None = None,
-        rounding: float = 0.0,
-    ) -> str | None:
-        """Return what speaks against it in words, or None.
-
-        Given are the bag of each row, and either the features or the scores, which another machine
-        may have computed with an error of `rounding`.
-        """
-
-
-STRATEGIES: dict[str, type[BaggingStrategy]] = {
-    strategy.name: strategy
-    for strategy in (RandomBags, KMeansBags, OptimalBags, AlignedBags, SortedBags, SuperBags)
-}
+from bagwise.bagging.strategies import STRATEGIES
+from bagwise.bagging.strategy import BaggingStrategy, RecognisesItsBags, Traits, traits_of
+from bagwise.errors import BagTooSmallError, StrategyError, check_name, did_you_mean
 
 
 def find_strategy(
@@ -85,8 +33,7 @@ def find_strategy(
                 f"{strategy!r} is not a bagging strategy; give a name or an instance."
             )
         return _check_instance(strategy)
-    if strategy not in STRATEGIES:
-        raise StrategyError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}.")
+    check_name("strategy", strategy, STRATEGIES)
     kind = STRATEGIES[strategy]
     return kind(**_parse_parameters(kind, parameters or {}))
 
@@ -111,13 +58,34 @@ def _is_plain(value: object) -> bool:
 
 
 def accepts_sparse(strategy: BaggingStrategy) -> bool:
-    """Whether the strategy takes X as a scipy sparse matrix too; it says so in its class."""
-    return bool(getattr(strategy, "accepts_sparse", False))
+    """Whether the strategy takes X as a scipy sparse matrix too."""
+    return traits_of(strategy).accepts_sparse
 
 
 def parameters_of(strategy: BaggingStrategy) -> dict[str, Any]:
     """Return the parameters of a strategy by name."""
     return {field.name: getattr(strategy, field.name) for field in _fields(strategy)}
+
+
+def settings_of(strategy: BaggingStrategy) -> dict[str, Any]:
+    """Return the parameters of a strategy that are not at their defaults.
+
+    >>> settings_of(find_strategy("super", {"half": "true"}))
+    {'half': True}
+    """
+    given = parameters_of(strategy)
+    return {f.name: given[f.name] for f in _fields(strategy) if given[f.name] != f.default}
+
+
+def with_settings(strategy: BaggingStrategy) -> str:
+    """Return the name of a strategy, with what is set of its parameters.
+
+    >>> with_settings(find_strategy("super", {"half": "true"}))
+    'super half=true'
+    """
+    return " ".join(
+        [strategy.name, *(f"{n}={_spell(v)}" for n, v in settings_of(strategy).items())]
+    )
 
 
 def assign_bags(
@@ -177,7 +145,7 @@ def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> 
         if name not in known:
             raise StrategyError(
                 f"strategy {kind.name!r} has no parameter {name!r}; "
-                f"it has {', '.join(known) or 'none'}."
+                f"it has {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
             )
         parsed[name] = _parse_value(name, text, known[name])
     return parsed
@@ -185,6 +153,11 @@ def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> 
 
 def _fields(strategy: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(strategy)
+
+
+def _spell(value: object) -> str:
+    """Return a value as `_parse_value` reads it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _parse_value(name: str, text: str, kind: Any) -> Any:
@@ -202,3 +175,19 @@ def _parse_value(name: str, text: str, kind: Any) -> Any:
         except ValueError:
             raise StrategyError(f"parameter {name!r} is a number, got {text!r}.") from None
     return text
+
+
+__all__ = [
+    "STRATEGIES",
+    "BaggingStrategy",
+    "RecognisesItsBags",
+    "Traits",
+    "accepts_sparse",
+    "assign_bags",
+    "check_bag_size",
+    "find_strategy",
+    "parameters_of",
+    "settings_of",
+    "traits_of",
+    "with_settings",
+]

@@ -79,6 +79,9 @@ class AlignedBags:
     """
 
     name: ClassVar[str] = "aligned"
+    summary: ClassVar[str] = "few large bags of rows that point the same way"
+    free_sizes: ClassVar[bool] = True
+    extra: ClassVar[str] = "fast"
     uses_scores: ClassVar[bool] = False
 
     scale: Scale = "whiten"

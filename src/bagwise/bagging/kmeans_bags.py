@@ -52,6 +52,9 @@ class KMeansBags:
     """
 
     name: ClassVar[str] = "kmeans"
+    summary: ClassVar[str] = "rows with similar features"
+    compact: ClassVar[bool] = True
+    extra: ClassVar[str] = "fast"
     uses_scores: ClassVar[bool] = False
     accepts_sparse: ClassVar[bool] = True
 

@@ -51,6 +51,9 @@ class OptimalBags:
     """
 
     name: ClassVar[str] = "optimal"
+    summary: ClassVar[str] = "for the least error of a linear model"
+    compact: ClassVar[bool] = True
+    extra: ClassVar[str] = "fast"
     uses_scores: ClassVar[bool] = False
 
     scale: Units = "none"

@@ -24,6 +24,7 @@ class RandomBags:
     """
 
     name: ClassVar[str] = "random"
+    summary: ClassVar[str] = "at random"
     accepts_sparse: ClassVar[bool] = True
     uses_scores: ClassVar[bool] = False
 

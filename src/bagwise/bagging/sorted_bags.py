@@ -36,6 +36,7 @@ class SortedBags:
     """
 
     name: ClassVar[str] = "sorted"
+    summary: ClassVar[str] = "neighbours by score"
     accepts_sparse: ClassVar[bool] = True
     uses_scores: ClassVar[bool] = True
 

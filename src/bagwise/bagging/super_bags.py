@@ -38,6 +38,8 @@ class SuperBags:
     """
 
     name: ClassVar[str] = "super"
+    summary: ClassVar[str] = "random halves of groups twice as large"
+    planned: ClassVar[bool] = False  # for learners, random bags are the same
     accepts_sparse: ClassVar[bool] = True
 
     order: Order = "random"
