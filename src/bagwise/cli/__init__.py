@@ -14,6 +14,7 @@ import typer
 from bagwise._version import __version__
 from bagwise.cli import demo, models, planning, releases, reproduction
 from bagwise.cli.console import guarded
+from bagwise.cli.options import Command
 
 VERBS = (
     planning.plan,
@@ -38,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 for verb in VERBS:
-    app.command(name=verb.__name__.replace("_", "-"))(guarded(verb))
+    app.command(name=verb.__name__.replace("_", "-"), cls=Command)(guarded(verb))
 
 
 def main() -> None:

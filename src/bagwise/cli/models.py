@@ -53,14 +53,9 @@ def fit(
     ),
     family: Annotated[
         str,
-        typer.Option(
-            help="Distribution of a label: auto, gaussian, bernoulli, poisson, gamma, "
-            "inverse_gaussian, multinomial (all classes at once)."
-        ),
+        typer.Option(help="What a label is. auto: gaussian, or multinomial; {families}."),
     ] = "auto",
-    link: Annotated[
-        str, typer.Option(help="canonical; or log, for gamma and inverse_gaussian.")
-    ] = "canonical",
+    link: Annotated[str, typer.Option(help="canonical; or {links}.")] = "canonical",
     loss: Annotated[
         str, typer.Option(help="auto, bag, instance, aggregate; mixture for picked labels.")
     ] = "auto",

@@ -1,9 +1,11 @@
 """Options that several verbs share, and what their text stands for."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from bagwise.errors import StrategyError
 
@@ -53,3 +55,49 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
             raise StrategyError(f"--set takes NAME=VALUE, got {setting!r}.")
         parsed[name] = value
     return parsed
+
+
+class Command(TyperCommand):
+    """A verb whose help names what is registered, found when the help is shown.
+
+    The registries import numpy and scipy, and a verb that runs need not wait for its help.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Fill in {strategies}, {families} and {links}."""
+        for option in self.params:
+            text = getattr(option, "help", None)
+            for word, spell in REGISTERED.items():
+                if text and word in text:
+                    text = option.help = text.replace(word, spell())  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def _strategies() -> str:
+    from bagwise.bagging import STRATEGIES, traits_of
+
+    return "; ".join(f"{name}: {traits_of(kind).summary}" for name, kind in STRATEGIES.items())
+
+
+def _families() -> str:
+    from bagwise.families import FAMILIES
+
+    return "; ".join(f"{name}: {family.summary}" for name, family in FAMILIES.items())
+
+
+def _links() -> str:
+    from bagwise.families import FAMILIES
+
+    names = {link: None for family in FAMILIES.values() for link in family.links}
+    return "; ".join(
+        f"{link}, for {', '.join(n for n, family in FAMILIES.items() if link in family.links)}"
+        for link in names
+        if link != "canonical"
+    )
+
+
+REGISTERED: Mapping[str, Callable[[], str]] = {
+    "{strategies}": _strategies,
+    "{families}": _families,
+    "{links}": _links,
+}

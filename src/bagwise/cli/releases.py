@@ -64,9 +64,7 @@ def release(
     ] = "mean",
     strategy: Annotated[
         str,
-        typer.Option(
-            help="How rows are put together: auto, random, kmeans, optimal, aligned, sorted, super."
-        ),
+        typer.Option(help="How rows are put together. auto: as the planner says; {strategies}."),
     ] = "auto",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Strategy parameter NAME=VALUE; repeatable.")

@@ -1,24 +1,25 @@
-"""Exponential families of label distributions. One file each, and one line in `FAMILIES`."""
+"""Exponential families of label distributions. One file each, and one line here.
 
-from bagwise.errors import StrategyError
-from bagwise.families.bernoulli import Bernoulli
+The line is an import: `FAMILIES`, the help, the tables of the documentation and the contract tests
+follow from it, in this order.
+"""
+
+from bagwise.errors import check_name
 from bagwise.families.family import Family
-from bagwise.families.gamma import Gamma
-from bagwise.families.gaussian import Gaussian
-from bagwise.families.inverse_gaussian import InverseGaussian
-from bagwise.families.multinomial import Multinomial
-from bagwise.families.poisson import Poisson
+
+# isort: off
+from bagwise.families.gaussian import Gaussian as Gaussian
+from bagwise.families.bernoulli import Bernoulli as Bernoulli
+from bagwise.families.poisson import Poisson as Poisson
+from bagwise.families.gamma import Gamma as Gamma
+from bagwise.families.inverse_gaussian import InverseGaussian as InverseGaussian
+from bagwise.families.multinomial import Multinomial as Multinomial
+# isort: on
 
 FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (
-        Gaussian(),
-        Bernoulli(),
-        Poisson(),
-        Gamma(),
-        InverseGaussian(),
-        Multinomial(),
-    )
+    kind.name: kind()
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Family) and kind is not Family
 }
 
 
@@ -28,13 +29,10 @@ def find_family(family: str | Family, link: str | None = None) -> Family:
     >>> find_family("gamma", link="log")
     Gamma(link='log')
     """
-    if isinstance(family, Family):
-        found = family
-    elif family in FAMILIES:
-        found = FAMILIES[family]
-    else:
-        raise StrategyError(f"unknown family {family!r}; known are {', '.join(FAMILIES)}.")
-    return found if link is None else found.with_link(link)
+    if not isinstance(family, Family):
+        check_name("family", family, FAMILIES)
+        family = FAMILIES[family]
+    return family if link is None else family.with_link(link)
 
 
 __all__ = ["FAMILIES", "Family", "find_family"]

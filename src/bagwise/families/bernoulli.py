@@ -1,5 +1,6 @@
 """Labels that are 0 or 1, and shares of them: logistic regression."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,8 @@ class Bernoulli(Family):
     """``b(t) = log(1 + exp(t))``; phi is 1."""
 
     name: ClassVar[str] = "bernoulli"
+    summary: ClassVar[str] = "0 or 1"
+    links: ClassVar[Mapping[str, str]] = {"canonical": "log odds"}
     label_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     knows_dispersion: ClassVar[bool] = True
     advice: ClassVar[str] = "Code the label as 0 and 1, or choose gaussian, or poisson for counts."

@@ -1,13 +1,14 @@
 """What a family of label distributions has to say for itself."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.errors import LabelError, StrategyError
+from bagwise.errors import LabelError, check_name
 
 
 @dataclass(frozen=True)
@@ -23,19 +24,30 @@ class Family(ABC):
     link : str
         "canonical", where natural is linear in eta, or another of `links`.
     name : str
-    links : tuple of str
+    summary : str
+        What a row's label is, in a few words, for help and tables.
+    links : mapping of str to str
+        The link functions by name, each in words.
+    losses : tuple of str
+        Those that `BaggedGLM` may fit with it.
     label_range : (low, high)
         What a label without privacy noise can be; `open_range` says whether the ends are excluded.
     eta_range : (low, high)
         Open interval in which eta must lie.
     knows_dispersion : bool
         Whether phi is 1 by the nature of the labels.
+    has_classes : bool
+        Whether a row has several numbers, one for each class.
+    advice : str
+        What to do about labels that cannot be, for the message that refuses them.
     """
 
     link: str = "canonical"
 
     name: ClassVar[str]
-    links: ClassVar[tuple[str, ...]] = ("canonical",)
+    summary: ClassVar[str] = ""
+    links: ClassVar[Mapping[str, str]] = {"canonical": "its own"}
+    losses: ClassVar[tuple[str, ...]] = ("bag", "instance", "aggregate", "mixture")
     label_range: ClassVar[tuple[float, float]]
     open_range: ClassVar[bool] = False
     knows_dispersion: ClassVar[bool] = False
@@ -43,10 +55,7 @@ class Family(ABC):
     advice: ClassVar[str] = "Choose another family."
 
     def __post_init__(self) -> None:
-        if self.link not in self.links:
-            raise StrategyError(
-                f"family {self.name} has the link(s) {', '.join(self.links)}, not {self.link!r}."
-            )
+        check_name(f"link of the family {self.name}", self.link, self.links)
 
     def with_link(self, link: str) -> Self:
         """Return the same family with another link."""
@@ -104,6 +113,30 @@ class Family(ABC):
         """
         return np.asarray(self.cumulant(eta) - y * self.natural(eta))
 
+    def loss_by_mean(self, y: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the loss by the expected label, the ends of a range counting as just inside."""
+        low, high = self.label_range
+        if np.isfinite(high):
+            mean = np.clip(mean, low + np.finfo(float).eps, high - np.finfo(float).eps)
+        return self.loss(y, self.predictor(mean))
+
+    def can_expect(self, mean: FloatArray) -> AnyArray:
+        """Tell which of these can be expected labels: chances may be 0 and 1, rates not 0."""
+        low, high = self.label_range
+        if np.isfinite(high):
+            return np.asarray((mean >= low) & (mean <= high))
+        return np.asarray((mean > low) & (mean < high))
+
+    @property
+    def range_text(self) -> str:
+        """What a label can be, in words."""
+        low, high = self.label_range
+        if np.isinf([low, high]).all():
+            return "any number"
+        if np.isfinite(high):
+            return f"between {low:g} and {high:g}"
+        return f"above {low:g}" if self.open_range else f"{low:g} or above"
+
     def allows(self, eta: FloatArray) -> bool:
         """Whether every eta lies in its range."""
         low, high = self.eta_range
@@ -114,11 +147,10 @@ class Family(ABC):
         low, high = self.label_range
         outside = (labels <= low) | (labels >= high) if self.open_range else _beyond(labels, self)
         if np.any(outside):
-            bounds = f"between {low:g} and {high:g}" if np.isfinite(high) else f"above {low:g}"
             raise LabelError(
                 f"{int(np.sum(outside))} bag label(s) are not possible in the family {self.name}, "
-                f"whose labels lie {bounds}. {self.advice} Labels with privacy noise are not "
-                "checked: give noise_sd if they have some."
+                f"whose labels are {self.range_text}. {self.advice} Labels with privacy noise are "
+                "not checked: give noise_sd if they have some."
             )
 
 

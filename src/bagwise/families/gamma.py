@@ -1,5 +1,6 @@
 """Positive labels whose spread grows with their mean: amounts, durations, costs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +20,8 @@ class Gamma(Family):
     """
 
     name: ClassVar[str] = "gamma"
-    links: ClassVar[tuple[str, ...]] = ("canonical", "log")
+    summary: ClassVar[str] = "positive, with a spread that grows with the mean"
+    links: ClassVar[Mapping[str, str]] = {"canonical": "1 / mean", "log": "logarithm"}
     label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
     open_range: ClassVar[bool] = True
     advice: ClassVar[str] = "Choose poisson if labels can be zero, gaussian if negative."

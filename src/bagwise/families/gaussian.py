@@ -1,5 +1,6 @@
 """Real-valued labels with constant variance: linear regression."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ class Gaussian(Family):
     """``b(t) = t**2 / 2``; phi is the label noise variance."""
 
     name: ClassVar[str] = "gaussian"
+    summary: ClassVar[str] = "any number, with the same spread for all"
+    links: ClassVar[Mapping[str, str]] = {"canonical": "none: the expected label itself"}
     label_range: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
 
     def cumulant(self, eta: FloatArray) -> FloatArray:

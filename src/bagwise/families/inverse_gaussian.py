@@ -1,5 +1,6 @@
 """Positive labels with a long tail: times until something happens for the first time."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +19,8 @@ class InverseGaussian(Family):
     """
 
     name: ClassVar[str] = "inverse_gaussian"
-    links: ClassVar[tuple[str, ...]] = ("canonical", "log")
+    summary: ClassVar[str] = "positive, with a long tail"
+    links: ClassVar[Mapping[str, str]] = {"canonical": "1 / mean²", "log": "logarithm"}
     label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
     open_range: ClassVar[bool] = True
     advice: ClassVar[str] = "Choose poisson if labels can be zero, gaussian if negative."

@@ -1,5 +1,6 @@
 """One of several classes, and shares of them: multinomial logistic regression."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +21,9 @@ class Multinomial(Family):
     """
 
     name: ClassVar[str] = "multinomial"
+    summary: ClassVar[str] = "one of several classes"
+    links: ClassVar[Mapping[str, str]] = {"canonical": "log odds against the first class"}
+    losses: ClassVar[tuple[str, ...]] = ("bag", "instance", "aggregate")
     label_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     knows_dispersion: ClassVar[bool] = True
     has_classes: ClassVar[bool] = True
@@ -59,6 +63,10 @@ class Multinomial(Family):
     def loss(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Return ``b(eta) - sum_c y_c eta_c``."""
         return np.asarray(self.cumulant(eta) - (y[..., 1:] * eta).sum(axis=-1))
+
+    def loss_by_mean(self, y: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return ``-sum_c y_c log(mean_c)``: shares with noise need not add up to 1."""
+        return np.asarray(-(y * np.log(np.maximum(mean, np.finfo(float).eps))).sum(axis=-1))
 
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
         """Draw one class for each row, marked by a 1 in its column."""

@@ -1,5 +1,6 @@
 """Counts: log-linear regression."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,8 @@ class Poisson(Family):
     """``b(t) = exp(t)``; phi is 1."""
 
     name: ClassVar[str] = "poisson"
+    summary: ClassVar[str] = "a count"
+    links: ClassVar[Mapping[str, str]] = {"canonical": "logarithm"}
     label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
     knows_dispersion: ClassVar[bool] = True
     advice: ClassVar[str] = "Choose gaussian for labels that can be negative."

@@ -23,7 +23,7 @@ from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
 
 def _gives_chances(estimator: "BaggedGLM") -> bool:
-    return find_family(estimator.family).name in ("bernoulli", "multinomial")
+    return find_family(estimator.family).label_range == (0.0, 1.0)
 
 
 class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -31,15 +31,14 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    family : {"gaussian", "bernoulli", "poisson", "gamma", "inverse_gaussian", "multinomial"} or \
-Family
-        Distribution of a row's label.
+    family : str or Family
+        Distribution of a row's label: a name from ``bagwise.FAMILIES``, or an instance.
     loss : {"bag", "instance", "aggregate", "mixture"}
         What is compared with a bag's label: the mean of its rows' expected labels ("bag"), each
         row's expected label ("instance"), the expected label at its centroid ("aggregate"), or, for
         picked labels, the distribution of each row that it may have come from ("mixture").
-    link : {"canonical", "log"}, optional
-        "log" for gamma and inverse_gaussian, where the canonical link asks for positive predictors.
+    link : str, optional
+        One of the family's `links`: "log" where the canonical link asks for positive predictors.
     label_kind : {"mean", "pick"}
         Whether bag labels are means or the label of one row; it decides how noisy they are.
     debias : bool

@@ -26,7 +26,8 @@ from sklearn.utils.validation import _num_samples
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError
+from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError, check_name
+from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.convert import finite_floats, read_weights
 
@@ -263,7 +264,7 @@ def bag_deviance(
     y_true: Any,
     y_pred: Any,
     *,
-    family: str = "gaussian",
+    family: str | Family = "gaussian",
     bags: Any = None,
     noise_sd: Any = None,
     sample_weight: Any = None,
@@ -280,7 +281,8 @@ def bag_deviance(
         The label of each row's bag, or the shares of the classes in it.
     y_pred : the same shape
         The predicted mean of each row, or its probability of each class.
-    family : {"gaussian", "bernoulli", "poisson", "gamma", "inverse_gaussian", "multinomial"}
+    family : str or Family
+        A name from ``bagwise.FAMILIES``, or an instance.
     bags, noise_sd, sample_weight
         As for `bag_r2_score`.
 
@@ -301,15 +303,14 @@ def bag_deviance(
     >>> round(bag_deviance(shares, [0.9, 0.9, 0.5, 0.5], family="bernoulli", bags=bags), 3)
     1.897
     """
-    if family not in _FAMILY_LOSSES:
-        raise StrategyError(f"unknown family {family!r}; known are {', '.join(_FAMILY_LOSSES)}.")
+    fitted = find_family(family)
     bag = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
-    _check_predictions(bag.predictions, family)
-    loss = _FAMILY_LOSSES[family].loss(bag.labels, bag.means).sum(axis=1)
-    return float(2 * bag.weights @ loss)
+    _check_predictions(bag.predictions, fitted)
+    every = slice(None) if fitted.has_classes else 0
+    return float(2 * bag.weights @ fitted.loss_by_mean(bag.labels[:, every], bag.means[:, every]))
 
 
-def bag_scorer(metric: str = "r2", *, family: str = "gaussian") -> Any:
+def bag_scorer(metric: str = "r2", *, family: str | Family = "gaussian") -> Any:
     """Return a scikit-learn scorer of bags; larger is better for every metric.
 
     It asks for `bags`, `noise_sd` and `sample_weight` as metadata. They reach it if metadata
@@ -321,7 +322,7 @@ def bag_scorer(metric: str = "r2", *, family: str = "gaussian") -> Any:
     metric : {"r2", "mse", "deviance"}
         `bag_r2_score`, minus `bag_mean_squared_error`, or minus `bag_deviance`. With much noise on
         the labels take one of the latter two.
-    family : str
+    family : str or Family
         Of the deviance.
 
     Notes
@@ -345,10 +346,8 @@ def bag_scorer(metric: str = "r2", *, family: str = "gaussian") -> Any:
     >>> scores.round(6)
     array([1., 1., 1.])
     """
-    if metric not in _METRICS:
-        raise StrategyError(f"unknown metric {metric!r}; known are {', '.join(_METRICS)}.")
-    if family not in _FAMILY_LOSSES:
-        raise StrategyError(f"unknown family {family!r}; known are {', '.join(_FAMILY_LOSSES)}.")
+    check_name("metric", metric, _METRICS)
+    find_family(family)
     options = {"family": family} if metric == "deviance" else {}
     scorer = make_scorer(
         _score_bags,
@@ -430,52 +429,26 @@ def _by_output(values: FloatArray, what: str) -> FloatArray:
     return values.reshape(len(values), -1)
 
 
-Formula = Callable[[FloatArray, FloatArray], FloatArray]
-
-
-@dataclass(frozen=True)
-class _FamilyLoss:
-    """The loss ``b(eta) - y eta`` of label y as a formula in y and the mean, ``b'(eta)``."""
-
-    loss: Formula
-    possible: Callable[[FloatArray], BoolArray]
-    means: str
-
-
-def _log(probability: FloatArray) -> FloatArray:
-    return np.asarray(np.log(np.maximum(probability, np.finfo(float).eps)))
-
-
-_ANY = (np.isfinite, "any numbers")
-_POSITIVE = (lambda mean: mean > 0, "positive numbers")
-_PROBABILITY = (lambda mean: (mean >= 0) & (mean <= 1), "probabilities")
-
-_FAMILY_LOSSES = {
-    "gaussian": _FamilyLoss(lambda y, mean: mean**2 / 2 - y * mean, *_ANY),
-    "bernoulli": _FamilyLoss(
-        lambda y, mean: -y * _log(mean) - (1 - y) * _log(1 - mean), *_PROBABILITY
-    ),
-    "poisson": _FamilyLoss(lambda y, mean: mean - y * np.log(mean), *_POSITIVE),
-    "gamma": _FamilyLoss(lambda y, mean: y / mean + np.log(mean), *_POSITIVE),
-    "inverse_gaussian": _FamilyLoss(lambda y, mean: y / (2 * mean**2) - 1 / mean, *_POSITIVE),
-    "multinomial": _FamilyLoss(lambda y, mean: -y * _log(mean), *_PROBABILITY),  # of one class
-}
-
-
-def _check_predictions(predictions: FloatArray, family: str) -> None:
+def _check_predictions(predictions: FloatArray, family: Family) -> None:
     n_outputs = predictions.shape[1]
-    if (n_outputs > 1) != (family == "multinomial"):
-        expected = "a share per class" if family == "multinomial" else "one label"
-        raise BagsError(f"the {family} family has {expected} per bag, got {n_outputs}.")
-    wrong = ~_FAMILY_LOSSES[family].possible(predictions)
+    if (n_outputs > 1) != family.has_classes:
+        expected = "a share per class" if family.has_classes else "one label"
+        raise BagsError(f"the {family.name} family has {expected} per bag, got {n_outputs}.")
+    wrong = ~family.can_expect(predictions)
     if wrong.any():
         raise BagwiseError(
-            f"the {family} family predicts {_FAMILY_LOSSES[family].means}; {int(wrong.sum())} of "
+            f"the {family.name} family predicts {_means(family)}; {int(wrong.sum())} of "
             f"{wrong.size} predictions are something else. Score a model by its own family."
         )
     # A float32 softmax is off by a millionth.
-    if family == "multinomial" and np.abs(predictions.sum(axis=1) - 1).max() > 1e-4:
+    if family.has_classes and np.abs(predictions.sum(axis=1) - 1).max() > 1e-4:
         raise BagwiseError("the predicted probabilities of a row's classes must add up to 1.")
+
+
+def _means(family: Family) -> str:
+    low, high = family.label_range
+    named = {(0.0, 1.0): "probabilities", (0.0, np.inf): "positive numbers"}
+    return named.get((low, high), f"numbers above {low:g} and below {high:g}")
 
 
 def _read_ids(n_rows: int, *, bags: Any, groups: Any) -> Bags:

@@ -125,7 +125,7 @@ def density_of(family: Family, bags: PickedBags) -> Density:
     >>> np.exp(log_density).round(3)  # of a count of 1
     array([0.368, 0.271])
     """
-    if family.has_classes:
+    if "mixture" not in family.losses:
         raise StrategyError(
             f"loss='mixture' has nothing to add for the family {family.name}: the likelihood of a "
             "picked class is that of the mean of its rows' chances. Set loss='bag'."
