@@ -68,7 +68,7 @@ def files(release, path):
 
 
 WAYS = {
-    **{name: {"strategy": name} for name in STRATEGIES if name != "sorted"},
+    **{name: {"strategy": name} for name, kind in STRATEGIES.items() if not kind().uses_scores},
     "super sorted": {"strategy": bw.SuperBags(order="sorted"), "scores": "model"},
     "sorted by model": {"strategy": "sorted", "scores": "model"},
     "sorted by noisy labels": {"strategy": "sorted", "scores": "noisy-labels"},

@@ -1,5 +1,6 @@
 """The planner: right about real releases, blind to labels, and the same for the same features."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bagwise as bw
+from bagwise.bagging import STRATEGIES, find_strategy, spell_settings, traits_of
 from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     BagTooSmallError,
@@ -20,7 +22,7 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.planner import features_of
-from bagwise.planner.candidates import FREE_SIZES
+from bagwise.planner.candidates import planned
 from bagwise.release.request import Columns
 from bagwise.theory.exact import exact_risk
 from bagwise.theory.moments import BagMoments, Whitening, prior_risk
@@ -301,7 +303,7 @@ def test_a_sample_stands_for_the_whole_table(monkeypatch):
     )
     assert sample.n_used == 2000
     assert "sample of 2000 of 8000" in str(sample)
-    for strategy in ("random", *FREE_SIZES):
+    for strategy in ("random", "aligned"):
         one, other = (
             next(c for c in p.candidates if c.strategy == strategy and c.loss == "bag")
             for p in (whole, sample)
@@ -415,3 +417,103 @@ def test_the_planner_never_sees_the_label(monkeypatch):
     monkeypatch.setattr(automatic, "rank", watched)
     bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
     assert [X.shape[1] for X in seen] == [3]
+
+
+def few(strategies, **options):
+    return bw.plan(features(300), bag_sizes=[10], strategies=strategies, **options)
+
+
+def test_instances_are_planned_with_their_parameters():
+    found = few(["kmeans", bw.KMeansBags(scale="std", effort="fast")], not_private=True)
+    titles = {candidate.title for candidate in found.candidates}
+    assert titles == {"kmeans", "kmeans scale=std effort=fast"}
+    rank = next(i for i, c in enumerate(found.candidates) if c.parameters)
+    assert found.candidates[rank].strategy == "kmeans"
+    assert "--strategy kmeans --set scale=std --set effort=fast" in found.command(rank)
+    (plain, *_) = (i for i, c in enumerate(found.candidates) if not c.parameters)
+    assert "--set" not in found.command(plain)
+    entry = json.loads(json.dumps(found.to_json()))["candidates"][rank]
+    assert entry["parameters"] == {"scale": "std", "effort": "fast"}
+    assert found.to_table()["parameters"][rank].as_py() == "scale=std effort=fast"
+    assert "kmeans scale=std effort=fast" in str(found)
+    bags = {c.title: c.predictions.total for c in found.candidates if c.loss == "bag"}
+    assert bags["kmeans"] != bags["kmeans scale=std effort=fast"]
+
+
+def test_a_command_with_settings_reads_back_as_the_instance():
+    for strategy in (
+        bw.AlignedBags(clip=None, n_bags=4),
+        bw.SuperBags(half=True),
+        bw.OptimalBags(time_budget=0.1, scale="std"),
+    ):
+        settings = dict(setting.split("=") for setting in spell_settings(strategy))
+        assert find_strategy(strategy.name, settings) == strategy
+
+
+def test_frontiers_tell_instances_apart():
+    found = few([bw.KMeansBags(), bw.KMeansBags(scale="std")], **PRIVATE)
+    assert len([name for name in found.frontier if name.startswith("kmeans")]) == 2
+
+
+def test_strategies_that_sort_are_planned_by_a_private_model():
+    found = few(["sorted", bw.SuperBags(order="sorted")], **PRIVATE)
+    assert {(c.title, c.scores) for c in found.candidates} == {
+        ("sorted", "model"),
+        ("super order=sorted", "model"),
+    }
+    for options in ({"not_private": True}, PRIVATE | {"delta": 0.0}):
+        with pytest.raises(StrategyError, match=r"'sorted' sorts rows.*positive delta"):
+            few(["random", "sorted"], **options)
+
+
+def test_one_name_is_a_list_of_one_and_none_is_refused():
+    assert {c.strategy for c in few("random", not_private=True).candidates} == {"random"}
+    with pytest.raises(StrategyError, match="at least one"):
+        few([], not_private=True)
+
+
+@pytest.mark.parametrize("strategies", [["kmens"], ["random", "kmens"], "kmens"])
+def test_unknown_strategies_are_refused_by_name(strategies):
+    with pytest.raises(StrategyError, match=r"unknown strategy 'kmens'.*Did you mean 'kmeans'"):
+        few(strategies, not_private=True)
+
+
+def test_what_else_is_named_is_checked():
+    with pytest.raises(StrategyError, match=r"unknown effort 'fats'.*Did you mean 'fast'"):
+        few(["random"], not_private=True, effort="fats")
+    with pytest.raises(StrategyError, match="Did you mean 'poisson'"):
+        few(["random"], not_private=True, family="poison")
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """Rows as they come, for a test."""
+
+    name = "own"
+    uses_scores = False
+
+    def assign(self, X, scores, *, bag_size, rng):
+        return Bags(np.arange(len(X)) // bag_size)
+
+
+def test_a_strategy_of_ones_own_is_planned_and_its_command_says_that_it_is_none():
+    found = few([Own()], not_private=True)
+    assert found.best.strategy == "own"
+    assert "own is not registered" in found.command()
+
+
+def test_named_strategies_whose_extra_is_missing_are_an_error(monkeypatch):
+    def missing(*_args, **_options):
+        raise MissingExtraError("the strategy 'aligned'", "fast")
+
+    monkeypatch.setattr(bw.AlignedBags, "assign", missing)
+    with pytest.raises(MissingExtraError, match="fast"):
+        few(["aligned"], not_private=True)
+    assert "aligned" not in {c.strategy for c in few(None, not_private=True).candidates}
+
+
+def test_what_is_tried_follows_from_the_registry():
+    tried = {strategy.name: strategy for strategy in planned()}
+    assert set(tried) == {name for name, kind in STRATEGIES.items() if traits_of(kind).planned}
+    assert not any(s.uses_scores for s in planned(scored=False))
+    assert not any(traits_of(s).free_sizes for s in planned(free_sizes=False))

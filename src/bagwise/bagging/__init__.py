@@ -77,15 +77,16 @@ def settings_of(strategy: BaggingStrategy) -> dict[str, Any]:
     return {f.name: given[f.name] for f in _fields(strategy) if given[f.name] != f.default}
 
 
-def with_settings(strategy: BaggingStrategy) -> str:
-    """Return the name of a strategy, with what is set of its parameters.
+def spell_settings(strategy: BaggingStrategy) -> list[str]:
+    """Return what is set of a strategy's parameters as ``--set`` takes it.
 
-    >>> with_settings(find_strategy("super", {"half": "true"}))
-    'super half=true'
+    >>> spell_settings(find_strategy("super", {"half": "true"}))
+    ['half=true']
     """
-    return " ".join(
-        [strategy.name, *(f"{n}={_spell(v)}" for n, v in settings_of(strategy).items())]
-    )
+    return [
+        f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}"
+        for name, value in settings_of(strategy).items()
+    ]
 
 
 def assign_bags(
@@ -155,11 +156,6 @@ def _fields(strategy: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(strategy)
 
 
-def _spell(value: object) -> str:
-    """Return a value as `_parse_value` reads it."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
 def _parse_value(name: str, text: str, kind: Any) -> Any:
     if kind is bool:
         if text.lower() not in ("true", "false"):
@@ -188,6 +184,6 @@ __all__ = [
     "find_strategy",
     "parameters_of",
     "settings_of",
+    "spell_settings",
     "traits_of",
-    "with_settings",
 ]

@@ -13,16 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray
+from bagwise.bagging import BaggingStrategy, traits_of
 from bagwise.data.columns import select_features
 from bagwise.data.encode import DEFAULT_MAX_LEVELS
 from bagwise.data.row_order import feature_order
 from bagwise.data.table import read_table
 from bagwise.errors import StrategyError
 from bagwise.planner.candidates import (
-    FREE_SIZES,
     Candidate,
     Problem,
-    available,
     label_agnostic,
     sorted_by_model,
 )
@@ -49,7 +48,7 @@ def plan(
     bag_sizes: Sequence[int] | None = None,
     min_bag_size: int | None = None,
     prior: Any = None,
-    strategies: Sequence[str] | None = None,
+    strategies: Sequence[str | BaggingStrategy] | None = None,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
     n_rows: int | None = None,
@@ -79,9 +78,10 @@ def plan(
     prior : Prior or (signal_sd, label_noise_sd), optional
         How much expected labels vary over the rows, and single labels around them. By default a
         label's standard deviation is an eighth of its range, half of its variance signal.
-    strategies : sequence of str, optional
-        Which to consider: by default all that look at features only, and under privacy also rows
-        sorted by a private model.
+    strategies : sequence of str or BaggingStrategy, optional
+        Which to consider, by name or as instances with parameters. By default all that say so
+        (`planned`) and that look at features only; under privacy with a delta also those that sort,
+        by a private model.
     n_rows : int, optional
         Rows of the table, where `features` are a sample of it.
     effort : {"fast", "default", "best"}
@@ -98,6 +98,10 @@ def plan(
     >>> found = plan(X, not_private=True, bag_sizes=[10], strategies=["random", "kmeans"])
     >>> found.best.strategy, found.best.label_kind, found.best.loss
     ('kmeans', 'mean', 'bag')
+    >>> from bagwise.bagging.kmeans_bags import KMeansBags
+    >>> plan(X, not_private=True, bag_sizes=[10], strategies=[KMeansBags(scale="std")]).command()
+    'bagwise release TABLE --label LABEL --bag-size 10 --strategy kmeans --set scale=std
+    --not-private -o OUT'
     """
     budget = Budget.of(epsilon, delta, bounds=bounds, not_private=not_private, what="plan")
     request = PlanRequest.of(
@@ -132,20 +136,14 @@ def rank(X: FloatArray, request: PlanRequest, *, n_rows: int) -> Plan:
 def _try_all(problem: Problem, request: PlanRequest) -> Iterator[Candidate]:
     sizes = request.sizes_for(len(problem.X))
     tasks = [
-        (name, size)
-        for name in available(request.strategies)
-        for size in (sizes[:1] if name in FREE_SIZES else sizes)  # they are as large as they like
+        (strategy, size)
+        for strategy in request.strategies
+        for size in (sizes[:1] if traits_of(strategy).free_sizes else sizes)
     ]
-    rule = problem.calibration
-    scored = sizes if request.with_model and rule is not None and rule.delta > 0 else ()
-    steps = len(tasks) + len(scored)
-    for done, (name, size) in enumerate(tasks):
-        report_progress(f"{name} bags of {size}", done / steps)
-        yield from label_agnostic(problem, name, size)
-    if scored:
-        for done, size in enumerate(scored):
-            report_progress(f"bags of {size} by a private model", (len(tasks) + done) / steps)
-            yield from sorted_by_model(problem, size)
+    for done, (strategy, size) in enumerate(tasks):
+        report_progress(f"{strategy.name} bags of {size}", done / len(tasks))
+        way = sorted_by_model if strategy.uses_scores else label_agnostic
+        yield from way(problem, strategy, size)
 
 
 def _read_features(features: Any, columns: Columns) -> FloatArray:

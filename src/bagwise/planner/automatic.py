@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from bagwise.bagging import check_bag_size, find_strategy
+from bagwise.bagging import BaggingStrategy, check_bag_size, find_strategy
 from bagwise.data.row_order import feature_order
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import Candidate, Plan, rank
-from bagwise.planner.candidates import FREE_SIZES
-from bagwise.planner.request import STRATEGIES_TO_TRY, PlanRequest
+from bagwise.planner.candidates import planned
+from bagwise.planner.request import PlanRequest
 from bagwise.release.provenance import LeastError, LeavesOut, NothingToPlan
 from bagwise.release.request import Choice, ReleaseRequest
 from bagwise.rng import SecureNoise
@@ -79,11 +79,11 @@ def _plan(table: pa.Table, request: ReleaseRequest) -> Plan:
     return rank(X, asked, n_rows=table.num_rows)
 
 
-def _strategies(request: ReleaseRequest) -> tuple[str, ...] | None:
-    if request.bag_size is not None:
-        return tuple(name for name in STRATEGIES_TO_TRY if name not in FREE_SIZES)
-    scored = request.scores == "auto" and request.columns.classes is None
-    return None if scored else STRATEGIES_TO_TRY
+def _strategies(request: ReleaseRequest) -> list[BaggingStrategy]:
+    rule, free = request.budget.calibration, request.bag_size is None
+    sortable = request.scores == "auto" and request.columns.classes is None
+    scored = sortable and free and rule is not None and rule.delta > 0
+    return planned(scored=scored, free_sizes=free)
 
 
 def _leaves_out(request: ReleaseRequest) -> LeavesOut:

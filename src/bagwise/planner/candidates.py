@@ -12,11 +12,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.bagging import STRATEGIES, assign_bags, find_strategy
+from bagwise.bagging import (
+    STRATEGIES,
+    BaggingStrategy,
+    Traits,
+    assign_bags,
+    find_strategy,
+    parameters_of,
+    settings_of,
+    spell_settings,
+    traits_of,
+)
 from bagwise.errors import BudgetError, MissingExtraError
 from bagwise.planner.prior import Prior
 from bagwise.privacy.aggregate import LabelKind
@@ -28,7 +39,6 @@ from bagwise.theory.exact import Risk, exact_risk
 from bagwise.theory.moments import BagMoments, Whitening, prior_risk
 
 DRAWS = 3  # of theta and of the private model's noise, for bags sorted by that model
-FREE_SIZES = ("aligned",)  # strategies whose bags are as large as they like
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,9 @@ class Candidate:
 
     Attributes
     ----------
-    strategy, scores, label_kind, loss : str
+    bagging : BaggingStrategy
+        The strategy with its parameters; `strategy` is its name, `parameters` those that are set.
+    scores, label_kind, loss : str
     bag_size : int
         Smallest number of rows in a bag.
     score_share : float or None
@@ -54,7 +66,7 @@ class Candidate:
         Error of predictions if the prior is off.
     """
 
-    strategy: str
+    bagging: BaggingStrategy
     scores: str
     bag_size: int
     label_kind: LabelKind
@@ -67,9 +79,33 @@ class Candidate:
     scenarios: dict[str, float]
 
     @property
+    def strategy(self) -> str:
+        """Name of the strategy."""
+        return self.bagging.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The strategy's parameters that are not at their defaults."""
+        return settings_of(self.bagging)
+
+    @property
+    def title(self) -> str:
+        """The strategy and what is set of its parameters."""
+        return _title(self.bagging)
+
+    @property
+    def traits(self) -> Traits:
+        """What the strategy says about itself."""
+        return traits_of(self.bagging)
+
+    @property
     def rmse(self) -> float:
         """Root of the expected mean square of the error of predictions."""
         return float(np.sqrt(self.predictions.total))
+
+
+def _title(strategy: BaggingStrategy) -> str:
+    return " ".join([strategy.name, *spell_settings(strategy)])
 
 
 @dataclass(frozen=True)
@@ -94,20 +130,23 @@ class Problem:
     effort: str = "default"
     _moments: dict[tuple[str, int], BagMoments] = field(default_factory=dict, repr=False)
 
-    def bag(self, strategy: str, bag_size: int, **parameters: str) -> BagMoments:
+    def bag(self, strategy: BaggingStrategy, bag_size: int) -> BagMoments:
         """Make the bags once, and keep what they keep of the rows."""
-        if (strategy, bag_size) not in self._moments or parameters:
-            searches = any(f.name == "effort" for f in dataclasses.fields(STRATEGIES[strategy]))  # type: ignore[arg-type]
-            effort = {"effort": self.effort} if searches else {}
-            chosen = find_strategy(strategy, {**effort, **parameters})
+        key = (_title(strategy), bag_size)
+        if key not in self._moments:
             rng = np.random.default_rng(self.seed)
             with _quietly():
-                bags = assign_bags(chosen, self.X, None, bag_size=bag_size, rng=rng)
-            moments = BagMoments.of(self.white, bags)
-            if parameters:
-                return moments
-            self._moments[strategy, bag_size] = moments
-        return self._moments[strategy, bag_size]
+                bags = assign_bags(
+                    self._searching(strategy), self.X, None, bag_size=bag_size, rng=rng
+                )
+            self._moments[key] = BagMoments.of(self.white, bags)
+        return self._moments[key]
+
+    def _searching(self, strategy: BaggingStrategy) -> BaggingStrategy:
+        """Return a strategy that searches as long as the plan may, unless it says how long."""
+        if "effort" not in parameters_of(strategy) or "effort" in settings_of(strategy):
+            return strategy
+        return cast(BaggingStrategy, dataclasses.replace(cast(Any, strategy), effort=self.effort))
 
     @cached_property
     def design(self) -> ModelDesign:
@@ -132,7 +171,9 @@ def _quietly() -> Iterator[None]:
         log.setLevel(before)
 
 
-def label_agnostic(problem: Problem, strategy: str, bag_size: int) -> Iterator[Candidate]:
+def label_agnostic(
+    problem: Problem, strategy: BaggingStrategy, bag_size: int
+) -> Iterator[Candidate]:
     """Yield every use of one bagging that looks at features only."""
     moments, repeats = bag_moments(problem, strategy, bag_size)
     for kind, rule in _ways(problem):
@@ -146,7 +187,7 @@ def label_agnostic(problem: Problem, strategy: str, bag_size: int) -> Iterator[C
             }
             own_units = _risk(moments, problem.prior, kind, loss, noise, problem.slope_metric)
             yield Candidate(
-                strategy=strategy,
+                bagging=strategy,
                 scores="none",
                 bag_size=bag_size,
                 label_kind=kind,
@@ -160,10 +201,12 @@ def label_agnostic(problem: Problem, strategy: str, bag_size: int) -> Iterator[C
             )
 
 
-def bag_moments(problem: Problem, strategy: str, bag_size: int) -> tuple[BagMoments, float]:
+def bag_moments(
+    problem: Problem, strategy: BaggingStrategy, bag_size: int
+) -> tuple[BagMoments, float]:
     """Return what the bags keep of the rows, and how often each of them would be there."""
     moments, copies = problem.bag(strategy, bag_size), problem.copies
-    if strategy not in FREE_SIZES:
+    if not traits_of(strategy).free_sizes:
         return moments, copies
     # With more rows these bags grow, where those of other strategies become more.
     grown = BagMoments(
@@ -180,7 +223,7 @@ def raw_loss(problem: Problem, candidate: Candidate) -> float:
 
     K-means on the columns as they are takes far columns for important ones.
     """
-    moments = problem.bag("kmeans", candidate.bag_size, scale="none")
+    moments = problem.bag(find_strategy("kmeans", {"scale": "none"}), candidate.bag_size)
     kind, loss, metric = candidate.label_kind, candidate.loss, problem.slope_metric
     noise = bag_noise(problem.calibration, kind, moments.sizes)
     if noise is None or candidate.slopes == 0:
@@ -196,7 +239,7 @@ def at_epsilons(
     rule = problem.calibration
     if rule is None or candidate.scores != "none" or candidate.delta is None:
         return ()
-    moments, repeats = bag_moments(problem, candidate.strategy, candidate.bag_size)
+    moments, repeats = bag_moments(problem, candidate.bagging, candidate.bag_size)
     points = []
     for epsilon in epsilons:
         other = dataclasses.replace(rule, epsilon=epsilon, delta=candidate.delta)
@@ -237,7 +280,9 @@ def bag_noise(
     return np.asarray(noise_per_bag((event,), whole))
 
 
-def sorted_by_model(problem: Problem, bag_size: int) -> Iterator[Candidate]:
+def sorted_by_model(
+    problem: Problem, strategy: BaggingStrategy, bag_size: int
+) -> Iterator[Candidate]:
     """Yield bags of rows sorted by a private model's predictions, with instance loss on means."""
     rule = problem.calibration
     if rule is None or rule.delta == 0:
@@ -248,15 +293,15 @@ def sorted_by_model(problem: Problem, bag_size: int) -> Iterator[Candidate]:
     priors = problem.prior.scenarios()
     risks = {
         name: _mean_risk(
-            [_sorted_risk(problem, prior, event, bag_size, draw) for draw in range(DRAWS)]
+            [_sorted_risk(problem, strategy, prior, event, bag_size, draw) for draw in range(DRAWS)]
         )
         for name, prior in priors.items()
     }
     metric = np.zeros((design.rank, design.rank))
     metric[:-1, :-1] = problem.slope_metric
-    slopes = _sorted_risk(problem, problem.prior, event, bag_size, 0, metric)
+    slopes = _sorted_risk(problem, strategy, problem.prior, event, bag_size, 0, metric)
     yield Candidate(
-        strategy="sorted",
+        bagging=strategy,
         scores="model",
         bag_size=bag_size,
         label_kind="mean",
@@ -272,6 +317,7 @@ def sorted_by_model(problem: Problem, bag_size: int) -> Iterator[Candidate]:
 
 def _sorted_risk(
     problem: Problem,
+    strategy: BaggingStrategy,
     prior: Prior,
     event: GaussianModel,
     bag_size: int,
@@ -290,7 +336,7 @@ def _sorted_risk(
     # The labels' own noise moves the model too, about as it moves least squares.
     by_labels = prior.label_noise_sd / np.sqrt(len(rows) * problem.copies)
     scores += rows @ (by_labels * rng.standard_normal(rows.shape[1]))
-    bags = assign_bags(find_strategy("sorted"), problem.X, scores, bag_size=bag_size, rng=rng)
+    bags = assign_bags(strategy, problem.X, scores, bag_size=bag_size, rng=rng)
     noise_sd = bag_noise(problem.calibration, "mean", bags.sizes.astype(np.float64), (event,))
     if noise_sd is None:
         return Risk.of(bias=np.inf, choice=0.0, label_noise=0.0, privacy=0.0)
@@ -321,19 +367,30 @@ def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
     )
 
 
-def available(names: Sequence[str]) -> list[str]:
-    """Return those strategies that exist here and have what they need."""
-    found = []
-    for name in names:
-        if name not in STRATEGIES:
-            continue
-        try:
-            rows = np.arange(8.0)[:, None]
-            assign_bags(find_strategy(name), rows, None, bag_size=2, rng=np.random.default_rng(0))
-        except MissingExtraError:
-            continue
-        found.append(name)
-    return found
+def planned(*, scored: bool = True, free_sizes: bool = True) -> list[BaggingStrategy]:
+    """Return the registered strategies that are tried unasked and have what they need here.
+
+    `scored` says whether those that read scores belong to them, `free_sizes` whether those whose
+    bags are as large as they like.
+    """
+    chosen = [find_strategy(name) for name, kind in STRATEGIES.items() if traits_of(kind).planned]
+    return [
+        strategy
+        for strategy in chosen
+        if (scored or not strategy.uses_scores)
+        and (free_sizes or not traits_of(strategy).free_sizes)
+        and _runs_here(strategy)
+    ]
+
+
+def _runs_here(strategy: BaggingStrategy) -> bool:
+    """Try it: an optional part may be missing."""
+    rows = np.arange(8.0)[:, None]
+    try:
+        assign_bags(strategy, rows, rows[:, 0], bag_size=2, rng=np.random.default_rng(0))
+    except MissingExtraError:
+        return False
+    return True
 
 
 def _risk(

@@ -58,7 +58,7 @@ def _by_size(plan: Plan) -> list[dict[str, Any]]:
     """Return the best error of each strategy at each bag size."""
     best: dict[tuple[str, int], float] = {}
     for candidate in plan.candidates:
-        key = (candidate.strategy, candidate.bag_size)
+        key = (candidate.title, candidate.bag_size)
         best[key] = min(best.get(key, np.inf), candidate.rmse)
     return [
         {"choice": strategy, "bag size": size, "off by": error}

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bagwise.bagging import STRATEGIES, spell_settings
 from bagwise.data.labels import Bounds
 from bagwise.errors import StrategyError
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
 from bagwise.planner.candidates import (
-    FREE_SIZES,
     Candidate,
     Problem,
     at_epsilons,
@@ -95,7 +95,7 @@ class Plan:
 
         Asked where the first choice is made of bags by whitened features.
         """
-        compact = self.best.strategy in ("kmeans", "optimal") and self.best.scores == "none"
+        compact = self.best.traits.compact and self.best.scores == "none"
         return raw_loss(self.problem, self.best) if compact else None
 
     @cached_property
@@ -108,7 +108,7 @@ class Plan:
         chosen: dict[str, Candidate] = {}
         for candidate in self.candidates:
             if candidate.scores == "none" and len(chosen) < _LINES:
-                chosen.setdefault(candidate.strategy, candidate)
+                chosen.setdefault(candidate.title, candidate)
         lines = {name_of(c): at_epsilons(self.problem, c, epsilons) for c in chosen.values()}
         if rule.delta > 0:
             others = [dataclasses.replace(rule, epsilon=epsilon) for epsilon in epsilons]
@@ -125,7 +125,10 @@ class Plan:
 
     def to_table(self) -> pa.Table:
         """Return one row per candidate as an Arrow table."""
-        rows = [_flat(candidate) for candidate in self.candidates]
+        rows = [
+            {**_flat(candidate), "parameters": " ".join(spell_settings(candidate.bagging))}
+            for candidate in self.candidates
+        ]
         return pa.Table.from_pylist(rows)
 
     def to_frame(self, kind: str = "pandas") -> Any:
@@ -148,6 +151,7 @@ class Plan:
         if self.bounds is not None:
             words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
         words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
+        words += [f"--set {shlex.quote(setting)}" for setting in spell_settings(chosen.bagging)]
         if chosen.scores != "none" and chosen.score_share is not None:
             words.append(f"--scores {chosen.scores} --score-share {_exact(chosen.score_share)}")
         if chosen.label_kind != "mean":
@@ -156,6 +160,9 @@ class Plan:
             words.append("--not-private")
         else:
             words.append(f"--epsilon {_exact(self.epsilon)} --delta {_exact(chosen.delta)}")
+        if chosen.strategy not in STRATEGIES:
+            words.append(f"# by bw.make_release: {chosen.strategy} is not registered")
+            return " ".join(words)
         return " ".join([*words, "-o OUT"])
 
     def explain(self, rank: int = 0) -> str:
@@ -230,8 +237,8 @@ class Plan:
         rows = [
             (
                 str(rank + 1),
-                f"{c.strategy}{'' if c.scores == 'none' else f' ({c.scores})'}",
-                f"{'≥' if c.strategy in FREE_SIZES else ''}{c.bag_size}",
+                f"{c.title}{'' if c.scores == 'none' else f' ({c.scores})'}",
+                f"{'≥' if c.traits.free_sizes else ''}{c.bag_size}",
                 str(c.n_bags),
                 c.label_kind,
                 c.loss,
@@ -303,11 +310,11 @@ def name_of(candidate: Candidate) -> str:
     """Return a candidate in words."""
     scores = "" if candidate.scores == "none" else f" by {candidate.scores} scores"
     bags = f"bags of {candidate.bag_size}"
-    if candidate.strategy in FREE_SIZES:
+    if candidate.traits.free_sizes:
         bags = f"{candidate.n_bags} bags of at least {candidate.bag_size}"
     noise = ", Laplace noise" if candidate.delta == 0 else ""
     return (
-        f"{candidate.strategy}{scores}, {bags}, {candidate.label_kind} labels, "
+        f"{candidate.title}{scores}, {bags}, {candidate.label_kind} labels, "
         f"{candidate.loss} loss{noise}"
     )
 
@@ -324,10 +331,13 @@ def _noise(candidate: Candidate) -> str:
 
 
 def _flat(candidate: Candidate) -> dict[str, Any]:
-    values = asdict(candidate)
-    risk = values.pop("predictions")
+    values = {f.name: getattr(candidate, f.name) for f in dataclasses.fields(candidate)}
+    risk = asdict(values.pop("predictions"))
     scenarios = values.pop("scenarios")
+    del values["bagging"]
     return {
+        "strategy": candidate.strategy,
+        "parameters": candidate.parameters,
         **values,
         "rmse": candidate.rmse,
         **{f"predictions_{name}": value for name, value in risk.items()},

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from bagwise.errors import BagTooSmallError, StrategyError
+from bagwise.bagging import BaggingStrategy, find_strategy
+from bagwise.cluster.run import EffortName
+from bagwise.errors import BagTooSmallError, StrategyError, check_name
 from bagwise.families import Family, find_family
+from bagwise.planner.candidates import planned
 from bagwise.planner.prior import Prior, read_prior
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.release.request import Budget
 
 BAG_SIZES = (10, 50, 200, 500)
-STRATEGIES_TO_TRY = ("random", "kmeans", "optimal", "aligned")
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,8 @@ class PlanRequest:
         For the noise; None when not private.
     bag_sizes : tuple of int
         Sizes to consider, the smallest first.
-    strategies : tuple of str
-        Those to consider that look at features only.
-    with_model : bool
-        Whether to consider rows that are sorted by a private model.
+    strategies : tuple of BaggingStrategy
+        Those to consider; one that sorts does so by a private model.
     """
 
     budget: Budget
@@ -35,8 +35,7 @@ class PlanRequest:
     family: Family
     prior: Prior
     bag_sizes: tuple[int, ...]
-    strategies: tuple[str, ...]
-    with_model: bool
+    strategies: tuple[BaggingStrategy, ...]
     effort: str
 
     @classmethod
@@ -48,11 +47,12 @@ class PlanRequest:
         prior: Any = None,
         bag_sizes: Sequence[int] | None = None,
         min_bag_size: int | None = None,
-        strategies: Sequence[str] | None = None,
+        strategies: Sequence[str | BaggingStrategy] | None = None,
         effort: str = "default",
     ) -> Self:
         """Check what a user asks for, as far as it can be told without the features."""
         fitted, limits, rule = find_family(family), budget.bounds, budget.calibration
+        check_name("effort", effort, get_args(EffortName))
         if fitted.has_classes:
             raise StrategyError("classes are planned one at a time: family='bernoulli'.")
         low, high = fitted.label_range
@@ -67,8 +67,7 @@ class PlanRequest:
             family=fitted,
             prior=read_prior(prior, limits, fitted),
             bag_sizes=_check_sizes(bag_sizes, min_bag_size),
-            strategies=STRATEGIES_TO_TRY if strategies is None else tuple(strategies),
-            with_model=strategies is None or "sorted" in strategies,
+            strategies=_wanted(strategies, scored=rule is not None and rule.delta > 0),
             effort=effort,
         )
 
@@ -81,6 +80,25 @@ class PlanRequest:
                 "Name a smaller bag size."
             )
         return usable
+
+
+def _wanted(
+    strategies: Sequence[str | BaggingStrategy] | None, *, scored: bool
+) -> tuple[BaggingStrategy, ...]:
+    """Return the strategies to try; what was named must be possible."""
+    if strategies is None:
+        return tuple(planned(scored=scored))
+    named = [strategies] if isinstance(strategies, str) else list(strategies)
+    if not named:
+        raise StrategyError("name at least one strategy, or leave strategies out for all.")
+    wanted = tuple(find_strategy(strategy) for strategy in named)
+    for strategy in wanted:
+        if strategy.uses_scores and not scored:
+            raise StrategyError(
+                f"strategy {strategy.name!r} sorts rows, and the planner knows of no scores but a "
+                "private model's: give epsilon and a positive delta, or name other strategies."
+            )
+    return wanted
 
 
 def _check_sizes(sizes: Sequence[int] | None, least: int | None) -> tuple[int, ...]:
