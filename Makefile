@@ -8,7 +8,7 @@ TORCH  := 2.13.0
 # One BLAS thread per test process: more would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto
 
-.PHONY: demo test test-all lint types layers bench clean
+.PHONY: demo test test-all lint types layers tables bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bagwise demo -o bagwise-demo --force
@@ -28,6 +28,10 @@ types: $(VENV)/.installed-dev
 
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
+
+# What README and docs list of strategies and families.
+tables: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.tables
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --group bench

@@ -6,7 +6,14 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from bagwise.bagging import BaggingStrategy, accepts_sparse, assign_bags, find_strategy
+from bagwise.bagging import (
+    STRATEGIES,
+    BaggingStrategy,
+    accepts_sparse,
+    assign_bags,
+    find_strategy,
+    traits_of,
+)
 from bagwise.bagging.bags import Bags
 from bagwise.data.encode import DEFAULT_MAX_LEVELS
 from bagwise.data.table import read_table
@@ -35,7 +42,7 @@ def make_bags(
     Parameters
     ----------
     X : (n, d) floats
-        An array, or a scipy sparse matrix for strategies that take one ("kmeans", "random").
+        An array, or a scipy sparse matrix for strategies that take one (`accepts_sparse`).
     bag_size : int
         Smallest number of rows in a bag.
     strategy : str or BaggingStrategy
@@ -59,9 +66,10 @@ def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     """Return X as floats, finite and of two dimensions."""
     if sparse.issparse(X):
         if not accepts_sparse(strategy):
+            takers = [name for name, kind in STRATEGIES.items() if traits_of(kind).accepts_sparse]
             raise StrategyError(
-                f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use "
-                "'kmeans', which takes sparse ones."
+                f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use one "
+                f"that takes sparse ones: {', '.join(takers)}."
             )
         X = sparse.csr_array(X, dtype=np.float64)
         values = X.data

@@ -205,7 +205,7 @@ def test_frames_text_and_page(private, tmp_path):
     assert len(frame) == len(private.candidates)
     assert frame["rmse"].is_monotonic_increasing
     assert private.to_frame("polars").height == len(frame)
-    with pytest.raises(StrategyError, match="pandas or polars"):
+    with pytest.raises(StrategyError, match="known are pandas, polars"):
         private.to_frame("spark")
     text = str(private)
     assert "stated and not measured" in text

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bagwise.bagging import STRATEGIES, spell_settings
 from bagwise.data.labels import Bounds
-from bagwise.errors import StrategyError
+from bagwise.errors import StrategyError, check_name
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
 from bagwise.planner.candidates import (
@@ -133,14 +133,13 @@ class Plan:
 
     def to_frame(self, kind: str = "pandas") -> Any:
         """Return one row per candidate as a pandas or polars frame."""
+        check_name("kind of frame", kind, ("pandas", "polars"))
         table = self.to_table()
         if kind == "pandas":
             return table.to_pandas()
-        if kind == "polars":
-            import polars
+        import polars
 
-            return polars.from_arrow(table)
-        raise StrategyError(f"kind must be pandas or polars, got {kind!r}.")
+        return polars.from_arrow(table)
 
     def command(self, rank: int = 0) -> str:
         """Return the command that makes the release of a candidate, TABLE standing for the file."""
