@@ -12,7 +12,7 @@ import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging.aligned_bags import AlignedBags, coordinates, draw_in
 from bagwise.bagging.bags import Bags
-from bagwise.cluster import _align, align
+from bagwise.cluster import aligning, kernels
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience
 from bagwise.errors import MissingExtraError, StrategyError
@@ -63,7 +63,7 @@ def error_of(X, bags, scale="whiten"):
 def simplex_bags(X, seed=0):
     whitened, _ = coordinates(X, "whiten")
     r = whitened.shape[1]
-    corners = align._simplex(r + 1, r, np.random.default_rng(seed))
+    corners = aligning._simplex(r + 1, r, np.random.default_rng(seed))
     return Bags.from_labels((whitened @ corners.T).argmax(axis=1))
 
 
@@ -86,7 +86,7 @@ def attempt(Z, weights, labels, bags, e, a, b, worthwhile=-np.inf):
     sums = sums_of(Z, labels, bags)
     P, scratch = np.linalg.inv(sums.T @ sums), np.empty((4, Z.shape[1]))
     scratch[0] = e
-    made = _align.transfer(sums, P, weights, a, b, scratch, worthwhile)
+    made = kernels.align.transfer(sums, P, weights, a, b, scratch, worthwhile)
     return made, sums, P
 
 
@@ -143,7 +143,7 @@ def test_sweeps_lower_the_trace_and_keep_sizes(least, most):
         Z, weights, labels, bags = random_state(seed, n=60, d=3)
         trace = trace_of(Z, weights, labels, bags)
         for _ in range(5):
-            found = align._sweep(Z, labels, weights, SizeRange(bags, least, most))
+            found = aligning._sweep(Z, labels, weights, SizeRange(bags, least, most))
             assert found == pytest.approx(trace_of(Z, weights, labels, bags), rel=1e-6)
             assert found <= trace * (1 + 1e-9)
             lowered += found < 0.9 * trace
@@ -180,9 +180,11 @@ def test_the_loops_stay_within_their_arrays(monkeypatch):
     X = rows(60, 3)
     variants = ({}, {"max_size": 16}, {"n_bags": 6})
     compiled = [aligned(X, 8, effort="fast", **variant).index for variant in variants]
-    loops = {name: loop.py_func for name, loop in vars(_align).items() if hasattr(loop, "py_func")}
+    loops = {
+        name: loop.py_func for name, loop in vars(kernels.align).items() if hasattr(loop, "py_func")
+    }
     for name, loop in loops.items():
-        monkeypatch.setattr(_align, name, loop)
+        monkeypatch.setattr(kernels.align, name, loop)
     for variant, expected in zip(variants, compiled, strict=True):
         assert np.array_equal(aligned(X, 8, effort="fast", **variant).index, expected)
 
@@ -191,7 +193,7 @@ def test_the_loop_is_compiled_for_one_kind_of_input_only():
     # Each further kind would cost every user seconds.
     for X in (rows(40, 1), np.asfortranarray(rows(3000, 3)), rows(500, 6)[::2]):
         aligned(X, 5, max_size=len(X) // 3)
-    assert len(_align.exchange.signatures) == 1
+    assert len(kernels.align.exchange.signatures) == 1
 
 
 # What the bags are good for
@@ -470,8 +472,8 @@ def test_bags_do_not_change_their_input():
 def test_a_search_that_is_stopped_has_valid_bags():
     waiting = Patience()
     waiting.interrupted = True
-    effort = align.Effort(starts=2, sweeps=5, enough=0.0)
-    labels = align.align_rows(
+    effort = aligning.Effort(starts=2, sweeps=5, enough=0.0)
+    labels = aligning.align_rows(
         rows(200, 2), np.ones(2), SizeRange(3, 60, 75), effort,
         rng=np.random.default_rng(0), waiting=waiting,
     )  # fmt: skip

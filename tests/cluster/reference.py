@@ -5,21 +5,16 @@ import itertools
 
 import numpy as np
 
-from bagwise.cluster import (
-    _arith,
-    _bisect,
-    _exchange,
-    _moves,
-    _neighbours,
-    _repair,
-    _trace,
-)
+from bagwise.cluster import kernels
 from bagwise.cluster.exchanging import Blocks
 from bagwise.cluster.run import find_clusters
-from bagwise.cluster.search import Rows
+from bagwise.cluster.state import Rows
 from bagwise.cluster.workers import Patience, Workers
 
-KERNEL_MODULES = (_arith, _bisect, _exchange, _moves, _neighbours, _repair, _trace)
+KERNEL_MODULES = (
+    kernels.arith, kernels.bisect, kernels.exchange, kernels.moves, kernels.neighbours,
+    kernels.repair, kernels.trace,
+)  # fmt: skip
 
 
 def spread(X, labels):

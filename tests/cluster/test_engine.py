@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import engine, exchanging, neighbours, workers
+from bagwise.cluster import centre_graph, engine, exchanging, workers
 from bagwise.cluster.engine import effective_dimension, free_range, partition
-from bagwise.cluster.search import EFFORTS, Effort, Search
 from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import EFFORTS, Effort, Search
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import progress_to
 from tests.cluster import reference
@@ -79,8 +79,8 @@ def test_wrong_indices_would_be_noticed(monkeypatch):
     with np.errstate(over="ignore"):
         for sizes in (SizeRange(12, 5, 5), SizeRange(10, 1, 51), SizeRange(11, 4, 8)):
             for limit in (1e9, 0):
-                monkeypatch.setattr(neighbours, "EXACT_CENTRES", limit)
-                monkeypatch.setattr(neighbours, "EXACT_ROWS", limit)
+                monkeypatch.setattr(centre_graph, "EXACT_CENTRES", limit)
+                monkeypatch.setattr(centre_graph, "EXACT_ROWS", limit)
                 counts = np.bincount(partitioned(Z, sizes, QUICK), minlength=sizes.clusters)
                 assert sizes.least <= counts.min() <= counts.max() <= sizes.most
 
@@ -154,8 +154,8 @@ def test_threads_do_not_change_labels(exact, effort, monkeypatch):
     monkeypatch.setattr(workers, "ROWS_WORTH_A_THREAD", 0)
     monkeypatch.setattr(exchanging, "ROWS_WORTH_PARTS", 0)
     if not exact:
-        monkeypatch.setattr(neighbours, "EXACT_CENTRES", 0)
-        monkeypatch.setattr(neighbours, "EXACT_ROWS", 0)
+        monkeypatch.setattr(centre_graph, "EXACT_CENTRES", 0)
+        monkeypatch.setattr(centre_graph, "EXACT_ROWS", 0)
     Z = np.random.default_rng(0).normal(size=(2000, 4)).astype(np.float32)
     for sizes in (SizeRange.near_equal(2000, 7), SizeRange(200, 5, 19)):
         one, two, three = (partitioned(Z, sizes, effort, threads=threads) for threads in (1, 2, 3))
@@ -177,8 +177,8 @@ def test_searching_neighbours_costs_little(monkeypatch):
     Z = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
     sizes = SizeRange.near_equal(3000, 10)
     exact = reference.spread(Z, reference.search_labels(Z, sizes))
-    monkeypatch.setattr(neighbours, "EXACT_CENTRES", 0)
-    monkeypatch.setattr(neighbours, "EXACT_ROWS", 0)
+    monkeypatch.setattr(centre_graph, "EXACT_CENTRES", 0)
+    monkeypatch.setattr(centre_graph, "EXACT_ROWS", 0)
     assert reference.spread(Z, reference.search_labels(Z, sizes)) < 1.02 * exact
 
 

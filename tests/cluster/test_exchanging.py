@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as distributions
 
-from bagwise.cluster import _exchange
+from bagwise.cluster import kernels
+from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import NOISE, exchange_rows, tournament
-from bagwise.cluster.neighbours import CentreGraph
-from bagwise.cluster.search import EFFORTS, Effort, Rows, Search
 from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import EFFORTS, Effort, Rows, Search
 from bagwise.cluster.workers import Patience
 from tests import stats
 from tests.cluster import reference
@@ -24,7 +24,7 @@ def noise_of(seed, dtype, size=NOISE):
 
 def visit(blocks, pairs, *, least, most, heat=0.0, visits=1, seed=0):
     pairs = np.array(pairs, dtype=np.int32)
-    return _exchange.visit_pairs(
+    return kernels.exchange.visit_pairs(
         pairs, 0, pairs.shape[0], blocks.ids, *blocks.state, least, most, heat, visits,
         noise_of(seed, blocks.rows.dtype), seed,
     )  # fmt: skip
@@ -203,7 +203,7 @@ def heat_bath(heat, draws):
         noise = noise_of(seed, np.float64, size=256)  # no entry is used twice in a visit
         state = [array.copy() for array in fresh.state]
         ids = fresh.ids.copy()
-        _exchange.visit_pairs(pairs, 0, 1, ids, *state, 2, 4, heat, 1, noise, seed)
+        kernels.exchange.visit_pairs(pairs, 0, 1, ids, *state, 2, 4, heat, 1, noise, seed)
         drawn = np.empty(6, dtype=int)
         for a in (0, 1):
             drawn[ids[state[1][a] : state[1][a] + state[2][a]]] = a
@@ -255,7 +255,7 @@ def test_a_cluster_may_take_rows_from_many_neighbours_in_one_sweep(monkeypatch):
 def list_pairs(graph, nearest, extra, parts, n_parts):
     kinds = (graph, np.int32), (extra, np.int32), (parts, np.int32)
     graph, extra, parts = (np.array(array, dtype=kind) for array, kind in kinds)
-    return _exchange.list_pairs(graph, nearest, extra, parts, n_parts)
+    return kernels.exchange.list_pairs(graph, nearest, extra, parts, n_parts)
 
 
 @st.composite

@@ -19,7 +19,7 @@ COUNT = """
 import numpy as np
 from scipy import sparse
 import bagwise as bw
-from bagwise.cluster import neighbours
+from bagwise.cluster import centre_graph
 rng = np.random.default_rng(0)
 for n, d, k in ((60, 2, 5), (503, 8, 7), (900, 20, 10), (64, 3, 32)):
     for sizes in ("near-equal", "free"):
@@ -34,16 +34,18 @@ bw.make_bags(rng.normal(size=(30_000, 2)), bag_size=10, strategy=bw.KMeansBags(e
 bw.make_bags(X, bag_size=5, strategy="optimal", seed=0)
 bw.SizeConstrainedKMeans(5, n_clusters=9).fit(X.astype(np.float32))
 bw.SizeConstrainedKMeans(5, 9).fit(X)
-neighbours.EXACT_CENTRES = neighbours.EXACT_ROWS = 0
+centre_graph.EXACT_CENTRES = centre_graph.EXACT_ROWS = 0
 bw.make_bags(X, bag_size=5, strategy="kmeans", seed=0)
-from bagwise.cluster import _bisect, _exchange, _moves, _neighbours, _repair, _trace
+from bagwise.cluster import kernels
 used = 0
+bisect, exchange, moves = kernels.bisect, kernels.exchange, kernels.moves
+neighbours, repair, trace = kernels.neighbours, kernels.repair, kernels.trace
 for loop in (
-    _bisect.split, _bisect.split_all, _exchange.settle_range, _exchange.visit_pairs,
-    _exchange.farthest_rows, _exchange.list_pairs, _moves.strips_of, _moves.choose_moves,
-    _moves.carry_out, _neighbours.select_nearest, _neighbours.link_leaves, _neighbours.both_ways,
-    _neighbours.refresh_graph, _neighbours.search_lists, _repair.reach_targets,
-    _trace.lower_trace_by_swaps,
+    bisect.split, bisect.split_all, exchange.settle_range, exchange.visit_pairs,
+    exchange.farthest_rows, exchange.list_pairs, moves.strips_of, moves.choose_moves,
+    moves.carry_out, neighbours.select_nearest, neighbours.link_leaves, neighbours.both_ways,
+    neighbours.refresh_graph, neighbours.search_lists, repair.reach_targets,
+    trace.lower_trace_by_swaps,
 ):
     used += len(loop.signatures) > 0
     if len(loop.signatures) > 1:
@@ -74,7 +76,7 @@ def test_without_numba_the_extra_is_named(monkeypatch):
 
 def test_nothing_that_needs_numba_is_imported_before_it_is_needed():
     out, _ = run(
-        "import sys, bagwise, bagwise.cluster.estimator, bagwise.cluster.trace\n"
+        "import sys, bagwise, bagwise.cluster.estimator, bagwise.cluster.swapping\n"
         "import bagwise.bagging.optimal_bags\n"
         "print('numba' in sys.modules)"
     )

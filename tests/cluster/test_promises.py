@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import bagwise as bw
-from bagwise.cluster import exchanging, kernels, workers
-from bagwise.cluster import neighbours as neighbours_module
+from bagwise.cluster import centre_graph, exchanging, kernels, workers
 from bagwise.cluster.bisection import bisect
 from bagwise.cluster.engine import find_effort, partition
 from bagwise.cluster.metric import make_points
 from bagwise.cluster.run import find_clusters
-from bagwise.cluster.search import EFFORTS, Effort, Search
 from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import EFFORTS, Effort, Search
 from bagwise.cluster.workers import Patience, Workers, patience
 from bagwise.errors import MissingExtraError, StoppedEarlyWarning, StrategyError
 from bagwise.show.stages import progress_to
@@ -91,8 +90,8 @@ def test_the_number_of_threads_changes_nothing(exact, monkeypatch):
     monkeypatch.setattr(workers, "ROWS_WORTH_A_THREAD", 0)
     monkeypatch.setattr(exchanging, "ROWS_WORTH_PARTS", 0)
     if not exact:
-        monkeypatch.setattr(neighbours_module, "EXACT_CENTRES", 0)
-        monkeypatch.setattr(neighbours_module, "EXACT_ROWS", 0)
+        monkeypatch.setattr(centre_graph, "EXACT_CENTRES", 0)
+        monkeypatch.setattr(centre_graph, "EXACT_ROWS", 0)
     Z = np.random.default_rng(0).normal(size=(6000, 5)).astype(np.float32)
     sizes = SizeRange.near_equal(6000, 4)
     one, two, five = (search(Z, sizes, threads=threads) for threads in (1, 2, 5))
@@ -268,11 +267,10 @@ def test_a_loop_is_compiled_for_one_kind_of_input_only():
     for n, d, k in ((300, 3, 5), (1001, 6, 2), (500, 2, 40)):
         points = rng.normal(size=(n, d)).astype(np.float32)
         find_clusters(points, None, least=k, effort="default", seed=0, waiting=Patience())
-    from bagwise.cluster import _bisect, _exchange, _moves, _neighbours, _repair
-
     loops = [
-        _bisect.split_all, _exchange.visit_pairs, _exchange.list_pairs, _moves.choose_moves,
-        _moves.carry_out, _neighbours.select_nearest, _repair.reach_targets,
+        kernels.bisect.split_all, kernels.exchange.visit_pairs, kernels.exchange.list_pairs,
+        kernels.moves.choose_moves, kernels.moves.carry_out, kernels.neighbours.select_nearest,
+        kernels.repair.reach_targets,
     ]  # fmt: skip
     for loop in loops:
         kinds = {str(signature) for signature in loop.signatures}

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import _neighbours, _repair
+from bagwise.cluster import kernels
 from tests.cluster import reference
 
 
@@ -13,8 +13,8 @@ def reach(Z, labels, targets, graph, *, rounds=200, fixed=False):
     centres = reference.centres_of(Z, labels, clusters)
     sizes = np.bincount(labels, minlength=clusters)
     labels = labels.astype(np.int32)
-    starts, neighbours = _neighbours.both_ways(np.array(graph, dtype=np.int32))
-    _repair.reach_targets(
+    starts, neighbours = kernels.neighbours.both_ways(np.array(graph, dtype=np.int32))
+    kernels.repair.reach_targets(
         Z, centres, sizes, np.array(targets), labels, starts, neighbours, rounds, fixed
     )
     return labels, centres, sizes

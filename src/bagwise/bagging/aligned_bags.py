@@ -11,7 +11,7 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._parameters import check_choices, check_clip
 from bagwise.bagging.bags import Bags
-from bagwise.cluster.align import Effort, align_rows
+from bagwise.cluster.aligning import Effort, align_rows
 from bagwise.cluster.metric import Scale, covariance, standardise, whitening_map
 from bagwise.cluster.run import EffortName, time_limit
 from bagwise.cluster.sizes import SizeRange

@@ -11,7 +11,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.cluster.metric import covariance, standardise
 from bagwise.cluster.run import EffortName, time_limit
-from bagwise.cluster.trace import lower_trace
+from bagwise.cluster.swapping import lower_trace
 
 Units = Literal["none", "std"]
 

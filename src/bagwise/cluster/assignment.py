@@ -3,7 +3,8 @@
 Up to `EXACT_CLUSTERS` centres exactly, as a flow of least cost: rows start at their nearest centre,
 and one row after the other is pushed along the cheapest chain of centres, from one with too many
 rows to one with room. Each chain keeps the assignment optimal for the sizes it has (successive
-shortest paths, Busacker and Gowen 1960). Beyond, rows are handed on between neighbours (`_repair`).
+shortest paths, Busacker and Gowen 1960). Beyond, rows are handed on between neighbours
+(`kernels.repair`).
 """
 
 from itertools import pairwise
@@ -11,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.cluster import _neighbours, _repair
-from bagwise.cluster.neighbours import CentreGraph
+from bagwise.cluster import kernels
+from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Workers
 
@@ -38,9 +39,11 @@ def assign_in_range(
         return _Chains(points, centres, nearest).bring_into(limits)
     labels: AnyArray = nearest.astype(np.int32)
     graph = CentreGraph(limits.clusters, seed=0, workers=workers)
-    starts, neighbours = _neighbours.both_ways(graph.refresh(centres))
+    starts, neighbours = kernels.neighbours.both_ways(graph.refresh(centres))
     targets = limits.nearest(sizes)
-    _repair.reach_targets(points, centres, sizes, targets, labels, starts, neighbours, ROUNDS, True)
+    kernels.repair.reach_targets(
+        points, centres, sizes, targets, labels, starts, neighbours, ROUNDS, True
+    )
     return labels.astype(np.int64)
 
 

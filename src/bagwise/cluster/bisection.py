@@ -3,7 +3,7 @@
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster import _bisect
+from bagwise.cluster import kernels
 from bagwise.cluster.workers import Workers
 
 SUBTREES = 32  # nodes from which on each is one piece of work, together with all below it
@@ -18,11 +18,11 @@ def bisect(
     while len(nodes) < SUBTREES and any(high - low > 1 for low, high in nodes):
         cuts = [(low, (low + high) // 2, high) for low, high in nodes if high - low > 1]
         workers.run(
-            _bisect.split,
+            kernels.bisect.split,
             [(Z, ids, keys, scratch, *starts[list(cut)], rounds, seed) for cut in cuts],
         )
         nodes = [half for low, middle, high in cuts for half in ((low, middle), (middle, high))]
     workers.run(
-        _bisect.split_all,
+        kernels.bisect.split_all,
         [(Z, ids, keys, scratch, starts, low, high, rounds, seed) for low, high in nodes],
     )

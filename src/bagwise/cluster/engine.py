@@ -17,11 +17,11 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.bisection import bisect
+from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import exchange_rows
 from bagwise.cluster.moving import move_rows, repair_sizes
-from bagwise.cluster.neighbours import CentreGraph
-from bagwise.cluster.search import EFFORTS, Effort, Rows, Search
 from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import EFFORTS, Effort, Rows, Search
 from bagwise.cluster.workers import Workers
 
 ROUNDS = 3  # of 2-means in each cut

@@ -136,7 +136,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         load_kernels()
-        from bagwise.cluster.neighbours import exact_lists
+        from bagwise.cluster.centre_graph import exact_lists
 
         nearest = []
         with Workers(self.n_jobs, n_rows=X.shape[0]) as workers:

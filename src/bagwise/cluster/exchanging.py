@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster import _exchange
-from bagwise.cluster.neighbours import CentreGraph
-from bagwise.cluster.search import CHUNK, Rows, Search, geometric
+from bagwise.cluster import kernels
+from bagwise.cluster.centre_graph import CentreGraph
+from bagwise.cluster.state import CHUNK, Rows, Search, geometric
 
 FIRST_HEAT, LAST_HEAT = 0.7, 0.3  # in units of what one row has to gain
 NEAREST = 8  # neighbours by centre that a cluster visits in a sweep
@@ -54,7 +54,7 @@ class Blocks:
         rows.Z = rows.Z[:0]
         offsets = np.zeros(starts[-1], dtype=packed.dtype)
         blocks = cls(packed, ids, starts, sizes, np.empty_like(rows.centres), offsets)
-        _exchange.settle_range(*blocks.state, 0, sizes.size)
+        kernels.exchange.settle_range(*blocks.state, 0, sizes.size)
         return blocks
 
     @property
@@ -88,12 +88,12 @@ class Blocks:
         near_row = graph.refresh_with(self.centres, queries, min(BY_ROW, clusters))
         dealt = rng.integers(0, parts, size=clusters, dtype=np.int32)
         nearest = min(NEAREST, clusters - 1)
-        return _exchange.list_pairs(graph.lists, nearest, near_row, dealt, parts)
+        return kernels.exchange.list_pairs(graph.lists, nearest, near_row, dealt, parts)
 
     def query_rows(self, rng: np.random.Generator, *, farthest: bool) -> AnyArray:
         """One row of each cluster: the one that fits worst, or any."""
         if farthest:
-            places = _exchange.farthest_rows(self.offsets, self.starts, self.sizes)
+            places = kernels.exchange.farthest_rows(self.offsets, self.starts, self.sizes)
         else:
             places = self.starts[:-1] + rng.integers(0, self.sizes)
         return np.asarray(self.rows[places])
@@ -147,7 +147,7 @@ def _sweep(
             for g in (p * n_parts + q for p, q in round_)
             if groups[g] < groups[g + 1]
         ]
-        changes += sum(search.workers.run(_exchange.visit_pairs, tasks))
+        changes += sum(search.workers.run(kernels.exchange.visit_pairs, tasks))
     return changes
 
 

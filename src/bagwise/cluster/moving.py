@@ -3,9 +3,9 @@
 import numpy as np
 
 from bagwise._types import AnyArray
-from bagwise.cluster import _moves, _neighbours, _repair
-from bagwise.cluster.neighbours import CentreGraph
-from bagwise.cluster.search import Rows, Search, geometric
+from bagwise.cluster import kernels
+from bagwise.cluster.centre_graph import CentreGraph
+from bagwise.cluster.state import Rows, Search, geometric
 
 REFRESH_EVERY = 4  # passes between two looks at which clusters are near
 BATCHES = 32  # of a pass; each sees the centres as the ones before have left them
@@ -54,18 +54,18 @@ class _Passes:
             self._graph.fill_rows(rows.Z, rows.centres, rows.labels, self._lists)
         self._turn += 1
         moved = 0
-        strips = _moves.strips_of(rows.labels.size, BATCHES)
+        strips = kernels.moves.strips_of(rows.labels.size, BATCHES)
         state = (rows.Z, rows.centres, rows.sizes, rows.labels)
         rule = (sizes.least, sizes.most, price, strict)
         for batch in range(BATCHES):
             self._search.workers.run(
-                _moves.choose_moves,
+                kernels.moves.choose_moves,
                 [
                     (*state, self._lists, self._wanted, batch, BATCHES, low, high, *rule)
                     for low, high in self._search.workers.ranges(strips)
                 ],
             )
-            moved += _moves.carry_out(*state, self._wanted, batch, BATCHES, *rule)
+            moved += kernels.moves.carry_out(*state, self._wanted, batch, BATCHES, *rule)
         rows.settle()
         return moved
 
@@ -75,8 +75,8 @@ def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
     targets = search.sizes.nearest(rows.sizes)
     if np.array_equal(targets, rows.sizes):
         return
-    starts, neighbours = _neighbours.both_ways(graph.refresh(rows.centres))
-    _repair.reach_targets(
+    starts, neighbours = kernels.neighbours.both_ways(graph.refresh(rows.centres))
+    kernels.repair.reach_targets(
         rows.Z, rows.centres, rows.sizes, targets, rows.labels, starts, neighbours, REPAIR_ROUNDS,
         False,
     )  # fmt: skip

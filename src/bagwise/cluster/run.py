@@ -56,7 +56,7 @@ def find_clusters(
     """
     load_kernels()
     from bagwise.cluster.engine import find_effort, free_range, partition
-    from bagwise.cluster.search import Search
+    from bagwise.cluster.state import Search
 
     n = points.shape[0]
     with Workers(threads, n_rows=n) as workers:

@@ -13,8 +13,8 @@ rows of ``X P``, which is how candidates are found without the O(d^2) of the exa
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster._arith import kernel, squared_distance
-from bagwise.cluster._exchange import draw_swap, price_side, settle, swap_rows
+from bagwise.cluster.kernels.arith import kernel, squared_distance
+from bagwise.cluster.kernels.exchange import draw_swap, price_side, settle, swap_rows
 
 
 @kernel

@@ -14,7 +14,7 @@ found without the O(d^2) of the exact change.
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.cluster._arith import kernel
+from bagwise.cluster.kernels.arith import kernel
 
 SINGULAR = 1e-12
 

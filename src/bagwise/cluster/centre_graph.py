@@ -3,7 +3,7 @@
 import numpy as np
 
 from bagwise._types import AnyArray
-from bagwise.cluster import _neighbours
+from bagwise.cluster import kernels
 from bagwise.cluster.bisection import bisect
 from bagwise.cluster.workers import Workers
 
@@ -55,7 +55,7 @@ class CentreGraph:
             return
         near = self.refresh(centres)
         self._workers.run(
-            _neighbours.search_lists,
+            kernels.neighbours.search_lists,
             [
                 (Z, centres, labels, near, low, high, EXPANSIONS, lists)
                 for low, high in self._workers.ranges(Z.shape[0])
@@ -65,11 +65,11 @@ class CentreGraph:
     def _improve(self, centres: AnyArray, queries: AnyArray, found: AnyArray) -> None:
         """Ask neighbours of neighbours, then look into the leaves of one more tree."""
         count, length = self.lists.shape
-        starts, neighbours = _neighbours.both_ways(self.lists)
+        starts, neighbours = kernels.neighbours.both_ways(self.lists)
         ids = np.full((count + queries.shape[0], length), -1, dtype=np.int32)
         distances = np.full(ids.shape, np.inf, dtype=centres.dtype)
         self._workers.run(
-            _neighbours.refresh_graph,
+            kernels.neighbours.refresh_graph,
             [
                 (centres, self.lists, starts, neighbours, low, high, ids, distances)
                 for low, high in self._workers.ranges(count)
@@ -83,7 +83,7 @@ class CentreGraph:
         seed = self._seed + self._trees
         bisect(points, places, starts, rounds=1, seed=seed, workers=self._workers)
         self._workers.run(
-            _neighbours.link_leaves,
+            kernels.neighbours.link_leaves,
             [
                 (points, places, starts, low, high, count, ids, distances)
                 for low, high in self._workers.ranges(leaves, at_least=1)
@@ -111,7 +111,7 @@ def exact_lists(
         for block in range(first, last):
             row, stop = block * step, min((block + 1) * step, points.shape[0])
             np.matmul(points[row:stop], centres.T, out=products[: stop - row])
-            _neighbours.select_nearest(products[: stop - row], half_squares, row, lists, own)
+            kernels.neighbours.select_nearest(products[: stop - row], half_squares, row, lists, own)
 
     blocks = -(-points.shape[0] // step)
     workers.run(fill, workers.ranges(blocks, at_least=1))

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import search
-from bagwise.cluster.search import Rows, geometric
+from bagwise.cluster import state
+from bagwise.cluster.state import Rows, geometric
 from tests.cluster import reference
 
 
@@ -18,7 +18,7 @@ def test_centres_sizes_and_spread_come_from_the_labels(n, clusters, seed, chunk)
         for a in np.unique(rows.labels):
             assert np.allclose(rows.centres[a], Z[rows.labels == a].mean(axis=0))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(search, "CHUNK", chunk)
+            patch.setattr(state, "CHUNK", chunk)
             assert rows.spread == pytest.approx(reference.spread(Z, rows.labels), abs=1e-9)
         rows.labels = rng.permutation(rows.labels)
         rows.settle()

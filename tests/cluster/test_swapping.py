@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from bagwise.cluster import _trace
-from bagwise.cluster.trace import lower_trace
+from bagwise.cluster import kernels
+from bagwise.cluster.swapping import lower_trace
 from bagwise.cluster.workers import Patience
 from tests.cluster import reference
 
@@ -30,7 +30,7 @@ def test_the_inverse_is_updated_if_and_only_if_its_trace_falls(seed):
         changed = M + np.outer(e, h) + np.outer(h, e)
         P = np.linalg.inv(M)
         before = P.copy()
-        lowers = _trace._lower_trace(P, e, h, np.empty(4), np.empty(4))
+        lowers = kernels.trace._lower_trace(P, e, h, np.empty(4), np.empty(4))
         is_positive = np.linalg.eigvalsh(changed)[0] > 0
         falls = is_positive and np.trace(np.linalg.inv(changed)) < np.trace(before)
         assert lowers == falls
@@ -43,7 +43,7 @@ def test_the_inverse_is_updated_if_and_only_if_its_trace_falls(seed):
 def test_a_change_that_makes_the_scatter_singular_is_refused():
     P, e = np.eye(2), np.array([1.0, 0.0])
     # M = I loses all of its first direction by e h' + h e' with h = -e/2.
-    assert not _trace._lower_trace(P, e, -0.5 * e, np.empty(2), np.empty(2))
+    assert not kernels.trace._lower_trace(P, e, -0.5 * e, np.empty(2), np.empty(2))
     assert np.array_equal(P, np.eye(2))
 
 
@@ -54,7 +54,9 @@ def sweep(X, labels, visits=3, pairs=None):
     blocks = reference.pack(X @ P, labels, clusters, 0)
     rows, means = X[blocks.ids], reference.centres_of(X, labels, clusters)
     pairs = np.array(pairs or list(itertools.combinations(range(clusters), 2)), dtype=np.int32)
-    swaps = _trace.lower_trace_by_swaps(pairs, blocks.ids, *blocks.state, rows, means, P, visits)
+    swaps = kernels.trace.lower_trace_by_swaps(
+        pairs, blocks.ids, *blocks.state, rows, means, P, visits
+    )
     return reference.labels_in(blocks, labels.size), rows, means, P, blocks, swaps
 
 

@@ -7,7 +7,7 @@ batches from frozen centres, and carried out one after the other where they stil
 """
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster._arith import kernel, squared_distance
+from bagwise.cluster.kernels.arith import kernel, squared_distance
 
 STAY = -1
 STRIP = 16  # rows side by side in memory that belong to the same batch

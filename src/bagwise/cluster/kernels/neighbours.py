@@ -8,7 +8,7 @@ Moses and Li 2011), and searched from a row's own cluster outwards.
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster._arith import insert_nearest, kernel, squared_distance
+from bagwise.cluster.kernels.arith import insert_nearest, kernel, squared_distance
 
 SCAN = 64  # centres that are looked at together
 

@@ -17,7 +17,7 @@ temperature's scale, and the largest wins.
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster._arith import kernel, mix, squared_distance
+from bagwise.cluster.kernels.arith import kernel, mix, squared_distance
 
 # Offsets of two clusters' rows are seldom parallel. While there is heat, candidates are screened as
 # if the cosine were never larger; without, by the exact bound of one, so that no gain is missed.
@@ -316,6 +316,7 @@ def _change(
 
 @kernel
 def swap_rows(rows: AnyArray, ids: AnyArray, i: int, j: int) -> None:
+    """Let two rows change places, and their ids with them."""
     ids[i], ids[j] = ids[j], ids[i]
     for f in range(rows.shape[1]):
         rows[i, f], rows[j, f] = rows[j, f], rows[i, f]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster._arith import kernel, mix
+from bagwise.cluster.kernels.arith import kernel, mix
 
 SAMPLE = 2048  # rows from which a node's principal axis is estimated
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import _arith, _neighbours, neighbours
-from bagwise.cluster.neighbours import CentreGraph, exact_lists
+from bagwise.cluster import centre_graph, kernels
+from bagwise.cluster.centre_graph import CentreGraph, exact_lists
 from bagwise.cluster.workers import Workers
 from tests.cluster import reference
 
@@ -20,8 +20,8 @@ def distances_of(points, centres, *, own=False):
 
 @pytest.fixture
 def approximate(monkeypatch):
-    monkeypatch.setattr(neighbours, "EXACT_CENTRES", 0)
-    monkeypatch.setattr(neighbours, "EXACT_ROWS", 0)
+    monkeypatch.setattr(centre_graph, "EXACT_CENTRES", 0)
+    monkeypatch.setattr(centre_graph, "EXACT_ROWS", 0)
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62))
@@ -30,7 +30,7 @@ def test_hashes_are_nonnegative_and_those_of_splitmix(a, b):
     z = (a * 0x9E3779B97F4A7C15 + b * 0xD1342543DE82EF95) % word
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % word
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % word
-    assert _arith.mix(a, b) == (z ^ (z >> 31)) >> 2
+    assert kernels.arith.mix(a, b) == (z ^ (z >> 31)) >> 2
 
 
 @given(
@@ -43,7 +43,7 @@ def test_insertion_keeps_the_nearest_in_order_and_no_id_twice(offers, length):
     nearest = {}
     for new, distance in offers:
         nearest.setdefault(new, (distance + new / 10, new))  # an id has one distance, and no ties
-        inserted = _arith.insert_nearest(ids, distances, 1, new, nearest[new][0])
+        inserted = kernels.arith.insert_nearest(ids, distances, 1, new, nearest[new][0])
         assert not inserted or new in ids[1]
     expected = sorted(nearest.values())[:length]
     assert ids[1].tolist()[: len(expected)] == [new for _, new in expected]
@@ -94,7 +94,7 @@ def test_exact_lists_are_those_of_brute_force_whatever_was_guessed(
 
 
 def test_more_centres_than_are_looked_at_together_and_more_rows_than_a_block(monkeypatch):
-    monkeypatch.setattr(neighbours, "BLOCK", 20 * 300)
+    monkeypatch.setattr(centre_graph, "BLOCK", 20 * 300)
     rng = np.random.default_rng(0)
     points, centres = rng.normal(size=(95, 3)), rng.normal(size=(300, 3))
     expected = np.argsort(distances_of(points, centres), axis=1)[:, :6]
@@ -108,12 +108,12 @@ def test_more_centres_than_are_looked_at_together_and_more_rows_than_a_block(mon
             exact_lists(centres, centres, others, workers, own=True)
         own = np.argsort(distances_of(centres, centres, own=True), axis=1)[:, :6]
         assert np.array_equal(others, own)
-    assert _neighbours.SCAN < 300
+    assert kernels.neighbours.SCAN < 300
 
 
 def test_both_ways_holds_every_edge_at_both_ends():
     graph = np.array([[1, 2], [0, -1], [3, 0], [-1, -1]], dtype=np.int32)
-    starts, others = _neighbours.both_ways(graph)
+    starts, others = kernels.neighbours.both_ways(graph)
     at = [sorted(others[low:high].tolist()) for low, high in itertools.pairwise(starts)]
     assert at == [[1, 1, 2, 2], [0, 0], [0, 0, 3], [2]]
 
@@ -177,9 +177,9 @@ def test_searches_begin_from_the_own_cluster_and_from_what_was_known():
     Z, labels = np.array([[20.2], [20.2]]), np.array([10, 10], dtype=np.int32)
     lists = np.full((2, 3), -1, dtype=np.int32)
     lists[1, 0] = 18
-    _neighbours.search_lists(Z, centres, labels, graph, 0, 2, 4, lists)
+    kernels.neighbours.search_lists(Z, centres, labels, graph, 0, 2, 4, lists)
     assert lists.tolist() == [[14, 13, 12], [20, 21, 19]]
-    _neighbours.search_lists(Z, centres, labels, graph, 0, 1, 16, lists)
+    kernels.neighbours.search_lists(Z, centres, labels, graph, 0, 1, 16, lists)
     assert lists[0].tolist() == [20, 21, 19]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.cluster.kernels import load_kernels
+from bagwise.cluster import kernels
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import report_progress
 
@@ -26,11 +26,10 @@ def lower_trace(
     rank. Each sweep looks at neighbours by the metric in which k-means is the gradient of the
     trace; a swap is made only if the exact trace falls, so no sweep makes it worse.
     """
-    load_kernels()
-    from bagwise.cluster import _trace
+    kernels.load_kernels()
+    from bagwise.cluster.centre_graph import CentreGraph
     from bagwise.cluster.exchanging import Blocks
-    from bagwise.cluster.neighbours import CentreGraph
-    from bagwise.cluster.search import Rows
+    from bagwise.cluster.state import Rows
 
     clusters = int(labels.max()) + 1
     sizes = np.bincount(labels)
@@ -55,7 +54,7 @@ def lower_trace(
             blocks = Blocks.pack(Rows.of(images, ids, labels.astype(np.int32), clusters), most=0)
             rows = X[blocks.ids]
             pairs, _ = blocks.pairs(graph, rng, farthest=turn % 2 == 0)
-            _trace.lower_trace_by_swaps(
+            kernels.trace.lower_trace_by_swaps(
                 pairs, blocks.ids, *blocks.state, rows, _means(X, labels, sizes), P,
                 max(1, int(sizes.mean()) // ROWS_PER_VISIT),
             )  # fmt: skip

@@ -8,8 +8,8 @@ local; a row sent all the way to the needy cluster would cost far more.
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster._arith import kernel, squared_distance
-from bagwise.cluster._moves import transfer
+from bagwise.cluster.kernels.arith import kernel, squared_distance
+from bagwise.cluster.kernels.moves import transfer
 
 
 @kernel

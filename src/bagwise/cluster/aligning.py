@@ -18,9 +18,9 @@ import numpy as np
 from scipy import sparse
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.cluster.kernels import load_kernels
-from bagwise.cluster.search import CHUNK
+from bagwise.cluster import kernels
 from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import CHUNK
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import report_progress
 
@@ -58,7 +58,7 @@ def align_rows(
     limits : SizeRange
         There must be more clusters than r: their sums have to determine an intercept as well.
     """
-    load_kernels()
+    kernels.load_kernels()
     rows = np.column_stack([X, np.ones(X.shape[0])])
     weights = np.append(weights / weights.max(), 0.0)
     best, found = np.inf, np.empty(0, dtype=np.int64)
@@ -93,8 +93,6 @@ def _lower_trace(
 
 def _sweep(rows: FloatArray, labels: IntArray, weights: FloatArray, limits: SizeRange) -> float:
     """Look at every row once, and change labels in place; return the trace."""
-    from bagwise.cluster import _align
-
     sizes = np.bincount(labels, minlength=limits.clusters)
     sums = _sums(rows, labels, sizes)  # anew in each sweep: updates gather rounding
     step = min(-(-rows.shape[0] // BLOCKS), LARGEST_BLOCK)
@@ -104,7 +102,7 @@ def _sweep(rows: FloatArray, labels: IntArray, weights: FloatArray, limits: Size
         pulled = rows[part] @ ((P * weights) @ P)
         selves = np.einsum("ij,ij->i", pulled, rows[part])
         worthwhile = WORTHWHILE * float(weights @ np.diag(P))
-        _align.exchange(
+        kernels.align.exchange(
             rows[part], pulled @ sums.T, selves, labels[part], sizes, sums, P, weights,
             limits.least, limits.most, worthwhile,
         )  # fmt: skip
