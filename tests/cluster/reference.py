@@ -1,4 +1,4 @@
-"""What the engine computes, computed again the slow way: plain NumPy, from scratch, in float64."""
+"""What the search computes, computed again the slow way: plain NumPy, from scratch, in float64."""
 
 import contextlib
 import itertools
@@ -7,7 +7,7 @@ import numpy as np
 
 from bagwise.cluster import kernels
 from bagwise.cluster.exchanging import Blocks
-from bagwise.cluster.run import find_clusters
+from bagwise.cluster.search import find_clusters
 from bagwise.cluster.state import Rows
 from bagwise.cluster.workers import Patience, Workers
 
@@ -79,7 +79,7 @@ def labels_in(blocks, n):
 
 
 def search_labels(Z, sizes, *, seed=0, effort="default", threads=1, starts=(), least=None):
-    """Labels from the engine; Z is left alone."""
+    """Labels from the search; Z is left alone."""
     return find_clusters(
         Z.copy(),
         sizes,

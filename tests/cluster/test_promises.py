@@ -13,9 +13,8 @@ from scipy import sparse
 import bagwise as bw
 from bagwise.cluster import centre_graph, exchanging, kernels, workers
 from bagwise.cluster.bisection import bisect
-from bagwise.cluster.engine import find_effort, partition
 from bagwise.cluster.metric import make_points
-from bagwise.cluster.run import find_clusters
+from bagwise.cluster.search import find_clusters, find_effort, partition
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.state import EFFORTS, Effort, Search
 from bagwise.cluster.workers import Patience, Workers, patience

@@ -13,7 +13,7 @@ from bagwise.bagging._parameters import check_choices, check_clip
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.aligning import Effort, align_rows
 from bagwise.cluster.metric import Scale, covariance, standardise, whitening_map
-from bagwise.cluster.run import EffortName, time_limit
+from bagwise.cluster.search import EffortName, time_limit
 from bagwise.cluster.sizes import SizeRange
 from bagwise.errors import MissingExtraError, StrategyError
 

@@ -10,7 +10,7 @@ from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
 from bagwise.bagging._parameters import check_choices, check_time_budget
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.metric import Scale, make_points
-from bagwise.cluster.run import EffortName, find_clusters, time_limit
+from bagwise.cluster.search import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience
 

@@ -10,7 +10,7 @@ from bagwise.bagging._parameters import check_choices, check_clip, check_time_bu
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.cluster.metric import covariance, standardise
-from bagwise.cluster.run import EffortName, time_limit
+from bagwise.cluster.search import EffortName, time_limit
 from bagwise.cluster.swapping import lower_trace
 
 Units = Literal["none", "std"]

@@ -1,5 +1,6 @@
-"""Compact clusters whose sizes lie in a range: the engine behind k-means bags, and a clusterer.
+"""Compact clusters whose sizes lie in a range: the search behind bags by features, and a clusterer.
 
-`run.find_clusters` is the way in; `engine` shows the stages. Modules with a leading underscore hold
-compiled loops and need numba; nothing imports them before they are needed.
+Open `search` first: it runs the stages `bisection`, `moving` and `exchanging` one after the other,
+on what `state` says they share. `swapping` and `aligning` are the searches behind optimal and
+aligned bags. The loops that are compiled are in `kernels`.
 """

@@ -15,9 +15,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.cluster.assignment import assign_in_range
+from bagwise.cluster.centre_graph import exact_lists
 from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.metric import make_points
-from bagwise.cluster.run import EffortName, find_clusters, time_limit
+from bagwise.cluster.search import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Workers
 
@@ -136,8 +138,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         load_kernels()
-        from bagwise.cluster.centre_graph import exact_lists
-
         nearest = []
         with Workers(self.n_jobs, n_rows=X.shape[0]) as workers:
             for first in range(0, X.shape[0], CHUNK):
@@ -158,8 +158,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         nearest = self.predict(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         limits = self._limits(X.shape[0], self.cluster_sizes_.size, size_min, size_max)
-        from bagwise.cluster.assignment import assign_in_range
-
         points, centres = self._about_centre(X)
         with Workers(self.n_jobs, n_rows=X.shape[0]) as workers:
             return assign_in_range(points, centres, nearest, limits, workers)

@@ -4,6 +4,9 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.cluster import kernels
+from bagwise.cluster.centre_graph import CentreGraph
+from bagwise.cluster.exchanging import Blocks
+from bagwise.cluster.state import Rows
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import report_progress
 
@@ -27,10 +30,6 @@ def lower_trace(
     trace; a swap is made only if the exact trace falls, so no sweep makes it worse.
     """
     kernels.load_kernels()
-    from bagwise.cluster.centre_graph import CentreGraph
-    from bagwise.cluster.exchanging import Blocks
-    from bagwise.cluster.state import Rows
-
     clusters = int(labels.max()) + 1
     sizes = np.bincount(labels)
     scatter = _scatter(_means(X, labels, sizes), sizes)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import centre_graph, engine, exchanging, workers
-from bagwise.cluster.engine import effective_dimension, free_range, partition
+from bagwise.cluster import centre_graph, exchanging, workers
+from bagwise.cluster import search as search_module
+from bagwise.cluster.search import effective_dimension, free_range, partition
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.state import EFFORTS, Effort, Search
 from bagwise.cluster.workers import Patience, Workers
@@ -113,7 +114,7 @@ def test_rows_stand_where_they_stood_if_the_search_is_repeated():
 
 def test_restarts_use_other_seeds_and_keep_the_best(monkeypatch):
     seeds, spreads = [], []
-    attempt = engine._attempt
+    attempt = search_module._attempt
 
     def remember(Z, search, start):
         labels, spread = attempt(Z, search, start)
@@ -121,7 +122,7 @@ def test_restarts_use_other_seeds_and_keep_the_best(monkeypatch):
         spreads.append(reference.spread(Z_given, labels))
         return labels, spread
 
-    monkeypatch.setattr(engine, "_attempt", remember)
+    monkeypatch.setattr(search_module, "_attempt", remember)
     Z_given = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
     effort = Effort(passes=2, list_length=4, sweeps=2, greedy_sweeps=2, idle=0.0, restarts=4)
     found = partitioned(Z_given, SizeRange(20, 10, 10), effort, seed=5)
@@ -242,7 +243,7 @@ def test_the_effective_dimension_is_about_that_of_the_data(hidden, shown, low, h
     Z = rng.normal(size=(4000, hidden)) @ np.linalg.qr(rng.normal(size=(shown, hidden)))[0].T
     with reference.one_worker() as crew:
         ids = np.arange(4000, dtype=np.int32)
-        engine.bisect(Z, ids, np.arange(0, 4001, 10), rounds=3, seed=0, workers=crew)
+        search_module.bisect(Z, ids, np.arange(0, 4001, 10), rounds=3, seed=0, workers=crew)
     assert low < effective_dimension(Z, 400) < high
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.cluster.run import time_limit
+from bagwise.cluster.search import time_limit
 from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import progress_to
 

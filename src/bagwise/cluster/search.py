@@ -1,4 +1,4 @@
-"""Partition rows into compact clusters whose sizes lie in a range: stage by stage.
+"""The search for compact clusters whose sizes lie in a range, from points to labels, by stages.
 
 1. Recursive balanced bisection (`bisection`). From here on a valid partition is at hand.
 2. Single rows move, with sizes that float first and are squeezed then; repair to sizes in range
@@ -9,20 +9,28 @@ Two scales adapt all of it to the data: the mean squared distance to the centre,
 dimension, since a row in d dimensions has about d/2 times less to gain than its distance suggests.
 """
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
+from bagwise.cluster import kernels
 from bagwise.cluster.bisection import bisect
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import exchange_rows
 from bagwise.cluster.moving import move_rows, repair_sizes
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.state import EFFORTS, Effort, Rows, Search
-from bagwise.cluster.workers import Workers
+from bagwise.cluster.workers import Patience, Workers, patience
+from bagwise.errors import StoppedEarlyWarning
+from bagwise.show.stages import report_progress
+
+EffortName = Literal["fast", "default", "best"]
 
 ROUNDS = 3  # of 2-means in each cut
 SAMPLED_WINDOWS = 1000
@@ -34,6 +42,52 @@ ROUGH_DIMENSION, ROUGH_SIZE = 6.0, 64.0
 MANY_ROWS = {"fast": (1, 1), "default": (20_000, 4), "best": (50_000, 5)}
 FEW_ROWS, TRIES = 5_000, 8  # and with "best", few rows several tries
 SEED_STEP = 1000  # more than the seeds that one attempt uses
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[Patience]:
+    """Say when to stop; afterwards, warn if it was Ctrl-C that stopped the search.
+
+    The kernels are there before the clock starts.
+    """
+    kernels.load_kernels()
+    if seconds is not None:
+        few = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)
+        find_clusters(few, None, least=4, effort="default", seed=0, waiting=Patience())
+    with patience(seconds) as waiting:
+        yield waiting
+    if waiting.interrupted:
+        warnings.warn(
+            "the search for compact clusters was stopped; the best so far is used, and every size "
+            "is as asked.",
+            StoppedEarlyWarning,
+            stacklevel=4,
+        )
+
+
+def find_clusters(
+    points: AnyArray,
+    sizes: SizeRange | None,
+    *,
+    least: int,
+    effort: EffortName,
+    seed: int,
+    waiting: Patience,
+    threads: int | None = None,
+    starts: Iterable[IntArray] = (),
+) -> IntArray:
+    """Return the cluster of each point; the array of points is used up.
+
+    Without `sizes` there may be as many clusters of at least `least` rows as suits the data. The
+    search is repeated from each of the `starts` as long as there is time; the best result counts.
+    """
+    kernels.load_kernels()
+    n = points.shape[0]
+    with Workers(threads, n_rows=n) as workers:
+        if sizes is None:
+            sizes = free_range(points, least, seed=seed, workers=workers)
+        search = Search(sizes, find_effort(effort, n), seed, workers, waiting, report_progress)
+        return partition(points, search, starts=starts)
 
 
 def find_effort(name: str, n_rows: int) -> Effort:
