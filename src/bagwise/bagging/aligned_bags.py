@@ -12,9 +12,10 @@ from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._parameters import check_choices, check_clip
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.aligning import Effort, align_rows
-from bagwise.cluster.metric import Scale, covariance, standardise, whitening_map
+from bagwise.cluster.metric import Scale, regularised
 from bagwise.cluster.search import EffortName, time_limit
 from bagwise.cluster.sizes import SizeRange
+from bagwise.data.whitening import Columns
 from bagwise.errors import MissingExtraError, StrategyError
 
 _log = logging.getLogger("bagwise")
@@ -171,20 +172,21 @@ def coordinates(X: FloatArray, scale: Scale) -> tuple[FloatArray, FloatArray]:
 
     The weights, (r,), rise: the first coordinates are those in which X has the largest spread.
     """
-    standard = standardise(X)
-    if not standard.any():
+    columns = Columns(X)
+    units = columns.axes.units[:, None]
+    if not columns.axes.rank:
         return np.empty((X.shape[0], 0)), np.empty(0)
-    whitening = whitening_map(covariance(standard), np.ones(X.shape[1]))[:, ::-1]
+    whitening = regularised(columns.axes)[:, ::-1]
     # Coefficients in standard deviations are those in the new coordinates, mapped by `whitening`.
     back = {
         "whiten": np.eye(whitening.shape[1]),
         "std": whitening,
-        "none": whitening / np.where(whitening.any(axis=1), X.std(axis=0), 1.0)[:, None],
+        "none": units * whitening,
     }[scale]
     weights, turn = np.linalg.eigh(back.T @ back)
     # Units that are far apart leave nothing but rounding of the smallest weights.
     weights = np.maximum(weights, ROUNDING * weights[-1])
-    return np.asarray(standard @ (whitening @ turn)), weights
+    return np.asarray((X - columns.mean) @ (units * (whitening @ turn))), weights
 
 
 def draw_in(X: FloatArray, limit: float) -> FloatArray:

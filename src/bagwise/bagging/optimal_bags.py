@@ -9,14 +9,13 @@ from bagwise._types import FloatArray
 from bagwise.bagging._parameters import check_choices, check_clip, check_time_budget
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.cluster.metric import covariance, standardise
 from bagwise.cluster.search import EffortName, time_limit
 from bagwise.cluster.swapping import lower_trace
+from bagwise.data.whitening import Columns
 
 Units = Literal["none", "std"]
 
 SWEEPS = {"fast": 5, "default": 15, "best": 50}
-NOTHING = 1e-12  # of the largest eigenvalue: directions below it are rounding
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class OptimalBags:
             bags = start.assign_until(waiting, X, bag_size=bag_size, rng=rng)
             labels = bags.index
             if bag_size > 1 and bags.n_bags > 1 and X.shape[1] > 0:
-                rows = draw_in(_spanning(standardise(X) if self.scale == "std" else X), self.clip)
+                rows = draw_in(_spanning(X, self.scale), self.clip)
                 sweeps, seed = SWEEPS[self.effort], int(rng.integers(2**31))
                 labels = lower_trace(rows, labels, sweeps=sweeps, seed=seed, waiting=waiting)
         index = np.empty_like(labels)
@@ -90,10 +89,14 @@ class OptimalBags:
         return Bags(index)
 
 
-def _spanning(X: FloatArray) -> FloatArray:
+def _spanning(X: FloatArray, scale: str) -> FloatArray:
     """Return centred X in orthonormal coordinates of its span; the trace is the same there."""
-    values, vectors = np.linalg.eigh(covariance(X))
-    return np.asarray((X - X.mean(axis=0)) @ vectors[:, values > NOTHING * values[-1]])
+    columns = Columns(X)
+    units, span = columns.axes.units, columns.axes.vectors
+    if scale == "none":
+        units = np.ones_like(units)
+        span = np.linalg.qr(columns.axes.spread[:, None] * span)[0]
+    return np.asarray((X - columns.mean) @ (units[:, None] * span))
 
 
 def draw_in(X: FloatArray, clip: float | None) -> FloatArray:

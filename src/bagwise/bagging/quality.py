@@ -23,13 +23,13 @@ from scipy import linalg, sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
+from bagwise.data.whitening import RANK_TOLERANCE, principal_axes
 from bagwise.errors import BagsError
 from bagwise.show import html
 
 _EPS = float(np.finfo(np.float64).eps)
 _BLOCK = 2**21  # entries of X at a time: 65,536 rows of 32 columns, 16 MB
 _LARGEST = 1e100  # as in the encoder: larger values cannot be squared and summed
-_RANK_TOLERANCE = 1e-10  # of a private model too: the rest is too collinear to be told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,19 +340,17 @@ def _compare_directions(
     S: FloatArray, N: FloatArray, rounding: float
 ) -> tuple[FloatArray, float, float]:
     """Return what is kept in each principal direction, and the two error ratios."""
-    # In units of their own spread, so that the rank does not depend on the units of the columns.
-    spread = np.sqrt(np.diag(S))
-    values, vectors = linalg.eigh(S / np.outer(spread, spread))
-    spanned = values > max(_RANK_TOLERANCE, 4 * rounding) * values[-1]
-    root, basis = np.sqrt(values[spanned]), vectors[:, spanned]
-    means = basis.T @ (N / np.outer(spread, spread)) @ basis
-    K = means / np.outer(root, root)
+    span = principal_axes(S, tolerance=max(RANK_TOLERANCE, 4 * rounding))
+    K = span.basis.T @ N @ span.basis
+    root = np.sqrt(span.values)
     # S = A A' in the units of X, so the left vectors of A are the principal directions v, and
     # A'v = sigma w: then v'N v = sigma^2 w'K w, and v'S v = sigma^2.
-    _, sigma, right = linalg.svd(spread[:, None] * basis * root, full_matrices=False)
+    A = span.spread[:, None] * span.vectors * root
+    _, sigma, right = linalg.svd(A, full_matrices=False)
     kept = np.clip(np.einsum("ij,jk,ik->i", right, K, right, optimize=True), 0.0, 1.0)
     shares, axes = linalg.eigh(K)
-    if shares[0] <= 0 or linalg.eigvalsh(means)[0] <= rounding * values[-1]:
+    means = K * np.outer(root, root)
+    if shares[0] <= 0 or linalg.eigvalsh(means)[0] <= rounding * span.values[-1]:
         return kept, math.inf, math.inf
     growth = 1 / np.minimum(shares, 1.0)
     # tr N^-1 = sum of w'K^-1 w / sigma^2 over the directions, and tr S^-1 = sum of 1 / sigma^2.

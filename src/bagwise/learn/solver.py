@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
 
 from bagwise._types import FloatArray
+from bagwise.data.whitening import principal_axes, rounding
 from bagwise.learn.problems import Problem
 
 STEPS = 100
@@ -118,11 +118,5 @@ def solve_symmetric(matrix: FloatArray, right: FloatArray) -> tuple[FloatArray, 
 
 def inverse_symmetric(matrix: FloatArray) -> tuple[FloatArray, int]:
     """Return the inverse of a positive matrix, or its pseudo-inverse, and the rank."""
-    matrix = (matrix + matrix.T) / 2
-    spread = np.sqrt(np.maximum(np.diag(matrix), 0.0))
-    spread = np.where(spread > 0, spread, 1.0)
-    values, vectors = linalg.eigh(matrix / np.outer(spread, spread))
-    tolerance = 64 * max(1, values.size) * np.finfo(float).eps
-    keep = values > tolerance * max(values[-1], 0.0) if values.size else values > 0
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=keep)
-    return (vectors * inverse) @ vectors.T / np.outer(spread, spread), int(keep.sum())
+    axes = principal_axes((matrix + matrix.T) / 2, tolerance=rounding(len(matrix)))
+    return axes.basis @ axes.basis.T, axes.rank

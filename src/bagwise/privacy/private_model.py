@@ -26,6 +26,7 @@ from scipy import linalg
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
+from bagwise.data.whitening import Axes, Columns
 from bagwise.errors import BudgetError
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.mechanisms import GaussianModel
@@ -93,12 +94,11 @@ class LinearScores:
 
 def design_model(X: FloatArray, names: Sequence[str]) -> ModelDesign:
     """Find the optimal weights for the rows of X; labels are not needed."""
-    center = X.mean(axis=0)
-    spread = np.where((s := X.std(axis=0)) > 0, s, 1.0)
-    basis, dropped = _whitening_basis(X, center, spread, names)
+    columns = Columns(X)
+    basis, dropped = _with_constant(columns.axes), _dependent(columns, names)
     rank = basis.shape[1]
     values, vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
-    design = ModelDesign(center, spread, basis, values, vectors, 0, dropped)
+    design = ModelDesign(columns.mean, columns.axes.spread, basis, values, vectors, 0, dropped)
     for _ in range(_MOST_ROUNDS):
         old = design.power(1.0)
         new = _weighted_moment(X, design)
@@ -158,28 +158,25 @@ def _rows(
         yield rows, np.column_stack([np.ones(scaled.shape[0]), scaled])
 
 
-def _whitening_basis(
-    X: FloatArray, center: FloatArray, spread: FloatArray, names: Sequence[str]
-) -> tuple[FloatArray, tuple[str, ...]]:
-    n, d = X.shape
-    gram = np.zeros((d, d))
-    for _, block in _rows(X, center, spread):
-        gram += block[:, 1:].T @ block[:, 1:]
-    values, vectors = linalg.eigh(gram / n)
-    keep = values > 1e-10 * max(1.0, float(values[-1]) if d else 1.0)
-    # The constant column and the centred directions are orthogonal: second moment n I together.
-    basis = np.zeros((d + 1, 1 + int(keep.sum())))
+def _with_constant(axes: Axes) -> FloatArray:
+    """Return the basis for [1, columns in standard deviations]: second moment n I together.
+
+    The constant column is orthogonal to the others, which are centred.
+    """
+    basis = np.zeros((axes.units.size + 1, 1 + axes.rank))
     basis[0, 0] = 1.0
-    basis[1:, 1:] = vectors[:, keep] / np.sqrt(values[keep])
-    return basis, _dependent(gram / n, int(keep.sum()), names)
+    basis[1:, 1:] = axes.vectors / np.sqrt(axes.values)
+    return basis
 
 
-def _dependent(gram: FloatArray, rank: int, names: Sequence[str]) -> tuple[str, ...]:
+def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
     """Name the features that a pivoted factorisation leaves over."""
-    if rank == gram.shape[0]:
+    axes = columns.axes
+    if axes.rank == len(names):
         return ()
-    _, _, pivots = linalg.qr(gram, pivoting=True)
-    return tuple(names[j] for j in sorted(pivots[rank:]))
+    correlation = axes.units[:, None] * columns.covariance * axes.units
+    _, _, pivots = linalg.qr(correlation, pivoting=True)
+    return tuple(names[j] for j in sorted(pivots[axes.rank :]))
 
 
 def _weighted_moment(X: FloatArray, design: ModelDesign) -> FloatArray:

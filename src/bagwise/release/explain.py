@@ -12,6 +12,7 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
+from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.show import html
@@ -190,24 +191,19 @@ def _independent(
     Columns that depend on each other are replaced by as many combinations as they have
     directions: predictions stay the same, coefficients lose their meaning.
     """
-    center = X.mean(axis=0)
+    columns = Columns(X)
+    center = columns.mean
     centred = X - center
-    gram = centred.T @ centred
-    spread = np.sqrt(np.diag(gram))
-    flat = spread <= 1e-12 * np.sqrt(np.sum(X**2, axis=0))
-    scale = np.where(flat, 1.0, spread)
-    values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
-    keep = values > 1e-10 * max(float(values[-1]), 1e-300)
-    if keep.all() and not flat.any():
+    if columns.axes.rank == X.shape[1]:
         # Centred, so that the intercept takes part in no other coefficient's error.
         return (
             np.column_stack([centred, np.ones(len(X))]),
             np.append(theta, intercept + center @ theta),
             True,
         )
-    basis = vectors[:, keep] / scale[:, None]
-    inside = np.linalg.lstsq(centred @ basis, centred @ theta)[0]
-    design = np.column_stack([centred @ basis, np.ones(len(X))])
+    rows = columns.white_rows()
+    inside = np.linalg.lstsq(rows, centred @ theta)[0]
+    design = np.column_stack([rows, np.ones(len(X))])
     return design, np.append(inside, intercept + center @ theta), False
 
 

@@ -24,13 +24,12 @@ F1-F5 and the first-order form of the theory page; it replaces the bounds of Thm
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import linalg
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
+from bagwise.data.whitening import principal_axes, rounding
 from bagwise.errors import BagsError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
@@ -385,17 +384,15 @@ def _solve(
 def _inverse(matrix: FloatArray) -> FloatArray:
     """Return the inverse; raise where some direction is not determined at all."""
     matrix = (matrix + matrix.T) / 2
-    spread = np.sqrt(np.maximum(np.diag(matrix), 0.0))
-    if not spread.all():
+    axes = principal_axes(matrix, tolerance=rounding(len(matrix)))
+    if not axes.units.all():
         raise BagsError("some columns are zero in every bag: their coefficients cannot be learnt.")
-    values, vectors = linalg.eigh(matrix / np.outer(spread, spread))
-    if values[0] <= 64 * len(values) * np.finfo(float).eps * values[-1]:
+    if axes.rank < len(matrix):
         raise BagsError(
-            f"the bags do not determine all {len(values)} coefficients: there are too few, or "
+            f"the bags do not determine all {len(matrix)} coefficients: there are too few, or "
             "columns depend on each other. The expected error is infinite."
         )
-    inverse: Any = (vectors / values) @ vectors.T / np.outer(spread, spread)
-    return np.asarray(inverse)
+    return axes.basis @ axes.basis.T
 
 
 def _squared_length(vectors: FloatArray, metric: FloatArray | None) -> FloatArray:

@@ -17,11 +17,10 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
+from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.theory.exact import Risk
-
-_NOTHING = 1e-10  # of the largest eigenvalue: directions below it are rounding
 
 
 @dataclass(frozen=True)
@@ -41,16 +40,8 @@ class Whitening:
     @classmethod
     def of(cls, X: FloatArray) -> "Whitening":
         """Whiten X, (n, d); directions without spread are dropped."""
-        centred = X - X.mean(axis=0)
-        spread = centred.std(axis=0)
-        flat = spread <= 1e-12 * np.maximum(np.abs(X).max(axis=0), 1e-300)
-        scale = np.where(flat, 1.0, spread)
-        values, vectors = np.linalg.eigh(
-            centred.T @ centred / len(X) / np.outer(scale, scale) if X.size else np.zeros((0, 0))
-        )
-        keep = values > _NOTHING * max(float(values[-1]) if values.size else 0.0, 1e-300)
-        basis = vectors[:, keep] / np.sqrt(values[keep]) / scale[:, None]
-        return cls(centred @ basis, np.asarray(basis))
+        columns = Columns(X)
+        return cls(columns.white_rows(), columns.axes.basis)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import numpy as np
 from scipy import linalg
 
 from bagwise._types import AnyArray, FloatArray
+from bagwise.data.whitening import FLAT, principal_axes, rounding
 from bagwise.learn.mixture.likelihood import PickedBags
 
 
@@ -41,18 +42,14 @@ class Whitening:
         X, weight = bags.X, bags.chance
         center = weight @ X if fit_intercept else np.zeros(X.shape[1])
         gram = (X - center).T @ ((X - center) * weight[:, None])
-        spread = np.sqrt(np.diag(gram))
         # A constant column has the spread of its rounding.
-        flat = spread <= 1e-12 * np.sqrt(weight @ X**2)
-        inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=~flat)
-        values, vectors = linalg.eigh(gram * np.outer(inverse, inverse))
-        keep = values > 64 * max(1, values.size) * np.finfo(float).eps * values.max(initial=1.0)
-        basis = inverse[:, None] * vectors[:, keep] / np.sqrt(values[keep])
+        flat = np.diag(gram) <= FLAT * (weight @ X**2)
+        # As in the other learners (`solver`), all that can be told from rounding is learnt.
+        axes = principal_axes(gram, constant=flat, tolerance=rounding(len(gram)))
         # Turned once more, so that |coef|^2 has no cross terms.
-        basis = basis @ linalg.eigh(basis.T @ basis)[1]
-        unit = np.where(flat, 1.0, spread)
-        own = np.vstack([np.diag(1 / unit), -center / unit])
-        return cls(center, basis, basis.T @ gram, moves(own, vectors[:, ~keep]), fit_intercept)
+        basis = axes.basis @ linalg.eigh(axes.basis.T @ axes.basis)[1]
+        own = np.vstack([np.diag(1 / axes.spread), -center / axes.spread])
+        return cls(center, basis, basis.T @ gram, moves(own, axes.lost), fit_intercept)
 
     @property
     def kept(self) -> int:

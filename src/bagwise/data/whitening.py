@@ -1,0 +1,189 @@
+"""Columns in units in which they have mean 0, variance 1 and no correlation: one way for all.
+
+`Columns` adds up moments block by block, of dense and sparse X. `principal_axes` starts from a Gram
+matrix that is at hand. Both bring columns to unit size first, so that neither the rank nor the
+coordinates depend on the units of the columns.
+
+Rank: a direction counts if its variance is above `RANK_TOLERANCE` times the largest, all columns
+being in standard deviations. 1e-10 of the variance is 1e-5 of the spread: where columns follow from
+others but for the five or so digits that they were written with, no more is left than that, and
+privacy noise, a distance or a prior must not take it for a direction of its own. Rounding itself is
+farther below (`rounding`). Only those who solve equations go down to there, since what they are
+asked for is the solution, with intervals that say how little it is worth.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+
+CHUNK = 65_536  # rows that are looked at together
+RANK_TOLERANCE = 1e-10
+# Of the squared mean: a variance up to this is rounding, and the column is constant. That of a
+# sparse column is a difference of two large numbers.
+FLAT, FLAT_SPARSE = 1e-24, 1e-12
+
+
+def rounding(size: int) -> float:
+    """Return what is rounding in an eigenvalue of a matrix of this size, relative to the largest.
+
+    >>> rounding(10) < RANK_TOLERANCE / 500
+    True
+    """
+    return 64 * max(1, size) * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The directions in which columns differ, in units of the columns' own spread.
+
+    Attributes
+    ----------
+    units : (d,)
+        One over the spread of each column; 0 for those that do not differ.
+    values : (r,)
+        Variances along the directions, rising, for columns of variance 1.
+    vectors : (d, r)
+        The directions, orthonormal.
+    lost : (d, d - r)
+        All other directions.
+    """
+
+    units: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+    lost: FloatArray
+
+    @property
+    def rank(self) -> int:
+        """Number of directions."""
+        return int(self.values.size)
+
+    @property
+    def spread(self) -> FloatArray:
+        """What the columns are divided by: their spread, and 1 for those that do not differ."""
+        return np.divide(1.0, self.units, out=np.ones_like(self.units), where=self.units > 0)
+
+    @property
+    def basis(self) -> FloatArray:
+        """The map to white coordinates, (d, r): ``basis' gram basis`` is the identity.
+
+        ``basis @ basis.T`` is the inverse of the Gram matrix; where there is none, the one that
+        leaves the directions alone that are lost.
+        """
+        return np.asarray(self.units[:, None] * self.vectors / np.sqrt(self.values))
+
+
+def principal_axes(
+    gram: FloatArray, *, constant: AnyArray | None = None, tolerance: float = RANK_TOLERANCE
+) -> Axes:
+    """Return the directions of columns with this Gram matrix, (d, d), or covariance.
+
+    Parameters
+    ----------
+    constant : (d,) bools, optional
+        Columns whose entries are rounding.
+    tolerance : float
+        Of the largest variance along a direction: up to this a direction does not count.
+
+    Examples
+    --------
+    >>> axes = principal_axes(np.array([[4.0, 4.0], [4.0, 4.0]]))
+    >>> axes.rank, axes.values.round(9).tolist(), axes.units.tolist()
+    (1, [2.0], [0.5, 0.5])
+    """
+    varies = np.diag(gram) > 0
+    if constant is not None:
+        varies &= ~constant
+    units = _inverse_roots(np.diag(gram), varies)
+    solver = linalg if gram.size else np.linalg  # older versions of scipy need an entry at least
+    values, vectors = solver.eigh(gram * np.outer(units, units))
+    kept = values > tolerance * values.max(initial=0.0)
+    return Axes(units, values[kept], vectors[:, kept], vectors[:, ~kept])
+
+
+class Columns:
+    """The columns of X, (n, d), dense or scipy sparse; moments are added up over blocks of rows.
+
+    With `order`, over the rows in that order: then even rounding does not depend on how X was
+    ordered.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 7.0], [3.0, 7.0]])
+    >>> columns = Columns(X)
+    >>> columns.mean.tolist(), columns.units.tolist()
+    ([2.0, 7.0], [1.0, 0.0])
+    >>> np.abs(columns.white_rows()).tolist()    # a direction has no sign
+    [[1.0], [1.0]]
+    """
+
+    def __init__(self, X: Any, order: IntArray | None = None) -> None:
+        self.is_sparse = sparse.issparse(X)
+        self.n_rows = X.shape[0]
+        self._X, self._order = X, order
+        if self.is_sparse:
+            self._X, self._order = sparse.csr_array(X), None
+            if order is not None:
+                self._X = self._X[order]
+
+    def parts(self) -> list[slice]:
+        """Where each block begins and ends."""
+        return [slice(first, first + CHUNK) for first in range(0, self.n_rows, CHUNK)]
+
+    def take(self, part: slice) -> Any:
+        """Return some of the rows."""
+        return self._X[part] if self._order is None else self._X[self._order[part]]
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """The mean of each column."""
+        total = sum(np.asarray(self.take(part).sum(axis=0)).ravel() for part in self.parts())
+        return np.asarray(total / self.n_rows, dtype=np.float64)
+
+    @cached_property
+    def units(self) -> FloatArray:
+        """One over the standard deviation of each column, and zero for constant ones.
+
+        The covariance is not needed: there may be too many columns for it.
+        """
+        if self.is_sparse:
+            variances = np.asarray(self._X.multiply(self._X).mean(axis=0)).ravel() - self.mean**2
+        else:
+            squares = sum(((self.take(part) - self.mean) ** 2).sum(axis=0) for part in self.parts())
+            variances = np.asarray(squares / self.n_rows)
+        varies = ~self._constant(variances)
+        return _inverse_roots(variances, varies)
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """The population covariance matrix, (d, d)."""
+        if self.is_sparse:
+            moments = (self._X.T @ self._X).toarray() / self.n_rows
+            return np.asarray(moments - np.outer(self.mean, self.mean))
+        total = np.zeros((self.mean.size, self.mean.size))
+        for part in self.parts():
+            centred = self.take(part) - self.mean
+            total += centred.T @ centred
+        return np.asarray(total / self.n_rows)
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The directions in which the rows differ."""
+        return principal_axes(self.covariance, constant=self._constant(np.diag(self.covariance)))
+
+    def white_rows(self) -> FloatArray:
+        """Return the rows, dense ones, in white coordinates, (n, r)."""
+        return np.asarray((self._X - self.mean) @ self.axes.basis)
+
+    def _constant(self, variances: FloatArray) -> AnyArray:
+        return variances <= (FLAT_SPARSE if self.is_sparse else FLAT) * self.mean**2
+
+
+def _inverse_roots(variances: FloatArray, varies: AnyArray) -> FloatArray:
+    roots = np.sqrt(np.where(varies, variances, 1.0))
+    return np.where(varies, 1.0 / roots, 0.0)
