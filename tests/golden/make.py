@@ -1,0 +1,289 @@
+"""Write the golden files: one of each kind of file in the newest version of its format.
+
+    python -m tests.golden.make
+
+They are made once for each version of a format, and then stay: `tests/golden/test_golden.py` checks
+that every later version of bagwise reads them and reads the same. A version that is there already
+is left as it is. Whoever raises the version of a format runs this once and commits what is new;
+CONTRIBUTING.md has the whole recipe.
+
+The tables come from a seed. The noise does not: it comes from the operating system, since a
+certificate of anything else says NOT PRIVATE. So another run writes other labels, and what a reader
+must find is kept beside the files, in `expected.json`.
+"""
+
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import bagwise as bw
+from bagwise.errors import BagwiseWarning
+from bagwise.paper.printed import PrintedCalibration
+from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.rng import SimulatedNoise
+
+HERE = Path(__file__).parent
+EXPECTED = "expected.json"
+PREDICTED = "rows-to-predict.json"
+
+ROWS = 180
+LARGE = 2000
+"""Rows of the table for which the planner has something to say."""
+
+CLASSES = ["yes", "no", "?"]
+NUMERIC = {"label": "y", "bounds": (0, 10), "id": "key"}
+PRIVATE = {"epsilon": 2.0, "delta": 1e-5}
+
+ROWS_TO_PREDICT: dict[str, list[Any]] = {
+    "x": [0.0, -1.25, 2.5, None, 40.0],
+    "count": [0, 3, 7, 1, -2],
+    "city": ["Bonn", "Pune", None, "Œ", "nowhere"],
+    "old": [True, False, True, None, False],
+}
+"""Rows with gaps and with a city that no table has."""
+
+
+def make_table(rows: int = ROWS) -> pa.Table:
+    """Return numbers, whole numbers, text and truth values, with gaps, and a label."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=rows)
+    city = rng.choice(["Bonn", "Pune", "Œ"], size=rows, p=[0.5, 0.3, 0.2])
+    count = rng.poisson(2.0, size=rows)
+    y = np.clip(4 + x + 0.5 * count + (city == "Pune") + rng.normal(size=rows), 0, 10)
+    return pa.table(
+        {
+            "key": np.arange(rows),
+            "x": pa.array(x, mask=rng.random(rows) < 0.05),
+            "count": count,
+            "city": pa.array(city.tolist()),
+            "old": pa.array(rng.random(rows) < 0.4, mask=rng.random(rows) < 0.05),
+            "person": np.arange(rows) // 3,
+            "y": y,
+        }
+    )
+
+
+def make_classes(table: pa.Table) -> pa.Table:
+    """Return the table with three classes for a label."""
+    y = table["y"].to_numpy()
+    classes = pa.array(np.select([y > 6, y > 4], CLASSES[:2], CLASSES[2]).tolist())
+    return table.set_column(table.column_names.index("y"), "y", classes)
+
+
+def make_releases(directory: Path) -> dict[str, Any]:
+    """Write one release of each kind."""
+    table, large = make_table().drop_columns(["person"]), make_table(LARGE)
+    people, classes = make_table(), make_classes(make_table()).drop_columns(["person", "key"])
+    random = {**NUMERIC, "bag_size": 9, "strategy": "random"}
+    named = {"label": "y", "classes": CLASSES, "bag_size": 12, "strategy": "random"}
+    found = bw.find_bounds(large, label="y", epsilon=1.0)
+    requests: dict[str, tuple[pa.Table, dict[str, Any]]] = {
+        "means": (table, {**random, **PRIVATE, "seed": 7}),
+        "laplace": (table, {**random, "epsilon": 2.0, "delta": 0.0}),
+        "picks": (table, {**random, **PRIVATE, "label_kind": "pick"}),
+        "classes": (classes, {**named, **PRIVATE}),
+        # The planner knows no error of these, so that the manifest says that there was no plan.
+        "class-picks": (
+            classes,
+            {**named, "strategy": "auto", "epsilon": 2.0, "delta": 0.0, "label_kind": "pick"},
+        ),
+        "by-model": (table, {**random, **PRIVATE, "strategy": "sorted", "scores": "model"}),
+        "by-noisy-labels": (
+            table,
+            {**random, **PRIVATE, "strategy": "sorted", "scores": "noisy-labels"},
+        ),
+        "open": (table, {"label": "y", "id": "key", "bag_size": 9, "not_private": True}),
+        "open-by-labels": (
+            table,
+            {"label": "y", "id": "key", "bag_size": 9, "strategy": "sorted", "not_private": True},
+        ),
+        "super-half": (
+            table,
+            {**random, **PRIVATE, "strategy": "super", "strategy_parameters": {"half": "true"}},
+        ),
+        "units": (people, {**random, **PRIVATE, "unit": "person", "keep_order": True}),
+        "found-bounds": (table, {**random, **PRIVATE, "bounds": found}),
+        # Few columns: the rows are there for the planner, and only make the files larger.
+        "planned": (
+            large.select(["count", "y"]),
+            {"label": "y", "bounds": (0, 10), "bag_size": "auto", **PRIVATE},
+        ),
+        "simulated": (
+            table,
+            {**random, **PRIVATE, "noise": SimulatedNoise(3), "not_private": True},
+        ),
+        "printed-noise": (
+            table,
+            {
+                **random,
+                "calibration": PrintedCalibration(2.0, 1e-5, (0.0, 10.0)),
+                "not_private": True,
+            },
+        ),
+    }
+    for name, (rows, request) in requests.items():
+        bw.make_release(rows, **request).save(directory / name, simulated_noise=True)
+    return {name: _read_release(directory / name) for name in requests}
+
+
+def make_models(directory: Path) -> dict[str, Any]:
+    """Write one model of each kind."""
+    table = make_table().drop_columns(["person", "key"])
+    numbers = {"label": "y", "bag_size": 9, "strategy": "random", "not_private": True}
+    release = bw.make_release(table, **numbers)
+    shares = bw.make_release(make_classes(table), **numbers, classes=CLASSES)
+    models = {
+        "fitted": bw.fit_release(release),
+        "log-link": bw.fit_release(release, family="poisson"),
+        "one-class": bw.fit_release(shares, target="yes"),
+        "multinomial": bw.fit_release(shares),
+        "released": bw.release_model(table, label="y", bounds=(0, 10), **PRIVATE),
+    }
+    for name, model in models.items():
+        model.save(directory / f"{name}.json")
+    (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
+    return {f"{name}.json": _read_model(directory / f"{name}.json") for name in models}
+
+
+def make_bounds(directory: Path) -> dict[str, Any]:
+    """Write bounds that were found for rows, and for people."""
+    for name, unit in (("rows", None), ("people", "person")):
+        found = bw.find_bounds(make_table(LARGE), label="y", epsilon=4.0, unit=unit)
+        found.save(directory / f"{name}.json")
+    return {path.name: _read_bounds(path) for path in sorted(directory.iterdir())}
+
+
+def make_evaluations(directory: Path) -> dict[str, Any]:
+    """Write a private evaluation by each loss."""
+    train = make_table(LARGE).drop_columns(["person", "key"])
+    model = bw.release_model(train, label="y", bounds=(0, 10), **PRIVATE)
+    found = bw.find_bounds(make_table(LARGE), label="y", epsilon=1.0)
+    for loss, bounds in (("squared", (0, 10)), ("absolute", found)):
+        scores = bw.evaluate_rows_privately(model, train, bounds=bounds, epsilon=2.0, loss=loss)
+        scores.save(directory / f"{loss}.json")
+    return {path.name: _read_evaluation(path) for path in sorted(directory.iterdir())}
+
+
+def read(kind: str, path: Path) -> dict[str, Any]:
+    """Return what this version of bagwise finds in a golden file, as plain values."""
+    return READERS[kind](path)
+
+
+def _read_release(path: Path) -> dict[str, Any]:
+    release = bw.Release.load(path)
+    X, _, bags = release.training_data()
+    return {
+        **_promise(path),
+        "labels": release.labels.tolist(),
+        "noise_sd": release.noise_sd.tolist(),
+        "bags": release.bags.index.tolist(),
+        "label_kind": release.label_kind,
+        "strategy": release.provenance.strategy,
+        "features": release.encoder.feature_names,
+        "first_rows": X[:3].tolist(),
+        "bags_of_first_rows": bags[:3].tolist(),
+    }
+
+
+def _read_model(path: Path) -> dict[str, Any]:
+    model = bw.RowModel.load(path)
+    rows = json.loads((path.parent / PREDICTED).read_text())
+    return {
+        **_promise(path),
+        "predictions": model.predict(pa.table(rows)).tolist(),
+        "coefficients": model.coefficients(),
+        "classes": None if model.classes is None else list(model.classes),
+    }
+
+
+def _read_bounds(path: Path) -> dict[str, Any]:
+    return {**_promise(path), "bounds": list(PrivateBounds.load(path).bounds)}
+
+
+def _read_evaluation(path: Path) -> dict[str, Any]:
+    scores = bw.PrivateScores.load(path)
+    return {
+        **_promise(path),
+        "n_rows": scores.n_rows,
+        "mean_loss": scores.mean_loss,
+        "interval": list(scores.interval),
+    }
+
+
+def _promise(path: Path) -> dict[str, Any]:
+    """Verify a file; return what it promises, and the digest that people compare."""
+    verification, _ = bw.verify(path)
+    return {
+        "headline": verification.headline,
+        "epsilon": verification.epsilon,
+        "delta": verification.delta,
+        "digest": verification.digest,
+    }
+
+
+MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "release": make_releases,
+    "model": make_models,
+    "bounds": make_bounds,
+    "evaluation": make_evaluations,
+}
+READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "release": _read_release,
+    "model": _read_model,
+    "bounds": _read_bounds,
+    "evaluation": _read_evaluation,
+}
+
+
+def schemas_in(directory: Path) -> list[str]:
+    """Return the formats, with their versions, of all files below a directory."""
+    found: set[str] = set()
+    for path in directory.rglob("*.json"):
+        content = json.loads(path.read_text())
+        for part in (content, content.get("certificate")):
+            if isinstance(part, dict) and isinstance(part.get("schema"), str):
+                found.add(part["schema"])
+    return sorted(found)
+
+
+def main() -> int:
+    """Make what is not there yet; return 1 if there was nothing to make."""
+    made = 0
+    for kind, make in MAKERS.items():
+        # The files themselves say which version they have, so they are made before one can look.
+        with tempfile.TemporaryDirectory(dir=HERE, prefix=".") as draft:
+            directory = Path(draft) / kind
+            directory.mkdir()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", BagwiseWarning)
+                expected = make(directory)
+            (version,) = (
+                schema.partition("/")[2]
+                for schema in schemas_in(directory)
+                if schema.startswith(f"bagwise-{kind}/")
+            )
+            target = HERE / f"{kind}-{version}"
+            if target.exists():
+                _tell(f"{target.name} is there already and stays as it is.")
+                continue
+            lines = (f"{json.dumps(name)}: {json.dumps(found)}" for name, found in expected.items())
+            (directory / EXPECTED).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+            directory.rename(target)
+        _tell(f"{target.name}: {len(expected)} made, {', '.join(schemas_in(target))}.")
+        made += 1
+    return 0 if made else 1
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
