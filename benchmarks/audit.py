@@ -4,10 +4,9 @@ The bound on epsilon holds with confidence 1 - 1e-3. Claimed is epsilon 1, and 0
 picks.
 """
 
-from tests.privacy import test_audit as cases
-
 from bagwise.privacy.audit import audit
 from benchmarks._results import keep
+from tests.privacy import test_audit as cases
 
 
 def main():

@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from tests.fuzz.mutations import make_originals, mutants
-from tests.fuzz.test_mutants import read
 
 from benchmarks._results import keep
+from tests.fuzz.mutations import make_originals, mutants
+from tests.fuzz.test_mutants import read
 
 COUNT = 2000
 SECONDS, MEGABYTES = 2.0, 500.0

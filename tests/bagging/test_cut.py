@@ -91,7 +91,7 @@ def test_close_values_far_from_zero_keep_their_digits():
 
 
 def test_numpy_is_used_where_numba_is_missing(monkeypatch):
-    monkeypatch.setattr(_cut.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr(_kernels, "best_last_lengths", None)
     values = np.array([0, 0.1, 0.2, 5, 5.1, 5.2])
     assert _cut.optimal_sizes(values, 2).tolist() == [3, 3]

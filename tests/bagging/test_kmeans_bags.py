@@ -134,7 +134,8 @@ def test_many_one_hot_columns_need_not_be_dense():
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_sparse_and_dense_rows_make_bags_that_are_as_compact(scale):
-    X = sparse.random_array((600, 40), density=0.1, rng=np.random.default_rng(0), format="csr")
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((600, 40), density=0.1, random_state=rng, format="csr")
     one, other = (bags_of(Y, 10, scale=scale, effort="default") for Y in (X, X.toarray()))
     dense = X.toarray() if scale == "none" else X.toarray() / X.toarray().std(axis=0)
     found, expected = (reference.spread(dense, bags.index) for bags in (one, other))

@@ -62,7 +62,8 @@ def test_half_leaves_the_other_half_out():
 
 def test_parameters_by_name():
     assert find_strategy("sorted", {"cut": "equal"}) == SortedBags(cut="equal")
-    assert find_strategy("super", {"half": "True", "order": "sorted"}).half
+    given = {"half": "True", "order": "sorted"}
+    assert find_strategy("super", given) == SuperBags(half=True, order="sorted")
     for name, parameters, message in (
         ("sorted", {"cut": "diagonal"}, "unknown cut 'diagonal'"),
         ("super", {"order": "up"}, "unknown order 'up'"),

@@ -126,7 +126,7 @@ def test_impossible_requests_say_why(parameters, words):
 
 def test_sparse_rows_and_pipelines():
     rng = np.random.default_rng(0)
-    X = sparse.random_array((300, 200), density=0.05, rng=rng, format="csr")
+    X = sparse.random_array((300, 200), density=0.05, random_state=rng, format="csr")
     model = SizeConstrainedKMeans(size_min=10, random_state=0).fit(X)
     assert model.cluster_sizes_.min() >= 10
     dense = X.toarray() - model.cluster_centers_[model.labels_]

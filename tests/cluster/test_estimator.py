@@ -126,7 +126,7 @@ def test_rows_are_predicted_to_their_nearest_centre(offset, chunk, monkeypatch):
 @pytest.mark.parametrize("columns", [20, 300])
 @pytest.mark.parametrize("form", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array])
 def test_sparse_rows_give_what_dense_ones_would(columns, form):
-    X = sparse.random_array((150, columns), density=0.1, rng=np.random.default_rng(0))
+    X = sparse.random_array((150, columns), density=0.1, random_state=np.random.default_rng(0))
     model = SizeConstrainedKMeans(5, effort="fast", random_state=0).fit(form(X))
     check(model, X, 5, 9)
     assert isinstance(model.cluster_centers_, np.ndarray)

@@ -145,14 +145,15 @@ def test_parts_of_the_rows_add_up(scale, monkeypatch):
 @pytest.mark.parametrize("form", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array])
 def test_sparse_rows_are_where_dense_ones_are(scale, form):
     rng = np.random.default_rng(0)
-    X = sparse.random_array((80, 128), density=0.1, rng=rng).toarray() * rng.normal(size=128)
+    X = sparse.random_array((80, 128), density=0.1, random_state=rng).toarray()
+    X *= rng.normal(size=128)
     found = make_points(form(X), scale, rng)
     assert same_up_to_scale(found, make_points(X, scale, rng), digits=1e-3)
 
 
 def test_very_wide_sparse_rows_need_no_matrix_of_their_width():
     # 200,000 columns: their covariance, or an identity, would take 320 GB.
-    X = sparse.random_array((300, 200_000), density=1e-4, rng=RNG, format="csr")
+    X = sparse.random_array((300, 200_000), density=1e-4, random_state=RNG, format="csr")
     for scale in ("std", "none"):
         points = make_points(X, scale, np.random.default_rng(0))
         assert points.shape == (300, metric.SPARSE_DIMENSIONS)

@@ -291,7 +291,7 @@ def test_neither_tiny_nor_huge_units_cost_anything(unit):
 
 
 def test_sparse_rows_make_bags_and_dense_strategies_say_so():
-    X = sparse.random_array((200, 300), density=0.02, rng=np.random.default_rng(0))
+    X = sparse.random_array((200, 300), density=0.02, random_state=np.random.default_rng(0))
     assert bw.make_bags(X, bag_size=10, strategy="kmeans", seed=0).sizes.min() >= 10
     assert bw.make_bags(X, bag_size=10, strategy="random", seed=0).sizes.min() >= 10
     with pytest.raises(StrategyError, match="toarray"):

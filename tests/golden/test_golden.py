@@ -8,6 +8,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagwiseError
+from bagwise.privacy.private_bounds import PrivateBounds
 from tests.golden import make
 
 # What no arithmetic touches on its way out of a file must be there to the last bit.
@@ -93,7 +94,7 @@ def _written_again(kind, path, target):
     elif kind == "model":
         bw.RowModel.load(path).save(target)
     elif kind == "bounds":
-        make.PrivateBounds.load(path).save(target)
+        PrivateBounds.load(path).save(target)
     else:
         bw.PrivateScores.load(path).save(target)
 

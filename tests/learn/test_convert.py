@@ -86,9 +86,9 @@ def test_what_is_kept_is_one_entry_per_row():
     assert params["sample_weight"].tolist() == [1, 1, 2]
     assert BaggedData([[1.0]], [2.0], Bags(np.array([0]))).fit_params().keys() == {"bags"}
     with pytest.raises(TypeError, match="not iterable"):
-        iter(data)
+        iter(data)  # type: ignore[call-overload]
     with pytest.raises(AttributeError):
-        data.X = None
+        data.X = None  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def picks(
     name, *, seed=0, n=400, size=4, noise_sd=0.0, coef=None, intercept=None, phi=PHI, equal=False
 ):
     """Draw rows, random bags of about `size` (or just so many), and one picked label for each."""
-    family, link, known, level = MODELS[name]
+    named, link, known, level = MODELS[name]
     rng = np.random.default_rng(seed)
-    family = find_family(family, link)
+    family = find_family(named, link)
     coef = np.asarray(known if coef is None else coef)
     shape = (n, coef.size)
     X = rng.uniform(size=shape) if family.eta_range[0] == 0 else rng.normal(size=shape)

@@ -143,7 +143,7 @@ def test_the_interval_covers_as_often_as_it_says(draws):
 def test_the_interval_covers_at_least_as_often_for_coarse_noise():
     """Noise of two steps: by summation, discrete draws leave the interval no more often."""
     for scale, level in itertools.product((1, 2, 7), (0.5, 0.9, 0.95, 0.999)):
-        event = private_loss.LaplaceMeanLoss(1.0, float(scale), 1.0)
+        event = LaplaceMeanLoss(1.0, float(scale), 1.0)
         beyond = math.floor(half_width(event, n_rows=1, level=level)) + 1
         ratio = math.exp(-1 / scale)
         assert 2 * ratio**beyond / (1 + ratio) <= 1 - level + 1e-12

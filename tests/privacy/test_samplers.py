@@ -286,9 +286,10 @@ def test_a_seed_repeats_and_another_does_not(kind):
 
 def test_the_global_generator_is_not_touched():
     np.random.seed(0)  # noqa: NPY002
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    before = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     discrete_gaussian(1000, scale=5, source=SecureNoise())
-    np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    after = np.random.get_state(legacy=False)["state"]["key"]  # noqa: NPY002
+    np.testing.assert_array_equal(before, after)
 
 
 def in_processes(method, draw, workers=3):

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -78,9 +80,9 @@ def test_similar_is_a_factor_of_two():
         return factor * off if cell.strategy == "sorted" else 1.0
 
     claim = "instance loss: all mechanisms show similar performance"
-    assert verdicts(lambda *a: error(*a, 1.9, 0.01))[claim].word == "holds"
-    assert verdicts(lambda *a: error(*a, 2.1, 0.01))[claim].word == "fails"
-    assert verdicts(lambda *a: error(*a, 1.9, 0.5))[claim].word == "undecided"
+    assert verdicts(partial(error, factor=1.9, spread=0.01))[claim].word == "holds"
+    assert verdicts(partial(error, factor=2.1, spread=0.01))[claim].word == "fails"
+    assert verdicts(partial(error, factor=1.9, spread=0.5))[claim].word == "undecided"
 
 
 def test_many_cases_are_more_than_a_quarter():
@@ -92,10 +94,11 @@ def test_many_cases_are_more_than_a_quarter():
         return (0.9 if better else 1.0) * np.exp(0.001 * rng.standard_normal())
 
     claim = "instance loss: label k-means shows better performance in many cases"
-    four = verdicts(lambda *a: error(*a, lambda cell: cell.data == "ind"))[claim]
+    four = verdicts(partial(error, wanted=lambda cell: cell.data == "ind"))[claim]
     assert four.tallies["exact"].in_favour == 4
     assert four.word == "holds"
-    two = verdicts(lambda *a: error(*a, lambda cell: cell.data == "ind" and cell.bag_size == 10))
+    few = partial(error, wanted=lambda cell: cell.data == "ind" and cell.bag_size == 10)
+    two = verdicts(few)
     assert two[claim].word == "undecided"
 
 
