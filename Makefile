@@ -1,4 +1,5 @@
-# Everything here works on a machine with Python 3.11 or newer and make; nothing is installed outside .venv.
+# Everything here works on a machine with Python 3.11 or newer and make; nothing is installed outside
+# .venv and .environments.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -8,7 +9,19 @@ TORCH  := 2.13.0
 # One BLAS thread per test process: more would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto
 
-.PHONY: demo test test-all lint types layers tables bench clean
+# Other environments than .venv, one directory each.
+OTHERS := .environments
+# Which Pythons `make test-pythons` looks for.
+PYTHONS ?= python3.11 python3.12 python3.13
+# Options for pip: `make test-lowest` holds dependencies at their lowest versions with it.
+PIP_OPTIONS :=
+# What `make bench-compare` runs; empty for everything that `make bench` runs.
+NAMES :=
+OPTIONS :=
+BENCHMARKS := cut kernels release noise private audit learn theory plan hostile
+
+.PHONY: demo test test-all pytest test-pythons test-lowest test-bare coverage lint types layers \
+        tables bench bench-compare clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bagwise demo -o bagwise-demo --force
@@ -18,6 +31,43 @@ test: $(VENV)/.installed-dev lint types layers
 
 test-all: $(VENV)/.installed-dev lint types layers
 	$(PYTEST) -m "slow or not slow"
+
+pytest: $(VENV)/.installed-dev
+	$(PYTEST)
+
+# A Python that is not there is named and passed over.
+test-pythons:
+	@for python in $(PYTHONS); do \
+	  if $$python -c "" 2>/dev/null; then \
+	    echo "== $$python"; \
+	    $(MAKE) --no-print-directory pytest PYTHON=$$python VENV=$(OTHERS)/$$python || exit 1; \
+	  else \
+	    echo "== $$python is not there: not tested"; \
+	  fi; \
+	done
+
+# On the lowest Python, too: the lowest numpy has no builds for the newest.
+test-lowest:
+	mkdir -p $(OTHERS)
+	$(PYTHON) -m tools.lowest > $(OTHERS)/lowest.txt
+	$(MAKE) --no-print-directory pytest VENV=$(OTHERS)/lowest \
+	  PIP_OPTIONS="--constraint $(OTHERS)/lowest.txt"
+
+# Nothing but what `pip install bagwise` brings. Only tests that need no more are run, by name: none
+# is skipped in `make test`, where every extra is installed.
+test-bare:
+	test -x $(OTHERS)/bare/bin/python || $(PYTHON) -m venv $(OTHERS)/bare
+	$(OTHERS)/bare/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(OTHERS)/bare/bin/pip install --quiet --editable . --group bare
+	for extra in numba altair vl_convert torch dp_accounting; do \
+	  ! $(OTHERS)/bare/bin/python -c "import $$extra" 2>/dev/null || exit 1; \
+	done
+	$(OTHERS)/bare/bin/pytest tests/bare tests/golden tests/files
+
+# Not part of `make test`: a trace takes minutes more.
+coverage: $(VENV)/.installed-dev
+	$(PYTEST) --cov --cov-report=term tests/privacy tests/release tests/golden tests/fuzz \
+	  src/bagwise/privacy src/bagwise/release
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -35,18 +85,23 @@ tables: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --group bench
-	for name in cut kernels release noise private audit learn theory plan hostile; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+# Writes nothing; `make bench-compare NAMES="cut noise" OPTIONS="--fail-above 1.3"`.
+bench-compare: $(VENV)/.installed-dev
+	$(BIN)/pip install --quiet --group bench
+	$(BIN)/python -m benchmarks.compare $(or $(NAMES),$(BENCHMARKS)) $(OPTIONS)
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/pip install --quiet --editable ".[all]"
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) --editable ".[all]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
-	$(BIN)/pip install --quiet "torch==$(TORCH)"
-	$(BIN)/pip install --quiet --group dev
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) "torch==$(TORCH)"
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) --group dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) bagwise-demo bagwise-reproduction dist build
+	rm -rf $(VENV) $(OTHERS) .coverage bagwise-demo bagwise-reproduction dist build
