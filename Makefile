@@ -15,7 +15,7 @@ OTHERS := .environments
 PYTHONS ?= python3.11 python3.12 python3.13
 # Options for pip: `make test-lowest` holds dependencies at their lowest versions with it.
 PIP_OPTIONS :=
-# What `make bench-compare` runs; empty for everything that `make bench` runs.
+# What `make bench-compare` runs, and how; empty for every benchmark that has ratios.
 NAMES :=
 OPTIONS :=
 BENCHMARKS := cut kernels release noise private audit learn theory plan hostile
@@ -90,7 +90,7 @@ bench: $(VENV)/.installed-dev
 # Writes nothing; `make bench-compare NAMES="cut noise" OPTIONS="--fail-above 1.3"`.
 bench-compare: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --group bench
-	$(BIN)/python -m benchmarks.compare $(or $(NAMES),$(BENCHMARKS)) $(OPTIONS)
+	$(BIN)/python -m benchmarks.compare $(NAMES) $(OPTIONS)
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,11 +1,14 @@
 """Keep what was measured, with what is needed to read it later."""
 
 import json
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+# `benchmarks.compare` has results written elsewhere, so that the kept ones stay as they are.
+RESULTS_VARIABLE = "BAGWISE_BENCHMARK_RESULTS"
+RESULTS = Path(os.environ.get(RESULTS_VARIABLE) or Path(__file__).parent / "results")
 
 
 def keep(name, rows, packages=()):
