@@ -1,6 +1,7 @@
 """The tables in README and docs say what the registries say."""
 
 import pytest
+
 from tools.tables import MARKED, TABLES, pages, renewed
 
 

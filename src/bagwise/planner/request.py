@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self, get_args
 
 from bagwise.bagging import BaggingStrategy, find_strategy
-from bagwise.cluster.run import EffortName
+from bagwise.cluster.search import EffortName
 from bagwise.errors import BagTooSmallError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.planner.candidates import planned
