@@ -30,6 +30,7 @@ def test_type_checkers_see_the_same_names():
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = {}
     for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
         for alias in node.names:
             assert alias.asname == (None if alias.name == "*" else alias.name)
             seen[alias.name] = node.module

@@ -70,7 +70,7 @@ def _group(strategy: BaggingStrategy) -> str:
     return "large" if traits.free_sizes else "compact" if traits.compact else "any"
 
 
-def _by_loss(verdicts: dict[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _by_loss(verdicts: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     rows: dict[str, list[str]] = {group: [] for group in verdicts}
     for name in STRATEGIES:
         strategy = find_strategy(name)

@@ -16,7 +16,7 @@ from bagwise.bagging import (
 )
 from bagwise.bagging.bags import Bags
 from bagwise.data.encode import DEFAULT_MAX_LEVELS
-from bagwise.data.table import read_table
+from bagwise.engines.local import read_rows
 from bagwise.errors import StrategyError
 from bagwise.models.row_model import RowModel
 from bagwise.planner.automatic import decide
@@ -202,8 +202,8 @@ def make_release(
     if request.strategy is not None:
         return build(table, request.settle(), on_stage=on_stage)
     run = Stages(on_stage)
-    table = run("reading the table", read_table, table, index_names=columns.named)
-    return build(table, run("planning", decide, table, request), on_stage=on_stage)
+    rows = run("reading the table", read_rows, table, named=columns.named)
+    return build(rows, run("planning", decide, rows, request), on_stage=on_stage)
 
 
 def release_model(

@@ -53,11 +53,16 @@ def test_what_is_written_is_read(tmp_path, rows):
 
 
 def test_long_tables_come_in_several_groups(tmp_path, monkeypatch):
-    monkeypatch.setitem(parquet_files._OPTIONS, "row_group_size", 300)
+    monkeypatch.setattr(parquet_files, "ROWS_AT_ONCE", 300)
     monkeypatch.setattr(parquet_layout, "ROWS_AT_ONCE", 300)
     write_plain(some_table(), tmp_path / "t")
     assert pq.ParquetFile(tmp_path / "t").num_row_groups == 4
     assert read(tmp_path / "t").equals(some_table())
+    for size in (7, 300, 301, 5000):
+        batches = some_table().to_reader(max_chunksize=size)
+        write_plain(batches, tmp_path / "batches")
+        assert pq.ParquetFile(tmp_path / "batches").num_row_groups == 4
+        assert read(tmp_path / "batches").equals(some_table())
 
 
 def test_text_that_outgrows_its_dictionary_comes_back(tmp_path):

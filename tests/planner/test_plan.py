@@ -405,10 +405,10 @@ def test_everything_can_be_left_to_the_planner():
 
 
 def test_the_planner_never_sees_the_label(monkeypatch):
-    from bagwise.planner import automatic
+    from bagwise.planner import automatic, rank
 
     seen = []
-    real = automatic.rank
+    real = rank
 
     def watched(X, request, **arguments):
         seen.append(X)

@@ -13,6 +13,7 @@ from bagwise.errors import BoundsError, BudgetError, TableError
 from bagwise.privacy import private_loss
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LOSS_STEPS
+from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.private_loss import design_loss, half_width, noise_sd, release_mean_loss
 from bagwise.privacy.units import Units
 from bagwise.rng import SimulatedNoise

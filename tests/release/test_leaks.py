@@ -20,7 +20,7 @@ SENTINEL = 918273645.125
 TRACES = ("918273645", "9.18273645e", "9.182736e")
 
 STAGES = [
-    "read_table",
+    "read_rows",
     "label_vector",
     "_choose_columns",
     "_encode",

@@ -26,6 +26,7 @@ class RandomBags:
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "at random"
     accepts_sparse: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = False
     uses_scores: ClassVar[bool] = False
 
     def assign(

@@ -38,6 +38,7 @@ class SortedBags:
     name: ClassVar[str] = "sorted"
     summary: ClassVar[str] = "neighbours by score"
     accepts_sparse: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = False
     uses_scores: ClassVar[bool] = True
 
     cut: Cut = "optimal"

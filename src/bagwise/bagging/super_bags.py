@@ -41,6 +41,7 @@ class SuperBags:
     summary: ClassVar[str] = "random halves of groups twice as large"
     planned: ClassVar[bool] = False  # for learners, random bags are the same
     accepts_sparse: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = False
 
     order: Order = "random"
     half: bool = False

@@ -125,7 +125,7 @@ def refuse_duplicates(names: Iterable[str], where: str) -> None:
 def refuse_doubled_columns(table: pa.Table) -> None:
     """Refuse a table with two columns of one name."""
     doubled = _doubled(table.column_names)
-    if doubled and names_may_be_cells(table):
+    if doubled and names_may_be_cells(table.column_names, table.columns):
         raise ColumnError(f"the table has columns of the same name. {_ADD_HEADER}")
     if doubled:
         raise ColumnError(
@@ -162,14 +162,14 @@ def header_is_data(names: Sequence[str]) -> bool:
     return 2 * len(numbers) >= len(names) or not all(number.is_integer() for number in numbers)
 
 
-def names_may_be_cells(table: pa.Table) -> bool:
+def names_may_be_cells(names: Sequence[str], columns: Iterable[pa.ChunkedArray]) -> bool:
     """Tell whether the names of a table could be its first row, so that no message may list them.
 
     One that begins as a number does is enough, or a column that holds its own name: classes recur.
     """
     return any(
         _may_be_a_cell(name) or _holds(column, name)
-        for name, column in zip(table.column_names, table.columns, strict=True)
+        for name, column in zip(names, columns, strict=True)
     )
 
 
@@ -224,12 +224,12 @@ def _quoted(names: Iterable[str]) -> str:
 
 def _hint(name: str, table: pa.Table) -> str:
     """Say which name was probably meant, or which there are."""
-    if names_may_be_cells(table):
+    known = table.column_names
+    if names_may_be_cells(known, map(table.column, known)):
         return (
             " The names of its columns are not listed here, since they may be cells: some look "
             "like data. If the table has no header line, add one; otherwise check the name."
         )
-    known = table.column_names
     if hint := did_you_mean(name, known):
         return hint
     shown = ", ".join(repr(column) for column in known[:10])

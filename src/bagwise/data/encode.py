@@ -6,7 +6,6 @@ rare ones share one column. Missing values follow a stated policy. The recipe ho
 about the features, which are public, so it may leave with a release; a learner replays it.
 """
 
-import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -22,9 +21,8 @@ from bagwise.data.columns import (
     as_text,
     find_column,
     is_numeric,
-    is_text,
-    without_dictionary,
 )
+from bagwise.data.summary import LARGEST, ColumnSummary
 from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, check_name
 from bagwise.files.records import Record, read_record, to_plain
 
@@ -58,10 +56,8 @@ class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, froz
                 f"column {self.name!r} was numeric in the release, here it is {column.type}."
             )
         values = as_float(column)
-        if np.any(np.abs(values) > 1e100):  # infinite, or too large to square
-            raise ColumnError(
-                f"feature {self.name!r} holds infinite or huge values. Replace or rescale them."
-            )
+        if np.any(np.abs(values) > LARGEST):
+            raise _has_huge_values(self.name)
         missing = np.isnan(values)
         if self.fill is not None:
             values[missing] = self.fill
@@ -159,16 +155,31 @@ class Encoder(Record, kw_only=False, frozen=True):
         nulls: str = "indicator",
     ) -> Self:
         """Write the recipe for columns `names`; `named` are those the user asked for by name."""
+        facts = {
+            name: ColumnSummary.of(name, find_column(table, name, role="feature"), whole=True)
+            for name in names
+        }
+        return cls.from_summaries(facts, named=named, max_levels=max_levels, nulls=nulls)
+
+    @classmethod
+    def from_summaries(
+        cls,
+        facts: Mapping[str, ColumnSummary],
+        *,
+        named: Collection[str] = (),
+        max_levels: int = DEFAULT_MAX_LEVELS,
+        nulls: str = "indicator",
+    ) -> Self:
+        """Write the recipe from facts about columns, which may come from parts of a table."""
         check_name("nulls", nulls, NULLS, ColumnError)
         policy = NULLS[NULLS.index(nulls)]
         if max_levels < 1:
             raise ColumnError(f"max_levels must be at least 1, got {max_levels}.")
         columns = []
-        for name in names:
-            column = find_column(table, name, role="feature")
-            if name not in named:
-                _refuse_id(name, column)
-            columns.append(_describe(name, column, max_levels=max_levels, nulls=nulls))
+        for name, fact in facts.items():
+            if name not in named and fact.looks_like_a_key:
+                raise _like_an_id(name)
+            columns.append(_describe(name, fact, max_levels=max_levels, nulls=nulls))
         encoder = cls(tuple(columns), policy)
         _refuse_colliding(encoder.feature_names)
         return encoder
@@ -222,16 +233,19 @@ class Encoder(Record, kw_only=False, frozen=True):
         return read_record(cls, spec, error=ReleaseError, what="the encoder recipe")
 
 
-def _describe(name: str, column: pa.ChunkedArray, *, max_levels: int, nulls: str) -> Column:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if column.null_count == len(column):
+def _describe(name: str, fact: ColumnSummary, *, max_levels: int, nulls: str) -> Column:
+    kind = fact.type.value_type if pa.types.is_dictionary(fact.type) else fact.type
+    if fact.missing == fact.rows:
         raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")
-    if nulls == "error":
-        _refuse_missing(name, column)
-    if is_numeric(kind) and not pa.types.is_dictionary(column.type):
-        return _describe_numbers(name, column)
-    if is_numeric(kind) or is_text(kind) or pa.types.is_boolean(kind):
-        return _describe_levels(name, column, max_levels)
+    if nulls == "error" and fact.missing:
+        raise _has_gaps(name)
+    if fact.is_huge:
+        raise _has_huge_values(name)
+    if is_numeric(fact.type):
+        # The exact sum, rounded once: the order of the rows cannot show in its last bits.
+        return NumericColumn(name, fill=fact.mean if fact.missing else None)
+    if fact.levels is not None:
+        return _describe_levels(name, fact.levels.to_pylist(), max_levels)
     if pa.types.is_temporal(kind):
         raise ColumnError(
             f"feature {name!r} is of type {kind}: a moment in time has no natural unit. Replace it "
@@ -240,21 +254,9 @@ def _describe(name: str, column: pa.ChunkedArray, *, max_levels: int, nulls: str
     raise ColumnError(f"feature {name!r} is of type {kind}, which cannot be encoded. Exclude it.")
 
 
-def _describe_numbers(name: str, column: pa.ChunkedArray) -> NumericColumn:
-    values = as_float(column)
-    missing = np.isnan(values)
-    if missing.all():
-        raise ColumnError(f"feature {name!r} has no values at all. Exclude it.")
-    if not missing.any():
-        return NumericColumn(name, fill=None)
-    present = values[~missing]
-    # The exact sum, rounded once: the order of the rows cannot show in its last bits.
-    fill = math.fsum(present) / present.size if np.isfinite(present).all() else 0.0
-    return NumericColumn(name, fill=fill)
-
-
-def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> LevelsColumn:
-    counts = pc.value_counts(as_text(column, name=name)).to_pylist()
+def _describe_levels(
+    name: str, counts: Sequence[Mapping[str, Any]], max_levels: int
+) -> LevelsColumn:
     # Most frequent first; ties in alphabetical order, missing last, so that the recipe is unique.
     ordered = sorted(counts, key=lambda c: (-c["counts"], c["values"] is None, c["values"] or ""))
     levels = [entry["values"] for entry in ordered]
@@ -266,19 +268,23 @@ def _describe_levels(name: str, column: pa.ChunkedArray, max_levels: int) -> Lev
     )
 
 
-def _refuse_id(name: str, column: pa.ChunkedArray) -> None:
-    """Refuse a column that looks like a key: integers or text, all different."""
-    column = without_dictionary(column)
-    if not (pa.types.is_integer(column.type) or is_text(column.type)):
-        return
-    present = len(column) - column.null_count
-    mostly_there = 2 * present > len(column) > 1
-    if mostly_there and pc.count_distinct(column, mode="only_valid").as_py() == present:
-        raise ColumnError(
-            f"column {name!r} is different in every row, like an id. Leave it out with "
-            f"exclude=[{name!r}] (--exclude {name}), carry it along with id={name!r} "
-            f"(--id {name}), or name it in features if it is a real feature."
-        )
+def _like_an_id(name: str) -> ColumnError:
+    return ColumnError(
+        f"column {name!r} is different in every row, like an id. Leave it out with "
+        f"exclude=[{name!r}] (--exclude {name}), carry it along with id={name!r} "
+        f"(--id {name}), or name it in features if it is a real feature."
+    )
+
+
+def _has_gaps(name: str) -> ColumnError:
+    return ColumnError(
+        f"feature {name!r} has missing values and nulls='error'. "
+        "Fill them, or use nulls='indicator' (--nulls indicator)."
+    )
+
+
+def _has_huge_values(name: str) -> ColumnError:
+    return ColumnError(f"feature {name!r} holds infinite or huge values. Replace or rescale them.")
 
 
 def _refuse_colliding(outputs: Sequence[str]) -> None:
@@ -292,7 +298,4 @@ def _refuse_colliding(outputs: Sequence[str]) -> None:
 def _refuse_missing(name: str, column: pa.ChunkedArray) -> None:
     floating = pa.types.is_floating(column.type)
     if column.null_count or (floating and np.isnan(as_float(column)).any()):
-        raise ColumnError(
-            f"feature {name!r} has missing values and nulls='error'. "
-            "Fill them, or use nulls='indicator' (--nulls indicator)."
-        )
+        raise _has_gaps(name)

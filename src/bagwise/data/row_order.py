@@ -35,15 +35,17 @@ def feature_order(table: pa.Table, names: Sequence[str], source: NoiseSource) ->
     >>> feature_order(table, ["x"], SecureNoise())
     array([1, 2, 0])
     """
-    shuffled = secret_order(table.num_rows, source)
-    keys = {str(place): _sort_key(table, name) for place, name in enumerate(names)}
-    if not keys:
-        return shuffled
-    rows = pa.table(keys).take(pa.array(shuffled))
-    # Arrow documents this sort as stable, so ties stay in the secret order.
-    order = pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in keys])
-    sorted_rows: IntArray = shuffled[order.to_numpy()]
-    return sorted_rows
+    order = secret_order(table.num_rows, source)
+    group = np.zeros(order.size, dtype=np.int64)  # rows that are equal in all columns so far
+    for name in names:
+        ranks = _ranks(table.column(name), name)[order]
+        place = np.lexsort((ranks, group))  # stable, so that ties stay in the secret order
+        order, ranks, group = order[place], ranks[place], group[place]
+        differs = (np.diff(ranks) != 0) | (np.diff(group) != 0)
+        group = np.concatenate([[0], np.cumsum(differs)])
+        if differs.all():
+            break  # one column is mostly enough, and then the others are not looked at
+    return order
 
 
 def inverse_order(order: IntArray) -> IntArray:
@@ -57,13 +59,14 @@ def inverse_order(order: IntArray) -> IntArray:
     return inverse
 
 
-def _sort_key(table: pa.Table, name: str) -> pa.Array:
-    """Return what a column is sorted by: numbers as doubles, the rest as text."""
-    column = without_dictionary(table.column(name))
+def _ranks(column: pa.ChunkedArray, name: str) -> IntArray:
+    """Return the number of each value among the distinct ones: of doubles, or else of text."""
+    column = without_dictionary(column)
     if is_numeric(column.type) or pa.types.is_boolean(column.type):
-        return pa.array(as_float(column))
+        return np.asarray(np.unique(as_float(column), return_inverse=True)[1], dtype=np.int64)
     try:
-        return as_text(column, name=name).combine_chunks()
+        text = as_text(column, name=name)
     except ColumnError:
         # Nobody can sort a list or a picture; the encoder will say so in its own words.
-        return pa.nulls(table.num_rows, pa.string())
+        return np.zeros(len(column), dtype=np.int64)
+    return np.asarray(pc.rank(text, tiebreaker="dense"), dtype=np.int64)

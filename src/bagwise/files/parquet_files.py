@@ -7,7 +7,7 @@ bearable, before it is decoded.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 
@@ -25,17 +25,15 @@ _MOST_GROWTH = 200  # tables of features do not shrink further than that
 _USUAL_MEMORY = 4 * 2**30  # where the system does not say how much it has
 
 # Statistics would be one more place that holds values which no table shows.
-_OPTIONS = {
-    "compression": "zstd",
-    "store_schema": False,
-    "write_statistics": False,
-    "row_group_size": ROWS_AT_ONCE,
-}
+_OPTIONS = {"compression": "zstd", "store_schema": False, "write_statistics": False}
 
 
-def write_plain(table: pa.Table, path: Path) -> None:
-    """Write a table, and nothing about where it came from."""
-    pq.write_table(_without_notes(table), path, **_OPTIONS)
+def write_plain(rows: pa.Table | pa.RecordBatchReader, path: Path) -> None:
+    """Write a table, or batches of one as they come, and nothing about where it came from."""
+    schema = _without_notes(rows.schema.empty_table()).schema
+    with pq.ParquetWriter(path, schema, **_OPTIONS) as file:
+        for group in _row_groups(rows):
+            file.write_table(_without_notes(group), row_group_size=ROWS_AT_ONCE)
 
 
 def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
@@ -73,6 +71,18 @@ def read_plain(path: Path, *, error: type[BagwiseError], sha256: str | None = No
             lambda: _read(handle, path, error),
             lambda _: error(f"{path} is not a readable Parquet file."),
         )
+
+
+def _row_groups(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield tables of `ROWS_AT_ONCE` rows, and what is left: the same whatever the batches are."""
+    waiting = rows.schema.empty_table()
+    for batch in rows.to_reader() if isinstance(rows, pa.Table) else rows:
+        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+        while waiting.num_rows >= ROWS_AT_ONCE:
+            yield waiting.slice(0, ROWS_AT_ONCE)
+            waiting = waiting.slice(ROWS_AT_ONCE)
+    if waiting.num_rows:
+        yield waiting
 
 
 def _read(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> pa.Table:

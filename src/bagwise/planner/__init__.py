@@ -16,8 +16,8 @@ from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy, traits_of
 from bagwise.data.columns import select_features
 from bagwise.data.encode import DEFAULT_MAX_LEVELS
-from bagwise.data.row_order import feature_order
 from bagwise.data.table import read_table
+from bagwise.engines.local import read_rows
 from bagwise.errors import StrategyError
 from bagwise.planner.candidates import (
     Candidate,
@@ -29,7 +29,6 @@ from bagwise.planner.prior import Prior
 from bagwise.planner.ranking import Plan
 from bagwise.planner.request import PlanRequest
 from bagwise.release.request import Budget, Columns
-from bagwise.rng import SecureNoise
 from bagwise.show.stages import report_progress
 from bagwise.theory.moments import Whitening
 
@@ -152,11 +151,10 @@ def _read_features(features: Any, columns: Columns) -> FloatArray:
         if X.ndim != 2 or not np.isfinite(X).all():
             raise StrategyError("features must be a matrix of finite numbers.")
         return X
-    table = read_table(features)
+    rows = read_rows(features)
     # A plan from the labels would tell about them; a label that is no column is only a name.
-    names = select_features(table, reserved=[columns.label])
-    table = table.take(pa.array(feature_order(table, names, SecureNoise())))
-    return columns.encoder_for(table, names).transform(table)
+    names = select_features(rows, reserved=[columns.label])
+    return columns.encoder_for(rows, names).transform(rows)
 
 
 def features_of(source: Any, columns: Columns) -> pa.Table:

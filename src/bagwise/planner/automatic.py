@@ -1,10 +1,9 @@
 """What "auto" means in a release: the planner's first choice, and a sentence that says why."""
 
 import numpy as np
-import pyarrow as pa
 
 from bagwise.bagging import BaggingStrategy, check_bag_size, find_strategy
-from bagwise.data.row_order import feature_order
+from bagwise.engines import Rows
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import Candidate, Plan, rank
 from bagwise.planner.candidates import planned
@@ -17,7 +16,7 @@ _SEED = 0
 MOST_ROWS = 10_000  # bags are compared on so many rows: a release should not wait for its plan
 
 
-def decide(table: pa.Table, request: ReleaseRequest) -> Choice:
+def decide(rows: Rows, request: ReleaseRequest) -> Choice:
     """Return the planner's first choice among those with the kind of label that is asked for.
 
     Where the bag size is given, only strategies that make bags of about that size are asked, under
@@ -25,9 +24,9 @@ def decide(table: pa.Table, request: ReleaseRequest) -> Choice:
     """
     size, rule = request.bag_size, request.budget.calibration
     if size is not None:
-        check_bag_size(size, n_rows=table.num_rows)
+        check_bag_size(size, n_rows=rows.num_rows)
     try:
-        found = _plan(table, request)
+        found = _plan(rows, request)
     except (BagTooSmallError, StrategyError):
         if size is None:
             raise
@@ -60,15 +59,13 @@ def _random(request: ReleaseRequest, size: int, why: NothingToPlan) -> Choice:
     return request.choose(find_strategy("random"), size, "none", why=why)
 
 
-def _plan(table: pa.Table, request: ReleaseRequest) -> Plan:
+def _plan(rows: Rows, request: ReleaseRequest) -> Plan:
     columns, size = request.columns, request.bag_size
-    names = columns.features_in(table)
-    table = table.select(names)  # and so without the label
-    table = table.take(pa.array(feature_order(table, names, SecureNoise())))
-    encoder = columns.encoder_for(table, names)
+    names = columns.features_in(rows)
+    order = rows.feature_order(names, SecureNoise())
     # The same rows every time, so that no choice depends on luck; the features alone decide which.
-    rows = np.random.default_rng(_SEED).permutation(table.num_rows)[:MOST_ROWS]
-    X = encoder.transform(table.take(pa.array(np.sort(rows))))
+    sample = np.sort(np.random.default_rng(_SEED).permutation(rows.num_rows)[:MOST_ROWS])
+    X = columns.encoder_for(rows, names).transform(rows.take(order[sample]))
     asked = PlanRequest.of(
         request.budget,
         family="gaussian" if columns.classes is None else "bernoulli",
@@ -76,7 +73,7 @@ def _plan(table: pa.Table, request: ReleaseRequest) -> Plan:
         strategies=_strategies(request),
         effort="fast",
     )
-    return rank(X, asked, n_rows=table.num_rows)
+    return rank(X, asked, n_rows=rows.num_rows)
 
 
 def _strategies(request: ReleaseRequest) -> list[BaggingStrategy]:

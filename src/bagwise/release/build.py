@@ -8,7 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.bagging import accepts_sparse, assign_bags, check_bag_size, parameters_of
+from bagwise.bagging import (
+    accepts_sparse,
+    assign_bags,
+    check_bag_size,
+    needs_features,
+    parameters_of,
+)
 from bagwise.bagging.bags import Bags
 from bagwise.data.columns import (
     refuse_lookalikes,
@@ -21,8 +27,10 @@ from bagwise.data.label_copies import (
     refuse_copies_of_label,
 )
 from bagwise.data.labels import label_codes, label_vector
-from bagwise.data.row_order import feature_order, inverse_order, secret_order
-from bagwise.data.table import read_table
+from bagwise.data.row_order import inverse_order, secret_order
+from bagwise.engines import Rows
+from bagwise.engines.encoded import EncodedRows
+from bagwise.engines.local import read_rows
 from bagwise.errors import ColumnError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
@@ -44,22 +52,22 @@ from bagwise.show.stages import OnStage, Stages, ignore_stage
 def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> Release:
     """Carry out a choice: the steps in order, and nothing else."""
     run, columns, budget = Stages(on_stage), choice.columns, choice.budget
-    table = run("reading the table", read_table, source, index_names=columns.named)
-    check_bag_size(choice.bag_size, n_rows=table.num_rows)
-    budget.check_rows(table.num_rows)
+    rows = run("reading the table", read_rows, source, named=columns.named)
+    check_bag_size(choice.bag_size, n_rows=rows.num_rows)
+    budget.check_rows(rows.num_rows)
     provenance = _provenance(choice)
-    labels = run("checking the labels", _read_labels, table, columns)  # (n,), secret
-    names = run("checking the columns", _choose_columns, table, labels, columns)
-    order = run("ordering the rows", _computing_order, table, names, choice)
-    table, labels = table.take(pa.array(order)), labels[order]
-    units = budget.units_in(table)
-    dense = choice.scores == "model" or not accepts_sparse(choice.strategy)
-    encoder, X = run("encoding features", _encode, table, names, columns, dense=dense)  # public
+    labels = run("checking the labels", _read_labels, rows, columns)  # (n,), secret
+    names = run("checking the columns", _choose_columns, rows, labels, columns)
+    order = run("ordering the rows", _computing_order, rows, names, choice)
+    rows, labels = rows.take(order), labels[order]
+    units = budget.units_in(rows)
+    encoder, X = run("encoding features", _encode, rows, names, choice)  # X is (n, d), public
     scores = run("computing scores", _compute_scores, labels, X, encoder, units, choice)
     bags = run("forming bags", _form_bags, X, scores, choice)
     del X
     leaving = _leaving_order(order, choice)
-    instances = run("taking the rows", _take_rows, table, names, leaving, columns.id)
+    rows = rows.take(leaving)
+    instances = run("taking the rows", _take_rows, rows, names, columns.id)
     bags, labels, units = bags.take(leaving), labels[leaving], units.take(leaving)
     values, events = run("aggregating labels", label_bags, labels, bags, units, scores, choice)
     if choice.calibration is None:
@@ -89,17 +97,19 @@ def build_model(
 ) -> RowModel:
     """Release a private linear model instead of bags."""
     run, columns, budget = Stages(on_stage), request.columns, request.budget
-    table = run("reading the table", read_table, source, index_names=columns.named)
-    budget.check_rows(table.num_rows)
-    labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
-    names = run("checking the columns", _choose_columns, table, labels, columns)
-    order = secret_order(table.num_rows, budget.noise)
-    table, labels = table.take(pa.array(order)), labels[order]
-    units = budget.units_in(table)
-    encoder, X = run("encoding features", _encode, table, names, columns)  # (n, d), public
+    rows = run("reading the table", read_rows, source, named=columns.named)
+    budget.check_rows(rows.num_rows)
+    labels = run("checking the labels", label_vector, rows, columns.label)  # (n,), secret
+    names = run("checking the columns", _choose_columns, rows, labels, columns)
+    order = secret_order(rows.num_rows, budget.noise)
+    encoder = run("encoding features", columns.encoder_for, rows, names)  # public
+    rows, labels = rows.take(order), labels[order]
+    units = budget.units_in(rows)
     share = ScoreBudget(request.calibration, share=1.0, bag_size=1, unit_rows=units.largest)
-    inputs = (labels, X, encoder.feature_names)
-    scores = run("releasing the model", model_scores, *inputs, budget=share, source=budget.noise)
+    X, names = EncodedRows(rows, encoder), encoder.feature_names
+    scores = run(
+        "releasing the model", model_scores, labels, X, names, budget=share, source=budget.noise
+    )
     if scores.model is None:
         raise AssertionError("model scores always carry their model")
     events = (*request.calibration.prior, *scores.events)
@@ -110,7 +120,7 @@ def build_model(
         encoder=encoder,
         coef=scores.model.coef,
         intercept=scores.model.intercept,
-        trained_on=TrainedOn(n_rows=table.num_rows),
+        trained_on=TrainedOn(n_rows=rows.num_rows),
     )
     return model.certified(certify(events, budget, unit_rows=units.largest))
 
@@ -118,9 +128,9 @@ def build_model(
 def build_bounds(source: Any, request: BoundsRequest) -> PrivateBounds:
     """Choose label bounds privately."""
     run, columns, budget = Stages(), request.columns, request.budget
-    table = run("reading the table", read_table, source, index_names=columns.named)
-    check_promise(request.epsilon, 0.0, n_rows=table.num_rows)
-    labels = run("checking the labels", label_vector, table, columns.label)  # (n,), secret
+    rows = run("reading the table", read_rows, source, named=columns.named)
+    check_promise(request.epsilon, 0.0, n_rows=rows.num_rows)
+    labels = run("checking the labels", label_vector, rows, columns.label)  # (n,), secret
     found = run(
         "choosing bounds",
         choose_bounds,
@@ -128,19 +138,19 @@ def build_bounds(source: Any, request: BoundsRequest) -> PrivateBounds:
         epsilon=request.epsilon,
         outside=request.outside,
         source=budget.noise,
-        rows=budget.units_in(table).largest,
+        rows=budget.units_in(rows).largest,
     )
     return dataclasses.replace(found, unit=columns.unit)
 
 
-def _read_labels(table: pa.Table, columns: Columns) -> AnyArray:
+def _read_labels(table: Rows, columns: Columns) -> AnyArray:
     """Return labels as numbers, or as numbers of classes."""
     if columns.classes is None:
         return label_vector(table, columns.label)
     return label_codes(table, columns.label, columns.classes)
 
 
-def _choose_columns(table: pa.Table, labels: AnyArray, columns: Columns) -> list[str]:
+def _choose_columns(table: Rows, labels: AnyArray, columns: Columns) -> list[str]:
     names = columns.features_in(table)
     if columns.id is not None:
         _check_id(table, columns.id)
@@ -157,24 +167,25 @@ def _choose_columns(table: pa.Table, labels: AnyArray, columns: Columns) -> list
     return names
 
 
-def _check_id(table: pa.Table, id: str) -> None:
+def _check_id(table: Rows, id: str) -> None:
     column = without_dictionary(table.column(id))
     if column.null_count or pc.count_distinct(column).as_py() != len(column):
         raise ColumnError(f"id {id!r} is missing or repeated in some rows; a key is neither.")
 
 
-def _encode(
-    table: pa.Table, names: list[str], columns: Columns, *, dense: bool = True
-) -> tuple[Encoder, Any]:
-    """Return the recipe and X, (n, d); without `dense`, X is sparse where that saves memory."""
-    encoder = columns.encoder_for(table, names)
+def _encode(rows: Rows, names: list[str], choice: Choice) -> tuple[Encoder, Any]:
+    """Return the recipe and X: whole only if the strategy needs it, sparse if that saves memory."""
+    encoder = choice.columns.encoder_for(rows, names)
+    if not needs_features(choice.strategy):
+        return encoder, EncodedRows(rows, encoder)
+    dense = choice.scores == "model" or not accepts_sparse(choice.strategy)
     if encoder.is_mostly_zeros and not dense:
-        return encoder, encoder.transform_sparse(table)
-    return encoder, encoder.transform(table)
+        return encoder, encoder.transform_sparse(rows)
+    return encoder, encoder.transform(rows)
 
 
 def _compute_scores(
-    labels: AnyArray, X: FloatArray, encoder: Encoder, units: Units, choice: Choice
+    labels: AnyArray, X: Any, encoder: Encoder, units: Units, choice: Choice
 ) -> Scores:
     budget = None
     if choice.calibration is not None:
@@ -188,7 +199,7 @@ def _compute_scores(
     )
 
 
-def _form_bags(X: FloatArray, scores: Scores, choice: Choice) -> Bags:
+def _form_bags(X: Any, scores: Scores, choice: Choice) -> Bags:
     rng = make_generator(choice.seed)
     return assign_bags(choice.strategy, X, scores.values, bag_size=choice.bag_size, rng=rng)
 
@@ -199,11 +210,11 @@ def _report_exposure(labels: AnyArray, bags: Bags, values: FloatArray, choice: C
     report_exposure(labels, bags, values, label_kind=kind, bounds=bounds, warn=not sorted_by_label)
 
 
-def _computing_order(table: pa.Table, names: list[str], choice: Choice) -> IntArray:
+def _computing_order(rows: Rows, names: list[str], choice: Choice) -> IntArray:
     """Return the order in which rows are looked at; the source may be sorted by its label."""
     if choice.keep_order or choice.seed is not None:
-        return feature_order(table, names, choice.noise)
-    return secret_order(table.num_rows, choice.noise)
+        return rows.feature_order(names, choice.noise)
+    return secret_order(rows.num_rows, choice.noise)
 
 
 def _leaving_order(computing: IntArray, choice: Choice) -> IntArray:
@@ -215,13 +226,10 @@ def _leaving_order(computing: IntArray, choice: Choice) -> IntArray:
     return np.arange(computing.size)  # already a secret one
 
 
-def _take_rows(table: pa.Table, names: list[str], order: IntArray, id: str | None) -> pa.Table:
-    rows = pa.array(order)
-    # Categories leave as plain values: a list of levels may name some that no row here has.
-    leaving = [*([id] if id else []), *names]
-    taken = {name: without_dictionary(table.column(name)).take(rows) for name in leaving}
+def _take_rows(rows: Rows, names: list[str], id: str | None) -> pa.Table:
+    leaving = rows.hand_over([*([id] if id else []), *names])
     return shielded(
-        lambda: as_parquet_keeps_it(pa.table(taken)),
+        lambda: as_parquet_keeps_it(leaving),
         lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold."),
     )
 

@@ -25,12 +25,12 @@ HASHED = (INSTANCES, BAGS, CERTIFICATE)
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """The contents of the files.
+    """The contents of the files; to write them, instances may also come as a stream of batches.
 
     `digest` is the SHA-256 of the manifest, which covers every other file by its hash.
     """
 
-    instances: pa.Table
+    instances: pa.Table | pa.RecordBatchReader
     bags: pa.Table
     certificate: Mapping[str, Any]
     manifest: Manifest

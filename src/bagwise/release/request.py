@@ -11,6 +11,7 @@ from bagwise.bagging import BaggingStrategy, find_strategy
 from bagwise.data.columns import find_column, select_features
 from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
 from bagwise.data.labels import Bounds, check_bounds, check_classes
+from bagwise.engines import Rows
 from bagwise.errors import BagTooSmallError, BoundsError, BudgetError, ColumnError, StrategyError
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
@@ -80,19 +81,19 @@ class Columns:
         """Columns that the caller asked for by name."""
         return [*self.reserved.values(), *(self.features or ())]
 
-    def features_in(self, table: Any) -> list[str]:
-        """Return the names of the features of a table that has every column asked for."""
+    def features_in(self, rows: Rows) -> list[str]:
+        """Return the names of the features, if every column that was asked for is there."""
         for role, name in self.reserved.items():
-            find_column(table, name, role=role)
+            find_column(rows, name, role=role)
         reserved = list(self.reserved.values())
         return select_features(
-            table, reserved=reserved, features=self.features, exclude=self.exclude
+            rows, reserved=reserved, features=self.features, exclude=self.exclude
         )
 
-    def encoder_for(self, table: Any, names: Sequence[str]) -> Encoder:
+    def encoder_for(self, rows: Rows, names: Sequence[str]) -> Encoder:
         """Write the recipe from these features to X."""
-        named, levels = self.features or (), self.max_levels
-        return Encoder.for_table(table, names, named=named, max_levels=levels, nulls=self.nulls)
+        facts, named, levels = rows.summarise(names), self.features or (), self.max_levels
+        return Encoder.from_summaries(facts, named=named, max_levels=levels, nulls=self.nulls)
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class Budget:
         if rule is not None and rule.is_exact and self.noise.is_secret:
             check_promise(rule.epsilon, rule.delta, n_rows=n_rows)
 
-    def units_in(self, table: Any) -> Units:
+    def units_in(self, table: Rows) -> Units:
         """Return who is protected; refuse bounds that were found for smaller units."""
         if self.unit is None:
             return Units()

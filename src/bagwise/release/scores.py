@@ -14,7 +14,7 @@ model          predictions of a private linear model        a share of the budge
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy
@@ -86,7 +86,7 @@ def resolve_scores(
 def compute_scores(
     kind: ScoresKind,
     labels: FloatArray,
-    X: FloatArray,
+    X: Any,
     names: Sequence[str],
     *,
     budget: ScoreBudget | None,
@@ -113,13 +113,13 @@ def _noisy_label_scores(labels: FloatArray, budget: ScoreBudget, source: NoiseSo
 
 def model_scores(
     labels: FloatArray,
-    X: FloatArray,
+    X: Any,
     names: Sequence[str],
     *,
     budget: ScoreBudget,
     source: NoiseSource,
 ) -> Scores:
-    """Release a private linear model and predict with it."""
+    """Release a private linear model and predict with it; X is read in blocks of rows only."""
     design = design_model(X, names)
     if design.dropped:
         warnings.warn(

@@ -45,6 +45,14 @@ class HidesBagMeans(Mechanism, HidesBagLabels, DrawsNoise, Protocol):
     noise: ClassVar[str]
 
     @property
+    def sensitivity(self) -> float:
+        """How far a protected unit moves the sums."""
+
+    @property
+    def noise_scale(self) -> float:
+        """The scale of the noise on a sum."""
+
+    @property
     def grid_step(self) -> float:
         """The grid that sums and noise are on."""
 

@@ -1,0 +1,54 @@
+"""X as it is needed: encoded block by block, and never there as a whole."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.data.encode import Encoder
+from bagwise.engines import Rows
+
+BLOCK = 65_536
+
+
+class EncodedRows:
+    """X, (n, d), of rows and a recipe, for whoever reads it in blocks; each is encoded anew.
+
+    It has what a private model asks of a matrix: its shape, slices of rows, the mean and standard
+    deviation of columns, and its product with a vector. All go through the rows in their order.
+
+    >>> import pyarrow as pa
+    >>> from bagwise.engines.local import LocalRows
+    >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
+    >>> X = EncodedRows(LocalRows(table), Encoder.for_table(table, ["x"]))
+    >>> X.shape, X[1:].tolist(), X.mean(axis=0), X @ np.array([2.0])
+    ((3, 1), [[2.0], [6.0]], array([3.]), array([ 2., 4., 12.]))
+    """
+
+    ndim = 2
+
+    def __init__(self, rows: Rows, encoder: Encoder) -> None:
+        self._rows, self._encoder = rows, encoder
+        self.shape = (rows.num_rows, len(encoder.feature_names))
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        start, stop, _ = rows.indices(self.shape[0])
+        return self._encoder.transform(self._rows.block(self._encoder.inputs, start, stop))
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        for start in range(0, self.shape[0], BLOCK):
+            yield self[start : start + BLOCK]
+
+    def mean(self, axis: int = 0) -> FloatArray:
+        """Return the mean of each column."""
+        total = np.sum([block.sum(axis=axis) for block in self], axis=0)
+        return np.asarray(total / self.shape[0])
+
+    def std(self, axis: int = 0) -> FloatArray:
+        """Return the standard deviation of each column."""
+        center = self.mean(axis)
+        squares = np.sum([((block - center) ** 2).sum(axis=axis) for block in self], axis=0)
+        return np.asarray(np.sqrt(squares / self.shape[0]))
+
+    def __matmul__(self, vector: FloatArray) -> FloatArray:
+        return np.concatenate([block @ vector for block in self])

@@ -1,0 +1,88 @@
+"""The engine for tables that fit into memory: an Arrow table, of which no second copy is made."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+
+from bagwise._types import IntArray
+from bagwise.data.columns import without_dictionary
+from bagwise.data.row_order import feature_order
+from bagwise.data.summary import ColumnSummary
+from bagwise.data.table import read_table
+from bagwise.engines import Rows
+from bagwise.rng import NoiseSource
+
+
+def read_rows(source: Any, *, named: Iterable[str] = ()) -> Rows:
+    """Return the rows of a file or a frame; those of another engine as they are.
+
+    >>> read_rows(pa.table({"x": [1, 2]})).num_rows
+    2
+    """
+    return source if isinstance(source, Rows) else LocalRows(read_table(source, index_names=named))
+
+
+class LocalRows:
+    """Rows of an Arrow table.
+
+    >>> import numpy as np
+    >>> rows = LocalRows(pa.table({"x": [10, 20, 30]})).take(np.array([2, 0]))
+    >>> rows.column("x").to_pylist(), rows.hand_over(["x"]).num_rows
+    ([30, 10], 2)
+    """
+
+    def __init__(self, table: pa.Table, order: IntArray | None = None) -> None:
+        self._columns = dict(zip(table.column_names, table.columns, strict=True))
+        self._order = order
+        self._num_rows = table.num_rows if order is None else order.size
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._num_rows
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of all columns."""
+        return list(self._columns)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return one column."""
+        column = self._columns[name]
+        return column if self._order is None else column.take(pa.array(self._order))
+
+    def take(self, order: IntArray) -> Self:
+        """Return these rows, in this order."""
+        whole = order if self._order is None else self._order[order]
+        return type(self)(pa.table(self._columns), whole)
+
+    def block(self, names: Sequence[str], start: int, stop: int) -> pa.Table:
+        """Return some columns of the rows from `start` on, up to `stop`."""
+        if self._order is not None:
+            # Blocks are read many times over: each column is brought into its order once.
+            for name in self._columns:
+                self._columns[name] = self.column(name)
+            self._order = None
+        return pa.table({name: self._columns[name].slice(start, stop - start) for name in names})
+
+    def feature_order(self, names: Sequence[str], source: NoiseSource) -> IntArray:
+        """Return the order of the rows by columns, those that are equal in all in secret order."""
+        return feature_order(self, names, source)
+
+    def summarise(self, names: Sequence[str]) -> dict[str, ColumnSummary]:
+        """Return the facts about columns that an encoder needs."""
+        return {name: ColumnSummary.of(name, self._any_order(name), whole=True) for name in names}
+
+    def _any_order(self, name: str) -> pa.ChunkedArray:
+        column = self._columns[name]
+        return column if len(column) == self._num_rows else self.column(name)
+
+    def hand_over(self, names: Sequence[str]) -> pa.Table:
+        """Return columns as they leave, and forget them, one after the other."""
+        leaving = {}
+        for name in names:
+            # Categories leave as plain values: a list of levels may name some that no row here has.
+            leaving[name] = without_dictionary(self.column(name))
+            del self._columns[name]
+        return pa.table(leaving)
