@@ -7,7 +7,7 @@
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bagwise.bagging import STRATEGIES, BaggingStrategy, find_strategy, spell_settings, traits_of
