@@ -25,7 +25,12 @@ from bagwise.privacy.circumstances import (
     exact,
 )
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
-from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json, mechanisms_from_json
+from bagwise.privacy.mechanisms import (
+    Mechanism,
+    is_known,
+    mechanism_to_json,
+    mechanisms_from_json,
+)
 from bagwise.rng import SecureNoise, SimulatedNoise
 
 SCHEMA = "bagwise-certificate/2"
@@ -161,6 +166,8 @@ class Certificate:
         self._check_numbers()
         self._check_facts()
         for event in self.events:
+            if not is_known(event):  # also where nothing is promised, and nobody adds it up
+                raise CertificateError(f"event {type(event).__name__} is not registered.")
             event.check(self.bounds)
         self._check_units()
         if (self.epsilon is None) != (self.delta is None):
