@@ -194,7 +194,7 @@ def test_classes_are_labels_of_zero_and_one(ways):
         ({"epsilon": 0.0}, BudgetError, "positive"),
         ({"epsilon": "1"}, BudgetError, "must be a number"),
         ({"epsilon": 1e-9}, BudgetError, "more noise than can be drawn"),
-        ({"loss": "hinge"}, BudgetError, "one of squared, absolute"),
+        ({"loss": "hinge"}, BudgetError, "known are squared, absolute"),
         ({"clip": -1}, BudgetError, "above 0"),
         ({"label": "z"}, ColumnError, "label 'z' is not a column"),
         ({"label": 3}, ColumnError, "name of a column"),
