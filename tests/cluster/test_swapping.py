@@ -30,7 +30,7 @@ def test_the_inverse_is_updated_if_and_only_if_its_trace_falls(seed):
         changed = M + np.outer(e, h) + np.outer(h, e)
         P = np.linalg.inv(M)
         before = P.copy()
-        lowers = kernels.trace._lower_trace(P, e, h, np.empty(4), np.empty(4))
+        lowers = kernels.arith.lower_trace(P, np.ones(4), e, h, *np.empty((2, 4)), 0.0)
         is_positive = np.linalg.eigvalsh(changed)[0] > 0
         falls = is_positive and np.trace(np.linalg.inv(changed)) < np.trace(before)
         assert lowers == falls
@@ -43,7 +43,7 @@ def test_the_inverse_is_updated_if_and_only_if_its_trace_falls(seed):
 def test_a_change_that_makes_the_scatter_singular_is_refused():
     P, e = np.eye(2), np.array([1.0, 0.0])
     # M = I loses all of its first direction by e h' + h e' with h = -e/2.
-    assert not kernels.trace._lower_trace(P, e, -0.5 * e, np.empty(2), np.empty(2))
+    assert not kernels.arith.lower_trace(P, np.ones(2), e, -0.5 * e, *np.empty((2, 2)), 0.0)
     assert np.array_equal(P, np.eye(2))
 
 

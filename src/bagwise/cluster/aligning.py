@@ -15,12 +15,11 @@ against the exact trace.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.cluster import kernels
 from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import CHUNK
+from bagwise.cluster.state import CHUNK, sums_of_clusters
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import report_progress
 
@@ -94,7 +93,9 @@ def _lower_trace(
 def _sweep(rows: FloatArray, labels: IntArray, weights: FloatArray, limits: SizeRange) -> float:
     """Look at every row once, and change labels in place; return the trace."""
     sizes = np.bincount(labels, minlength=limits.clusters)
-    sums = _sums(rows, labels, sizes)  # anew in each sweep: updates gather rounding
+    sums = sums_of_clusters(
+        rows, labels, limits.clusters
+    )  # anew in each sweep: updates gather rounding
     step = min(-(-rows.shape[0] // BLOCKS), LARGEST_BLOCK)
     for first in range(0, rows.shape[0], step):
         part = slice(first, first + step)
@@ -107,12 +108,6 @@ def _sweep(rows: FloatArray, labels: IntArray, weights: FloatArray, limits: Size
             limits.least, limits.most, worthwhile,
         )  # fmt: skip
     return float(weights @ np.diag(_inverse(sums)))
-
-
-def _sums(rows: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
-    n = labels.size
-    member = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, sizes.size))
-    return np.ascontiguousarray(member.T @ rows)
 
 
 def _inverse(sums: FloatArray) -> FloatArray:

@@ -21,13 +21,13 @@ from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.metric import make_points
 from bagwise.cluster.search import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import CHUNK, sums_of_clusters
 from bagwise.cluster.workers import Workers
 
 # Up to this many clusters a start from ordinary k-means is tried too: with few and large clusters
 # the start decides, with many and small ones the search does.
 FEW_CLUSTERS = 300
 KMEANS_STARTS = 3
-CHUNK = 65_536  # rows that are made dense, or compared with their centres, together
 
 
 class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -221,11 +221,7 @@ def _kmeans(points: AnyArray, clusters: int, seed: int) -> IntArray:
 
 
 def _centres(X: Any, labels: IntArray, sizes: IntArray) -> FloatArray:
-    n = labels.size
-    member = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, sizes.size))
-    total = member.T @ X
-    dense = total.toarray() if sparse.issparse(total) else total
-    return np.asarray(dense / sizes[:, None])
+    return sums_of_clusters(X.astype(np.float64, copy=False), labels, sizes.size) / sizes[:, None]
 
 
 def _inertia(X: Any, labels: IntArray, centres: FloatArray) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -63,12 +64,10 @@ class Rows:
 
     def settle(self) -> None:
         """Recompute sizes and centres from the labels: updates on the way gather rounding."""
-        clusters, n = self.centres.shape[0], self.labels.size
+        clusters = self.centres.shape[0]
         self.sizes = np.bincount(self.labels, minlength=clusters)
-        ones = np.ones(n, dtype=self.Z.dtype)
-        member = sparse.csr_array((ones, self.labels, np.arange(n + 1)), shape=(n, clusters))
         count = np.maximum(self.sizes, 1).astype(self.Z.dtype)
-        self.centres = np.ascontiguousarray((member.T @ self.Z) / count[:, None])
+        self.centres = sums_of_clusters(self.Z, self.labels, clusters) / count[:, None]
 
     @property
     def spread(self) -> float:
@@ -79,6 +78,14 @@ class Rows:
             offset = self.Z[part] - self.centres[self.labels[part]]
             total += float(np.einsum("ij,ij->", offset, offset, dtype=np.float64))
         return total
+
+
+def sums_of_clusters(X: Any, labels: AnyArray, clusters: int) -> AnyArray:
+    """Return the sum of the rows of each cluster, (clusters, d); X may be sparse."""
+    n = labels.size
+    ones = np.ones(n, dtype=X.dtype)
+    total = sparse.csr_array((ones, labels, np.arange(n + 1)), shape=(n, clusters)).T @ X
+    return np.ascontiguousarray(total.toarray() if sparse.issparse(total) else total)
 
 
 def geometric(first: float, last: float, count: int) -> AnyArray:

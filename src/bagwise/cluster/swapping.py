@@ -6,7 +6,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.cluster import kernels
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import Blocks
-from bagwise.cluster.state import Rows
+from bagwise.cluster.state import Rows, sums_of_clusters
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import report_progress
 
@@ -72,9 +72,7 @@ def _of_usual_size(images: FloatArray) -> AnyArray:
 
 
 def _means(X: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
-    order = np.argsort(labels, kind="stable")
-    starts = np.cumsum(sizes) - sizes
-    return np.add.reduceat(X[order], starts, axis=0) / sizes[:, None]
+    return sums_of_clusters(X, labels, sizes.size) / sizes[:, None]
 
 
 def _scatter(means: FloatArray, sizes: IntArray) -> FloatArray:

@@ -1,22 +1,16 @@
 """Moves and swaps that lower ``tr(W A^-1)``, where A is the scatter of bag sums, A = sum s s'.
 
 Taking e from the sum of bag a and adding it to that of b changes A by ``e h' + h e'`` with
-``h = s_b - s_a + e``: e is a row that moves, or the difference of two rows that are swapped. With
-P = A^-1, p = e'Pe, q = h'Ph, r = e'Ph, the trace changes by
-
-    (q |Pe|^2 - 2 (1+r) (Pe).(Ph) + p |Ph|^2) / ((1+r)^2 - pq)
-
-with lengths and products weighted by the diagonal of W, and P by a rank-2 update (Woodbury). To
-first order, and up to a factor of -2, that is ``e'K h`` with K = P W P: this is how candidates are
-found without the O(d^2) of the exact change.
+``h = s_b - s_a + e``: e is a row that moves, or the difference of two rows that are swapped.
+`lower_trace` says what that does to the trace. To first order, and up to a factor of -2, it is
+``e'K h`` with K = P W P and P = A^-1: this is how candidates are found without the O(d^2) of the
+exact change.
 """
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.cluster.kernels.arith import kernel
-
-SINGULAR = 1e-12
+from bagwise.cluster.kernels.arith import kernel, lower_trace
 
 
 @kernel
@@ -137,35 +131,12 @@ def transfer(
     worthwhile: float,
 ) -> bool:
     """Take ``scratch[0]`` from the sum of bag a to that of b if the trace falls; say whether."""
-    e, h, Pe, Ph = scratch[0], scratch[1], scratch[2], scratch[3]
-    size = e.size
-    for f in range(size):
+    e, h = scratch[0], scratch[1]
+    for f in range(e.size):
         h[f] = sums[b, f] - sums[a, f] + e[f]
-    p, q, r, ee, eh, hh = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for f in range(size):
-        first, second = 0.0, 0.0
-        for g in range(size):
-            first += P[f, g] * e[g]
-            second += P[f, g] * h[g]
-        Pe[f], Ph[f] = first, second
-    for f in range(size):
-        p += e[f] * Pe[f]
-        q += h[f] * Ph[f]
-        r += e[f] * Ph[f]
-        ee += weights[f] * Pe[f] * Pe[f]
-        eh += weights[f] * Pe[f] * Ph[f]
-        hh += weights[f] * Ph[f] * Ph[f]
-    determinant = (1.0 + r) * (1.0 + r) - p * q
-    if determinant <= SINGULAR:
+    if not lower_trace(P, weights, e, h, scratch[2], scratch[3], worthwhile):
         return False
-    change = (q * ee - 2.0 * (1.0 + r) * eh + p * hh) / determinant
-    if not change < -worthwhile:
-        return False
-    for f in range(size):
-        for g in range(size):
-            P[f, g] += (
-                q * Pe[f] * Pe[g] - (1.0 + r) * (Pe[f] * Ph[g] + Ph[f] * Pe[g]) + p * Ph[f] * Ph[g]
-            ) / determinant
+    for f in range(e.size):
         sums[a, f] -= e[f]
         sums[b, f] += e[f]
     return True

@@ -13,6 +13,7 @@ import numpy as np
 
 from bagwise._types import AnyArray
 
+SINGULAR = 1e-12  # a determinant up to this, of a change that is 1 where nothing changes
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -62,4 +63,46 @@ def insert_nearest(ids: AnyArray, distances: AnyArray, row: int, new: int, dista
         t -= 1
     distances[row, t] = distance
     ids[row, t] = new
+    return True
+
+
+@kernel
+def lower_trace(
+    P: AnyArray, weights: AnyArray, e: AnyArray, h: AnyArray, Pe: AnyArray, Ph: AnyArray,
+    worthwhile: float,
+) -> bool:  # fmt: skip
+    """Update P by the change e h' + h e' of its inverse if tr(W P) falls enough; say whether.
+
+    With p = e'Pe, q = h'Ph, r = e'Ph, the trace changes by
+
+        (q |Pe|^2 - 2 (1+r) (Pe).(Ph) + p |Ph|^2) / ((1+r)^2 - pq)
+
+    with lengths and products weighted by the diagonal of W, and P by a rank-2 update (Woodbury).
+    """
+    size = e.size
+    p, q, r, ee, eh, hh = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for f in range(size):
+        first, second = 0.0, 0.0
+        for g in range(size):
+            first += P[f, g] * e[g]
+            second += P[f, g] * h[g]
+        Pe[f], Ph[f] = first, second
+    for f in range(size):
+        p += e[f] * Pe[f]
+        q += h[f] * Ph[f]
+        r += e[f] * Ph[f]
+        ee += weights[f] * Pe[f] * Pe[f]
+        eh += weights[f] * Pe[f] * Ph[f]
+        hh += weights[f] * Ph[f] * Ph[f]
+    determinant = (1.0 + r) * (1.0 + r) - p * q
+    if determinant <= SINGULAR:
+        return False
+    change = (q * ee - 2.0 * (1.0 + r) * eh + p * hh) / determinant
+    if not change < -worthwhile:
+        return False
+    for f in range(size):
+        for g in range(size):
+            P[f, g] += (
+                q * Pe[f] * Pe[g] - (1.0 + r) * (Pe[f] * Ph[g] + Ph[f] * Pe[g]) + p * Ph[f] * Ph[g]
+            ) / determinant
     return True

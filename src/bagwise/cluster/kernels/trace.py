@@ -1,19 +1,15 @@
 """Exchanges that lower ``tr M^-1``, where M is the scatter of the cluster means, M = sum n c c'.
 
 Swapping x in A for y in B changes M by ``e h' + h e'`` with ``e = y - x`` and
-``h = a - b + (1/|A| + 1/|B|)/2 e``, for the means a and b. With P = M^-1, p = e'Pe, q = h'Ph,
-r = e'Ph, the trace changes by
-
-    (q |Pe|^2 - 2 (1+r) (Pe).(Ph) + p |Ph|^2) / ((1+r)^2 - pq)
-
-and P by a rank-2 update (Woodbury). To first order this is the gain of the swap in k-means on the
-rows of ``X P``, which is how candidates are found without the O(d^2) of the exact change.
+``h = a - b + (1/|A| + 1/|B|)/2 e``, for the means a and b. `lower_trace` says what that does to the
+trace. To first order it is the gain of the swap in k-means on the rows of ``X P`` with P = M^-1,
+which is how candidates are found without the O(d^2) of the exact change.
 """
 
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster.kernels.arith import kernel, squared_distance
+from bagwise.cluster.kernels.arith import kernel, lower_trace, squared_distance
 from bagwise.cluster.kernels.exchange import draw_swap, price_side, settle, swap_rows
 
 
@@ -38,6 +34,7 @@ def lower_trace_by_swaps(
     """
     features = rows.shape[1]
     e, h, Pe, Ph = np.empty(features), np.empty(features), np.empty(features), np.empty(features)
+    ones = np.ones(features)
     scratch = np.empty((4, sizes.max()), dtype=images.dtype)
     silence = np.zeros(2, dtype=images.dtype)  # no noise
     swaps = 0
@@ -51,7 +48,7 @@ def lower_trace_by_swaps(
             for f in range(features):
                 e[f] = rows[j, f] - rows[i, f]
                 h[f] = means[a, f] - means[b, f] + half * e[f]
-            if not _lower_trace(P, e, h, Pe, Ph):
+            if not lower_trace(P, ones, e, h, Pe, Ph, 0.0):
                 break
             for f in range(features):
                 means[a, f] += e[f] / sizes[a]
@@ -91,35 +88,3 @@ def _best_swap(
         silence, 0,
     )  # fmt: skip
     return (starts[a] + i, starts[b] + j) if i >= 0 else (-1, -1)
-
-
-@kernel
-def _lower_trace(P: AnyArray, e: AnyArray, h: AnyArray, Pe: AnyArray, Ph: AnyArray) -> bool:
-    """Update P by the change e h' + h e' of its inverse if that lowers its trace; say whether."""
-    size = e.size
-    p, q, r, ee, eh, hh = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for f in range(size):
-        first, second = 0.0, 0.0
-        for g in range(size):
-            first += P[f, g] * e[g]
-            second += P[f, g] * h[g]
-        Pe[f], Ph[f] = first, second
-    for f in range(size):
-        p += e[f] * Pe[f]
-        q += h[f] * Ph[f]
-        r += e[f] * Ph[f]
-        ee += Pe[f] * Pe[f]
-        eh += Pe[f] * Ph[f]
-        hh += Ph[f] * Ph[f]
-    determinant = (1.0 + r) * (1.0 + r) - p * q
-    if determinant <= 1e-12:  # M would become singular
-        return False
-    change = (q * ee - 2.0 * (1.0 + r) * eh + p * hh) / determinant
-    if not change < 0.0:
-        return False
-    for f in range(size):
-        for g in range(size):
-            P[f, g] += (
-                q * Pe[f] * Pe[g] - (1.0 + r) * (Pe[f] * Ph[g] + Ph[f] * Pe[g]) + p * Ph[f] * Ph[g]
-            ) / determinant
-    return True
