@@ -70,12 +70,13 @@ class Axes:
 
     @property
     def basis(self) -> FloatArray:
-        """The map to white coordinates, (d, r): ``basis' gram basis`` is the identity.
-
-        ``basis @ basis.T`` is the inverse of the Gram matrix; where there is none, the one that
-        leaves the directions alone that are lost.
-        """
+        """The map to white coordinates, (d, r): ``basis' gram basis`` is the identity."""
         return np.asarray(self.units[:, None] * self.vectors / np.sqrt(self.values))
+
+    @property
+    def inverse(self) -> FloatArray:
+        """The inverse of the Gram matrix, (d, d), on the directions that are not lost."""
+        return (self.vectors / self.values) @ self.vectors.T * np.outer(self.units, self.units)
 
 
 def principal_axes(

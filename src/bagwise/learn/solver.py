@@ -119,4 +119,4 @@ def solve_symmetric(matrix: FloatArray, right: FloatArray) -> tuple[FloatArray, 
 def inverse_symmetric(matrix: FloatArray) -> tuple[FloatArray, int]:
     """Return the inverse of a positive matrix, or its pseudo-inverse, and the rank."""
     axes = principal_axes((matrix + matrix.T) / 2, tolerance=rounding(len(matrix)))
-    return axes.basis @ axes.basis.T, axes.rank
+    return axes.inverse, axes.rank

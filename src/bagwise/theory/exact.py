@@ -156,7 +156,7 @@ def first_order_risk(
     True
     """
     kind = check_label_kind(label_kind)
-    problem = _Problem.of(X, bags, theta, find_family(family), phi, kind, noise_sd)
+    problem = Problem.of(X, bags, theta, find_family(family), phi, kind, noise_sd)
     _check_choice(loss, weights, error)
     lever, bias = _LINEARISED[loss](problem, weights)
     metric = _metric(problem, error)
@@ -194,7 +194,7 @@ def squared_error_sd(
     (0.25, 0.353553)
     """
     kind, phi = check_label_kind(label_kind), float(label_noise_sd) ** 2
-    problem = _Problem.of(X, bags, theta, find_family("gaussian"), phi, kind, noise_sd)
+    problem = Problem.of(X, bags, theta, find_family("gaussian"), phi, kind, noise_sd)
     _check_choice(loss, weights, "parameters")
     lever, bias = _LINEARISED[loss](problem, weights)
     return gaussian_square_sd(bias, lever.T @ (lever * problem.omega[:, None]))
@@ -237,14 +237,14 @@ def distance_to_least_squares(
     0.04
     """
     kind = check_label_kind(label_kind)
-    X, labels = _rows_in_bags(X, bags), np.asarray(labels, dtype=np.float64)[bags.in_bag]
-    bags = Bags(bags.index[bags.in_bag])
+    labels = np.asarray(labels, dtype=np.float64)[bags.in_bag]
+    X, bags = rows_in_bags(X, bags)
     inverse = _inverse(X.T @ X)
     sums = bags.sum(X)
     means = bags.mean(labels)
     bias = inverse @ (X.T @ (bags.repeat(means) - labels))
     squares = _squared_length(sums @ inverse, None)
-    privacy = _bag_noise(noise_sd, bags) ** 2
+    privacy = noise_per_bag(noise_sd, bags) ** 2
     choice = bags.variance(labels) if kind == "pick" else np.zeros(bags.n_bags)
     return Risk.of(
         bias=float(bias @ bias),
@@ -255,7 +255,7 @@ def distance_to_least_squares(
 
 
 @dataclass(frozen=True)
-class _Problem:
+class Problem:
     """Rows, bags, and the variance of each bag label by cause, at the true theta."""
 
     X: FloatArray
@@ -276,16 +276,17 @@ class _Problem:
         phi: float,
         label_kind: LabelKind,
         noise_sd: float | FloatArray,
-    ) -> "_Problem":
+    ) -> "Problem":
+        """Check what is given, and leave out the rows that are in no bag."""
         theta = np.asarray(theta, dtype=np.float64)
         if family.has_classes:
             raise StrategyError("the risk of classes is not derived here. Name one class instead.")
-        X, bags = _rows_in_bags(X, bags), Bags(bags.index[bags.in_bag])  # numbered as before
+        X, bags = rows_in_bags(X, bags)
         if theta.shape != (X.shape[1],):
             raise StrategyError(f"theta must have {X.shape[1]} entries, got shape {theta.shape}.")
         if not (phi >= 0 and np.isfinite(phi)):
             raise StrategyError("the label noise must be finite and not negative.")
-        noise = _bag_noise(noise_sd, bags)
+        noise = noise_per_bag(noise_sd, bags)
         eta = X @ theta
         noisy = phi * bags.mean(family.variance(eta))
         picked = label_kind == "pick"
@@ -301,10 +302,12 @@ class _Problem:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows in bags."""
         return self.bags.n_rows
 
     @property
     def gram(self) -> FloatArray:
+        """``X'X``."""
         return np.asarray(self.X.T @ self.X)
 
     @property
@@ -322,7 +325,7 @@ class _Problem:
         )
 
 
-def _bag(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+def _bag(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     """Compare bags with the mean of their rows' means: no bias, also to first order (F2, F4)."""
     family, bags = problem.family, problem.bags
     jacobian = bags.mean(_scaled(problem.X, family.slope(problem.eta)))
@@ -330,7 +333,7 @@ def _bag(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     return _solve(jacobian * weight[:, None], jacobian)
 
 
-def _debiased(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+def _debiased(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     """Weight bags by their size (F3)."""
     del weights
     family, bags = problem.family, problem.bags
@@ -339,7 +342,7 @@ def _debiased(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     return _solve(jacobian * weight[:, None], jacobian)
 
 
-def _aggregate(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+def _aggregate(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     """Compare bags with the mean at their centroid: off by Jensen's gap (F2, F4)."""
     family, bags = problem.family, problem.bags
     centroids, eta = bags.mean(problem.X), bags.mean(problem.eta)
@@ -349,7 +352,7 @@ def _aggregate(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]
     return _solve(jacobian * weight[:, None], jacobian, expected=gap)
 
 
-def _instance(problem: _Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+def _instance(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     """Compare rows with their bag's label: off by the spread inside the bag (F1)."""
     del weights
     family, bags = problem.family, problem.bags
@@ -392,7 +395,7 @@ def _inverse(matrix: FloatArray) -> FloatArray:
             f"the bags do not determine all {len(matrix)} coefficients: there are too few, or "
             "columns depend on each other. The expected error is infinite."
         )
-    return axes.basis @ axes.basis.T
+    return axes.inverse
 
 
 def _squared_length(vectors: FloatArray, metric: FloatArray | None) -> FloatArray:
@@ -406,23 +409,25 @@ def _scaled(rows: FloatArray, values: FloatArray) -> FloatArray:
     return rows if np.all(values == 1.0) else rows * values[:, None]
 
 
-def _rows_in_bags(X: FloatArray, bags: Bags) -> FloatArray:
+def rows_in_bags(X: FloatArray, bags: Bags) -> tuple[FloatArray, Bags]:
+    """Check X and leave out the rows that are in no bag; bags keep their numbers."""
     X = np.asarray(X, dtype=np.float64)
     if X.ndim != 2 or X.shape[0] != bags.n_rows:
         raise BagsError(f"X must have one row for each of {bags.n_rows} rows, got {X.shape}.")
     if not np.isfinite(X).all():
         raise BagsError("X holds NaN or infinite values.")
-    return X if bags.in_bag.all() else X[bags.in_bag]
+    return (X, bags) if bags.in_bag.all() else (X[bags.in_bag], Bags(bags.index[bags.in_bag]))
 
 
-def _bag_noise(noise_sd: float | FloatArray, bags: Bags) -> FloatArray:
+def noise_per_bag(noise_sd: float | FloatArray, bags: Bags) -> FloatArray:
+    """Return one standard deviation for each bag."""
     noise = np.asarray(noise_sd, dtype=np.float64)
-    if noise.ndim > 1 or (noise.ndim == 1 and noise.size != bags.n_bags):
+    if noise.shape not in ((), (bags.n_bags,)):
         raise BagsError(f"noise_sd must be one number or one per bag, got shape {noise.shape}.")
     return np.broadcast_to(noise, (bags.n_bags,))
 
 
-def _metric(problem: _Problem, error: str | FloatArray) -> FloatArray | None:
+def _metric(problem: Problem, error: str | FloatArray) -> FloatArray | None:
     if isinstance(error, str):
         return None if error == "parameters" else problem.gram / problem.n_rows
     metric = np.asarray(error, dtype=np.float64)

@@ -7,7 +7,6 @@ import numpy as np
 from scipy import linalg
 
 from bagwise._types import FloatArray
-from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError
 
 ANY_BAGS = "none: it holds for all bags, however they were formed"
@@ -34,16 +33,6 @@ class Bound:
     holds: bool | None
 
 
-def in_bags(X: FloatArray, bags: Bags) -> tuple[FloatArray, Bags]:
-    """Leave out the rows that are in no bag; bags keep their numbers."""
-    X = as_matrix(X)
-    if X.shape[0] != bags.n_rows:
-        raise BagsError(f"X must have one row for each of {bags.n_rows} rows, got {X.shape}.")
-    if bags.in_bag.all():
-        return X, bags
-    return X[bags.in_bag], Bags(bags.index[bags.in_bag])
-
-
 def as_matrix(X: FloatArray) -> FloatArray:
     """Check that X is a matrix of finite numbers."""
     X = np.asarray(X, dtype=np.float64)
@@ -58,14 +47,6 @@ def as_vector(values: FloatArray, d: int) -> FloatArray:
     if values.shape != (d,):
         raise StrategyError(f"expected {d} entries, one per column, got shape {values.shape}.")
     return values
-
-
-def per_bag(noise_sd: float | FloatArray, bags: Bags) -> FloatArray:
-    """Return one standard deviation for each bag."""
-    noise = np.asarray(noise_sd, dtype=np.float64)
-    if noise.shape not in ((), (bags.n_bags,)):
-        raise BagsError(f"noise_sd must be one number or one per bag, got shape {noise.shape}.")
-    return np.broadcast_to(noise, (bags.n_bags,))
 
 
 def least_eigenvalue(matrix: FloatArray) -> float:

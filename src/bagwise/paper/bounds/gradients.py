@@ -10,8 +10,9 @@ from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.families import Family, find_family
-from bagwise.paper.bounds.bound import AGNOSTIC, Bound, as_vector, divide, in_bags, per_bag
+from bagwise.paper.bounds.bound import AGNOSTIC, Bound, as_vector, divide
 from bagwise.privacy.aggregate import check_label_kind
+from bagwise.theory.exact import Problem, rows_in_bags
 
 
 def distance_from_gradient(
@@ -130,7 +131,7 @@ def range_objective(
     >>> range_objective(X, bags, theta=np.array([2.0]), family="gaussian")
     array([4., 0.])
     """
-    X, bags = in_bags(X, bags)
+    X, bags = rows_in_bags(X, bags)
     means = find_family(family).mean(X @ as_vector(theta, X.shape[1]))
     order = np.lexsort((means, bags.index))
     last = np.cumsum(bags.sizes) - 1
@@ -210,25 +211,19 @@ class _Gradient:
     ) -> "_Gradient":
         if loss not in ("instance", "aggregate"):
             raise StrategyError(f"unknown loss {loss!r}; known are instance, aggregate.")
-        picked = check_label_kind(label_kind) == "pick"
-        X, bags = in_bags(X, bags)
-        family = find_family(family)
-        eta = X @ as_vector(theta, X.shape[1])
-        means, gram = family.mean(eta), X.T @ X
-        noisy = phi * bags.mean(family.variance(eta))
-        choice = bags.variance(means) if picked else np.zeros(bags.n_bags)
-        variance = choice + (noisy if picked else noisy / bags.sizes)
-        variance = variance + per_bag(noise_sd, bags) ** 2
+        kind, family = check_label_kind(label_kind), find_family(family)
+        at_truth = Problem.of(X, bags, theta, family, phi, kind, noise_sd)
+        bags, eta, means = at_truth.bags, at_truth.eta, family.mean(at_truth.eta)
         if loss == "instance":
-            units = X * (family.natural_slope(eta) / phi)[:, None]
+            units = at_truth.X * (family.natural_slope(eta) / phi)[:, None]
             norm = float(linalg.eigvalsh(units.T @ units)[-1])
             expected = bags.repeat(bags.mean(means)) - means
             levers, counts = bags.sum(units), bags.sizes.astype(np.float64)
         else:
             centre = bags.mean(eta)
             scale = family.natural_slope(centre) / phi
-            units = levers = bags.mean(X) * scale[:, None]
-            largest = float(linalg.eigvalsh(gram)[-1])
+            units = levers = bags.mean(at_truth.X) * scale[:, None]
+            largest = float(linalg.eigvalsh(at_truth.gram)[-1])
             norm = float(np.max(scale**2)) * largest / int(bags.sizes.min())
             expected, counts = bags.mean(means) - family.mean(centre), np.ones(bags.n_bags)
-        return cls(units, levers, counts, expected, variance, choice, norm)
+        return cls(units, levers, counts, expected, at_truth.omega, at_truth.choice, norm)

@@ -4,18 +4,18 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
+from bagwise.families import find_family
 from bagwise.paper.bounds.bound import (
     AGNOSTIC,
     ANY_BAGS,
     Bound,
     as_vector,
     divide,
-    in_bags,
     least_eigenvalue,
-    per_bag,
 )
 from bagwise.paper.bounds.objective import spread
 from bagwise.privacy.aggregate import check_label_kind
+from bagwise.theory.exact import Problem, noise_per_bag, rows_in_bags
 
 
 def instance_bound(
@@ -44,8 +44,8 @@ def instance_bound(
     >>> instance_bound(X, bags, **setting).value   # and this is the exact error, too
     0.5
     """
-    X, bags = in_bags(X, bags)
-    noise = per_bag(noise_sd, bags) ** 2
+    X, bags = rows_in_bags(X, bags)
+    noise = noise_per_bag(noise_sd, bags) ** 2
     d, variance = X.shape[1], label_noise_sd**2
     within = spread(X @ as_vector(theta, d), bags)
     if check_label_kind(label_kind) == "pick":
@@ -75,8 +75,8 @@ def bag_bound(
     ...           label_noise_sd=1.0).value
     0.05
     """
-    X, bags = in_bags(X, bags)
-    omega = label_noise_sd**2 / bags.sizes + per_bag(noise_sd, bags) ** 2
+    X, bags = rows_in_bags(X, bags)
+    omega = label_noise_sd**2 / bags.sizes + noise_per_bag(noise_sd, bags) ** 2
     return Bound(_centroid_error(X, bags, omega), AGNOSTIC, None)
 
 
@@ -104,10 +104,9 @@ def aggregate_bound(
     >>> aggregate_bound(X, bags, theta=np.array([2.0]), label_noise_sd=1.0).value
     0.1
     """
-    X, bags = in_bags(X, bags)
-    chosen = bags.variance(X @ as_vector(theta, X.shape[1]))
-    omega = chosen + label_noise_sd**2 + per_bag(noise_sd, bags) ** 2
-    return Bound(_centroid_error(X, bags, omega), AGNOSTIC, None)
+    gaussian = find_family("gaussian")
+    found = Problem.of(X, bags, theta, gaussian, label_noise_sd**2, "pick", noise_sd)
+    return Bound(_centroid_error(found.X, found.bags, found.omega), AGNOSTIC, None)
 
 
 def distance_bound(
@@ -134,9 +133,9 @@ def distance_bound(
     Bound(value=0.4, condition='none: it holds for all bags, however they were formed', holds=True)
     """
     labels = np.asarray(labels, dtype=np.float64)[bags.in_bag]
-    X, bags = in_bags(X, bags)
+    X, bags = rows_in_bags(X, bags)
     times = 2 if check_label_kind(label_kind) == "pick" else 1
-    noise = float(np.max(bags.sizes * per_bag(noise_sd, bags) ** 2))
+    noise = float(np.max(bags.sizes * noise_per_bag(noise_sd, bags) ** 2))
     total = times * spread(labels, bags) + X.shape[1] * noise
     return Bound(divide(total, least_eigenvalue(X.T @ X)), ANY_BAGS, True)
 
@@ -155,7 +154,7 @@ def picking_norm(X: FloatArray, bags: Bags) -> Bound:
     >>> picking_norm(np.ones((6, 1)), Bags(np.array([0, 0, 0, 1, 1, 1]))).value
     0.5
     """
-    X, bags = in_bags(X, bags)
+    X, bags = rows_in_bags(X, bags)
     count = min(bags.n_rows, X.shape[1] * int(bags.sizes.max()))
     return Bound(divide(count, least_eigenvalue(X.T @ X)), ANY_BAGS, True)
 

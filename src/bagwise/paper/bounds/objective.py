@@ -5,7 +5,8 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError
-from bagwise.paper.bounds.bound import as_vector, in_bags
+from bagwise.paper.bounds.bound import as_vector
+from bagwise.theory.exact import rows_in_bags
 
 
 def spread(values: FloatArray, bags: Bags) -> float:
@@ -85,7 +86,7 @@ def centroid_scatter(X: FloatArray, bags: Bags, *, direction: FloatArray) -> flo
     >>> centroid_scatter(X, bags, direction=np.array([1.0]))
     8.0
     """
-    X, bags = in_bags(X, bags)
+    X, bags = rows_in_bags(X, bags)
     if np.ptp(bags.sizes) > 0:
         raise BagsError("this identity is about bags of one size.")
     projected = X @ as_vector(direction, X.shape[1])

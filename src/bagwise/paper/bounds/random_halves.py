@@ -8,8 +8,9 @@ from scipy import linalg
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
-from bagwise.paper.bounds.bound import ANY_BAGS, Bound, as_matrix, divide, in_bags, least_eigenvalue
+from bagwise.paper.bounds.bound import ANY_BAGS, Bound, as_matrix, divide, least_eigenvalue
 from bagwise.paper.bounds.objective import spread
+from bagwise.theory.exact import rows_in_bags
 
 
 def largest_eigenvalue_bound(X: FloatArray, bags: Bags) -> Bound:
@@ -24,7 +25,7 @@ def largest_eigenvalue_bound(X: FloatArray, bags: Bags) -> Bound:
     >>> largest_eigenvalue_bound(np.ones((4, 1)), Bags(np.array([0, 0, 1, 1]))).value
     2.0
     """
-    X, bags = in_bags(X, bags)
+    X, bags = rows_in_bags(X, bags)
     largest = float(linalg.eigvalsh(X.T @ X)[-1])
     return Bound(largest / int(bags.sizes.min()), ANY_BAGS, True)
 
