@@ -131,3 +131,10 @@ def test_bags_do_not_change_their_input():
     kept = X.copy()
     optimal(X, 5)
     assert np.array_equal(X, kept)
+
+
+def test_a_column_in_much_smaller_units_is_a_direction_all_the_same():
+    X = rows() * [1, 1, 1, 1e-7]
+    assert _spanning(X, "none").shape == _spanning(X, "std").shape == (300, 4)
+    turned = _spanning(X, "none")
+    assert np.allclose(turned @ turned.T, (X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T)

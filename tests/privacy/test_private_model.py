@@ -200,3 +200,11 @@ def test_two_releases_differ():
         for _ in range(2)
     )
     assert not np.array_equal(a.coef, b.coef)
+
+
+@pytest.mark.parametrize("value", [0.1, -1 / 3, 1e9 + 0.1])
+def test_a_constant_column_is_none_though_rounding_makes_it_differ(value):
+    X = np.column_stack([np.random.default_rng(0).normal(size=1001), np.full(1001, value)])
+    design = design_model(X, ["a", "constant"])
+    assert design.rank == 2
+    assert design.dropped == ("constant",)

@@ -136,6 +136,7 @@ class ClassProblem(Problem):
 
     def _inverse_root(self, covariance: FloatArray) -> FloatArray:
         """Return R with ``R covariance R' = 1``, also where a chance is as good as zero."""
+        # Not `data.whitening`: of labels, whose units count, and no direction is left out.
         values, vectors = np.linalg.eigh(covariance)
         least = 1e-10 * float(values[self.base() > 0].max()) + 1e-14
         scaled = vectors / np.sqrt(np.maximum(values, least))[:, None, :]

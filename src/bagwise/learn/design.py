@@ -41,7 +41,8 @@ class Design:
         for part in chunks(len(rows)):
             square += weight[part] @ (rows[part] - center) ** 2
         spread = np.sqrt(square / total)
-        # What is rounding of a column far from zero is no spread.
+        # What is rounding of a column far from zero is no spread. Nothing is dropped here, so that
+        # less than in `data.whitening` is enough for a column to get units of its own.
         noise = 8 * np.finfo(float).eps * np.abs(center)
         return cls(rows, center, np.where(spread > noise, spread, 1.0), fit_intercept)
 

@@ -85,6 +85,7 @@ class GaussianFeatures:
                [0., 1., 0.],
                [0., 0., 1.]])
         """
+        # As the paper does it: by the true covariance, and without turning the axes.
         values, vectors = np.linalg.eigh(self.covariance)
         return np.asarray(self.X @ (vectors / np.sqrt(values)) @ vectors.T)
 
