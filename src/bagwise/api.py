@@ -199,8 +199,9 @@ def make_release(
         parameters=strategy_parameters, scores=scores, score_share=score_share,
         keep_order=keep_order, seed=seed,
     )  # fmt: skip
-    if request.strategy is not None:
-        return build(table, request.settle(), on_stage=on_stage)
+    if request.strategy is not None and request.bag_size is not None:
+        choice = request.choose(request.strategy, request.bag_size, request.scores)
+        return build(table, choice, on_stage=on_stage)
     run = Stages(on_stage)
     rows = run("reading the table", read_rows, table, named=columns.named)
     return build(rows, run("planning", decide, rows, request), on_stage=on_stage)

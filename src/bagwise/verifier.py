@@ -13,6 +13,8 @@ from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.release import Release
 from bagwise.release.verify import Verification
 
+_NOISE_AND_BOUNDS = ("whether the noise was drawn as claimed", "whether the bounds were public")
+
 
 def verify(path: str | Path, *, strict: bool = False) -> tuple[Verification, Certificate | None]:
     """Check what lies at `path`, by its kind; return what was found, and its certificate.
@@ -44,26 +46,32 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
     spoken = (model.loss, model.note, model.standard_errors, model.trained_on)
     if spoken != (RELEASED_DIRECTLY, NO_ERRORS, None, TrainedOn(n_rows=model.trained_on.n_rows)):
         raise ModelFileError("the model says more than one that was released directly can say.")
-    return (
-        Verification(
-            headline=certificate.headline,
-            epsilon=certificate.epsilon,
-            delta=certificate.delta,
-            checks=(
-                "the file has the hash that it names, and its fields agree",
-                "the certificate belongs to these coefficients",
-                "the certificate's totals follow from its events",
-            ),
-            unchecked=(
-                "whether the noise was drawn as claimed",
-                "whether the bounds were public",
-                "whether a feature was computed from the label",
-            ),
-            digest=model.digest,
-            n_rows=model.trained_on.n_rows,
-        ),
-        certificate,
+    checks = (
+        "the file has the hash that it names, and its fields agree",
+        "the certificate belongs to these coefficients",
+        "the certificate's totals follow from its events",
     )
+    unchecked = (*_NOISE_AND_BOUNDS, "whether a feature was computed from the label")
+    return _certified(certificate, model.digest, checks, unchecked, model.trained_on.n_rows)
+
+
+def _certified(
+    certificate: Certificate,
+    digest: str,
+    checks: tuple[str, ...],
+    unchecked: tuple[str, ...],
+    n_rows: int | None = None,
+) -> tuple[Verification, Certificate | None]:
+    found = Verification(
+        headline=certificate.headline,
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        checks=checks,
+        unchecked=unchecked,
+        digest=digest,
+        n_rows=n_rows,
+    )
+    return found, certificate
 
 
 def _verify_fitted(model: RowModel) -> Verification:
@@ -84,39 +92,22 @@ def _verify_fitted(model: RowModel) -> Verification:
 def _verify_bounds(path: Path) -> tuple[Verification, Certificate | None]:
     found = PrivateBounds.load(path)
     found.certificate.check()
-    return (
-        Verification(
-            headline=found.certificate.headline,
-            epsilon=found.certificate.epsilon,
-            delta=found.certificate.delta,
-            checks=(
-                "the file has the hash that it names",
-                "both bounds are from the public candidates",
-            ),
-            unchecked=("whether the bounds were found as claimed",),
-            digest=found.digest,
-        ),
-        found.certificate,
+    checks = (
+        "the file has the hash that it names",
+        "both bounds are from the public candidates",
     )
+    unchecked = ("whether the bounds were found as claimed",)
+    return _certified(found.certificate, found.digest, checks, unchecked)
 
 
 def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
     scores = PrivateScores.load(path)
-    return (
-        Verification(
-            headline=scores.certificate.headline,
-            epsilon=scores.certificate.epsilon,
-            delta=scores.certificate.delta,
-            checks=(
-                "the certificate belongs to these scores, and its totals follow from its events",
-                "the interval and the noise follow from the certificate",
-            ),
-            unchecked=("whether the noise was drawn as claimed", "whether the bounds were public"),
-            digest=scores.digest,
-            n_rows=scores.n_rows,
-        ),
-        scores.certificate,
+    checks = (
+        "the certificate belongs to these scores, and its totals follow from its events",
+        "the interval and the noise follow from the certificate",
     )
+    digest, n_rows = scores.digest, scores.n_rows
+    return _certified(scores.certificate, digest, checks, _NOISE_AND_BOUNDS, n_rows)
 
 
 _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {

@@ -5,8 +5,6 @@ without rounding, so that neither the parts nor their order can show in the resu
 """
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Self
 
 import numpy as np
@@ -97,11 +95,6 @@ class ColumnSummary:
     def looks_like_a_key(self) -> bool:
         """Whether the column is there in most rows, and different in each of them."""
         return self.keys is not None and 2 * len(self.keys) > self.rows > 1
-
-
-def merge(parts: list[ColumnSummary]) -> ColumnSummary:
-    """Return the summary of a column from those of its parts, in any order."""
-    return reduce(add, parts)
 
 
 def has_levels(kind: pa.DataType) -> bool:

@@ -48,7 +48,7 @@ class Rows(Protocol):
         """Return the facts about columns that an encoder needs; exact, so that no order shows."""
 
     def hand_over(self, names: Sequence[str]) -> pa.Table:
-        """Return columns as they leave, and forget them: these rows are not used again.
+        """Return columns as they leave, and forget them: rows of this source are not used again.
 
         An engine that does not fit into memory writes blocks to a file, and maps that.
         """

@@ -1,5 +1,6 @@
 """The engine for tables that fit into memory: an Arrow table, of which no second copy is made."""
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -32,10 +33,11 @@ class LocalRows:
     ([30, 10], 2)
     """
 
-    def __init__(self, table: pa.Table, order: IntArray | None = None) -> None:
+    def __init__(self, table: pa.Table) -> None:
+        # Shared with whatever is taken of these rows, so that columns handed over are freed.
         self._columns = dict(zip(table.column_names, table.columns, strict=True))
-        self._order = order
-        self._num_rows = table.num_rows if order is None else order.size
+        self._order: IntArray | None = None
+        self._num_rows: int = table.num_rows
 
     @property
     def num_rows(self) -> int:
@@ -54,13 +56,16 @@ class LocalRows:
 
     def take(self, order: IntArray) -> Self:
         """Return these rows, in this order."""
-        whole = order if self._order is None else self._order[order]
-        return type(self)(pa.table(self._columns), whole)
+        taken = copy.copy(self)
+        taken._order = order if self._order is None else self._order[order]
+        taken._num_rows = order.size
+        return taken
 
     def block(self, names: Sequence[str], start: int, stop: int) -> pa.Table:
         """Return some columns of the rows from `start` on, up to `stop`."""
         if self._order is not None:
             # Blocks are read many times over: each column is brought into its order once.
+            self._columns = dict(self._columns)
             for name in self._columns:
                 self._columns[name] = self.column(name)
             self._order = None
@@ -84,5 +89,5 @@ class LocalRows:
         for name in names:
             # Categories leave as plain values: a list of levels may name some that no row here has.
             leaving[name] = without_dictionary(self.column(name))
-            del self._columns[name]
+            del self._columns[name]  # also from the rows that these were taken of
         return pa.table(leaving)

@@ -1,33 +1,9 @@
 """What a release may promise, and the circumstances that belong beside it."""
 
-from dataclasses import dataclass
-
 from bagwise.privacy import Certificate
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.release.request import Budget
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What the certificate may claim."""
-
-    epsilon: float | None
-    delta: float | None
-    circumstances: tuple[Circumstance, ...] = ()
-
-
-def make_promise(budget: Budget) -> Promise:
-    """Return what may be claimed: nothing without a calibration, secret noise and exact rules."""
-    calibration = budget.calibration
-    if calibration is None:
-        return Promise(None, None)
-    if not budget.noise.is_secret:
-        return Promise(None, None, (SimulatedNoise(),))
-    if not calibration.is_exact:
-        rule = OtherRule(epsilon=float(calibration.epsilon), delta=float(calibration.delta))
-        return Promise(None, None, (rule,))
-    return Promise(calibration.epsilon, calibration.delta)
 
 
 def certify(
@@ -39,17 +15,28 @@ def certify(
     circumstances: tuple[Circumstance, ...] = (),
 ) -> Certificate:
     """Return the certificate of whatever spent a budget, checked against its own events."""
-    promise, hidden = make_promise(budget), budget.calibration is not None
+    rule, why_not = budget.calibration, _why_no_promise(budget)
+    claimed = None if why_not else rule
     certificate = Certificate(
-        epsilon=promise.epsilon,
-        delta=promise.delta,
+        epsilon=None if claimed is None else claimed.epsilon,
+        delta=None if claimed is None else claimed.delta,
         bounds=budget.bounds,
         events=events,
         smallest_bag=smallest_bag,
         noise_source=budget.noise.name if events else "none",
-        unit=budget.unit if hidden else None,
-        unit_rows=unit_rows if hidden else 1,
-        circumstances=(*promise.circumstances, *circumstances),
+        unit=None if rule is None else budget.unit,
+        unit_rows=1 if rule is None else unit_rows,
+        circumstances=(*why_not, *circumstances),
     )
     certificate.check()
     return certificate
+
+
+def _why_no_promise(budget: Budget) -> tuple[Circumstance, ...]:
+    """Return why nothing is claimed: the noise, or the rule for it, is for experiments."""
+    rule = budget.calibration
+    if rule is None or (rule.is_exact and budget.noise.is_secret):
+        return ()
+    if not budget.noise.is_secret:
+        return (SimulatedNoise(),)
+    return (OtherRule(epsilon=float(rule.epsilon), delta=float(rule.delta)),)

@@ -293,12 +293,6 @@ class ReleaseRequest:
             seed=_check_seed(seed),
         )
 
-    def settle(self) -> Choice:
-        """Return the choice where the planner has nothing to add."""
-        if self.strategy is None or self.bag_size is None:
-            raise AssertionError("the planner chooses the strategy of this request")
-        return self.choose(self.strategy, self.bag_size, self.scores)
-
     def choose(
         self,
         strategy: BaggingStrategy,
