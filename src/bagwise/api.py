@@ -9,7 +9,6 @@ from scipy import sparse
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
-    accepts_sparse,
     assign_bags,
     find_strategy,
     traits_of,
@@ -65,7 +64,7 @@ def make_bags(
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     """Return X as floats, finite and of two dimensions."""
     if sparse.issparse(X):
-        if not accepts_sparse(strategy):
+        if not traits_of(strategy).accepts_sparse:
             takers = [name for name, kind in STRATEGIES.items() if traits_of(kind).accepts_sparse]
             raise StrategyError(
                 f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use one "

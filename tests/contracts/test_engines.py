@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES, assign_bags, needs_features
+from bagwise.bagging import STRATEGIES, assign_bags
 from bagwise.data.encode import Encoder
 from bagwise.data.summary import ColumnSummary, exact_sum
 from bagwise.engines import Rows
@@ -154,7 +154,9 @@ class OnlyAShape:
     shape = (N, 3)
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not needs_features(STRATEGIES[n])])
+@pytest.mark.parametrize(
+    "name", [n for n in STRATEGIES if not traits_of(STRATEGIES[n]).needs_features]
+)
 def test_strategies_that_need_no_features_never_look_at_them(name):
     X, scores = np.random.default_rng(0).normal(size=(N, 3)), np.arange(N) * 1.0
     strategy = STRATEGIES[name]()

@@ -57,19 +57,6 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (str, int, bool)
 
 
-def accepts_sparse(strategy: BaggingStrategy) -> bool:
-    """Whether the strategy takes X as a scipy sparse matrix too."""
-    return traits_of(strategy).accepts_sparse
-
-
-def needs_features(strategy: BaggingStrategy) -> bool:
-    """Whether `assign` looks at X beyond its shape; a strategy that does not says so in its class.
-
-    Such a strategy is given an X that is encoded when it is read, and never there as a whole.
-    """
-    return bool(getattr(strategy, "needs_features", True))
-
-
 def parameters_of(strategy: BaggingStrategy) -> dict[str, Any]:
     """Return the parameters of a strategy by name."""
     return {field.name: getattr(strategy, field.name) for field in _fields(strategy)}

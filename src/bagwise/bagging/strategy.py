@@ -67,6 +67,8 @@ class Traits:
         docstring.
     accepts_sparse : bool
         Whether X may be a scipy sparse matrix too.
+    needs_features : bool
+        Whether `assign` reads more of X than its shape; if not, a release never makes X as a whole.
     compact : bool
         Whether the rows of a bag have similar features, so that a bag's mean keeps most of what
         tells rows apart.
@@ -82,6 +84,7 @@ class Traits:
 
     summary: str = ""
     accepts_sparse: bool = False
+    needs_features: bool = True
     compact: bool = False
     free_sizes: bool = False
     planned: bool = True

@@ -9,11 +9,10 @@ import pyarrow.compute as pc
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging import (
-    accepts_sparse,
     assign_bags,
     check_bag_size,
-    needs_features,
     parameters_of,
+    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.data.columns import (
@@ -176,9 +175,9 @@ def _check_id(table: Rows, id: str) -> None:
 def _encode(rows: Rows, names: list[str], choice: Choice) -> tuple[Encoder, Any]:
     """Return the recipe and X: whole only if the strategy needs it, sparse if that saves memory."""
     encoder = choice.columns.encoder_for(rows, names)
-    if not needs_features(choice.strategy):
+    if not traits_of(choice.strategy).needs_features:
         return encoder, EncodedRows(rows, encoder)
-    dense = choice.scores == "model" or not accepts_sparse(choice.strategy)
+    dense = choice.scores == "model" or not traits_of(choice.strategy).accepts_sparse
     if encoder.is_mostly_zeros and not dense:
         return encoder, encoder.transform_sparse(rows)
     return encoder, encoder.transform(rows)
