@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES, assign_bags
+from bagwise.bagging import STRATEGIES, assign_bags, traits_of
 from bagwise.data.encode import Encoder
 from bagwise.data.summary import ColumnSummary, exact_sum
 from bagwise.engines import Rows
@@ -181,8 +181,10 @@ def test_features_that_cannot_be_computed_with_are_refused_unread():
         bw.make_release(table, label="y", bag_size=1, strategy="random", not_private=True)
 
 
-def test_a_model_is_designed_from_blocks_as_from_the_whole(engine, monkeypatch):
+@pytest.mark.parametrize("kept", [0, 2**28])
+def test_a_model_is_designed_from_blocks_as_from_the_whole(engine, kept, monkeypatch):
     monkeypatch.setattr("bagwise.engines.encoded.BLOCK", 7)
+    monkeypatch.setattr("bagwise.engines.encoded.KEPT", kept)
     encoder = Encoder.for_table(some_table(), FEATURES)
     blocks, whole = EncodedRows(engine(some_table()), encoder), encoder.transform(some_table())
     coef = np.arange(1.0, whole.shape[1] + 1)

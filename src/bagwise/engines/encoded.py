@@ -1,6 +1,7 @@
 """X as it is needed: encoded block by block, and never there as a whole."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -10,9 +11,14 @@ from bagwise.engines import Rows
 
 BLOCK = 65_536
 
+KEPT = 2**28
+"""Bytes of X that are encoded once and kept: encoding again for each pass would cost more time."""
+
 
 class EncodedRows:
-    """X, (n, d), of rows and a recipe, for whoever reads it in blocks; each is encoded anew.
+    """X, (n, d), of rows and a recipe, for whoever reads it in blocks.
+
+    Blocks of a large X are encoded anew each time, so that it is never there as a whole.
 
     It has what a private model asks of a matrix: its shape, slices of rows, the mean and standard
     deviation of columns, and its product with a vector. All go through the rows in their order.
@@ -31,8 +37,17 @@ class EncodedRows:
         self._rows, self._encoder = rows, encoder
         self.shape = (rows.num_rows, len(encoder.feature_names))
 
+    @cached_property
+    def _small(self) -> FloatArray | None:
+        n, d = self.shape
+        if 8 * n * d > KEPT:
+            return None
+        return self._encoder.transform(self._rows.block(self._encoder.inputs, 0, n))
+
     def __getitem__(self, rows: slice) -> FloatArray:
         start, stop, _ = rows.indices(self.shape[0])
+        if self._small is not None:
+            return self._small[start:stop]
         return self._encoder.transform(self._rows.block(self._encoder.inputs, start, stop))
 
     def __iter__(self) -> Iterator[FloatArray]:

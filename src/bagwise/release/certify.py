@@ -20,7 +20,9 @@ def certify(
     certificate = Certificate(
         epsilon=None if claimed is None else claimed.epsilon,
         delta=None if claimed is None else claimed.delta,
-        bounds=budget.bounds,
+        bounds=None
+        if budget.bounds is None
+        else (float(budget.bounds[0]), float(budget.bounds[1])),
         events=events,
         smallest_bag=smallest_bag,
         noise_source=budget.noise.name if events else "none",

@@ -53,6 +53,10 @@ class HidesBagMeans(Mechanism, HidesBagLabels, DrawsNoise, Protocol):
         """The scale of the noise on a sum."""
 
     @property
+    def shift(self) -> int:
+        """The sensitivity in grid steps."""
+
+    @property
     def grid_step(self) -> float:
         """The grid that sums and noise are on."""
 
