@@ -37,6 +37,7 @@ from bagwise.privacy.mechanisms import (
     NoisyChoice,
     PickedLabels,
     RandomisedPicks,
+    StaircaseBagMeans,
     bag_means_mechanisms,
     is_known,
     mechanism_from_json,
@@ -45,19 +46,38 @@ from bagwise.privacy.mechanisms import (
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
 from tests import stats
-from tests.privacy.test_loss_distributions import coin, google_delta, google_lower, google_upper
+from tests.privacy.test_loss_distributions import (
+    GOOGLE_STEP,
+    coin,
+    google_delta,
+    google_lower,
+    google_upper,
+)
 
 BOUNDS = (-1.0, 3.0)
 WIDTH = 4.0
 STEP = WIDTH / LABEL_STEPS
 LARGEST_LOSS = 16.0
 
+
+def staircase_weights(y, m):
+    """One number after the other, as the definition has it."""
+    b = math.exp(-m.shift / m.scale)
+    periods, rest = np.divmod(np.abs(y), m.shift)
+    return b ** np.where(rest < m.inner, periods, periods + 1).astype(float)
+
+
 # Names of distributions of noise, and their weights at whole numbers.
 WEIGHTS = {
+    "staircase": staircase_weights,
     "laplace": lambda y, m: np.exp(-np.abs(y) / m.scale),
     "gaussian": lambda y, m: np.exp(-(y**2) / (2 * m.scale**2)),
 }
-REACH = {"laplace": lambda m: 45 * m.scale, "gaussian": lambda m: 9 * m.scale}
+REACH = {
+    "staircase": lambda m: 45 * m.scale + m.shift,
+    "laplace": lambda m: 45 * m.scale,
+    "gaussian": lambda m: 9 * m.scale,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,6 +304,9 @@ def examples():
         "gaussian-bag-means": gaussian_example(GaussianBagMeans),
         "laplace-bag-means": noise_example(
             LaplaceBagMeans, "laplace", shift=5, scale=4, several="L1"
+        ),
+        "staircase-bag-means": noise_example(
+            StaircaseBagMeans, "staircase", shift=7, scale=4, several=None, extra=(3,)
         ),
         "laplace-mean-loss": noise_example(
             LaplaceMeanLoss, "laplace", shift=7, scale=5, several=None, tells_units=False
@@ -625,6 +648,8 @@ def impossible_values(name, value, real):
         "grid_step": lambda: [*numbers, value * 1.01],
         "epsilon": lambda: [*numbers, 1e9],
         "rows": lambda: [0, -1, 2**60],
+        "inner": lambda: [0, -1, real.shift + 1],
+        "units": lambda: [0, -1, 2],
         "classes": lambda: [0, 1, 2**60],
         "scales": lambda: [
             (),
@@ -778,12 +803,23 @@ def random_mechanism(rng):
         lambda: LaplaceBagMeans(float(shift), float(scale), 1.0),
         lambda: PickedLabels(1.0, ((int(rng.integers(2, 60)), 1 / mu),), 2.0**-20),
         lambda: NoisyChoice(float(rng.uniform(0.02, 1))),
+        lambda: StaircaseBagMeans(float(shift), float(scale), 1.0, int(rng.integers(1, shift))),
     ]
     return choices[rng.integers(len(choices))]()
 
 
 def optimistic(mechanism):
-    return google_lower(mechanism.curve)
+    """Its own distribution of losses, each rounded down."""
+    if not isinstance(mechanism, StaircaseBagMeans):
+        return google_lower(mechanism.curve)
+    from dp_accounting.pld import privacy_loss_distribution
+
+    # By outcome, as brute force has it: it rounds the loss of each.
+    pmf, _ = noise_pmf("staircase", mechanism, [mechanism.shift])
+    here, there = (dict(enumerate(np.log(pmf[d]).tolist())) for d in (0, mechanism.shift))
+    return privacy_loss_distribution.from_two_probability_mass_functions(
+        here, there, pessimistic_estimate=False, value_discretization_interval=GOOGLE_STEP / 2
+    )
 
 
 def compare_with_google(rng):

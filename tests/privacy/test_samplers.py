@@ -272,6 +272,89 @@ def test_the_logarithm_is_within_the_bound_that_the_margin_assumes():
     assert samplers.MARGIN == 2.0**-45
 
 
+# Staircases
+
+
+def staircase_weights(shift, scale, inner, support):
+    periods, rest = np.divmod(np.abs(support), shift)
+    return np.exp(-shift / scale) ** np.where(rest < inner, periods, periods + 1).astype(float)
+
+
+def staircase_fits(draws, shift, scale, inner):
+    """Chi-square test against the exact probabilities, pooled from where fewer than 20 are due."""
+    reach = int(np.abs(draws).max()) + int(42 * scale) + shift
+    weights = staircase_weights(shift, scale, inner, np.arange(-reach, reach + 1))
+    expected = draws.size * weights / weights.sum()
+    observed = np.bincount(draws + reach, minlength=2 * reach + 1)
+    first, last = np.flatnonzero(expected >= 20)[[0, -1]]
+    if expected[:first].sum() < 20:  # a tail that is too light joins its neighbour
+        first, last = first + 1, last - 1
+    edges = [0, *range(first, last + 2)]
+    seen, stated = (np.add.reduceat(cells, edges) for cells in (observed, expected))
+    return distributions.chisquare(seen, stated).pvalue > stats.ALPHA
+
+
+STAIRCASES = [(5, 4, 2), (5, 4, 5), (1, 1, 1), (12, 3, 2), (12, 1, 1), (3, 40, 1), (7, 2, 4)]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("shift", "scale", "inner"), STAIRCASES)
+def test_staircases_have_their_probabilities(shift, scale, inner, source):
+    draws = samplers.discrete_staircase(
+        400_000, shift=shift, scale=scale, inner=inner, source=SOURCES[source]()
+    )
+    assert draws.dtype == np.int64
+    assert staircase_fits(draws, shift, scale, inner)
+    # At 12 of epsilon hardly anything leaves the highest step, whatever the scale.
+    assert not staircase_fits(draws, shift, 1.05 * scale, inner) or shift == 12 * scale
+    wider = inner - 1 if inner == shift else inner + 1
+    assert wider == 0 or not staircase_fits(draws, shift, scale, wider)
+
+
+@pytest.mark.parametrize("shift", [3, 2**18, 2**40])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(8), Fraction(30)])
+def test_the_filter_changes_no_draw_of_a_staircase(shift, epsilon, monkeypatch):
+    scale = min(LARGEST_SCALE, -(-shift * epsilon.denominator // epsilon.numerator))
+    draw = partial(
+        samplers.discrete_staircase, 1000, shift=shift, scale=scale, inner=1 + shift // 5
+    )
+    fast = draw(source=SimulatedNoise(3))
+    monkeypatch.setattr(samplers, "MARGIN", float("inf"))
+    np.testing.assert_array_equal(fast, draw(source=SimulatedNoise(3)))
+
+
+@pytest.mark.parametrize("zeros", [0, 3, samplers.MOST_ZEROS])
+def test_a_level_on_the_boundary_is_decided_by_the_bits_that_follow(zeros):
+    """U with so many zeros in front agrees with exp(-21) on 63 more bits, and then differs."""
+    shift, scale = 21, 1
+    boundary = bits_of_exp(Fraction(shift, scale), zeros + 127)
+    lead, next_word = divmod(boundary, 2**64)
+    rate = Fraction(scale, shift)
+    assert samplers.exact_floor(2 * lead, rate, Scripted(next_word - 1), zeros) == 1
+    assert samplers.exact_floor(2 * lead, rate, Scripted(next_word + 1), zeros) == 0
+
+
+def test_levels_next_to_a_boundary_are_right():
+    """Words within what double precision cannot tell apart, with as many zeros as there may be."""
+    shift, scale, zeros = 2**18, 13_107, samplers.MOST_ZEROS  # 20.0 of epsilon
+    boundary = bits_of_exp(Fraction(shift, scale), 63 + zeros)
+    words = [2 * (boundary + int(offset)) for offset in range(-2000, 2001, 7) if offset]
+    truth = [samplers.exact_floor(w, Fraction(scale, shift), Scripted(), zeros) for w in words]
+    assert set(truth) == {0, 1}
+    found = samplers._levels(
+        np.array(words, dtype=np.uint64), np.full(len(words), zeros), shift, scale, Scripted()
+    )
+    assert found.tolist() == truth
+
+
+@pytest.mark.parametrize("wrong", [{"inner": 0}, {"inner": 6}, {"shift": 0}, {"scale": 1.5}])
+def test_staircases_that_do_not_exist_are_refused(wrong):
+    with pytest.raises(BudgetError):
+        samplers.discrete_staircase(
+            1, **{"shift": 5, "scale": 4, "inner": 2, **wrong}, source=SecureNoise()
+        )
+
+
 # Sources, processes, arguments
 
 

@@ -21,7 +21,12 @@ from bagwise.errors import (
 from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.mechanisms import GaussianBagMeans, LaplaceBagMeans, NoisyChoice
+from bagwise.privacy.mechanisms import (
+    GaussianBagMeans,
+    LaplaceBagMeans,
+    NoisyChoice,
+    StaircaseBagMeans,
+)
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
 from bagwise.rng import SimulatedNoise
@@ -95,10 +100,30 @@ def test_noise_of_means_is_that_of_the_own_size(data):
 
 
 def test_laplace_noise_is_reported_as_a_standard_deviation(data):
-    made = release(data, delta=0.0)
+    made = release(data, delta=0.0, epsilon=0.5)
     event = made.certificate.events[0]
     assert isinstance(event, LaplaceBagMeans)
     np.testing.assert_allclose(made.noise_sd, np.sqrt(2) * event.noise_scale / made.bags.sizes)
+
+
+def test_pure_noise_on_one_row_each_is_a_staircase_that_learners_and_verifiers_know(data, tmp_path):
+    made = release(data, delta=0.0, epsilon=2.0)
+    event = made.certificate.events[0]
+    assert isinstance(event, StaircaseBagMeans)
+    np.testing.assert_allclose(made.noise_sd, event.sum_sd / made.bags.sizes)
+    # At epsilon 2 it has 0.846 of the variance of Laplace noise.
+    ratio = event.sum_sd**2 / (2 * event.noise_scale**2)
+    assert ratio == pytest.approx(0.846, rel=1e-3)
+    made.save(tmp_path / "r")
+    loaded = bw.Release.load(tmp_path / "r")
+    assert loaded.certificate == made.certificate
+    assert any("vary at least as much" in check for check in loaded.verify().checks)
+    bw.fit_release(loaded)
+
+
+def test_units_of_several_bags_get_laplace_noise_at_any_epsilon(data):
+    made = release(data, delta=0.0, epsilon=2.0, unit="person")
+    assert isinstance(made.certificate.events[0], LaplaceBagMeans)
 
 
 def test_a_unit_costs_what_its_rows_can_move(data):

@@ -92,7 +92,7 @@ class PrintedCalibration:
         *,
         square: int = 1,
         rows: int = 1,
-        numbers: int = 1,
+        numbers: int | None = None,
         spent: Sequence[Mechanism] = (),
     ) -> GaussianBagMeans:
         """Return the printed noise on bag sums."""

@@ -31,6 +31,10 @@ from bagwise.privacy.mechanisms.gaussian import root_steps
 
 M = TypeVar("M", bound=Mechanism)
 
+WORTHWHILE = 0.02
+"""Share of its variance that a less known kind of noise must save to be preferred: every reader of
+a certificate has to understand what it names."""
+
 
 class Calibration(Protocol):
     """A way to choose noise for every mechanism, given what was asked for.
@@ -68,7 +72,7 @@ class Calibration(Protocol):
         *,
         square: int = 1,
         rows: int = 1,
-        numbers: int = 1,
+        numbers: int | None = None,
         spent: Sequence[Mechanism] = (),
     ) -> HidesBagMeans:
         """Noise on bag sums."""
@@ -150,14 +154,15 @@ class ExactCalibration:
         *,
         square: int = 1,
         rows: int = 1,
-        numbers: int = 1,
+        numbers: int | None = None,
         spent: Sequence[Mechanism] = (),
     ) -> HidesBagMeans:
         """Return noise on bag sums that fits the budget after `spent`.
 
         A protected unit moves the sums ``sqrt(square)`` times as far as one label in L2, `rows`
-        times as far in L1, and so many `numbers` at once. The noise of a bag's mean is the scale
-        divided by the bag's own size. It is Gaussian, or with delta = 0 the least that needs none.
+        times as far in L1, and so many `numbers` at once; as many as it has rows if nobody says.
+        The noise of a bag's mean is the scale divided by the bag's own size. It is Gaussian, or
+        with delta = 0 the least that needs none.
         """
         budget = MeansBudget(
             epsilon=self._exactly_left,
@@ -165,12 +170,12 @@ class ExactCalibration:
             step=grid_step(self.bounds),
             square=square,
             rows=rows,
-            numbers=numbers,
+            numbers=rows if numbers is None else numbers,
         )
         kinds = bag_means_mechanisms().values()
         offers = [offer for kind in kinds if (offer := kind.for_budget(budget)) is not None]
         wanted = [o for o in offers if (o.pure_epsilon is None) == (self.delta > 0)]
-        return self._checked(min(wanted, key=lambda offer: offer.sum_sd), spent)
+        return self._checked(_least_noise(wanted), spent)
 
     def picks(
         self,
@@ -249,6 +254,15 @@ class ExactCalibration:
                 "calibration ended on the wrong side of the budget; please report it."
             )
         return mechanism
+
+
+def _least_noise(offers: Sequence[HidesBagMeans]) -> HidesBagMeans:
+    """Return the offer with the least noise; a plainer one, listed before, if it is hardly more."""
+    best, *others = offers
+    for offer in others:
+        if offer.sum_sd**2 <= (1 - WORTHWHILE) * best.sum_sd**2:
+            best = offer
+    return best
 
 
 def row_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Discrete Laplace and discrete Gaussian noise, exact on the integers and vectorised.
+"""Discrete Laplace, Gaussian and staircase noise, exact on the integers and vectorised.
 
 The construction is that of Canonne, Kamath and Steinke (2020): a discrete Gaussian is a discrete
 Laplace variable that is kept with probability exp(-gamma), for a rational gamma. Both steps are
@@ -6,6 +6,8 @@ statements about an exponential variable E = -ln U, U uniform on (0, 1):
 
 - floor(t E) is geometric: floor(t E) >= y exactly when U <= exp(-y/t);
 - E > gamma has probability exp(-gamma).
+
+The step that staircase noise is on is floor(t E) for a rational t.
 
 U is a real number with infinitely many random bits, of which a word shows the first 63. That is
 nearly always enough to decide, and double precision nearly always suffices to see that it is. Where
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from math import floor
+from math import floor, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +53,14 @@ LONGEST = 11.0
 #   product t E       relative 2**-53 of E < 11.1, for floor(t E)        < 2**-49
 #   gamma             61 * 2**-53 as long as gamma < 11.2, for E > gamma < 2**-47
 #
-# Together less than 0.64 * 2**-45. A logarithm 9 units off would still be covered.
+# Together less than 0.64 * 2**-45. A logarithm 9 units off would still be covered. Staircase noise
+# adds up to `MOST_ZEROS` times ln 2 to E, and comes to 0.80 * 2**-45; docs/noise.md has the sum.
 MARGIN = 2.0**-45
+
+LN_2 = log(2)
+
+# Zero bits that a uniform variable may be given in front, for staircase noise.
+MOST_ZEROS = 28
 
 
 def discrete_laplace(count: int, *, scale: int, source: NoiseSource) -> IntArray:
@@ -129,6 +137,65 @@ def discrete_gaussian(count: int, *, scale: int, source: NoiseSource) -> IntArra
     return _fill(count, candidates)
 
 
+def discrete_staircase(
+    count: int, *, shift: int, scale: int, inner: int, source: NoiseSource
+) -> IntArray:
+    """Draw integers with the chances of a staircase, which falls once in every `shift` steps.
+
+    With ``|y| = j * shift + r`` and ``0 <= r < shift``, the probability of y is proportional to
+    ``exp(-j * shift / scale)`` where r is below `inner`, and to ``exp(-(j + 1) * shift / scale)``
+    elsewhere (Geng and Viswanath 2016).
+
+    Parameters
+    ----------
+    count : int
+        How many to draw.
+    shift, scale : int
+        From 1 to `LARGEST_SCALE`.
+    inner : int
+        From 1 to `shift`.
+    source : NoiseSource
+        Where the random words come from.
+
+    Returns
+    -------
+    ndarray of int64
+        Independent draws.
+
+    Examples
+    --------
+    >>> from bagwise.rng import SimulatedNoise
+    >>> draws = discrete_staircase(10_000, shift=8, scale=1, inner=1, source=SimulatedNoise(0))
+    >>> bool(abs((draws == 0).mean() - 0.995) < 0.005)
+    True
+    """
+    shift, scale, inner = _checked(shift), _checked(scale), _checked(inner)
+    if inner > shift:
+        raise BudgetError("the highest step of a staircase is no wider than the shift.")
+    # r is uniform over the inner and, exp(-shift/scale) times as rare, over the outer part. The
+    # exponential variable says whether to keep an outer r. To throw little away, outer ones are
+    # proposed 2**zeros times as rarely as inner ones, and their U begins with so many zeros.
+    zeros = _known_zeros(shift, scale, inner)
+    weight = inner << zeros
+    limit = weight + shift - inner
+    fair = np.uint64((2**64 // limit) * limit - 1)  # words above would favour small results
+
+    def candidates(size: int) -> IntArray:
+        words = source.words(2 * size)
+        words, placing = words[:size], words[size:]
+        places = (placing - placing // np.uint64(limit) * np.uint64(limit)).astype(np.int64)
+        outer = places >= weight
+        levels = _levels(words, outer * zeros, shift, scale, source)
+        kept = (levels > 0) | ~outer
+        kept &= placing <= fair
+        sizes = np.where(outer, places - (weight - inner), places >> zeros)
+        sizes += (levels - outer) * shift
+        kept &= _is_signed_once(sizes, words)
+        return _with_sign(sizes[kept], words[kept])
+
+    return _fill(count, candidates)
+
+
 class LazyExponential:
     """Bracket E = -ln U, where U is uniform and its bits are drawn as they are needed.
 
@@ -138,15 +205,18 @@ class LazyExponential:
         64 random bits; the upper 63 are the first bits of U, the last belongs to the sign.
     source : NoiseSource
         Where further bits come from.
+    zeros : int
+        Bits in front of those, all of them 0: U is uniform below 2**-zeros, and E is larger by
+        ``zeros * ln 2``.
     """
 
     low: Fraction
     high: Fraction
 
-    def __init__(self, word: int, source: NoiseSource) -> None:
+    def __init__(self, word: int, source: NoiseSource, zeros: int = 0) -> None:
         self._source = source
         self._prefix = word >> 1
-        self._bits = 63
+        self._bits = 63 + zeros
         if self._prefix:
             self._bracket()
         else:  # no upper bound yet
@@ -175,9 +245,9 @@ class LazyExponential:
         self.high = middle + slack
 
 
-def exact_floor(word: int, scale: int, source: NoiseSource) -> int:
+def exact_floor(word: int, scale: int | Fraction, source: NoiseSource, zeros: int = 0) -> int:
     """Return floor(scale * E) for the exponential variable that begins with `word`."""
-    exponential = LazyExponential(word, source)
+    exponential = LazyExponential(word, source, zeros)
     while floor(scale * exponential.low) != floor(scale * exponential.high):
         exponential.refine()
     return floor(scale * exponential.low)
@@ -250,6 +320,36 @@ def _magnitudes(words: WordArray, scale: int, source: NoiseSource) -> IntArray:
     for place in np.flatnonzero(doubtful):
         sizes[place] = exact_floor(int(words[place]), scale, source)
     return sizes
+
+
+def _known_zeros(shift: int, scale: int, inner: int) -> int:
+    """Return a number of zeros, with 2**-zeros at least exp(-shift/scale), for `_levels`."""
+    most = int(shift / scale / LN_2 * (1 - 1e-9))  # rounding must not end above
+    # Places are counted in 64 bits.
+    return min(MOST_ZEROS, 60 - inner.bit_length(), most)
+
+
+def _levels(
+    words: WordArray, zeros: IntArray, shift: int, scale: int, source: NoiseSource
+) -> IntArray:
+    """Return floor((E + zeros ln 2) * scale / shift) for each word, exactly."""
+    logarithm = _log(words)
+    doubtful = logarithm < -LONGEST
+    rate = scale / shift
+    product = zeros * LN_2
+    product -= logarithm
+    product *= rate
+    levels: IntArray = product.astype(np.int64)
+    product -= levels
+    product -= 0.5
+    np.abs(product, out=product)
+    # At rates below 1 the margin stays what it is, or it would vanish in the rounding of 0.5.
+    doubtful |= product > 0.5 - max(1.0, rate) * MARGIN
+    for place in np.flatnonzero(doubtful):
+        levels[place] = exact_floor(
+            int(words[place]), Fraction(scale, shift), source, int(zeros[place])
+        )
+    return levels
 
 
 def _is_kept(sizes: IntArray, words: WordArray, scale: int, source: NoiseSource) -> BoolArray:

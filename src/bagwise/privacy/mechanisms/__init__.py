@@ -19,6 +19,7 @@ from bagwise.privacy.mechanisms.mechanism import HidesBagLabels, Mechanism, kind
 from bagwise.privacy.mechanisms.noisy_choice import NoisyChoice
 from bagwise.privacy.mechanisms.picked_labels import PickedLabels
 from bagwise.privacy.mechanisms.randomised_picks import RandomisedPicks
+from bagwise.privacy.mechanisms.staircase_bag_means import StaircaseBagMeans
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     kind_of(mechanism): mechanism
@@ -27,6 +28,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         GaussianModel,
         GaussianBagMeans,
         LaplaceBagMeans,
+        StaircaseBagMeans,
         LaplaceMeanLoss,
         PickedLabels,
         RandomisedPicks,
@@ -39,7 +41,7 @@ MOST_MECHANISMS = 100
 
 
 def bag_means_mechanisms() -> dict[str, type[HidesBagMeans]]:
-    """Return the kinds of noise for bag means, by name."""
+    """Return the kinds of noise for bag means, by name; the plainer one first."""
     found = [kind for kind in MECHANISMS.values() if kind.hides == "bag means"]
     return {kind.noise: kind for kind in cast(list[type[HidesBagMeans]], found)}
 
@@ -90,6 +92,7 @@ __all__ = [
     "NoisyChoice",
     "PickedLabels",
     "RandomisedPicks",
+    "StaircaseBagMeans",
     "bag_means_mechanisms",
     "is_known",
     "mechanism_from_json",
