@@ -131,7 +131,7 @@ def make_release(
         How rows are put together. "auto" is the planner's first choice for these features (`plan`),
         and the release records why: among strategies that make bags of about `bag_size`, or with
         ``bag_size="auto"`` among all it knows. It never sorts by labels, and in the latter case
-        may ask for Laplace noise, which delivers the same epsilon with delta = 0.
+        may ask for noise that delivers the same epsilon with delta = 0.
     strategy_parameters : mapping, optional
         Parameters for a strategy given by name, as text (the command line's ``--set``).
     scores : {"auto", "none", "labels", "noisy-labels", "model"}
@@ -142,7 +142,7 @@ def make_release(
         instance loss on means for "model", and 0.5 elsewhere.
     epsilon, delta : float
         Label differential privacy to deliver. Give both, or `not_private`. With delta = 0 the noise
-        is Laplace, and only strategies without scores are allowed.
+        is Laplace or staircase, whichever is less, and only strategies without scores are allowed.
     not_private : bool
         Release exact aggregates. The certificate says NOT PRIVATE. If single labels can be read off
         them, a `LeakWarning` says so, and a note on the terminal says how many.

@@ -151,7 +151,7 @@ def release(
         if why:
             say(f"Chosen: {made.provenance.strategy}, {why}")
         if made.certificate.delta == 0 and delta:
-            out.print("Delta is 0: Laplace noise, which needs none, is less here.", soft_wrap=True)
+            out.print("Delta is 0: noise that needs none is less here.", soft_wrap=True)
         for remark in made.certificate.remarks:
             say(f"Note: {remark}")
         if made.certificate.is_private and replaces:

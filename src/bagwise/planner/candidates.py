@@ -55,8 +55,8 @@ class Candidate:
     score_share : float or None
         Share of the budget for the scores.
     delta : float or None
-        The delta to ask for: 0 where Laplace noise is less than the Gaussian noise that a larger
-        delta buys.
+        The delta to ask for: 0 where noise that needs none is less than the Gaussian noise that a
+        larger delta buys.
     n_bags : int
     predictions : Risk
         Expected mean square of the error of predictions, in squared units of the label.
@@ -253,8 +253,8 @@ def at_epsilons(
 def _ways(problem: Problem) -> Iterator[tuple[LabelKind, ExactCalibration | None]]:
     """Yield the kinds of labels with the rules for their noise.
 
-    Each label is in one bag, a single number: there Laplace noise, which needs no delta, is often
-    less than Gaussian noise with one.
+    Each label is in one bag, a single number: there noise that needs no delta is often less than
+    Gaussian noise with one.
     """
     rule = problem.calibration
     yield "mean", rule

@@ -311,7 +311,7 @@ def name_of(candidate: Candidate) -> str:
     bags = f"bags of {candidate.bag_size}"
     if candidate.traits.free_sizes:
         bags = f"{candidate.n_bags} bags of at least {candidate.bag_size}"
-    noise = ", Laplace noise" if candidate.delta == 0 else ""
+    noise = ", noise without a delta" if candidate.delta == 0 else ""
     return (
         f"{candidate.title}{scores}, {bags}, {candidate.label_kind} labels, "
         f"{candidate.loss} loss{noise}"
@@ -326,7 +326,7 @@ def _exact(value: float) -> str:
 def _noise(candidate: Candidate) -> str:
     if candidate.delta is None:
         return "none"
-    return "Laplace" if candidate.delta == 0 else "Gaussian"
+    return "without a delta" if candidate.delta == 0 else "Gaussian"
 
 
 def _flat(candidate: Candidate) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def group_epsilon(mechanisms: Sequence[Mechanism], delta: float, rows: int) -> f
     """Return an epsilon for the labels of `rows` units together, at `delta`.
 
     Exact for Gaussian and Laplace noise, where `rows` labels move the hidden value at most `rows`
-    times as far. For picks by the general bound: (epsilon, delta) for one row is
+    times as far. For picks and staircases by the general bound: (epsilon, delta) for one row is
     (rows * epsilon, delta * (e^(rows*epsilon) - 1) / (e^epsilon - 1)) for `rows` of them.
     """
     if not any(isinstance(mechanism, PickedLabels) for mechanism in mechanisms):
