@@ -588,7 +588,7 @@ def test_the_noise_of_a_bag_has_the_stated_standard_deviation(kind):
     # Scales name continuous noise; rounded to whole numbers it is less by 1 / (24 scale^2).
     scale = getattr(mechanism, "scale", 100)
     assert stated == pytest.approx(exact, rel=0.05 / scale**2)
-    assert stats.mean_is(draws**2, stated**2) or stats.mean_is(draws**2, exact**2)
+    assert stats.mean_is(draws**2, exact**2)
     assert not stats.mean_is(draws**2, (1.05 * exact) ** 2)
     assert not stats.mean_is(draws**2, (0.95 * exact) ** 2)
 
@@ -823,18 +823,22 @@ def optimistic(mechanism):
 
 
 def compare_with_google(rng):
-    """Return our delta of a random list, divided by its pessimistic and its optimistic one."""
+    """Return our delta of a random list, and what it is of its pessimistic and optimistic one.
+
+    Last comes the delta without one of the mechanisms, divided by the optimistic one of them all.
+    """
     mechanisms = [random_mechanism(rng) for _ in range(rng.integers(2, 7))]
     epsilon = max(0.01, total_epsilon(mechanisms, 10 ** rng.uniform(-9.8, -1)))
     found = total_delta(mechanisms, epsilon)
     upper = google_delta([google_upper(m.curve) for m in mechanisms], epsilon)
     lower = google_delta([optimistic(m) for m in mechanisms], epsilon)
-    return found, found / upper, found / max(lower, 1e-300)
+    lower = max(lower, 1e-300)
+    return found, found / upper, found / lower, total_delta(mechanisms[1:], epsilon) / lower
 
 
 def check_random_lists(seeds):
     rows = [compare_with_google(np.random.default_rng(seed)) for seed in seeds]
-    found, to_upper, to_lower = np.array(rows).T
+    found, to_upper, to_lower, forgetful = np.array(rows).T
     far = found >= 1e-10
     below = int(np.sum(to_upper[far] < 0.99))
     print(  # noqa: T201 (pytest -s shows the figures that docs quote)
@@ -847,8 +851,9 @@ def check_random_lists(seeds):
     # Near the largest loss of pure releases its grid is too coarse, and ours well below.
     assert to_upper[far].max() <= 1.01
     assert to_lower[far].min() >= 1
-    # The twin: half a percent of epsilon less noise would have been seen in most lists.
     assert np.median(np.abs(to_upper[far] - 1)) < 1e-3
+    # The twin: an accountant that forgets one of them ends below, unless that one hardly counts.
+    assert np.mean(forgetful[far] < 1) > 0.9
 
 
 def test_random_lists_of_mechanisms_against_google_s_library():
