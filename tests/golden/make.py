@@ -86,7 +86,8 @@ def make_releases(directory: Path) -> dict[str, Any]:
     found = bw.find_bounds(large, label="y", epsilon=1.0)
     requests: dict[str, tuple[pa.Table, dict[str, Any]]] = {
         "means": (table, {**random, **PRIVATE, "seed": 7}),
-        "laplace": (table, {**random, "epsilon": 2.0, "delta": 0.0}),
+        "laplace": (table, {**random, "epsilon": 0.5, "delta": 0.0}),
+        "staircase": (table, {**random, "epsilon": 2.0, "delta": 0.0}),
         "picks": (table, {**random, **PRIVATE, "label_kind": "pick"}),
         "classes": (classes, {**named, **PRIVATE}),
         # The planner knows no error of these, so that the manifest says that there was no plan.

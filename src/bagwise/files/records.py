@@ -5,6 +5,7 @@ carry anything out, so a record has the keys that it declares, each of its decla
 others. msgspec checks that; here is only what its errors become.
 """
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -48,6 +49,20 @@ def read_record(kind: type[R], values: Any, *, error: type[Exception], what: str
             f"another type ({where.strip('`')})."
         )
     raise failure
+
+
+def closed_schemas(records: Iterable[type]) -> list[dict[str, Any]]:
+    """Return the JSON Schema of each kind of record: all of its fields, and no others."""
+    _, components = msgspec.json.schema_components(list(records), ref_template="#/$defs/{name}")
+    return [
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": list(found["properties"]),
+            "properties": found["properties"],
+        }
+        for found in components.values()
+    ]
 
 
 def _listed(value: Any) -> Any:

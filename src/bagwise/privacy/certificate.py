@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from bagwise._printable import printable
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.data.labels import Bounds, check_bounds
 from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
+from bagwise.files.records import closed_schemas
 from bagwise.privacy.accounting import (
     group_epsilon,
     privacy_curve,
@@ -26,6 +27,7 @@ from bagwise.privacy.circumstances import (
 )
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
 from bagwise.privacy.mechanisms import (
+    MECHANISMS,
     Mechanism,
     is_known,
     mechanism_to_json,
@@ -303,9 +305,15 @@ class Certificate:
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema of a certificate file."""
+        """Return the JSON Schema of a certificate file.
+
+        The kinds of events and circumstances come from their records, so that none is forgotten.
+        """
         text = importlib.resources.files("bagwise.privacy").joinpath("certificate.schema.json")
         schema: dict[str, Any] = json.loads(text.read_text(encoding="utf-8"))
+        kinds = {"events": MECHANISMS.values(), "circumstances": get_args(Circumstance)}
+        for name, records in kinds.items():
+            schema["properties"][name]["items"] = {"oneOf": closed_schemas(records)}
         return schema
 
     def text(self) -> str:
