@@ -16,7 +16,8 @@ from fractions import Fraction
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import composed_delta, least_epsilon
 from bagwise.privacy.loss_distributions import Curve, GaussianCurve, composed_delta_of
-from bagwise.privacy.mechanisms import Mechanism, PickedLabels, is_known
+from bagwise.privacy.mechanisms import Mechanism, is_known
+from bagwise.privacy.mechanisms.mechanism import PicksOne
 
 # An uninstructed reader wants the curve at points people talk about.
 CURVE_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -50,8 +51,8 @@ def _fit(pure: Sequence[Fraction], epsilon: float) -> bool:
 
 def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | None:
     """Return delta where a formula gives it: one curve, Gaussian noise, or picks after scores."""
-    picks = [m for m in mechanisms if isinstance(m, PickedLabels)]
-    others = [m for m in mechanisms if not isinstance(m, PickedLabels)]
+    picks = [m for m in mechanisms if isinstance(m, PicksOne)]
+    others = [m for m in mechanisms if not isinstance(m, PicksOne)]
     gaussian = all(isinstance(m.curve, GaussianCurve) for m in others)
     if len(picks) == 1 and gaussian and others:
         # Scores decide which size a row gets, so the worst size may differ from score to score. The
@@ -70,7 +71,7 @@ def _unit_curves(mechanisms: Sequence[Mechanism]) -> list[Curve]:
 
     Where picks bring the bound for groups, scores were set for single rows (`calibrate.picks`).
     """
-    rows = max((m.rows for m in mechanisms if isinstance(m, PickedLabels)), default=1)
+    rows = max((m.rows for m in mechanisms if isinstance(m, PicksOne)), default=1)
     return [
         m.widened(rows).curve if rows > 1 and m.hides in ("labels", "model") else m.curve
         for m in mechanisms
@@ -105,7 +106,7 @@ def group_epsilon(mechanisms: Sequence[Mechanism], delta: float, rows: int) -> f
     times as far. For picks and staircases by the general bound: (epsilon, delta) for one row is
     (rows * epsilon, delta * (e^(rows*epsilon) - 1) / (e^epsilon - 1)) for `rows` of them.
     """
-    if not any(isinstance(mechanism, PickedLabels) for mechanism in mechanisms):
+    if not any(isinstance(mechanism, PicksOne) for mechanism in mechanisms):
         return total_epsilon([mechanism.widened(rows) for mechanism in mechanisms], delta)
 
     def curve(epsilon: float) -> float:

@@ -89,6 +89,21 @@ class HidesBagLabels(Protocol):
         """Tell whether it hides a label with so many classes; None stands for a number."""
 
 
+@runtime_checkable
+class PicksOne(Protocol):
+    """A mechanism that shows one number of each bag with Gaussian noise.
+
+    Several rows of a unit are covered by the general bound for groups, which then has to cover
+    scores that were set for single rows as well.
+    """
+
+    rows: int
+
+    @property
+    def extremes(self) -> tuple[float, int]:
+        """The largest mu and the smallest size: bounds of the curve of every size at once."""
+
+
 class Tagged(Record, frozen=True, tag_field="kind"):
     """A record that carries its kind."""
 
