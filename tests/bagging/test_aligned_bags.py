@@ -490,7 +490,7 @@ def test_private_releases_verify_and_their_fits_have_the_error_that_is_predicted
     rng = np.random.default_rng(0)
     X, theta = rng.normal(size=(n, d)), np.array([1.0, -0.5, 0.2])
     standardised = []
-    for seed in range(40):
+    for seed in range(80):
         y = 0.3 + X @ theta + rng.normal(0, 0.5, n)
         columns = {f"x{j}": X[:, j] for j in range(d)} | {"y": y}
         strategy = AlignedBags(effort="fast")
@@ -514,7 +514,8 @@ def test_private_releases_verify_and_their_fits_have_the_error_that_is_predicted
         root = np.linalg.cholesky(covariance[:d, :d])
         standardised.extend(np.linalg.solve(root, error))
     assert stats.sd_is(standardised, 1.0)
-    assert not stats.sd_is(standardised, 1.6)
+    # 240 values show a deviation of 1.8 but for six of their own standard deviations.
+    assert not stats.sd_is(standardised, 1.8)
 
 
 def with_intercept(X):
