@@ -24,7 +24,7 @@ X_BYTES = N * D * 8
 CASES = {
     "sorted, not private": ["--strategy", "sorted", "--not-private"],
     "random, epsilon 1": [
-        *("--strategy", "random", "--epsilon", "1", "--delta", "1e-5"),
+        *("--strategy", "random", "--epsilon", "1", "--delta", "1e-7"),
         *("--bounds", "-30", "30"),
     ],
 }
