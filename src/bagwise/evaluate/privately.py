@@ -17,8 +17,8 @@ from bagwise.data.table import read_table
 from bagwise.errors import BoundsError, CertificateError, LabelError
 from bagwise.evaluate.openly import row_labels
 from bagwise.files.atomic import new_file
-from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
-from bagwise.files.records import Record, read_record, to_plain
+from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
+from bagwise.files.records import Record, read_file, to_plain
 from bagwise.models.row_model import RowModel, Software
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import ExactCalibration
@@ -139,12 +139,14 @@ class PrivateScores:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read scores back, and refuse those that do not follow from their certificate."""
-        content = read_json(
-            Path(path), error=CertificateError, what="an evaluation", limit=LARGEST_STATEMENT
+        file = read_file(
+            _EvaluationFile,
+            Path(path),
+            schema=SCHEMA,
+            error=CertificateError,
+            what="an evaluation",
+            limit=LARGEST_STATEMENT,
         )
-        if content.get("schema") != SCHEMA:
-            raise CertificateError(f"{path} is not an evaluation that this version reads.")
-        file = read_record(_EvaluationFile, content, error=CertificateError, what=str(path))
         scores = cls(
             n_rows=file.n_rows,
             loss=file.loss,
@@ -156,7 +158,7 @@ class PrivateScores:
         )
         # The certificate was compared when it was read, to digits that every machine agrees on.
         kept = {"software": file.software, "certificate": file.certificate}
-        if canonical({**scores.to_json(), **kept}) != canonical(content):
+        if canonical({**scores.to_json(), **kept}) != canonical(to_plain(file)):
             raise CertificateError(f"{path} is damaged: its fields contradict each other.")
         scores.check()
         return scores

@@ -6,11 +6,13 @@ others. msgspec checks that; here is only what its errors become.
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from bagwise.files.json_files import canonical
+from bagwise.errors import BagwiseError
+from bagwise.files.json_files import LARGEST, canonical, read_json
 
 R = TypeVar("R")
 
@@ -49,6 +51,22 @@ def read_record(kind: type[R], values: Any, *, error: type[Exception], what: str
             f"another type ({where.strip('`')})."
         )
     raise failure
+
+
+def read_file(
+    kind: type[R],
+    path: Path,
+    *,
+    schema: str,
+    error: type[BagwiseError],
+    what: str,
+    limit: int = LARGEST,
+) -> R:
+    """Read a JSON file of ours as its record; refuse files of other kinds and versions."""
+    content = read_json(path, error=error, what=what, limit=limit)
+    if content.get("schema") != schema:
+        raise error(f"{path} is not {what} that this version reads ({schema}).")
+    return read_record(kind, content, error=error, what=str(path))
 
 
 def closed_schemas(records: Iterable[type]) -> list[dict[str, Any]]:

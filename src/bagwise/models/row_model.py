@@ -19,8 +19,8 @@ from bagwise.data.table import read_table
 from bagwise.errors import ModelFileError, shielded
 from bagwise.families import find_family
 from bagwise.files.atomic import new_file
-from bagwise.files.json_files import canonical, read_json, write_json
-from bagwise.files.records import Record, read_record, to_plain
+from bagwise.files.json_files import canonical, write_json
+from bagwise.files.records import Record, read_file, to_plain
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN
@@ -174,10 +174,10 @@ class RowModel:
                 f"{path} is a directory, not a model file. If it is a release, fit it first: "
                 f"bagwise fit {path} -o model.json"
             )
-        content = read_json(Path(path), error=ModelFileError, what="a model file")
-        if content.get("schema") != SCHEMA:
-            raise ModelFileError(f"{path} is not a model file that this version reads ({SCHEMA}).")
-        file = read_record(_ModelFile, content, error=ModelFileError, what=str(path))
+        file = read_file(
+            _ModelFile, Path(path), schema=SCHEMA, error=ModelFileError, what="a model file"
+        )
+        content = to_plain(file)
         del content["sha256"]
         if file.sha256 != _digest(content):
             raise ModelFileError(f"{path} was changed after it was written. Fit the model again.")

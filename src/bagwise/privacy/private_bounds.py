@@ -26,8 +26,8 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError
 from bagwise.files.atomic import new_file
-from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
-from bagwise.files.records import Record, read_record, to_plain
+from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
+from bagwise.files.records import Record, read_file, to_plain
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.mechanisms import NoisyChoice
@@ -66,12 +66,14 @@ class PrivateBounds:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read bounds back; refuse those that no search of ours ends with."""
-        content = read_json(
-            Path(path), error=BoundsError, what="a bounds file", limit=LARGEST_STATEMENT
+        file = read_file(
+            _BoundsFile,
+            Path(path),
+            schema=SCHEMA,
+            error=BoundsError,
+            what="a bounds file",
+            limit=LARGEST_STATEMENT,
         )
-        if content.get("schema") != SCHEMA:
-            raise BoundsError(f"{path} is not a bounds file that this version reads ({SCHEMA}).")
-        file = read_record(_BoundsFile, content, error=BoundsError, what=str(path))
         low, high = file.bounds
         grid = candidates()
         if not low < high or low not in grid or high not in grid:

@@ -13,7 +13,7 @@ from bagwise.errors import ReleaseError
 from bagwise.files.atomic import DirectoryKind, new_directory
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
 from bagwise.files.parquet_files import read_plain, write_plain
-from bagwise.files.records import read_record, to_plain
+from bagwise.files.records import read_file, to_plain
 from bagwise.files.regular_files import sha256_of
 from bagwise.release.manifest import SCHEMA, Manifest
 
@@ -62,12 +62,9 @@ def read_release(path: Path) -> ReleaseFiles:
         raise ReleaseError(f"{path} is not a directory. A release is the directory bagwise wrote.")
     if missing := [name for name in (*HASHED, MANIFEST) if not (path / name).is_file()]:
         raise ReleaseError(f"{path} is not a complete release: {', '.join(missing)} is missing.")
-    plain = read_json(path / MANIFEST, error=ReleaseError, what="a manifest")
-    if plain.get("schema") != SCHEMA:
-        raise ReleaseError(
-            f"{path} has schema {plain.get('schema')!r}, this version reads {SCHEMA!r}."
-        )
-    manifest = read_record(Manifest, plain, error=ReleaseError, what=str(path / MANIFEST))
+    manifest = read_file(
+        Manifest, path / MANIFEST, schema=SCHEMA, error=ReleaseError, what="a manifest"
+    )
     _check_names(path, manifest)
     hashes = manifest.files
     return ReleaseFiles(
@@ -80,7 +77,7 @@ def read_release(path: Path) -> ReleaseFiles:
         scores=_read_hashed(path / SCORES, hashes, what="a file of scores")
         if SCORES in hashes
         else None,
-        digest=hashlib.sha256(canonical(plain)).hexdigest(),
+        digest=hashlib.sha256(canonical(to_plain(manifest))).hexdigest(),
     )
 
 
