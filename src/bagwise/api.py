@@ -104,7 +104,7 @@ def make_release(
     seed: int | None = None,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
-    noise: NoiseSource | None = None,
+    noise_source: NoiseSource | None = None,
     calibration: Calibration | None = None,
     on_stage: OnStage = ignore_stage,
 ) -> Release:
@@ -163,7 +163,7 @@ def make_release(
         Missing features: mark them (numbers are filled with the column's mean), or refuse.
     max_levels : int
         Levels of a text column that get a column of their own; the rarest are pooled.
-    noise : NoiseSource, optional
+    noise_source : NoiseSource, optional
         For experiments: ``rng.SimulatedNoise(seed)``, together with `not_private` and epsilon.
     calibration : Calibration, optional
         For experiments: another rule for the noise, together with `not_private`, instead of
@@ -191,7 +191,7 @@ def make_release(
     )  # fmt: skip
     budget = Budget.of(
         epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
-        not_private=not_private, noise=noise, calibration=calibration,
+        not_private=not_private, noise_source=noise_source, calibration=calibration,
     )  # fmt: skip
     request = ReleaseRequest.of(
         columns, budget, label_kind=label_kind, bag_size=bag_size, strategy=strategy,

@@ -102,7 +102,7 @@ def test_releases_are_the_same_as_from_the_table(engine, strategy, tmp_path):
     for name, source in (("table", some_table()), ("engine", engine(some_table()))):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
-            made = bw.make_release(source, **options, **private, noise=SimulatedNoise(7))
+            made = bw.make_release(source, **options, **private, noise_source=SimulatedNoise(7))
         path = made.save(tmp_path / name, simulated_noise=True)
         written.append({file.name: file.read_bytes() for file in path.iterdir()})
     assert written[0] == written[1]

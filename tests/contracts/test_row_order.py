@@ -93,7 +93,7 @@ def release(table, shuffle, **options):
                 delta=1e-4,
                 bounds=(-3, 3),
                 not_private=True,
-                noise=Undoing(shuffle),
+                noise_source=Undoing(shuffle),
             )
 
 
@@ -134,7 +134,7 @@ def test_the_model_released_directly_does_not_know_the_order_either():
     table, models, rule = tie_free(), [], ExactCalibration(2.0, 1e-4, (-3.0, 3.0))
     for seed in (1, 2):
         shuffle = np.random.default_rng(seed).permutation(N)
-        budget = Budget(rule, rule.bounds, noise=Undoing(shuffle))
+        budget = Budget(rule, rule.bounds, noise_source=Undoing(shuffle))
         model = build_model(table.take(shuffle), ModelRequest.of(Columns.of("y"), budget))
         models.append((model.coef.tolist(), model.intercept))
     assert models[0] == models[1]

@@ -60,7 +60,9 @@ def exact_loss(model, data, power, clip=np.inf):
 @pytest.mark.parametrize(("loss", "power"), [("squared", 2), ("absolute", 1)])
 @pytest.mark.parametrize("clip", [None, 2.5])
 def test_it_is_the_mean_loss_but_for_its_noise(model, data, loss, power, clip):
-    scores = evaluate(model, data, loss=loss, clip=clip, epsilon=400.0, noise=SimulatedNoise(1))
+    scores = evaluate(
+        model, data, loss=loss, clip=clip, epsilon=400.0, noise_source=SimulatedNoise(1)
+    )
     expected = exact_loss(model, data, power, clip or np.inf)
     # The noise at this epsilon exceeds fifteen standard deviations once in a billion runs.
     assert scores.mean_loss == pytest.approx(expected, abs=15 * scores.noise_sd)
@@ -110,14 +112,14 @@ def test_everything_but_the_noisy_number_is_the_same_whatever_the_labels_are(mod
 
 def test_noise_may_hide_everything(model, data):
     few = data.slice(0, 20)
-    below = [evaluate(model, few, epsilon=0.01, noise=SimulatedNoise(s)) for s in range(8)]
+    below = [evaluate(model, few, epsilon=0.01, noise_source=SimulatedNoise(s)) for s in range(8)]
     hidden = [scores for scores in below if scores.mean_loss < 0]
     assert hidden
     for scores in hidden:
         assert scores.rmse is None
         assert scores.to_json()["rmse"] is None
     absolute = [
-        evaluate(model, few, epsilon=0.01, loss="absolute", noise=SimulatedNoise(s))
+        evaluate(model, few, epsilon=0.01, loss="absolute", noise_source=SimulatedNoise(s))
         for s in range(8)
     ]
     assert all((scores.mae is None) is (scores.mean_loss < 0) for scores in absolute)
@@ -125,7 +127,7 @@ def test_noise_may_hide_everything(model, data):
 
 
 def test_simulated_noise_repeats_and_is_not_private(model, data):
-    one, two = (evaluate(model, data, noise=SimulatedNoise(4)) for _ in range(2))
+    one, two = (evaluate(model, data, noise_source=SimulatedNoise(4)) for _ in range(2))
     assert one == two
     assert one.certificate.headline == "NOT PRIVATE"
     assert "simulated" in one.certificate.text()
@@ -176,7 +178,7 @@ def ways():
 
 def test_classes_are_labels_of_zero_and_one(ways):
     table, model = ways
-    scores = bw.evaluate_rows_privately(model, table, epsilon=400.0, noise=SimulatedNoise(1))
+    scores = bw.evaluate_rows_privately(model, table, epsilon=400.0, noise_source=SimulatedNoise(1))
     is_bus = np.array([way == "bus" for way in table["way"].to_pylist()])
     expected = np.mean((np.clip(model.predict(table), 0, 1) - is_bus) ** 2)
     assert scores.mean_loss == pytest.approx(expected, abs=15 * scores.noise_sd)

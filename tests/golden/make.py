@@ -118,7 +118,7 @@ def make_releases(directory: Path) -> dict[str, Any]:
         ),
         "simulated": (
             table,
-            {**random, **PRIVATE, "noise": SimulatedNoise(3), "not_private": True},
+            {**random, **PRIVATE, "noise_source": SimulatedNoise(3), "not_private": True},
         ),
         "printed-noise": (
             table,

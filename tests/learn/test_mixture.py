@@ -559,7 +559,7 @@ def test_from_a_release_to_a_model():
         strategy="random",
         not_private=True,
         seed=0,
-        noise=SimulatedNoise(0),
+        noise_source=SimulatedNoise(0),
     )
     model = bw.fit_release(release, loss="mixture")
     assert model.loss == "mixture"

@@ -184,7 +184,7 @@ def test_scores_must_be_paid_for(data, tmp_path):
 
 def test_simulated_noise_repeats_and_says_so(data, tmp_path):
     first, second = (
-        release(data, not_private=True, noise=SimulatedNoise(3), seed=1) for _ in range(2)
+        release(data, not_private=True, noise_source=SimulatedNoise(3), seed=1) for _ in range(2)
     )
     assert np.array_equal(first.labels, second.labels)
     assert first.certificate.headline == "NOT PRIVATE"
@@ -200,7 +200,7 @@ def test_simulated_noise_has_the_scale_of_the_real_one(data):
     fixed = {"not_private": True, "seed": 1, "keep_order": True, "strategy": "random"}
     exact = release(data, epsilon=None, delta=None, **fixed)
     for seed in range(300):
-        noisy = release(data, noise=SimulatedNoise(seed), **fixed)
+        noisy = release(data, noise_source=SimulatedNoise(seed), **fixed)
         errors.extend((noisy.labels - exact.labels) / noisy.noise_sd)
     assert stats.sd_is(errors, 1.0)
     assert not stats.sd_is(errors, 1.1)
@@ -254,7 +254,7 @@ def test_changing_labels_within_the_bounds_changes_no_published_number_but_the_n
                 made = release(
                     table,
                     not_private=True,
-                    noise=SimulatedNoise(3),
+                    noise_source=SimulatedNoise(3),
                     seed=1,
                     keep_order=True,
                     **options,

@@ -314,7 +314,11 @@ def test_bounds_without_epsilon_clip_too_and_say_so(table):
         ({"strategy": "sorted", "scores": "model"}, BudgetError, "made with noise"),
         ({**PRIVATE, "unit": "q"}, ColumnError, "unit 'q' is not a column"),
         ({**PRIVATE, "unit": "y"}, ColumnError, "same column"),
-        ({**PRIVATE, "noise": SimulatedNoise(0)}, BudgetError, "simulated noise is not private"),
+        (
+            {**PRIVATE, "noise_source": SimulatedNoise(0)},
+            BudgetError,
+            "simulated noise is not private",
+        ),
         ({**PRIVATE, "scores": "labels"}, StrategyError, "name strategy='sorted'"),
         ({"strategy": "sorted", "scores": "none"}, StrategyError, "needs scores"),
         ({"scores": "guess"}, StrategyError, "unknown scores"),

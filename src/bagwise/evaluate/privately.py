@@ -203,7 +203,7 @@ def evaluate_rows_privately(
     loss: str = "squared",
     clip: float | None = None,
     unit: str | None = None,
-    noise: NoiseSource | None = None,
+    noise_source: NoiseSource | None = None,
     on_stage: OnStage = ignore_stage,
 ) -> PrivateScores:
     """Score a model on a table whose labels are secret, with label privacy for the score.
@@ -228,7 +228,7 @@ def evaluate_rows_privately(
         that the bounds allow.
     unit : str, optional
         A column that names people with several rows: privacy then covers all labels of one.
-    noise : NoiseSource, optional
+    noise_source : NoiseSource, optional
         For experiments: with ``rng.SimulatedNoise(seed)`` the certificate says NOT PRIVATE.
     on_stage : callable, optional
         Called with the name of each stage as it begins.
@@ -256,7 +256,12 @@ def evaluate_rows_privately(
     ('(0.5, 0)-label-DP', True)
     """
     request = EvaluationRequest.of(
-        model, label=label, unit=unit, epsilon=epsilon, bounds=bounds, noise=noise
+        model,
+        label=label,
+        unit=unit,
+        epsilon=epsilon,
+        bounds=bounds,
+        noise_source=noise_source,
     )
     run, budget = Stages(on_stage), request.budget
     data = run("reading the table", read_table, table, index_names=request.columns.named)
@@ -266,7 +271,7 @@ def evaluate_rows_privately(
     design = run("predicting", _design, model, data, bounds=rule.bounds, loss=loss, clip=clip)
     event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
     labels = run("checking the labels", row_labels, data, request.columns.label, model)  # secret
-    noise = budget.noise
+    noise = budget.noise_source
     mean = run(
         "measuring the loss", release_mean_loss, labels, design=design, event=event, source=noise
     )
@@ -306,7 +311,7 @@ class EvaluationRequest:
         unit: str | None,
         epsilon: float,
         bounds: AnyBounds,
-        noise: NoiseSource | None,
+        noise_source: NoiseSource | None,
     ) -> Self:
         """Check what a user asks for."""
         columns = Columns.of(model.label if label is None else label, unit=unit)
@@ -321,8 +326,9 @@ class EvaluationRequest:
                 "the model predicts a class: a label is 0 or 1. Leave out the bounds."
             )
         budget = Budget.of(
-            epsilon, 0.0, bounds=bounds, unit=unit, classes=model.target is not None, noise=noise,
-            not_private=noise is not None and not noise.is_secret, what="evaluation",
+            epsilon, 0.0, bounds=bounds, unit=unit, classes=model.target is not None,
+            noise_source=noise_source,
+            not_private=noise_source is not None and not noise_source.is_secret, what="evaluation",
         )  # fmt: skip
         rule = budget.calibration
         if not isinstance(rule, ExactCalibration):

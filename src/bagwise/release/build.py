@@ -100,14 +100,20 @@ def build_model(
     budget.check_rows(rows.num_rows)
     labels = run("checking the labels", label_vector, rows, columns.label)  # (n,), secret
     names = run("checking the columns", _choose_columns, rows, labels, columns)
-    order = secret_order(rows.num_rows, budget.noise)
+    order = secret_order(rows.num_rows, budget.noise_source)
     encoder = run("encoding features", columns.encoder_for, rows, names)  # public
     rows, labels = rows.take(order), labels[order]
     units = budget.units_in(rows)
     share = ScoreBudget(request.calibration, share=1.0, bag_size=1, unit_rows=units.largest)
     X, names = EncodedRows(rows, encoder), encoder.feature_names
     scores = run(
-        "releasing the model", model_scores, labels, X, names, budget=share, source=budget.noise
+        "releasing the model",
+        model_scores,
+        labels,
+        X,
+        names,
+        budget=share,
+        source=budget.noise_source,
     )
     if scores.model is None:
         raise AssertionError("model scores always carry their model")
@@ -136,7 +142,7 @@ def build_bounds(source: Any, request: BoundsRequest) -> PrivateBounds:
         labels,
         epsilon=request.epsilon,
         outside=request.outside,
-        source=budget.noise,
+        source=budget.noise_source,
         rows=budget.units_in(rows).largest,
     )
     return dataclasses.replace(found, unit=columns.unit)
@@ -194,7 +200,7 @@ def _compute_scores(
             calibration, rows = calibration.per_row(rows), 1
         budget = ScoreBudget(calibration, choice.score_share, choice.bag_size, rows)
     return compute_scores(
-        choice.scores, labels, X, encoder.feature_names, budget=budget, source=choice.noise
+        choice.scores, labels, X, encoder.feature_names, budget=budget, source=choice.noise_source
     )
 
 
@@ -212,8 +218,8 @@ def _report_exposure(labels: AnyArray, bags: Bags, values: FloatArray, choice: C
 def _computing_order(rows: Rows, names: list[str], choice: Choice) -> IntArray:
     """Return the order in which rows are looked at; the source may be sorted by its label."""
     if choice.keep_order or choice.seed is not None:
-        return rows.feature_order(names, choice.noise)
-    return secret_order(rows.num_rows, choice.noise)
+        return rows.feature_order(names, choice.noise_source)
+    return secret_order(rows.num_rows, choice.noise_source)
 
 
 def _leaving_order(computing: IntArray, choice: Choice) -> IntArray:
@@ -221,7 +227,7 @@ def _leaving_order(computing: IntArray, choice: Choice) -> IntArray:
     if choice.keep_order:
         return inverse_order(computing)
     if choice.seed is not None:
-        return secret_order(computing.size, choice.noise)
+        return secret_order(computing.size, choice.noise_source)
     return np.arange(computing.size)  # already a secret one
 
 

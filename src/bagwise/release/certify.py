@@ -25,7 +25,7 @@ def certify(
         else (float(budget.bounds[0]), float(budget.bounds[1])),
         events=events,
         smallest_bag=smallest_bag,
-        noise_source=budget.noise.name if events else "none",
+        noise_source=budget.noise_source.name if events else "none",
         unit=None if rule is None else budget.unit,
         unit_rows=1 if rule is None else unit_rows,
         circumstances=(*why_not, *circumstances),
@@ -37,8 +37,8 @@ def certify(
 def _why_no_promise(budget: Budget) -> tuple[Circumstance, ...]:
     """Return why nothing is claimed: the noise, or the rule for it, is for experiments."""
     rule = budget.calibration
-    if rule is None or (rule.is_exact and budget.noise.is_secret):
+    if rule is None or (rule.is_exact and budget.noise_source.is_secret):
         return ()
-    if not budget.noise.is_secret:
+    if not budget.noise_source.is_secret:
         return (SimulatedNoise(),)
     return (OtherRule(epsilon=float(rule.epsilon), delta=float(rule.delta)),)

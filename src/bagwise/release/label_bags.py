@@ -26,7 +26,7 @@ def label_bags(
     labels: AnyArray, bags: Bags, units: Units, scores: Scores, choice: Choice
 ) -> tuple[FloatArray, tuple[Mechanism, ...]]:
     """Return one label per bag, and everything that was spent on the way."""
-    calibration, source, classes = choice.calibration, choice.noise, choice.columns.classes
+    calibration, source, classes = choice.calibration, choice.noise_source, choice.columns.classes
     if classes is not None:
         return _class_labels(labels, bags, units, choice, len(classes))
     if calibration is None:
@@ -56,7 +56,7 @@ def _class_labels(
     codes: IntArray, bags: Bags, units: Units, choice: Choice, classes: int
 ) -> tuple[FloatArray, tuple[Mechanism, ...]]:
     """Return one row of class shares per bag, and everything that was spent on the way."""
-    calibration, source = choice.calibration, choice.noise
+    calibration, source = choice.calibration, choice.noise_source
     if calibration is None:
         if choice.label_kind == "mean":
             return bags.mean(one_hot(codes, classes)), ()

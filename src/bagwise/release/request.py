@@ -108,13 +108,13 @@ class Budget:
         Public range of a label.
     unit : str or None
         The column whose values are protected together; None: each row by itself.
-    noise : NoiseSource
+    noise_source : NoiseSource
     """
 
     calibration: Calibration | None = None
     bounds: Bounds | None = None
     unit: str | None = None
-    noise: NoiseSource = field(default_factory=SecureNoise)
+    noise_source: NoiseSource = field(default_factory=SecureNoise)
 
     @classmethod
     def of(
@@ -126,7 +126,7 @@ class Budget:
         unit: str | None = None,
         classes: bool = False,
         not_private: bool = False,
-        noise: NoiseSource | None = None,
+        noise_source: NoiseSource | None = None,
         calibration: Calibration | None = None,
         what: str = "release",
     ) -> Self:
@@ -138,7 +138,7 @@ class Budget:
         if classes and bounds is not None:
             raise BoundsError("a label with classes has no bounds; leave them out.")
         limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
-        source = SecureNoise() if noise is None else noise
+        source = SecureNoise() if noise_source is None else noise_source
         if calibration is not None:
             rule: Calibration | None = _check_experiment(
                 calibration, prior, alone=epsilon is delta is None, not_private=not_private
@@ -152,7 +152,7 @@ class Budget:
     def check_rows(self, n_rows: int) -> None:
         """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
         rule = self.calibration
-        if rule is not None and rule.is_exact and self.noise.is_secret:
+        if rule is not None and rule.is_exact and self.noise_source.is_secret:
             check_promise(rule.epsilon, rule.delta, n_rows=n_rows)
 
     def units_in(self, table: Rows) -> Units:
@@ -236,9 +236,9 @@ class Choice:
         return self.budget.bounds
 
     @property
-    def noise(self) -> NoiseSource:
+    def noise_source(self) -> NoiseSource:
         """Where secrets are drawn from."""
-        return self.budget.noise
+        return self.budget.noise_source
 
 
 @dataclass(frozen=True)
