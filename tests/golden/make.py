@@ -148,7 +148,7 @@ def make_models(directory: Path) -> dict[str, Any]:
         "released": bw.release_model(table, label="y", bounds=(0, 10), **PRIVATE),
     }
     for name, model in models.items():
-        model.save(directory / f"{name}.json")
+        model.save(directory / f"{name}.json", force=True)  # one of them is separated
     (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
     return {f"{name}.json": _read_model(directory / f"{name}.json") for name in models}
 

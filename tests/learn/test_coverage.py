@@ -32,7 +32,7 @@ def simulate(family, kind, noise, runs, *, link=None, **parameters):
         labels = labels + sd * rng.standard_normal(bags.n_bags)
         model = bw.BaggedGLM(family, link=link, label_kind=kind, **parameters)
         model.fit(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index] if noise else None)
-        estimates[run] = np.append(model.coef_, model.intercept_)
+        estimates[run] = model.summary().center
         errors[run] = np.sqrt(np.diag(model.covariance_))
     return estimates, errors, model.freedom_
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -65,7 +65,10 @@ def fit(
     debias: Annotated[
         bool, typer.Option("--debias", help="Undo the shrinkage of instance loss.")
     ] = False,
-    ridge: Annotated[float, typer.Option(help="Penalty on the squared coefficients.")] = 0.0,
+    ridge: Annotated[
+        str,
+        typer.Option(help="Penalty on large coefficients: a number, or auto: by the known noise."),
+    ] = "auto",
     no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Fit without one.")] = False,
     rows: Annotated[
         Path | None, typer.Option(help="A table of your own rows with labels, used as well.")
@@ -102,7 +105,7 @@ def fit(
             loss=loss,
             target=target,
             debias=debias,
-            ridge=ridge,
+            ridge=_read_ridge(ridge),
             fit_intercept=not no_intercept,
             rows=rows,
             rows_noise_sd=rows_noise_sd,
@@ -118,6 +121,15 @@ def fit(
         print_grid(f"Model in {output}: {found.title}", found.cells())
         say(found.note)
         out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
+
+
+def _read_ridge(text: str) -> float | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise StrategyError(f"--ridge is a number or auto, got {text!r}.") from None
 
 
 def explain(

@@ -17,6 +17,7 @@ from scipy import linalg
 from bagwise._types import FloatArray
 from bagwise.learn.design import chunks
 from bagwise.learn.problems import BAGS_AT_A_TIME, Block, Members, Problem
+from bagwise.learn.weights import LabelVariance
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,12 @@ class ClassProblem(Problem):
         covariance = self._label_covariance(self.eta(beta), honest=True)
         spread = np.einsum("uij,ujk,uik->ui", self.root, covariance, self.root)
         return np.asarray(spread).ravel()
+
+    def _label_variance(self, beta: FloatArray) -> LabelVariance:
+        """Return ones: residuals are in units of what the weights take their deviation to be."""
+        del beta
+        known = np.ones(self.labels.shape[0] * self.outputs)
+        return LabelVariance(np.zeros_like(known), known)
 
     def _with_weights(self, omega: FloatArray, phi: float, variance: FloatArray) -> Self:
         raise NotImplementedError  # weights here are matrices: see `reweighted`

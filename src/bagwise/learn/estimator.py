@@ -1,6 +1,6 @@
 """A scikit-learn regressor that learns row-level coefficients from bag labels."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -20,6 +20,12 @@ from bagwise.learn.regressor import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
+from bagwise.privacy.noise_laws import NoiseLaw, find_law
+
+POSTERIOR = (
+    "Intervals: posterior, for slopes as small as the fit takes them to be. They cover on average "
+    "over such slopes, and not each of them."
+)
 
 
 def _gives_chances(estimator: "BaggedGLM") -> bool:
@@ -100,9 +106,10 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         label_kind: str = "mean",
         debias: bool = False,
         weights: str = "known-noise",
-        ridge: float = 0.0,
+        ridge: float | Literal["auto"] = "auto",
         fit_intercept: bool = True,
         covariance: str = "auto",
+        noise: str | NoiseLaw = "gaussian",
     ) -> None:
         self.family = family
         self.loss = loss
@@ -113,6 +120,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.ridge = ridge
         self.fit_intercept = fit_intercept
         self.covariance = covariance
+        self.noise = noise
 
     def fit(
         self,
@@ -147,7 +155,14 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not data.noise_sd.any():
             family.check_labels(data.labels)
         setting = Setting(
-            data, family, kind, self._rule(), self.fit_intercept, self.ridge, tuple(self._names())
+            data,
+            family,
+            kind,
+            self._rule(),
+            self.fit_intercept,
+            self.ridge,
+            tuple(self._names()),
+            find_law(self.noise),
         )
         self.n_bags_ = data.bags.n_bags
         self._keep(self._fit(setting), setting)
@@ -166,11 +181,20 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         chances = self.predict(X)
         return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
 
-    def summary(self, *, level: float = 0.95) -> Coefficients:
+    def summary(self, *, level: float = 0.95, intervals: str = "confidence") -> Coefficients:
         """Return estimates, standard errors, intervals and p-values.
 
         They hold aggregation, label noise and privacy noise. Where a loss estimates something else
         than the row-level coefficients there are none, and the note says why.
+
+        Parameters
+        ----------
+        level : float
+        intervals : {"confidence", "posterior"}
+            Where estimates were shrunk (``ridge="auto"``), "confidence" intervals are those of the
+            estimates without shrinking: they cover each coefficient whatever it is. "posterior"
+            ones are shorter and lie around the estimates; they cover on average over coefficients
+            that are as small as the fit takes them to be.
 
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(400, 1))
@@ -184,22 +208,34 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         Standard errors: model, over 100 bags.
         """
         check_is_fitted(self)
-        errors = None if self.covariance_ is None else np.sqrt(np.diag(self.covariance_))
+        check_name("intervals", intervals, ("confidence", "posterior"))
+        covariance, freedom, unshrunk, note = (
+            self.covariance_, self.freedom_, self.unshrunk_, self.note_,
+        )  # fmt: skip
+        if intervals == "posterior":
+            if self.posterior_covariance_ is None:
+                raise StrategyError(
+                    "posterior intervals belong to a fit that was shrunk (ridge='auto')."
+                )
+            covariance, freedom, unshrunk = self.posterior_covariance_, np.inf, None
+            note = POSTERIOR
+        errors = None if covariance is None else np.sqrt(np.diag(covariance))
         return Coefficients(
             names=tuple(self._names()),
             estimate=np.column_stack(
                 [np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)]
             ).ravel(),
             standard_error=errors,
-            freedom=self.freedom_,
+            freedom=freedom,
             title=self._title(),
-            note=self.note_,
+            note=note,
             level=level,
+            unshrunk=unshrunk,
         )
 
-    def conf_int(self, *, level: float = 0.95) -> FloatArray:
-        """Return confidence intervals of the coefficients and, last, the intercept, (d + 1, 2)."""
-        return self.summary(level=level).interval
+    def conf_int(self, *, level: float = 0.95, intervals: str = "confidence") -> FloatArray:
+        """Return intervals of the coefficients and, last, the intercept, (d + 1, 2)."""
+        return self.summary(level=level, intervals=intervals).interval
 
     def _read(self, X: Any, y: Any, family: Family) -> tuple[FloatArray, AnyArray]:
         if not family.has_classes:
@@ -250,6 +286,9 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.label_noise_sd_ = root_of(fitted.phi) if setting.family.name == "gaussian" else None
         self.covariance_, self.freedom_ = fitted.covariance, fitted.freedom
         self.note_ = fitted.note
+        spread = fitted.spread
+        self.unshrunk_ = None if spread is None else spread.unpenalised
+        self.posterior_covariance_ = None if spread is None else spread.posterior
         if not fitted.separated:
             warn_of_convergence(fitted)
         if fitted.converged and not fitted.separated:
@@ -272,8 +311,10 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_name("loss", self.loss, LOSSES)
         check_name("weights", self.weights, ("known-noise", "equal"))
         check_name("covariance", self.covariance, COVARIANCES)
-        if not 0 <= self.ridge < np.inf:
-            raise StrategyError(f"ridge must be finite and at least 0, got {self.ridge!r}.")
+        if self.ridge != "auto" and not 0 <= self.ridge < np.inf:
+            raise StrategyError(
+                f"ridge must be finite and at least 0, or 'auto', got {self.ridge!r}."
+            )
         if self.debias and self.loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
         kind = check_label_kind(self.label_kind)

@@ -5,13 +5,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.learn.gap import warn_of_gap
-from bagwise.learn.inference import covariance_of
+from bagwise.learn.inference import Spread, covariance_of, spread_of
 from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.penalty import Ridge
+from bagwise.learn.problems import Problem
 from bagwise.learn.separation import warn_of_separation
+from bagwise.learn.shrinkage import Shrunk, solve_shrunk
 from bagwise.learn.solver import Solution, solve
 
 _FEW = 5
+BAGS_PER_COEFFICIENT = 5  # with fewer, the likelihood of the noise is no better than least squares
+_OFF = "No intervals: aggregate loss is off by more than they would be wide."
+_GAVE_UP = (
+    "the fit did not converge, although slopes were shrunk as far as the noise of the labels "
+    "suggests (ridge='auto'). Every row is predicted by the mean label. Set ridge > 0 by hand, "
+    "choose the gaussian family, or ask for larger bags or more epsilon."
+)
 _LOST = (
     "the fit ran away: the labels' noise hides what they say. Set ridge > 0, choose the gaussian "
     "family, or ask for larger bags or more epsilon."
@@ -42,6 +53,8 @@ class Fitted:
         Whether the labels are told apart without error, so that the estimates mean nothing.
     remedy : str
         What to do about a fit that did not converge, where the usual advice is wrong.
+    spread : Spread or None
+        For estimates that were shrunk: what they would be without, and both kinds of error.
     """
 
     estimates: FloatArray
@@ -54,10 +67,13 @@ class Fitted:
     note: str
     separated: bool = False
     remedy: str = ""
+    spread: Spread | None = None
 
 
 def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     """Fit a loss that has estimating equations, and judge how sure the result is."""
+    if setting.shrinks and loss != "instance":
+        return fit_shrunk(setting, loss, covariance=covariance)
     solution = solve_loss(setting, loss)
     problem = solution.problem
     separated = warn_of_separation(solution, setting.names)
@@ -76,16 +92,13 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     elif not solution.converged:
         note = "No intervals: the fit did not converge."
     else:
-        matrix = covariance_of(solution, kind=covariance, ridge=setting.ridge)
+        matrix = covariance_of(solution, kind=covariance, ridge=setting.fixed_ridge)
         note = f"Standard errors: {covariance}, over {setting.n_used} bags."
         if warn_of_gap(solution, matrix):
-            matrix, note = (
-                None,
-                "No intervals: aggregate loss is off by more than they would be wide.",
-            )
+            matrix, note = None, _OFF
         if setting.n_used - solution.rank < _FEW:
             note += " With hardly more bags than coefficients, intervals say little."
-        if setting.ridge > 0:
+        if setting.fixed_ridge > 0:
             note += " They leave out the bias of the ridge penalty."
     return Fitted(
         estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
@@ -101,20 +114,71 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     )
 
 
+def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
+    """Fit labels with known noise: slopes shrunk as the labels suggest, intervals without that."""
+    problem = PROBLEMS[loss](setting)
+    start = problem.constant_start()
+    shrunk = solve_shrunk(problem, start, setting.data.X)
+    if setting.follows_noise and setting.n_used >= BAGS_PER_COEFFICIENT * shrunk.effective:
+        shrunk = follow_the_noise(shrunk, setting.law)
+    solution = shrunk.solution
+    if not solution.converged or problem.runs_away(solution.beta):
+        return _constant(problem, start, shrunk)
+    spread = spread_of(shrunk.working, solution, shrunk.prior.form, kind=covariance)
+    off = warn_of_gap(solution, spread.covariance)
+    return Fitted(
+        estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
+        rank=max(0, solution.rank // problem.outputs - setting.fit_intercept),
+        phi=float(solution.problem.phi),
+        converged=True,
+        gradient=solution.gradient,
+        covariance=None if off else spread.covariance,
+        freedom=max(1, setting.n_used - solution.rank),
+        note=_OFF if off else _how_sure(setting, solution, covariance),
+        spread=None if off else spread,
+    )
+
+
+def _constant(problem: Problem, start: FloatArray, shrunk: Shrunk) -> Fitted:
+    """Predict the mean label for every row: the worst that a fit may do."""
+    return Fitted(
+        estimates=(problem.to_own_units() @ start).reshape(problem.outputs, -1),
+        rank=0,
+        phi=float(problem.reweighted(start).phi),
+        converged=False,
+        gradient=shrunk.solution.gradient,
+        covariance=None,
+        freedom=1,
+        note="No intervals: the fit did not converge, and every row gets the mean label.",
+        remedy=_GAVE_UP,
+    )
+
+
+def _how_sure(setting: Setting, solution: Solution, covariance: str) -> str:
+    note = (
+        "Slopes are shrunk towards 0 as far as the noise hides them. Standard errors, t, p and "
+        f"intervals are those of the unshrunk ones: {covariance}, over {setting.n_used} bags."
+    )
+    if setting.n_used - solution.rank < _FEW:
+        note += " With hardly more bags than coefficients, they say little."
+    return note
+
+
 def solve_loss(setting: Setting, loss: str) -> Solution:
     """Minimise a loss, from the best start at hand."""
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()
+    penalty = Ridge(setting.fixed_ridge)
     if not setting.single_rows and (easier := problem.at_centroids()) is not None:
-        rough = solve(easier, start, ridge=setting.ridge)
+        rough = solve(easier, start, penalty=penalty)
         if problem.allows(rough.beta) and not problem.runs_away(rough.beta):
             start = rough.beta
-    return solve(problem, start, ridge=setting.ridge)
+    return solve(problem, start, penalty=penalty)
 
 
 def default_covariance(setting: Setting) -> str:
-    """Trust the variances of the Gaussian family, and let others show their own."""
-    return "model" if setting.family.name == "gaussian" else "robust"
+    """Trust the variances of the Gaussian family, and let others show their own as well."""
+    return "model" if setting.family.name == "gaussian" else "cautious"
 
 
 def root_of(phi: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """From a release to a row-level model, with the warnings that the combination deserves."""
 
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def fit_release(
     loss: str = "auto",
     target: str | None = None,
     debias: bool = False,
-    ridge: float = 0.0,
+    ridge: float | Literal["auto"] = "auto",
     fit_intercept: bool = True,
     rows: Any = None,
     rows_noise_sd: float = 0.0,
@@ -41,6 +41,9 @@ def fit_release(
         "auto" is instance loss where rows were sorted by scores, and bag loss elsewhere.
     target : str, optional
         For a label with classes, the one whose share is to be predicted.
+    ridge : float or "auto"
+        Penalty on large coefficients. "auto" is what the noise of the release suggests, and none
+        where there is no noise (`BaggedGLM`).
     rows : frame or path, optional
         A few rows with labels of their own, which the learner has: a table with the release's
         columns and its label. They count as bags of one row.
@@ -73,6 +76,7 @@ def fit_release(
         debias=debias,
         ridge=ridge,
         fit_intercept=fit_intercept,
+        noise=release.noise_law,
     )
     data = _training_data(release, target)
     if rows is not None:
@@ -93,6 +97,7 @@ def fit_release(
         coef=estimator.coef_,
         intercept=estimator.intercept_,
         standard_errors=None if distorted else found.standard_error,
+        unshrunk=None if distorted else found.unshrunk,
         freedom=found.freedom,
         note=distorted or found.note,
         trained_on=TrainedOn(
@@ -103,6 +108,7 @@ def fit_release(
             label_kind=release.label_kind,
             strategy=release.provenance.strategy,
             dispersion=None if (phi := estimator.dispersion_) is None else float(phi),
+            converged=bool(estimator.converged_),
         ),
     )
 

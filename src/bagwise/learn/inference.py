@@ -7,20 +7,27 @@ its target with covariance
 
 to first order, exactly for linear means. What v is makes the kind: "model" takes the variance
 ``phi * share + known`` of each bag label, "robust" its squared residual, divided by the square of
-one minus its leverage so that few bags do not look too sure of themselves (HC3).
+one minus its leverage so that few bags do not look too sure of themselves (HC3). "cautious" takes
+for each coefficient the larger of two standard errors, that of the model and that of residuals
+divided by one minus their leverage just once, which is right on average (HC2). Residuals know of
+what the family gets wrong; but where a column differs in a few bags only, they are few, and often
+small by chance.
 
 References
 ----------
 F2, F4 of the theory page for the Gaussian family; Huber 1967, White 1982; MacKinnon and White 1985.
 """
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.learn.problems import Block, Problem
+from bagwise.learn.problems import Block, Problem, Working
 from bagwise.learn.solver import Solution, inverse_symmetric
 
-COVARIANCES = ("auto", "model", "robust")
+COVARIANCES = ("auto", "model", "robust", "cautious")
 _MOST_LEVERAGE = 0.99  # a bag that decides a direction alone has no residual to judge by
 
 
@@ -32,14 +39,33 @@ def covariance_of(solution: Solution, *, kind: str, ridge: float) -> FloatArray:
     problem = solution.problem
     information = solution.information * problem.total
     inverse, _ = inverse_symmetric(information)
-    if kind == "robust":
-        meat = _robust_meat(problem, solution.beta, inverse)
-    elif problem.trust is not None and problem.trust.rule == "known-noise" and ridge == 0:
-        meat = information  # with the best weights the two are the same
-    else:
-        meat = _model_meat(problem, solution.beta)
+    best = problem.trust is not None and problem.trust.rule == "known-noise" and ridge == 0
+    meats = {
+        # With the best weights the two are the same.
+        "model": lambda: information if best else _model_meat(problem, solution.beta),
+        "robust": lambda: _robust_meat(problem.blocks(solution.beta), inverse, problem.outputs),
+        "fair": lambda: _fair_meat(problem.blocks(solution.beta), inverse, problem.outputs),
+    }
+    return _sandwich(problem, information, inverse, meats, kind)
+
+
+def _sandwich(
+    problem: Problem,
+    information: FloatArray,
+    inverse: FloatArray,
+    meats: Mapping[str, Callable[[], FloatArray]],
+    kind: str,
+) -> FloatArray:
+    """Return the covariance of a kind in the coefficients' own units, NaN where undetermined."""
     change = problem.to_own_units()
-    covariance = change @ inverse @ meat @ inverse.T @ change.T
+    kinds = ("model", "fair") if kind == "cautious" else (kind,)
+    found = [change @ inverse @ meats[each]() @ inverse.T @ change.T for each in kinds]
+    covariance = found[-1]
+    if kind == "cautious":
+        model, fair = (np.diag(each) for each in found)
+        ratio = np.divide(model, fair, out=np.ones_like(model), where=fair > 0)
+        stretch = np.sqrt(np.maximum(ratio, 1.0))
+        covariance = covariance * np.outer(stretch, stretch)
     lost = _undetermined(inverse @ information, change)
     covariance[lost, :] = covariance[:, lost] = np.nan
     return np.asarray(covariance)
@@ -56,13 +82,23 @@ def _model_meat(problem: Problem, beta: FloatArray) -> FloatArray:
     return meat
 
 
-def _robust_meat(problem: Problem, beta: FloatArray, inverse: FloatArray) -> FloatArray:
-    """Return the covariance of the score as the residuals show it."""
-    meat = np.zeros((problem.width, problem.width))
-    for block in problem.blocks(beta):
-        scores = _scores_without_pull(block, inverse, problem.outputs)
+def _robust_meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int) -> FloatArray:
+    """Return the covariance of the score as the residuals show it, on the safe side (HC3)."""
+    meat = np.zeros_like(inverse)
+    for block in blocks:
+        scores = _scores_without_pull(block, inverse, outputs)
         meat += scores.T @ scores
     return meat
+
+
+def _fair_meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int) -> FloatArray:
+    """Return the covariance of the score as the residuals show it, right on average (HC2)."""
+    meat = np.zeros_like(inverse)
+    for block in blocks:
+        scores = _scores_without_pull(block, inverse, outputs)
+        pulled = (block.instruments * block.residuals[:, None]).reshape(-1, outputs, len(inverse))
+        meat += scores.T @ pulled.sum(axis=1)
+    return (meat + meat.T) / 2
 
 
 def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> FloatArray:
@@ -82,3 +118,51 @@ def _undetermined(projector: FloatArray, change: FloatArray) -> FloatArray:
     moved = np.linalg.norm(change @ free, axis=1)
     size = np.linalg.norm(change, axis=1)
     return np.asarray(moved > 1e-6 * np.where(size > 0, size, 1.0))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How sure a shrunken fit can be, two ways, in the coefficients' own units.
+
+    Attributes
+    ----------
+    unpenalised : (p,)
+        What the estimates would be without the penalty, to first order.
+    covariance : (p, p)
+        Of these: whatever the slopes are, they vary around the truth so. NaN for coefficients that
+        the bags do not determine.
+    posterior : (p, p)
+        Of the slopes given the labels, if they were drawn as the penalty takes them to be.
+    """
+
+    unpenalised: FloatArray
+    covariance: FloatArray
+    posterior: FloatArray
+
+
+def spread_of(model: Working, solution: Solution, precision: FloatArray, *, kind: str) -> Spread:
+    """Return both spreads from the linear model that the labels are close to the fit.
+
+    Parameters
+    ----------
+    model : Working
+        With variances that are known.
+    precision : (p, p)
+        Inverse covariance of beta before any label was seen.
+    """
+    problem, beta = solution.problem, solution.beta
+    weight = 1 / model.variance.known
+    instruments = model.jacobian * weight[:, None]
+    information = instruments.T @ model.jacobian
+    inverse, _ = inverse_symmetric(information)
+    moved = inverse @ (instruments.T @ (model.response - model.jacobian @ beta))
+    block = Block(instruments, model.jacobian, model.response - model.jacobian @ (beta + moved))
+    meats = {
+        "model": lambda: information,
+        "robust": lambda: _robust_meat([block], inverse, problem.outputs),
+        "fair": lambda: _fair_meat([block], inverse, problem.outputs),
+    }
+    covariance = _sandwich(problem, information, inverse, meats, kind)
+    change = problem.to_own_units()
+    posterior = change @ inverse_symmetric(information + precision)[0] @ change.T
+    return Spread(change @ (beta + moved), covariance, posterior)

@@ -12,6 +12,7 @@ mixture      each row's distribution with the label that was picked from its bag
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from bagwise.learn.design import Design
 from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
 from bagwise.learn.weights import Trust
 from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.noise_laws import LAWS, NoiseLaw
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Setting:
         How bags get their weights.
     names : tuple of str
         Of the estimates, for messages.
+    law : NoiseLaw
+        The kind of noise that labels are known to carry.
     """
 
     data: BagData
@@ -41,8 +45,9 @@ class Setting:
     label_kind: LabelKind
     rule: str
     fit_intercept: bool
-    ridge: float
+    ridge: float | Literal["auto"]
     names: tuple[str, ...] = ()
+    law: NoiseLaw = LAWS["gaussian"]
 
     @property
     def n_used(self) -> int:
@@ -53,6 +58,27 @@ class Setting:
     def single_rows(self) -> bool:
         """Whether every bag is one row, in the order of the rows."""
         return self.data.bags.n_bags == self.data.bags.n_rows
+
+    @property
+    def fixed_ridge(self) -> float:
+        """The ridge that somebody chose; none where it is left to the noise."""
+        return 0.0 if self.ridge == "auto" else self.ridge
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether slopes are shrunk as the known noise suggests."""
+        known = self.rule == "known-noise" and bool(self.data.noise_sd.any())
+        return self.ridge == "auto" and known
+
+    @property
+    def follows_noise(self) -> bool:
+        """Whether the noise has a likelihood of its own that is worth following.
+
+        Picks vary by the choice of a row too, which is far from normal; shares of classes are
+        compared by contrasts, whose noise is a mixture.
+        """
+        usual = self.law.name == "gaussian" or self.family.has_classes
+        return not usual and self.label_kind == "mean"
 
     def trust(self) -> Trust:
         """Return the rule for weights with the facts it needs."""

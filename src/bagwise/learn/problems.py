@@ -23,14 +23,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
+from scipy import sparse, stats
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.learn.design import Design, chunks
-from bagwise.learn.weights import Trust
+from bagwise.learn.weights import LabelVariance, Trust
 
 BAGS_AT_A_TIME = 8192
 FAR = 20.0  # a chance of 2e-9, a rate of 5e8: few estimates get there by themselves
@@ -74,6 +74,17 @@ class Block(NamedTuple):
     instruments: FloatArray
     jacobian: FloatArray
     residuals: FloatArray
+
+
+class Working(NamedTuple):
+    """A loss close to some beta as a linear model: ``response = jacobian @ beta + error``.
+
+    The errors of the u units that count are independent, with variance ``phi * share + known``.
+    """
+
+    jacobian: FloatArray
+    response: FloatArray
+    variance: LabelVariance
 
 
 class Equations(NamedTuple):
@@ -181,11 +192,31 @@ class Problem(ABC):
         if self.trust is None:
             pearson = (self.labels - mean) ** 2 / np.maximum(variance, 1e-12 * variance.max())
             return replace(self, phi=float(self.weight() @ pearson) / self.total)
-        # Where a chance is as good as certain its variance vanishes; ratios of variances must not.
-        variance = np.maximum(variance, max(1e-12 * float(variance.max()), 1e-200))
+        variance = _never_zero(variance)
         label = self.trust.variances(variance, choice)
         phi = self.trust.dispersion(self.labels - mean, label, self.width)
         return self._with_weights(self.trust.omega(label, phi), phi, variance)
+
+    def working(self, beta: FloatArray) -> Working:
+        """Return the linear model that the problem is close to beta, without bags of no weight."""
+        blocks = list(self.blocks(beta))
+        jacobian = np.concatenate([block.jacobian for block in blocks])
+        residuals = np.concatenate([block.residuals for block in blocks])
+        variance = self._label_variance(beta)
+        used = np.repeat(self.base() > 0, self.outputs)
+        part = LabelVariance(variance.share[used], variance.known[used])
+        return Working(jacobian[used], (residuals + jacobian @ beta)[used], part)
+
+    def _label_variance(self, beta: FloatArray) -> LabelVariance:
+        """Return the variance of each residual as far as it is known, (u * q,) both parts."""
+        if self.trust is None:
+            raise TypeError("weights are fixed: nothing is known of the labels' variance")
+        _, variance, choice = self.moments(beta)
+        return self.trust.variances(_never_zero(variance), choice)
+
+    def with_dispersion(self, phi: float) -> Self:
+        """Return the same problem with a dispersion that counts as known."""
+        return self if self.trust is None else replace(self, trust=replace(self.trust, phi=phi))
 
     def true_variance(self, beta: FloatArray) -> FloatArray:
         """Return the variance of each residual, whatever the weights take it to be, (u * q,)."""
@@ -208,8 +239,7 @@ class Problem(ABC):
 
     def constant_start(self) -> FloatArray:
         """Return the beta that predicts about the mean label everywhere."""
-        base = self.base() if self.trust is not None else self.weight()
-        mean = self.family.interior(float(base @ self.labels) / float(base.sum()))
+        mean = self.family.interior(self._mean_label())
         eta = float(self.family.predictor(np.array(mean)))
         start = np.zeros(self.width)
         if self.design.fit_intercept:
@@ -225,6 +255,17 @@ class Problem(ABC):
             )
         return start
 
+    def _mean_label(self) -> float:
+        """Return the mean label: with known noise, what it is expected to be within the family."""
+        base = self.base() if self.trust is not None else self.weight()
+        mean = float(base @ self.labels) / float(base.sum())
+        limits = np.array(self.family.label_range)
+        if self.trust is None or not self.noisy or np.isinf(limits).all():
+            return mean
+        # Noise may have carried it out of the range, or next to its end.
+        error = float(np.linalg.norm(base * self.trust.noise_sd)) / float(base.sum())
+        return float(stats.truncnorm.mean(*((limits - mean) / error), loc=mean, scale=error))
+
     def labels_of_rows(self) -> FloatArray:
         """Return the label that goes with each linear predictor."""
         return self.labels
@@ -232,6 +273,11 @@ class Problem(ABC):
     @abstractmethod
     def _with_weights(self, omega: FloatArray, phi: float, variance: FloatArray) -> Self:
         """Return the same problem with these weights, keeping the variances behind them."""
+
+
+def _never_zero(variance: FloatArray) -> FloatArray:
+    """Where a chance is as good as certain its variance vanishes; ratios of variances must not."""
+    return np.maximum(variance, max(1e-12 * float(variance.max()), 1e-200))
 
 
 @dataclass(frozen=True)

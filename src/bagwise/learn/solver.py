@@ -6,6 +6,7 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.data.whitening import principal_axes, rounding
+from bagwise.learn.penalty import Penalty
 from bagwise.learn.problems import Problem
 
 STEPS = 100
@@ -43,25 +44,28 @@ class Solution:
     step: FloatArray
 
 
-def solve(problem: Problem, start: FloatArray, *, ridge: float) -> Solution:
-    """Minimise the mean loss plus ``ridge / 2 * |coef|^2``, weights following beta.
+def solve(
+    problem: Problem, start: FloatArray, *, penalty: Penalty, tolerance: float = TOLERANCE
+) -> Solution:
+    """Minimise the mean loss plus half the penalty, weights following beta.
 
     Each step is Newton's for families with their canonical link, and Gauss-Newton's for bag loss;
     it is halved until the loss falls. Where the data leave directions undetermined, beta stays
-    shortest in them, measured in units of each column's spread.
+    shortest in them, measured in units of each column's spread. `tolerance` is in standard errors
+    of the estimate.
     """
-    penalty = problem.penalty(ridge)
     beta, problem = start, problem.reweighted(start)
+    form = penalty.matrix(problem)
     converged, rank, step = False, 0, np.zeros_like(start)
-    gradient, information = step, np.diag(penalty)
+    gradient, information = step, form
     for number in range(STEPS):
         score, found = problem.equations(beta)
         if not (np.isfinite(score).all() and np.isfinite(found).all()):
             break
-        gradient, information = score - penalty * beta, found + np.diag(penalty)
+        gradient, information = score - form @ (beta - penalty.center), found + form
         step, rank = solve_symmetric(information, gradient)
         decrement = float(gradient @ step)
-        negligible = _negligible(problem, information, beta)
+        negligible = _negligible(problem, information, beta, tolerance)
         share = 1.0 if decrement <= negligible else _halve(problem, penalty, beta, step, decrement)
         # Done, or nothing lowers the loss and what is left is a matter of rounding.
         converged = decrement <= (1e8 * negligible if share == 0.0 else negligible)
@@ -75,26 +79,31 @@ def solve(problem: Problem, start: FloatArray, *, ridge: float) -> Solution:
         if not reweighted.is_finite:  # predictions of single rows have run away
             break
         beta, problem = beta + share * step, reweighted
+        form = penalty.matrix(problem)
     length = float(np.linalg.norm(gradient))
     return Solution(beta, problem, rank, converged, information, length, step)
 
 
-def _negligible(problem: Problem, information: FloatArray, beta: FloatArray) -> float:
+def _negligible(
+    problem: Problem, information: FloatArray, beta: FloatArray, tolerance: float
+) -> float:
     """Return the decrement below which a step is lost in standard errors, or in rounding."""
     units = len(problem.labels)
     # phi / units is the square of a standard error in the metric of the information.
-    noise = max(problem.phi, 0.0) * TOLERANCE**2 / units
+    noise = max(problem.phi, 0.0) * tolerance**2 / units
     signal = float(beta @ information @ beta)
     return max(noise, (16 * np.finfo(float).eps) ** 2 * signal, np.finfo(float).tiny)
 
 
 def _halve(
-    problem: Problem, penalty: FloatArray, beta: FloatArray, step: FloatArray, decrement: float
+    problem: Problem, penalty: Penalty, beta: FloatArray, step: FloatArray, decrement: float
 ) -> float:
     """Return the largest of 1, 1/2, 1/4, … that lowers the loss, or 0."""
+    form = penalty.matrix(problem)
 
     def objective(at: FloatArray) -> float:
-        return float(problem.loss(at)) + float(penalty @ at**2) / 2
+        off = at - penalty.center
+        return float(problem.loss(at)) + float(off @ form @ off) / 2
 
     now = objective(beta)
     # Losses are known to rounding only: a step too short to show must not be halved away.

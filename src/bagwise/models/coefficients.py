@@ -41,6 +41,9 @@ class Coefficients:
     title, note : str
     level : float
         Confidence level of the intervals.
+    unshrunk : (p,) floats or None
+        Where estimates were shrunk: what they would be without. Intervals, t and p belong to these,
+        so that they hold whatever the coefficients are.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Coefficients:
     title: str = "Coefficients"
     note: str = ""
     level: float = 0.95
+    unshrunk: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -72,10 +76,15 @@ class Coefficients:
         return self.standard_error
 
     @property
+    def center(self) -> FloatArray:
+        """The middle of each interval."""
+        return self.estimate if self.unshrunk is None else self.unshrunk
+
+    @property
     def statistic(self) -> FloatArray:
-        """Each estimate in units of its standard error."""
+        """The middle of each interval in units of its standard error."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(self.estimate / self._error)
+            return np.asarray(self.center / self._error)
 
     @property
     def p_value(self) -> FloatArray:
@@ -86,7 +95,7 @@ class Coefficients:
     def interval(self) -> FloatArray:
         """Lower and upper end of each confidence interval, (p, 2)."""
         reach = stats.t.ppf(0.5 + self.level / 2, self.freedom) * self._error
-        return np.column_stack([self.estimate - reach, self.estimate + reach])
+        return np.column_stack([self.center - reach, self.center + reach])
 
     def to_table(self) -> pa.Table:
         """Return one row per coefficient, as an Arrow table (``.to_pandas()`` makes a frame)."""
@@ -94,6 +103,7 @@ class Coefficients:
         columns = {
             "coefficient": list(self.names),
             "estimate": self.estimate,
+            **({} if self.unshrunk is None else {"unshrunk": self.unshrunk}),
             "standard_error": self._error,
             "t": self.statistic,
             "p_value": self.p_value,
@@ -116,22 +126,29 @@ class Coefficients:
         if self.standard_error is None:
             rows = zip(self.names, self.estimate, strict=True)
             return [("", "estimate"), *((name, f"{value:.6g}") for name, value in rows)]
-        table: list[tuple[str, ...]] = [("", "estimate", "std. error", "t", "p", percent)]
-        for name, value, error, t, p, (low, high) in zip(
+        shrunk = self.unshrunk is not None
+        also = ("unshrunk",) if shrunk else ()
+        table: list[tuple[str, ...]] = [("", "estimate", *also, "std. error", "t", "p", percent)]
+        for name, value, middle, error, t, p, (low, high) in zip(
             self.names,
             self.estimate,
+            self.center,
             self._error,
             self.statistic,
             self.p_value,
             self.interval,
             strict=True,
         ):
+            shown = (f"{middle:.5g}",) if shrunk else ()
             if np.isnan(error):
-                table.append((name, f"{value:.5g}", "", "", "", "not determined"))
+                blank = ("",) * len(shown)
+                table.append((name, f"{value:.5g}", *blank, "", "", "", "not determined"))
                 continue
             between = f"{low:.4g} to {high:.4g}"
             chance = f"{p:.4f}" if p >= 1e-4 else "<0.0001"
-            table.append((name, f"{value:.5g}", f"{error:.3g}", f"{t:.2f}", chance, between))
+            table.append(
+                (name, f"{value:.5g}", *shown, f"{error:.3g}", f"{t:.2f}", chance, between)
+            )
         return table
 
     def __str__(self) -> str:

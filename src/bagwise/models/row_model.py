@@ -48,6 +48,8 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
     label_kind, strategy : str or None
     dispersion : float or None
         Variance of single labels around the model, relative to the family's.
+    converged : bool
+        Whether the fit found what it looked for.
     """
 
     n_rows: int
@@ -57,6 +59,7 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
     label_kind: Literal["mean", "pick"] | None = None
     strategy: str | None = None
     dispersion: float | None = None
+    converged: bool = True
 
 
 class _ModelFile(Record, frozen=True):
@@ -73,6 +76,7 @@ class _ModelFile(Record, frozen=True):
     classes: tuple[str, ...] | None
     coef: list[Any]
     intercept: float | list[float]
+    unshrunk: list[float] | None
     standard_errors: list[float | None] | None
     freedom: float | None
     note: str
@@ -104,6 +108,8 @@ class RowModel:
         What the multinomial family tells apart.
     standard_errors : (p,) floats or None
         One for each of `coefficients`; None where no honest ones can be given.
+    unshrunk : (p,) floats or None
+        Where coefficients were shrunk: what they would be without, for intervals.
     freedom : float
         Degrees of freedom behind intervals.
     note : str
@@ -124,6 +130,7 @@ class RowModel:
     standard_errors: FloatArray | None = None
     freedom: float = np.inf
     note: str = NO_ERRORS
+    unshrunk: FloatArray | None = None
 
     def certified(self, certificate: Certificate) -> Self:
         """Return the model with a certificate that belongs to these very coefficients."""
@@ -160,7 +167,15 @@ class RowModel:
         return find_family(self.family, self.link).mean(eta)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write the model as one JSON file; `force` replaces an existing one."""
+        """Write the model as one JSON file; `force` replaces an existing one.
+
+        A fit that did not converge is not written either, unless `force` says so.
+        """
+        if not self.trained_on.converged and not force:
+            raise ModelFileError(
+                f"the fit did not converge, so {path} was not written. Choose another family or "
+                "loss, or more epsilon; force=True (--force) writes it all the same."
+            )
         content = self._to_json()
         with new_file(Path(path), force=force) as draft:
             write_json({**content, "sha256": _digest(content)}, draft)
@@ -210,6 +225,7 @@ class RowModel:
             title=f"{self.label}: {self.family}, {self.loss} loss",
             note=self.note,
             level=level,
+            unshrunk=self.unshrunk,
         )
 
     def _to_json(self) -> dict[str, Any]:
@@ -225,6 +241,7 @@ class RowModel:
             "classes": None if self.classes is None else list(self.classes),
             "coef": self.coef.tolist(),
             "intercept": np.asarray(self.intercept).tolist(),
+            "unshrunk": None if self.unshrunk is None else self.unshrunk.tolist(),
             "standard_errors": self._errors_to_json(),
             "freedom": float(self.freedom) if np.isfinite(self.freedom) else None,
             "note": self.note,
@@ -249,8 +266,9 @@ class RowModel:
         if find_family(file.family, file.link).has_classes != (file.classes is not None):
             raise ModelFileError("the family of the model does not fit its classes.")
         errors = file.standard_errors
-        if errors is not None and len(errors) != coef.size + intercept.size:
-            raise ModelFileError("the number of standard errors does not fit the coefficients.")
+        for listed in (errors, file.unshrunk):
+            if listed is not None and len(listed) != coef.size + intercept.size:
+                raise ModelFileError("the number of standard errors does not fit the coefficients.")
         model = cls(
             family=find_family(file.family, file.link).name,
             link=file.link,
@@ -265,6 +283,7 @@ class RowModel:
             standard_errors=None if errors is None else np.array(errors, dtype=np.float64),
             freedom=np.inf if file.freedom is None else file.freedom,
             note=file.note,
+            unshrunk=None if file.unshrunk is None else np.array(file.unshrunk, dtype=np.float64),
         )
         if file.certificate is None:
             return model

@@ -20,6 +20,8 @@ from bagwise.files.atomic import check_target
 from bagwise.files.records import Record, read_record, to_plain
 from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.mechanisms import HidesBagMeans
+from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
 from bagwise.release.explain import Explanation, explain_release
@@ -118,6 +120,15 @@ class Release:
         features = self.features if kept.all() else self.features.filter(pa.array(kept))
         bag_ids = self.bags.index[kept]
         return self.encoder.transform(features), self.labels_of(target)[bag_ids], bag_ids
+
+    @property
+    def noise_law(self) -> NoiseLaw:
+        """The distribution of the noise on bag labels, for a fit that knows it.
+
+        For means; picks and class shares are treated as if their noise were normal.
+        """
+        laws = [event.law for event in self.certificate.events if isinstance(event, HidesBagMeans)]
+        return laws[0] if laws else GaussianLaw()
 
     def fit_params(self) -> dict[str, Any]:
         """Return what an estimator's ``fit`` takes beside X and y."""

@@ -48,7 +48,7 @@ def fit_mixture(setting: Setting) -> Fitted:
     bags = PickedBags.of(setting.data)
     whitening = Whitening.of(bags, fit_intercept=setting.fit_intercept)
     if setting.family.name == "gaussian":
-        found = fit_normal_picks(bags, whitening, ridge=setting.ridge)
+        found = fit_normal_picks(bags, whitening, ridge=setting.fixed_ridge)
         separated = False
     else:
         density = density_of(setting.family, bags)
@@ -56,7 +56,7 @@ def fit_mixture(setting: Setting) -> Fitted:
         separated = warn_of_separation(solution, setting.names)
         start = solution.problem.to_own_units() @ solution.beta
         found = fit_picks(
-            bags, whitening, setting.family, density, start=start, ridge=setting.ridge
+            bags, whitening, setting.family, density, start=start, ridge=setting.fixed_ridge
         )
     if found.collapsed:
         warnings.warn(
@@ -127,6 +127,6 @@ def _note(setting: Setting, width: int, total: float) -> str:
         note += f" With fewer than {_ENOUGH} bags for each coefficient they are too short."
     if setting.family.name != "gaussian":
         note += " They believe the distribution: labels that vary more make them too short."
-    if setting.ridge > 0:
+    if setting.fixed_ridge > 0:
         note += " They leave out the bias of the ridge penalty."
     return note

@@ -8,6 +8,7 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.privacy.mechanisms.mechanism import DrawsNoise, HidesBagLabels, Mechanism
+from bagwise.privacy.noise_laws import NoiseLaw
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class HidesBagMeans(Mechanism, HidesBagLabels, DrawsNoise, Protocol):
     @property
     def sum_sd(self) -> float:
         """The standard deviation of the noise on the sum of a bag."""
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The distribution of the noise, for whoever learns from the means."""
 
     @classmethod
     def for_budget(cls, budget: MeansBudget) -> Self | None:

@@ -10,6 +10,7 @@ from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
 from bagwise.privacy.mechanisms.gaussian import GaussianNoise, root_steps
 from bagwise.privacy.mechanisms.gaussian_labels import allows_root
 from bagwise.privacy.mechanisms.mechanism import Hides
+from bagwise.privacy.noise_laws import GaussianLaw
 
 
 class GaussianBagMeans(GaussianNoise, frozen=True, tag="gaussian-bag-means"):
@@ -34,6 +35,11 @@ class GaussianBagMeans(GaussianNoise, frozen=True, tag="gaussian-bag-means"):
     def sum_sd(self) -> float:
         """The standard deviation of the noise on the sum of a bag."""
         return self.noise_scale
+
+    @property
+    def law(self) -> GaussianLaw:
+        """The distribution of the noise, for whoever learns from the means."""
+        return GaussianLaw()
 
     def noise_sd(self, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the mean of a bag of each size."""

@@ -10,6 +10,7 @@ from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
 from bagwise.privacy.mechanisms.laplace import LaplaceNoise
 from bagwise.privacy.mechanisms.mechanism import Hides
+from bagwise.privacy.noise_laws import LaplaceLaw
 
 
 class LaplaceBagMeans(LaplaceNoise, frozen=True, tag="laplace-bag-means"):
@@ -33,6 +34,11 @@ class LaplaceBagMeans(LaplaceNoise, frozen=True, tag="laplace-bag-means"):
     def sum_sd(self) -> float:
         """The standard deviation of the noise on the sum of a bag."""
         return math.sqrt(2) * self.noise_scale
+
+    @property
+    def law(self) -> LaplaceLaw:
+        """The distribution of the noise, for whoever learns from the means."""
+        return LaplaceLaw()
 
     def noise_sd(self, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the mean of a bag of each size."""

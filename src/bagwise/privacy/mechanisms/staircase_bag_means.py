@@ -54,6 +54,7 @@ from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
 from bagwise.privacy.mechanisms.mechanism import Hides, OneScale, impossible
 from bagwise.privacy.mechanisms.randomised_response import exported_coin
 from bagwise.privacy.mechanisms.scales import whole_scale
+from bagwise.privacy.noise_laws import StaircaseLaw
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_staircase
 from bagwise.rng import NoiseSource
 
@@ -226,6 +227,11 @@ class StaircaseBagMeans(OneScale, frozen=True, tag="staircase-bag-means", kw_onl
         return discrete_staircase(
             count, shift=self.shift, scale=self.scale, inner=self.inner, source=source
         )
+
+    @property
+    def law(self) -> StaircaseLaw:
+        """The distribution of the noise, for whoever learns from the means."""
+        return StaircaseLaw(self.shift / self.scale, self.inner / self.shift)
 
     def noise_sd(self, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the mean of a bag of each size."""

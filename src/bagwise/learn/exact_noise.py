@@ -1,0 +1,159 @@
+"""The likelihood of labels whose privacy noise is not normal, in place of least squares.
+
+A bag label is its expectation plus label noise, nearly normal, plus privacy noise of a known kind
+(`privacy.noise_laws`). Starting at the least-squares fit, beta climbs the penalised likelihood by
+Fisher scoring: each label counts by its information I, and its residual r is replaced by
+``score(r) / I``, which has variance ``1 / I``. So a step is least squares on these, with the same
+penalty, and the same restricted likelihood chooses the penalty (`shrinkage.choose`). A step that
+lowers the likelihood is halved, and if that does not help it is not taken: normal plus Laplace
+noise is log-concave, normal plus staircase is not, and may have several peaks.
+
+The dispersion maximises the likelihood of the residuals, each divided by the root of one minus its
+leverage, since a fit comes closer to the labels than the truth.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from bagwise._types import FloatArray
+from bagwise.learn.penalty import SlopePrior
+from bagwise.learn.problems import Problem, Working
+from bagwise.learn.shrinkage import AGREED, Shrunk, choose, least_dispersion
+from bagwise.learn.solver import solve_symmetric
+from bagwise.learn.weights import LabelVariance
+from bagwise.privacy.noise_laws import NoiseLaw, information, log_density
+
+ROUNDS = 6
+STEPS = 30
+_SETTLED = 1e-8  # decrement, in units of a squared standard error
+
+
+@dataclass(frozen=True)
+class NoisyLabels:
+    """Bag labels with their noise, and a loss that says what they are expected to be.
+
+    Attributes
+    ----------
+    problem : Problem
+        Whose labels are single numbers, means over their bags.
+    law : NoiseLaw
+    prior : SlopePrior
+    phi : float
+        Dispersion of the rows' labels.
+    """
+
+    problem: Problem
+    law: NoiseLaw
+    prior: SlopePrior
+    phi: float
+
+    @property
+    def noise_sd(self) -> FloatArray:
+        """The deviation of the privacy noise on each label."""
+        trust = self.problem.trust
+        if trust is None:
+            raise TypeError("labels with noise have a rule for their weights")
+        return trust.noise_sd[trust.base > 0]
+
+    def linear(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return Jacobian, residuals, and the share of phi in each variance, at beta."""
+        model = self.problem.working(beta)
+        return model.jacobian, model.response - model.jacobian @ beta, model.variance.share
+
+    def objective(self, beta: FloatArray, share: FloatArray) -> float:
+        """Return minus the penalised log likelihood; infinite where the family has no mean."""
+        if not self.problem.allows(beta):
+            return np.inf
+        mean, _, _ = self.problem.moments(beta)
+        off = (self.problem.labels - mean)[self.problem.base() > 0]
+        value, _ = log_density(self.law, off, np.sqrt(self.phi * share), self.noise_sd)
+        away = beta - self.prior.center
+        return float(-value.sum() + away @ self.prior.form @ away / 2)
+
+    def pseudo(self, beta: FloatArray) -> Working:
+        """Return the least squares that a step of Fisher scoring is."""
+        jacobian, residuals, share = self.linear(beta)
+        label_sd = np.sqrt(self.phi * share)
+        told = information(self.law, label_sd, self.noise_sd)
+        _, score = log_density(self.law, residuals, label_sd, self.noise_sd)
+        variance = LabelVariance(np.zeros_like(told), 1 / told)
+        return Working(jacobian, score / told + jacobian @ beta, variance)
+
+    def climb(self, beta: FloatArray) -> tuple[FloatArray, bool]:
+        """Return the beta with the largest penalised likelihood near a start, and if it is one."""
+        form, center = self.prior.form, self.prior.center
+        for _ in range(STEPS):
+            jacobian, residuals, share = self.linear(beta)
+            label_sd = np.sqrt(self.phi * share)
+            told = information(self.law, label_sd, self.noise_sd)
+            _, score = log_density(self.law, residuals, label_sd, self.noise_sd)
+            gradient = jacobian.T @ score - form @ (beta - center)
+            matrix = jacobian.T @ (jacobian * told[:, None]) + form
+            step, _ = solve_symmetric(matrix, gradient)
+            if float(gradient @ step) < _SETTLED:
+                return beta, True
+            now = self.objective(beta, share)
+            for _ in range(20):
+                if self.objective(beta + step, share) <= now:
+                    break
+                step = step / 2
+            else:
+                return beta, float(gradient @ step) < _SETTLED
+            beta = beta + step
+        return beta, True
+
+    def best_dispersion(self, beta: FloatArray) -> float:
+        """Return the phi with which the residuals are most likely."""
+        jacobian, residuals, share = self.linear(beta)
+        told = information(self.law, np.sqrt(self.phi * share), self.noise_sd)
+        matrix = jacobian.T @ (jacobian * told[:, None]) + self.prior.form
+        inverse_root, _ = solve_symmetric(matrix, jacobian.T)
+        leverage = np.clip(told * np.einsum("ij,ji->i", jacobian, inverse_root), 0.0, 0.9)
+        honest = residuals / np.sqrt(1 - leverage)
+
+        def cost(log_phi: float) -> float:
+            label_sd = np.sqrt(np.exp(log_phi) * share)
+            return -float(log_density(self.law, honest, label_sd, self.noise_sd)[0].sum())
+
+        usual = float(np.mean(honest**2 / share))
+        high = np.log(max(usual, 1e-300)) + 0.5
+        found = minimize_scalar(cost, bounds=(high - 12, high), method="bounded")
+        return float(np.exp(found.x))
+
+
+def follow_the_noise(shrunk: Shrunk, law: NoiseLaw) -> Shrunk:
+    """Climb from a least-squares fit, choosing penalty and dispersion again on the way."""
+    problem, beta = shrunk.solution.problem, shrunk.solution.beta
+    here = NoisyLabels(problem, law, shrunk.prior, problem.phi)
+    last, converged = (np.inf, np.inf), False
+    for _ in range(ROUNDS):
+        phi = max(least_dispersion(problem), here.best_dispersion(beta))
+        here = replace(here, phi=phi)
+        _, chosen = choose(here.pseudo(beta), here.prior)
+        here = replace(here, prior=chosen)
+        beta, converged = here.climb(beta)
+        now = (float(np.log(max(here.phi, 1e-300))), float(np.log(chosen.variance)))
+        if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
+            break
+        last = now
+    found = replace(
+        shrunk.solution,
+        beta=beta,
+        problem=replace(problem, phi=here.phi),
+        converged=shrunk.solution.converged and converged,
+    )
+    return _less_sure(Shrunk(found, here.prior, here.pseudo(beta)))
+
+
+def _less_sure(fit: Shrunk) -> Shrunk:
+    """Return the fit with variances for as many labels as are not spent on coefficients.
+
+    The information is that of infinitely many labels for each coefficient. With few, the score is
+    taken at residuals that the fit has made smaller (Huber 1973).
+    """
+    labels = fit.working.response.size
+    share = max(1 - fit.effective / labels, 0.5)
+    variance = replace(fit.working.variance, known=fit.working.variance.known / share)
+    return replace(fit, working=fit.working._replace(variance=variance))

@@ -1,0 +1,220 @@
+"""How far to trust noisy labels: slopes are shrunk as much as the labels themselves suggest.
+
+The noise of each bag label is known, so that a penalty need not be guessed. Close to a fit, the
+labels are a linear model (`Problem.working`),
+
+    response = intercept + H a + error,     a ~ N(0, tau^2 I),    error ~ N(0, omega)
+
+with a the slopes in white columns (`SlopePrior`) and ``omega = phi * share + known`` for each bag.
+With nothing believed of the intercept, twice the negative logarithm of how likely the labels are
+is, up to a constant,
+
+    log|V| + log|c' V^-1 c| + r' V^-1 r,     V = omega + tau^2 H H'
+
+where r are the residuals of the best intercept, and c its column (restricted likelihood; Patterson
+and Thompson 1971). With the eigenvalues l of H'H, weighted and without the intercept, all of it is
+a sum over directions, and one decomposition serves for every tau. The least of it chooses tau and,
+where it is not known, phi. Beside it stands ``-log(tau^2)``: a chance of zero that there is no
+signal at all, so that no interval has length zero (Chung et al. 2013). Where labels say nothing,
+tau is so small that every row is predicted by about the mean.
+
+For the Gaussian family that is exact. For others the linear model moves with beta, and the choice
+is made again after each fit until both agree (penalised quasi-likelihood; Breslow and Clayton
+1993).
+
+References
+----------
+Patterson and Thompson (1971), Biometrika 58. Breslow and Clayton (1993), JASA 88. Chung,
+Rabe-Hesketh, Dorie, Gelman and Liu (2013), Psychometrika 78.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from bagwise._types import FloatArray
+from bagwise.learn.penalty import SlopePrior
+from bagwise.learn.problems import Problem, Working
+from bagwise.learn.solver import Solution, solve
+from bagwise.learn.weights import LabelVariance
+
+ROUNDS = 12  # of choosing a variance and fitting again
+AGREED = 0.01  # change of log tau^2 and log phi from which on nothing changes for a reader
+TOLERANCE = 1e-5  # of a standard error: the penalty moves with the fit by more than that
+_SPAN = 14.0  # how far phi is sought below what would explain all labels, in logarithms
+_POINTS = 8
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The restricted likelihood of a linear model with given weights, as a function of tau^2.
+
+    Attributes
+    ----------
+    values : (r,)
+        Eigenvalues of the information about the slopes.
+    squares : (r,)
+        Squared score of each direction.
+    rest : float
+        What does not depend on tau.
+    """
+
+    values: FloatArray
+    squares: FloatArray
+    rest: float
+
+    @classmethod
+    def of(cls, model: Working, prior: SlopePrior, phi: float) -> "Spectrum":
+        """Take the intercept out, and turn the slopes into independent directions."""
+        omega = model.variance.total(phi)
+        root = 1 / np.sqrt(omega)
+        slopes = (model.jacobian @ prior.basis) * root[:, None]
+        free = (model.jacobian @ prior.free) * root[:, None]
+        response = model.response * root
+        if free.shape[1]:
+            q, triangle = np.linalg.qr(free)
+            slopes = slopes - q @ (q.T @ slopes)
+            response = response - q @ (q.T @ response)
+            lost = 2 * float(np.sum(np.log(np.maximum(np.abs(np.diag(triangle)), 1e-300))))
+        else:
+            lost = 0.0
+        values, vectors = np.linalg.eigh(slopes.T @ slopes)
+        scores = vectors.T @ (slopes.T @ response)
+        rest = float(response @ response) + float(np.sum(np.log(omega))) + lost
+        return cls(np.maximum(values, 0.0), scores**2, rest)
+
+    def objective(self, log_variance: FloatArray) -> FloatArray:
+        """Return minus twice the restricted log likelihood, for each of some log tau^2."""
+        tau = np.exp(log_variance)[..., None]
+        inner = tau * self.values
+        fitted = np.sum(tau * self.squares / (1 + inner), axis=-1)
+        return np.asarray(self.rest - fitted + np.sum(np.log1p(inner), axis=-1) - log_variance)
+
+    def best(self) -> tuple[float, float]:
+        """Return the log tau^2 with the least objective, and that."""
+        seen = self.values > 1e-12 * self.values.max(initial=0.0)
+        if not seen.any():  # the bags say nothing about any slope
+            return 0.0, float(self.objective(np.zeros(())))
+        # Far below, labels say nothing of any direction; far above, each is taken as it is.
+        low = -np.log(self.values[seen].max()) - 9.0
+        largest = np.max(self.squares[seen] / self.values[seen] ** 2)
+        high = max(low + 1.0, float(np.log(max(largest, 1e-300))) + 3.0)
+        grid = np.linspace(low, high, 64)
+        return _least(self.objective, grid)
+
+
+def choose(model: Working, prior: SlopePrior, *, least: float = 0.0) -> tuple[float, SlopePrior]:
+    """Return the dispersion and the belief about slopes that make the labels most likely.
+
+    Parameters
+    ----------
+    least : float
+        The least that the dispersion can be.
+
+    Examples
+    --------
+    >>> from bagwise.learn.weights import LabelVariance
+    >>> rng = np.random.default_rng(0)
+    >>> H = rng.normal(size=(9000, 200))
+    >>> z = H @ (0.3 * rng.normal(size=200)) + 2.0 * rng.normal(size=9000)
+    >>> model = Working(H, z, LabelVariance(np.ones(9000), np.full(9000, 3.0)))
+    >>> zero, one = np.zeros((200, 200)), np.eye(200)
+    >>> phi, prior = choose(model, SlopePrior(one, one, zero[:, :0], zero[0], zero))
+    >>> bool(0.8 < phi < 1.2), round(prior.variance ** 0.5, 1)     # 4 = phi + 3, and 0.3
+    (True, 0.3)
+    """
+    phi = max(least, _best_dispersion(model, prior))
+    log_variance, _ = Spectrum.of(model, prior, phi).best()
+    return phi, prior.scaled(float(np.exp(log_variance)))
+
+
+def _best_dispersion(model: Working, prior: SlopePrior) -> float:
+    if not model.variance.share.any():  # nothing of the variance is unknown
+        return 1.0
+    center = np.average(model.response, weights=1 / model.variance.total(1.0))
+    most = float(np.mean((model.response - center) ** 2 / model.variance.share))
+    if most == 0.0:
+        return 0.0
+
+    def objective(log_phi: FloatArray) -> FloatArray:
+        found = [Spectrum.of(model, prior, float(np.exp(p))).best()[1] for p in np.ravel(log_phi)]
+        return np.reshape(found, np.shape(log_phi))
+
+    high = float(np.log(most)) + 0.5
+    return float(np.exp(_least(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))
+
+
+def _least(objective: Callable[[FloatArray], FloatArray], grid: FloatArray) -> tuple[float, float]:
+    """Return where a function of one number is least, and its value there."""
+    values = objective(grid)
+    at = int(np.argmin(values))
+    around = grid[max(0, at - 1)], grid[min(grid.size - 1, at + 1)]
+    found = minimize_scalar(
+        lambda x: float(objective(np.asarray(x))),
+        bounds=around,
+        method="bounded",
+        options={"xatol": 1e-3},
+    )
+    if found.fun <= values[at]:
+        return float(found.x), float(found.fun)
+    return float(grid[at]), float(values[at])
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A fit with the belief about slopes that the labels suggest.
+
+    Attributes
+    ----------
+    solution : Solution
+    prior : SlopePrior
+    working : Working
+        The linear model that the labels are close to the fit, its variances known.
+    """
+
+    solution: Solution
+    prior: SlopePrior
+    working: Working
+
+    @property
+    def effective(self) -> float:
+        """How many coefficients the labels decide, as far as the belief leaves them."""
+        values = Spectrum.of(self.working, self.prior, 1.0).values * self.prior.variance
+        return float(np.sum(values / (1 + values)) + self.prior.free.shape[1])
+
+
+def solve_shrunk(problem: Problem, start: FloatArray, X: FloatArray) -> Shrunk:
+    """Fit with as much shrinkage as the labels suggest."""
+    prior = SlopePrior.of(problem, X, start)
+    least = least_dispersion(problem)
+    problem, beta = problem.reweighted(start), start
+    last = (np.inf, np.inf)
+    for _ in range(ROUNDS):
+        phi, chosen = choose(problem.working(beta), prior, least=least)
+        # Halfway in logarithms: a fit that goes too far is followed by one that goes too short.
+        middle = chosen.variance if np.isinf(last[1]) else np.sqrt(chosen.variance * prior.variance)
+        prior = prior.scaled(float(middle))
+        solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=TOLERANCE)
+        now = (float(np.log(max(phi, 1e-300))), float(np.log(prior.variance)))
+        beta, problem = solution.beta, solution.problem
+        if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
+            break
+        last = now
+    return Shrunk(solution, prior, _with_known_variance(problem.working(beta), phi))
+
+
+def least_dispersion(problem: Problem) -> float:
+    """Return the least that phi can be.
+
+    Counts and chances have phi = 1 by their nature. What a model of them misses makes labels vary
+    more, and real counts mostly do; a fit that took this for noise of a known kind would follow the
+    medians of its labels and not their means.
+    """
+    return float(problem.family.knows_dispersion)
+
+
+def _with_known_variance(model: Working, phi: float) -> Working:
+    omega = model.variance.total(phi)
+    return model._replace(variance=LabelVariance(np.zeros_like(omega), omega))

@@ -1,0 +1,270 @@
+"""Fits that know their noise: the penalty, the likelihood of the noise, and what intervals mean."""
+
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import optimize
+from scipy import stats as distributions
+
+import bagwise as bw
+from bagwise.errors import ModelFileError, NotConvergedWarning, StrategyError
+from bagwise.families import find_family
+from bagwise.learn.bag_data import read_bags
+from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.penalty import SlopePrior
+from bagwise.learn.shrinkage import Spectrum, choose, solve_shrunk
+from bagwise.privacy.noise_laws import LaplaceLaw, log_density
+
+
+def noisy(n=2000, d=4, size=20, noise=3.0, *, seed=0, theta_sd=0.5, law="gaussian"):
+    """Rows in compact bags, labels of a linear model, and noise on their means."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) @ np.linalg.cholesky(0.5 * np.eye(d) + 0.5).T
+    bags = bw.make_bags(X, bag_size=size, strategy="kmeans", seed=0)
+    theta = theta_sd * rng.normal(size=d)
+    y = X @ theta + 1.0 + rng.normal(size=n)
+    sd = noise / bags.sizes
+    draws = rng.laplace(size=bags.n_bags) / np.sqrt(2)
+    if law == "gaussian":
+        draws = rng.normal(size=bags.n_bags)
+    return X, bags, bags.mean(y) + sd * draws, sd, theta
+
+
+def fit(X, bags, labels, sd, **parameters):
+    model = bw.BaggedGLM(**parameters)
+    return model.fit(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+
+
+def restricted_likelihood(X, bags, labels, sd, phi, variance):
+    """Minus twice its logarithm by the definition: an error contrast with dense matrices."""
+    centroids = bags.mean(X)
+    covariance = np.cov(X.T, bias=True)
+    V = np.diag(phi / bags.sizes + sd**2)
+    V += variance * centroids @ np.linalg.inv(covariance) @ centroids.T
+    contrast = np.linalg.svd(np.ones((1, bags.n_bags)))[2][1:]
+    found = distributions.multivariate_normal(cov=contrast @ V @ contrast.T)
+    return -2 * found.logpdf(contrast @ labels)
+
+
+def test_spectrum_is_the_restricted_likelihood():
+    X, bags, labels, sd, _ = noisy(n=600)
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+    setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
+    problem = PROBLEMS["bag"](setting)
+    start = problem.constant_start()
+    prior = SlopePrior.of(problem, X, start)
+    working = problem.working(start)
+    values = [
+        (phi, variance, Spectrum.of(working, prior, phi).objective(np.log(variance)))
+        for phi in (0.5, 1.0, 2.0)
+        for variance in (0.01, 0.3, 4.0)
+    ]
+    ours = np.array([value + np.log(variance) for _, variance, value in values])
+    exact = [restricted_likelihood(X, bags, labels, sd, p, v) for p, v, _ in values]
+    np.testing.assert_allclose(ours - ours[0], np.array(exact) - exact[0], rtol=1e-8, atol=1e-7)
+
+
+def test_penalty_is_where_the_labels_are_most_likely():
+    X, bags, labels, sd, _ = noisy()
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+    setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
+    problem = PROBLEMS["bag"](setting)
+    start = problem.constant_start()
+    phi, prior = choose(problem.working(start), SlopePrior.of(problem, X, start))
+
+    def objective(at):
+        return restricted_likelihood(X, bags, labels, sd, *np.exp(at)) - at[1]
+
+    best = optimize.minimize(objective, np.log([phi, prior.variance]), method="Nelder-Mead")
+    np.testing.assert_allclose(np.exp(best.x), [phi, prior.variance], rtol=0.05)
+    assert objective(np.log([phi, prior.variance])) < best.fun + 1e-3
+    # The twin: the penalty of slopes half as large is a worse one.
+    assert objective(np.log([phi, prior.variance / 4])) > best.fun + 0.1
+
+
+def test_shrunken_slopes_are_the_posterior_mean():
+    X, bags, labels, sd, _ = noisy(noise=8.0)
+    model = fit(X, bags, labels, sd)
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+    setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
+    problem = PROBLEMS["bag"](setting)
+    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    C = np.column_stack([bags.mean(X), np.ones(bags.n_bags)])
+    W = 1 / (shrunk.solution.problem.phi / bags.sizes + sd**2)
+    P = np.zeros((5, 5))
+    P[:4, :4] = np.cov(X.T, bias=True) / shrunk.prior.variance
+    expected = np.linalg.solve(C.T @ (C * W[:, None]) + P, C.T @ (W * labels))
+    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        model.posterior_covariance_, np.linalg.inv(C.T @ (C * W[:, None]) + P), rtol=1e-6
+    )
+    plain = np.linalg.solve(C.T @ (C * W[:, None]), C.T @ (W * labels))
+    np.testing.assert_allclose(model.unshrunk_, plain, rtol=1e-6)
+    assert np.linalg.norm(model.coef_) < np.linalg.norm(plain[:4])
+
+
+def test_units_and_correlations_of_columns_do_not_matter():
+    X, bags, labels, sd, _ = noisy(noise=8.0)
+    change = np.random.default_rng(5).normal(size=(4, 4))
+    one = fit(X, bags, labels, sd)
+    other = fit(X @ change + 100.0, bags, labels, sd)
+    np.testing.assert_allclose(change @ other.coef_, one.coef_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson", "bernoulli", "multinomial"])
+def test_where_labels_say_nothing_every_row_gets_about_the_mean(family):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(3000, 6))
+    bags = bw.make_bags(X, bag_size=30, strategy="kmeans", seed=0)
+    y = {
+        "gaussian": rng.normal(10, 1, size=3000),
+        "poisson": rng.poisson(10, size=3000).astype(float),
+        "bernoulli": (rng.random(3000) < 0.5).astype(float),
+        "multinomial": np.eye(3)[rng.integers(3, size=3000)],
+    }[family]
+    means = bags.mean(y)
+    labels = means + 2.0 * rng.normal(size=means.shape)
+    model = bw.BaggedGLM(family).fit(X, labels[bags.index], bags=bags, noise_sd=2.0)
+    plain = bw.BaggedGLM(family, ridge=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain.fit(X, labels[bags.index], bags=bags, noise_sd=2.0)
+    spread = np.std(model.predict(X), axis=0).max()
+    assert model.converged_
+    assert spread < 0.5 * np.std(plain.predict(X), axis=0).max()
+
+
+def test_classes_are_treated_alike():
+    """Which class is the first is a matter of names: chances must not depend on it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    logits = X @ rng.normal(size=(3, 3))
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    bags = bw.make_bags(X, bag_size=20, strategy="kmeans", seed=0)
+    shares = bags.mean(np.eye(3)[y]) + 0.1 * rng.normal(size=(bags.n_bags, 3))
+    found = [
+        bw.BaggedGLM("multinomial")
+        .fit(X, shares[:, order][bags.index], bags=bags, noise_sd=0.1)
+        .predict(X)[:, np.argsort(order)]
+        for order in ([0, 1, 2], [2, 0, 1])
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=2e-3)
+
+
+def test_auto_is_no_penalty_where_no_noise_is_known():
+    X, bags, labels, _, _ = noisy()
+    auto, plain = (
+        bw.BaggedGLM(ridge=ridge).fit(X, labels[bags.index], bags=bags) for ridge in ("auto", 0.0)
+    )
+    np.testing.assert_array_equal(auto.coef_, plain.coef_)
+    assert auto.unshrunk_ is None
+    with pytest.raises(StrategyError, match="posterior intervals belong to"):
+        auto.summary(intervals="posterior")
+
+
+def test_exact_likelihood_climbs_to_its_peak():
+    X, bags, labels, sd, _ = noisy(law="laplace", n=4000)
+    model = fit(X, bags, labels, sd, noise="laplace")
+    start = fit(X, bags, labels, sd, noise="gaussian")
+    assert model.converged_
+    assert not np.allclose(model.coef_, start.coef_, rtol=1e-3)
+    label_sd = np.sqrt(model.dispersion_ / bags.sizes)
+
+    def cost(beta):
+        off = labels - bags.mean(X) @ beta[:4] - beta[4]
+        return -log_density(LaplaceLaw(), off, label_sd, sd)[0].sum()
+
+    here = np.append(model.coef_, model.intercept_)
+    best = optimize.minimize(cost, here, method="BFGS")
+    # The penalty is weak here: the peak without it is a small part of a standard error away.
+    errors = np.sqrt(np.diag(model.covariance_))
+    assert np.all(np.abs(best.x - here) < 0.15 * errors)
+    by_squares = np.append(start.coef_, start.intercept_)
+    assert cost(here) < cost(by_squares)
+
+
+def test_knowing_the_noise_is_worth_a_third_of_the_bags():
+    squares = {"gaussian": 0.0, "laplace": 0.0}
+    X, bags, _, sd, theta = noisy(n=4000, size=20, noise=20.0)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        y = X @ theta + rng.normal(size=len(X))
+        labels = bags.mean(y) + sd * rng.laplace(size=bags.n_bags) / np.sqrt(2)
+        for law in squares:
+            squares[law] += np.sum((fit(X, bags, labels, sd, noise=law).coef_ - theta) ** 2)
+    # The information says 0.68; sums of 240 correlated pairs leave a tenth to chance.
+    assert squares["laplace"] < 0.8 * squares["gaussian"]
+
+
+@pytest.mark.parametrize("kind", ["confidence", "posterior"])
+def test_intervals_cover_after_shrinking_and_following_the_noise(kind):
+    runs, hits, short = 120, 0, 0
+    X, bags, _, sd, _ = noisy(n=3000, size=20, noise=20.0)
+    rng = np.random.default_rng(7)
+    for _ in range(runs):
+        theta = 0.3 * rng.normal(size=4) @ np.linalg.inv(np.linalg.cholesky(np.cov(X.T)))
+        y = X @ theta + rng.normal(size=len(X))
+        labels = bags.mean(y) + sd * rng.laplace(size=bags.n_bags) / np.sqrt(2)
+        found = fit(X, bags, labels, sd, noise="laplace").summary(intervals=kind)
+        off = np.abs(found.center[:4] - theta)
+        reach = (found.interval[:4, 1] - found.interval[:4, 0]) / 2
+        hits, short = hits + np.sum(off < reach), short + np.sum(off < 0.6 * reach)
+    # 480 intervals, of which those of one run hang together a little.
+    assert 0.91 < hits / (4 * runs) < 0.985
+    assert short / (4 * runs) < 0.89
+
+
+def test_a_fit_that_gives_up_predicts_the_mean_and_is_not_saved(tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 1))
+    index = np.arange(200) // 10
+    labels = rng.poisson(1.0, size=(20, 10)).mean(axis=1) - 30 + 20 * rng.normal(size=20)
+    with pytest.warns(NotConvergedWarning, match="although slopes were shrunk"):
+        model = bw.BaggedGLM("poisson").fit(X, labels[index], bags=index, noise_sd=20.0)
+    assert np.ptp(model.predict(X)) == 0.0
+    assert 0 < model.predict(X)[0] < 5
+    assert "every row gets the mean" in str(model.summary())
+    import dataclasses
+
+    from bagwise.models.row_model import RowModel, TrainedOn
+
+    kept = RowModel(
+        family="poisson",
+        loss="bag",
+        label="y",
+        encoder=bw.Encoder.for_table(pa.table({"x": [0.0, 1.0]}), ["x"]),
+        coef=model.coef_,
+        intercept=model.intercept_,
+        trained_on=TrainedOn(n_rows=200, converged=False),
+    )
+    path = tmp_path / "model.json"
+    with pytest.raises(ModelFileError, match="did not converge"):
+        kept.save(path)
+    assert not path.exists()
+    kept.save(path, force=True)
+    assert not bw.RowModel.load(path).trained_on.converged
+    fine = dataclasses.replace(kept, trained_on=TrainedOn(n_rows=200))
+    fine.save(tmp_path / "fine.json")
+
+
+def test_sparse_columns_are_not_too_sure():
+    """A column that is 1 in one row of a hundred: few residuals must not look like certainty."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    X[:, 0] = rng.random(2000) < 0.01
+    bags = bw.make_bags(X, bag_size=20, strategy="kmeans", seed=0)
+    theta, hits, robust, runs = np.array([0.5, 0.2, -0.3]), 0, 0, 120
+    for _ in range(runs):
+        y = rng.poisson(np.exp(1 + X @ theta)).astype(float)
+        labels = bags.mean(y)
+        for covariance in ("auto", "robust"):
+            model = bw.BaggedGLM("poisson", covariance=covariance)
+            model.fit(X, labels[bags.index], bags=bags)
+            low, high = model.conf_int()[0]
+            covered = low < theta[0] < high
+            hits += covered and covariance == "auto"
+            robust += covered and covariance == "robust"
+    assert hits / runs > 0.9
+    assert robust <= hits
