@@ -190,8 +190,7 @@ def _coverage(rows: list[Row]) -> str:
             row["theta"],
             row["intervals"],
             str(row["releases"]),
-            f"{row['mean']:.3f}",
-            f"{row['lowest']:.3f}",
+            *[NOTHING if row[key] is None else f"{row[key]:.3f}" for key in ("mean", "lowest")],
         ]
         for row in rows
     ]

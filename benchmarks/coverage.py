@@ -1,0 +1,210 @@
+"""How often 95 % intervals hold the true slopes, over many releases with known coefficients.
+
+Bags are made once for each setting; every release has fresh labels and fresh noise. The true slopes
+are either the same each time, or drawn from the prior that shrinkage assumes: normal with one
+variance in whitened columns. Unpenalised intervals should hold in both cases, posterior ones in the
+second.
+
+Results go into benchmarks/results/coverage.json, and from there onto docs/results/real-data.
+
+python -m benchmarks.coverage [--only SETTING ...] [--releases N]
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+import bagwise as bw
+from bagwise._types import FloatArray
+from bagwise.data.labels import Bounds
+from bagwise.families import find_family
+from bagwise.privacy.grid import grid_step
+from bagwise.privacy.mechanisms import HidesBagMeans, MeansBudget, bag_means_mechanisms
+from bagwise.privacy.noise import private_bag_means
+from bagwise.rng import SimulatedNoise
+from benchmarks import _real_report as report
+from benchmarks._results import keep, read_rows
+
+NAME = "coverage"
+RELEASES = 1000
+N_ROWS = 6_000
+FIXED, PRIOR = "fixed", "drawn from the prior"
+
+# Each kind of interval that a fit gives, and how `summary` is asked for it.
+INTERVALS: dict[str, dict[str, Any]] = {"default": {}}
+
+
+def fit_params(bags: bw.Bags, event: HidesBagMeans | None) -> dict[str, Any]:
+    """Return what `BaggedGLM.fit` is told about the noise on labels."""
+    if event is None:
+        return {"bags": bags.index}
+    return {"bags": bags.index, "noise_sd": event.noise_sd(bags.sizes)[bags.index]}
+
+
+def dense_columns(rng: np.random.Generator) -> FloatArray:
+    """Return six normal columns, neighbours of which are correlated by a half."""
+    z = rng.standard_normal((N_ROWS, 7))
+    return np.asarray((z[:, :-1] + z[:, 1:]) / np.sqrt(2))
+
+
+def sparse_columns(rng: np.random.Generator) -> FloatArray:
+    """Return three normal columns, and one that is 1 in one row of a hundred."""
+    rare = (rng.permutation(N_ROWS) < N_ROWS // 100).astype(np.float64)
+    return np.column_stack([rng.standard_normal((N_ROWS, 3)), rare])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Rows, a model with known coefficients, and the noise on its bag labels.
+
+    Attributes
+    ----------
+    noise : str or None
+        The kind of noise; None leaves the means exact.
+    prior_sd : float
+        Standard deviation of slopes in whitened columns, where they are drawn.
+    phi : float
+        Dispersion of a label.
+    """
+
+    family: str
+    slopes: tuple[float, ...]
+    bounds: Bounds
+    noise: str | None
+    epsilon: float
+    prior_sd: float
+    intercept: float = 0.0
+    bag_size: int = 20
+    phi: float = 1.0
+    columns: Callable[[np.random.Generator], FloatArray] = field(default=dense_columns)
+
+    def event(self) -> HidesBagMeans | None:
+        """Return the noise on bag sums that the promise asks for."""
+        if self.noise is None:
+            return None
+        budget = MeansBudget(
+            epsilon=Fraction(self.epsilon), mu=None, step=grid_step(self.bounds), square=1, rows=1,
+            numbers=1,
+        )  # fmt: skip
+        return bag_means_mechanisms()[self.noise].for_budget(budget)
+
+
+GAUSSIAN: dict[str, Any] = {
+    "family": "gaussian",
+    "slopes": (1.0, -0.5, 0.5, 0.0, 0.3, -1.0),
+    "bounds": (-12.0, 12.0),
+    "prior_sd": 0.7,
+}
+COUNTS: dict[str, Any] = {
+    "family": "poisson", "bounds": (0.0, 30.0), "noise": "laplace", "intercept": 0.5,
+}  # fmt: skip
+SETTINGS = {
+    "gaussian, moderate Laplace noise": Setting(**GAUSSIAN, noise="laplace", epsilon=4.0),
+    "gaussian, heavy Laplace noise": Setting(**GAUSSIAN, noise="laplace", epsilon=0.5),
+    "gaussian, staircase noise": Setting(**GAUSSIAN, noise="staircase", epsilon=4.0),
+    "poisson, Laplace noise": Setting(
+        **COUNTS, slopes=(0.4, -0.3, 0.2, 0.0, 0.1, -0.2), epsilon=2.0, prior_sd=0.25
+    ),
+    "bernoulli, Laplace noise": Setting(
+        "bernoulli", (1.0, -0.8, 0.5, 0.0, 0.3, -0.5), (0.0, 1.0), "laplace", 1.0, prior_sd=0.6
+    ),
+    "poisson, sparse column, no noise": Setting(
+        **{**COUNTS, "noise": None}, slopes=(0.4, -0.3, 0.2, 1.0), epsilon=2.0, prior_sd=0.1,
+        columns=sparse_columns,
+    ),
+    "poisson, sparse column, Laplace noise": Setting(
+        **COUNTS, slopes=(0.4, -0.3, 0.2, 1.0), epsilon=2.0, prior_sd=0.1, columns=sparse_columns
+    ),
+}  # fmt: skip
+
+
+def prior_root(X: FloatArray) -> FloatArray:
+    """Return L such that X L z, for independent standard z, has coefficients 1 in whitened columns.
+
+    The whitened columns are ``X L``, with unit covariance; slopes of X are then ``L`` times theirs.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 10.0, 0.1]
+    >>> np.cov((X @ prior_root(X)).T).round(6) + 0.0
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
+    """
+    values, vectors = np.linalg.eigh(np.cov(X.T))
+    return np.asarray(vectors / np.sqrt(values))
+
+
+def measure(name: str, *, drawn: bool, releases: int) -> list[dict[str, Any]]:
+    """Return how often each kind of interval holds the truth in one setting."""
+    setting = SETTINGS[name]
+    family, rng = find_family(setting.family), np.random.default_rng(7)
+    X = setting.columns(rng)
+    root = prior_root(X)
+    bags = bw.make_bags(X, bag_size=setting.bag_size, strategy="kmeans", seed=0)
+    event, source = setting.event(), SimulatedNoise(11)
+    held = {kind: np.zeros(X.shape[1]) for kind in INTERVALS}
+    given = dict.fromkeys(INTERVALS, 0)
+    for _ in range(releases):
+        slopes = np.array(setting.slopes)
+        if drawn:
+            slopes = setting.prior_sd * root @ rng.standard_normal(X.shape[1])
+        labels = family.sample(X @ slopes + setting.intercept, phi=setting.phi, rng=rng)
+        means = bags.mean(labels)
+        if event is not None:
+            means = private_bag_means(
+                labels, bags, bounds=setting.bounds, event=event, source=source
+            )
+        model = bw.BaggedGLM(setting.family).fit(X, means[bags.index], **fit_params(bags, event))
+        for kind, options in INTERVALS.items():
+            found = model.summary(**options)
+            if found.standard_error is not None:  # otherwise its note says why there is none
+                low, high = found.interval[: X.shape[1]].T
+                held[kind] += (low <= slopes) & (slopes <= high)
+                given[kind] += 1
+    return [
+        {
+            "setting": name,
+            "theta": PRIOR if drawn else FIXED,
+            "intervals": kind,
+            "releases": releases,
+            "without_interval": releases - given[kind],
+            "mean": float(held[kind].mean() / given[kind]) if given[kind] else None,
+            "lowest": float(held[kind].min() / given[kind]) if given[kind] else None,
+            "covered": (held[kind] / max(given[kind], 1)).tolist(),
+        }
+        for kind in INTERVALS
+    ]
+
+
+def main() -> None:
+    """Measure what is asked for, and keep it."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--only", nargs="+", choices=list(SETTINGS), help="others stay")
+    arguments.add_argument("--releases", type=int, default=RELEASES)
+    asked = arguments.parse_args()
+    warnings.simplefilter("ignore", bw.BagwiseWarning)
+    names = asked.only or list(SETTINGS)
+    rows = []
+    for name in names:
+        for drawn in (False, True):
+            rows += measure(name, drawn=drawn, releases=asked.releases)
+            print(rows[-1], flush=True)
+    keep(NAME, merged(read_rows(NAME), rows), show=False)
+    report.write_page()
+
+
+def merged(before: Iterable[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of the same settings in place of older ones, in the order of the settings."""
+    fresh = {row["setting"] for row in rows}
+    others = [row for row in before if row["setting"] not in fresh and row["setting"] in SETTINGS]
+    return sorted([*others, *rows], key=lambda row: list(SETTINGS).index(row["setting"]))
+
+
+if __name__ == "__main__":
+    main()
