@@ -32,7 +32,6 @@ from benchmarks._results import keep, read_rows
 
 NAME = "coverage"
 RELEASES = 1000
-N_ROWS = 6_000
 FIXED, PRIOR = "fixed", "drawn from the prior"
 
 # Each kind of interval that a fit gives, and how `summary` is asked for it.
@@ -46,16 +45,16 @@ def fit_params(bags: bw.Bags, event: HidesBagMeans | None) -> dict[str, Any]:
     return {"bags": bags.index, "noise_sd": event.noise_sd(bags.sizes)[bags.index]}
 
 
-def dense_columns(rng: np.random.Generator) -> FloatArray:
+def dense_columns(rows: int, rng: np.random.Generator) -> FloatArray:
     """Return six normal columns, neighbours of which are correlated by a half."""
-    z = rng.standard_normal((N_ROWS, 7))
+    z = rng.standard_normal((rows, 7))
     return np.asarray((z[:, :-1] + z[:, 1:]) / np.sqrt(2))
 
 
-def sparse_columns(rng: np.random.Generator) -> FloatArray:
+def sparse_columns(rows: int, rng: np.random.Generator) -> FloatArray:
     """Return three normal columns, and one that is 1 in one row of a hundred."""
-    rare = (rng.permutation(N_ROWS) < N_ROWS // 100).astype(np.float64)
-    return np.column_stack([rng.standard_normal((N_ROWS, 3)), rare])
+    rare = (rng.permutation(rows) < rows // 100).astype(np.float64)
+    return np.column_stack([rng.standard_normal((rows, 3)), rare])
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,8 @@ class Setting:
         Standard deviation of slopes in whitened columns, where they are drawn.
     phi : float
         Dispersion of a label.
+    columns : callable
+        Makes so many rows.
     """
 
     family: str
@@ -81,7 +82,8 @@ class Setting:
     intercept: float = 0.0
     bag_size: int = 20
     phi: float = 1.0
-    columns: Callable[[np.random.Generator], FloatArray] = field(default=dense_columns)
+    rows: int = 6_000
+    columns: Callable[[int, np.random.Generator], FloatArray] = field(default=dense_columns)
 
     def event(self) -> HidesBagMeans | None:
         """Return the noise on bag sums that the promise asks for."""
@@ -103,6 +105,10 @@ GAUSSIAN: dict[str, Any] = {
 COUNTS: dict[str, Any] = {
     "family": "poisson", "bounds": (0.0, 30.0), "noise": "laplace", "intercept": 0.5,
 }  # fmt: skip
+SPARSE: dict[str, Any] = {
+    **COUNTS, "slopes": (0.4, -0.3, 0.2, 1.0), "epsilon": 2.0, "prior_sd": 0.1,
+    "columns": sparse_columns,
+}  # fmt: skip
 SETTINGS = {
     "gaussian, moderate Laplace noise": Setting(**GAUSSIAN, noise="laplace", epsilon=4.0),
     "gaussian, heavy Laplace noise": Setting(**GAUSSIAN, noise="laplace", epsilon=0.5),
@@ -113,14 +119,12 @@ SETTINGS = {
     "bernoulli, Laplace noise": Setting(
         "bernoulli", (1.0, -0.8, 0.5, 0.0, 0.3, -0.5), (0.0, 1.0), "laplace", 1.0, prior_sd=0.6
     ),
-    "poisson, sparse column, no noise": Setting(
-        **{**COUNTS, "noise": None}, slopes=(0.4, -0.3, 0.2, 1.0), epsilon=2.0, prior_sd=0.1,
-        columns=sparse_columns,
-    ),
-    "poisson, sparse column, Laplace noise": Setting(
-        **COUNTS, slopes=(0.4, -0.3, 0.2, 1.0), epsilon=2.0, prior_sd=0.1, columns=sparse_columns
-    ),
-}  # fmt: skip
+    # Bags by k-means put all rows of a sparse column together: into two bags, or into one.
+    "poisson, sparse column, no noise": Setting(**{**SPARSE, "noise": None}, rows=4_000),
+    "poisson, sparse column, Laplace noise": Setting(**SPARSE, rows=4_000),
+    "poisson, sparse column in one bag, no noise": Setting(**{**SPARSE, "noise": None}, rows=2_000),
+    "poisson, sparse column in one bag, Laplace noise": Setting(**SPARSE, rows=2_000),
+}
 
 
 def prior_root(X: FloatArray) -> FloatArray:
@@ -144,7 +148,7 @@ def measure(name: str, *, drawn: bool, releases: int) -> list[dict[str, Any]]:
     """Return how often each kind of interval holds the truth in one setting."""
     setting = SETTINGS[name]
     family, rng = find_family(setting.family), np.random.default_rng(7)
-    X = setting.columns(rng)
+    X = setting.columns(setting.rows, rng)
     root = prior_root(X)
     bags = bw.make_bags(X, bag_size=setting.bag_size, strategy="kmeans", seed=0)
     event, source = setting.event(), SimulatedNoise(11)

@@ -2,7 +2,6 @@ import dataclasses
 import warnings
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from sklearn import metrics
 
@@ -10,32 +9,11 @@ import bagwise as bw
 from bagwise.privacy.calibrate import ExactCalibration
 from benchmarks import _real_report as report
 from benchmarks import _real_scores as scores
-from benchmarks import _real_tables as tables
 from benchmarks import _real_ways as ways
 from benchmarks import real_data
 from tests import stats
 
 ONCE = ways.Repeats(most=1, slow=1, kmeans=1, slow_sizes=(20,))
-
-
-@pytest.fixture
-def data():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 2))
-    y = 5 + X @ [1.0, -0.5] + 0.3 * rng.normal(size=500)
-    table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y})
-    yield tables.RealTable(
-        name="made up",
-        source="nowhere",
-        about="Two columns.",
-        train=table[:400],
-        test=table[400:],
-        label="y",
-        family="gaussian",
-        bounds=(0.0, 10.0),
-        values=np.linspace(0, 10, 21),
-    )
-    ways.forget_bags()
 
 
 def record(way, *, epsilon=1.0, share=0.5, size=10, noise=ways.GAUSSIAN):
