@@ -8,6 +8,7 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError
+from bagwise.learn.repeats import warn_of_repeats
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def read_bags(
     Parameters
     ----------
     bags : Bags or (n,) ids, optional
-        Without it each row is a bag of its own.
+        Without it each row is a bag of its own; labels that look otherwise get a warning.
     noise_sd : float or (n,) floats, optional
     sample_weight : (n,) floats, optional
         Constant inside a bag unless `weights_differ`.
@@ -60,6 +61,8 @@ def read_bags(
     >>> data.labels, data.noise_sd
     (array([1., 5.]), array([0.5, 0.5]))
     """
+    if bags is None:
+        warn_of_repeats(y)
     partition = Bags.singletons(len(y)) if bags is None else _partition(bags, len(y))
     weight = np.ones(partition.n_bags)
     if sample_weight is not None:
