@@ -22,6 +22,7 @@
     ├── LeakWarning        allowed because you said NOT PRIVATE, and worth a second look
     ├── DominatedWarning   another choice has less error under the same promise
     ├── WeakPromiseWarning  a promise that leaves a reader all but certain
+    ├── StrongPromiseWarning  a promise whose noise leaves nothing of a table of this size
     ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
     ├── RankWarning        the features do not determine every coefficient
     ├── BiasWarning        this loss on these bags estimates something else
@@ -140,6 +141,10 @@ class DominatedWarning(BagwiseWarning):
 
 class WeakPromiseWarning(BagwiseWarning):
     """A promise is kept, and would let a reader be all but certain of a label."""
+
+
+class StrongPromiseWarning(BagwiseWarning):
+    """A promise is kept, and its noise hides even the mean of all labels of so few rows."""
 
 
 class ClippingWarning(BagwiseWarning):

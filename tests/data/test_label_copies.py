@@ -241,7 +241,13 @@ def test_the_note_names_the_column_and_no_value():
     notes = []
     with operator_notes_to(notes.append):
         bw.make_release(
-            table, label="y", bag_size=10, epsilon=1.0, delta=1e-6, bounds=(0, 1e9), id="net"
+            table,
+            label="y",
+            bag_size=10,
+            epsilon=1.0,
+            delta=1e-6,
+            bounds=(918273600, 918273700),
+            id="net",
         )
     (note,) = notes
     assert "column 'net' follows the label 'y'" in note

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.errors import BagwiseWarning, LeakWarning, StrategyError
+from bagwise.errors import BagwiseWarning, LeakWarning, StrategyError, StrongPromiseWarning
 from bagwise.learn.from_release import explain_by_fit
 from bagwise.theory.exact import exact_risk
 from tests import stats
@@ -119,9 +119,10 @@ def test_a_fit_to_the_release_gives_theta_and_sigma():
     assert found.predictions.total == pytest.approx(given.predictions.total, rel=0.5)
     assert explain_by_fit(made, sigma=10 * SIGMA).predictions.total > 20 * given.predictions.total
     counts = pa.table({"x": np.arange(200.0), "y": np.random.default_rng(0).poisson(2.0, 200)})
-    private = bw.make_release(
-        counts, label="y", bag_size=10, bounds=(0, 20), epsilon=0.05, delta=1e-6
-    )
+    with pytest.warns(StrongPromiseWarning):
+        private = bw.make_release(
+            counts, label="y", bag_size=10, bounds=(0, 20), epsilon=0.05, delta=1e-6
+        )
     lost = explain_by_fit(private, family="poisson")
     assert np.isfinite(lost.predictions.total)
     assert "first order" in lost.text()

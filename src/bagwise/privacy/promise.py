@@ -9,13 +9,17 @@ best test between neighbouring tables).
 import math
 import warnings
 
-from bagwise.errors import BudgetError, WeakPromiseWarning
+from bagwise.errors import BudgetError, StrongPromiseWarning, WeakPromiseWarning
 
 LARGEST_EPSILON = 50.0
 """Beyond, a reader may be sure of a label to the last digit of a double: nothing is promised."""
 
 WEAK_EPSILON = 10.0
 """Above, a promise is worth a second look."""
+
+
+LOST_MEAN = 0.1
+"""Noise on the mean of all labels, in widths of the bounds, that leaves nothing to learn."""
 
 
 def chance_of_guessing(epsilon: float, delta: float) -> float:
@@ -40,8 +44,24 @@ def odds_in_words(epsilon: float, delta: float) -> str:
     return f"from one chance in two to all but certainty (wrong once in {1 / wrong:.2g} times)"
 
 
+def noise_on_mean(epsilon: float, n_rows: int) -> float:
+    """Return the standard deviation of Laplace noise on the mean of all labels, in bounds' widths.
+
+    One label moves the mean by a width over n_rows at most, and Laplace noise of scale
+    ``sensitivity / epsilon`` has a standard deviation of sqrt(2) times that (Dwork, McSherry,
+    Nissim and Smith 2006).
+
+    >>> round(noise_on_mean(0.1, 1000), 4)
+    0.0141
+    """
+    return math.sqrt(2) / (epsilon * n_rows)
+
+
 def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
-    """Refuse a promise that promises nothing for a table of this size, and warn of a weak one."""
+    """Refuse a promise that promises nothing for a table of this size, and warn of unusual ones.
+
+    Only the promise and the number of rows are looked at, which are public.
+    """
     if delta > 1 / n_rows:
         raise BudgetError(
             f"delta = {delta:g} is above one in {n_rows}, the number of rows: such a promise would "
@@ -56,7 +76,25 @@ def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
     if epsilon > WEAK_EPSILON:
         warnings.warn(
             f"epsilon = {epsilon:g} is a weak promise: it may take a reader who holds two labels "
-            f"for equally likely {odds_in_words(epsilon, delta)}. Epsilon of about 1 is usual.",
+            f"for equally likely {odds_in_words(epsilon, delta)}. Epsilon of about 1 is usual; "
+            f"with {n_rows} rows it leaves the mean of all labels a noise of "
+            f"{noise_on_mean(1.0, n_rows):.1g} widths of the bounds.",
             WeakPromiseWarning,
             stacklevel=2,
         )
+    if noise_on_mean(epsilon, n_rows) > LOST_MEAN:
+        warnings.warn(
+            f"epsilon = {epsilon:g} is more than {n_rows} rows can keep: the mean of all labels "
+            f"alone would carry noise of {noise_on_mean(epsilon, n_rows):.2g} widths of the "
+            "bounds, and bags or models carry more. " + _what_rows_allow(n_rows),
+            StrongPromiseWarning,
+            stacklevel=2,
+        )
+
+
+def _what_rows_allow(n_rows: int) -> str:
+    """Say at which epsilon the mean of so many labels can be told to a hundredth."""
+    enough = 100 * noise_on_mean(1.0, n_rows)
+    if enough > WEAK_EPSILON:
+        return "So few rows say little under any promise worth making; take more of them."
+    return f"Epsilon of {enough:.2g} leaves a hundredth of that width; or take more rows."

@@ -44,6 +44,7 @@ from bagwise.release.release import BAG_ID, Release
 from bagwise.release.request import BoundsRequest, Choice, Columns, ModelRequest
 from bagwise.release.scores import ScoreBudget, Scores, compute_scores, model_scores
 from bagwise.release.verify import circumstances_of, noise_per_bag
+from bagwise.release.wide_bounds import remark_on_wide_bounds
 from bagwise.rng import make_generator
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
@@ -56,6 +57,9 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     budget.check_rows(rows.num_rows)
     provenance = _provenance(choice)
     labels = run("checking the labels", _read_labels, rows, columns)  # (n,), secret
+    if choice.calibration is not None and columns.classes is None:
+        kind, bounds = rows.column(columns.label).type, choice.calibration.bounds
+        remark_on_wide_bounds(kind, labels, bounds=bounds)
     names = run("checking the columns", _choose_columns, rows, labels, columns)
     order = run("ordering the rows", _computing_order, rows, names, choice)
     rows, labels = rows.take(order), labels[order]
@@ -99,6 +103,8 @@ def build_model(
     rows = run("reading the table", read_rows, source, named=columns.named)
     budget.check_rows(rows.num_rows)
     labels = run("checking the labels", label_vector, rows, columns.label)  # (n,), secret
+    kind, bounds = rows.column(columns.label).type, request.calibration.bounds
+    remark_on_wide_bounds(kind, labels, bounds=bounds)
     names = run("checking the columns", _choose_columns, rows, labels, columns)
     order = secret_order(rows.num_rows, budget.noise_source)
     encoder = run("encoding features", columns.encoder_for, rows, names)  # public
