@@ -7,7 +7,12 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import BudgetError, StrongPromiseWarning, WeakPromiseWarning
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.noise import private_bag_means
-from bagwise.privacy.promise import LOST_MEAN, check_promise, noise_on_mean
+from bagwise.privacy.promise import (
+    LOST_MEAN,
+    check_promise,
+    noise_on_mean,
+    warn_of_strong_promise,
+)
 from bagwise.rng import SimulatedNoise
 from tests import stats
 
@@ -30,17 +35,17 @@ def test_promises_that_leave_nothing_of_so_few_rows_are_warned_of():
     rows = 1000
     least = noise_on_mean(1.0, rows) / LOST_MEAN
     with pytest.warns(StrongPromiseWarning, match="1000 rows .* Epsilon of 0.14 leaves"):
-        check_promise(0.99 * least, 0.0, n_rows=rows)
+        warn_of_strong_promise(0.99 * least, n_rows=rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_promise(1.01 * least, 0.0, n_rows=rows)
-        check_promise(0.1, 0.0, n_rows=rows)
+        warn_of_strong_promise(1.01 * least, n_rows=rows)
+        warn_of_strong_promise(0.1, n_rows=100 * rows)
         check_promise(10.0, 0.0, n_rows=rows)
 
 
 def test_tables_too_small_for_any_promise_are_told_so():
     with pytest.warns(StrongPromiseWarning, match="take more of them"):
-        check_promise(1.0, 0.0, n_rows=5)
+        warn_of_strong_promise(1.0, n_rows=5)
 
 
 def test_a_weak_promise_says_what_a_usual_one_would_cost():

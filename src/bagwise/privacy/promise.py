@@ -58,7 +58,7 @@ def noise_on_mean(epsilon: float, n_rows: int) -> float:
 
 
 def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
-    """Refuse a promise that promises nothing for a table of this size, and warn of unusual ones.
+    """Refuse a promise that promises nothing for a table of this size, and warn of a weak one.
 
     Only the promise and the number of rows are looked at, which are public.
     """
@@ -82,6 +82,10 @@ def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
             WeakPromiseWarning,
             stacklevel=2,
         )
+
+
+def warn_of_strong_promise(epsilon: float, *, n_rows: int) -> None:
+    """Warn if the noise of a release or a model leaves nothing of a table of this size."""
     if noise_on_mean(epsilon, n_rows) > LOST_MEAN:
         warnings.warn(
             f"epsilon = {epsilon:g} is more than {n_rows} rows can keep: the mean of all labels "

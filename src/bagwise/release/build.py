@@ -34,14 +34,14 @@ from bagwise.errors import ColumnError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
-from bagwise.privacy.promise import check_promise
+from bagwise.privacy.promise import check_promise, warn_of_strong_promise
 from bagwise.privacy.units import Units
 from bagwise.release.certify import certify
 from bagwise.release.exposure import report_exposure
 from bagwise.release.label_bags import label_bags
 from bagwise.release.provenance import Provenance
 from bagwise.release.release import BAG_ID, Release
-from bagwise.release.request import BoundsRequest, Choice, Columns, ModelRequest
+from bagwise.release.request import BoundsRequest, Budget, Choice, Columns, ModelRequest
 from bagwise.release.scores import ScoreBudget, Scores, compute_scores, model_scores
 from bagwise.release.verify import circumstances_of, noise_per_bag
 from bagwise.release.wide_bounds import remark_on_wide_bounds
@@ -54,7 +54,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
     run, columns, budget = Stages(on_stage), choice.columns, choice.budget
     rows = run("reading the table", read_rows, source, named=columns.named)
     check_bag_size(choice.bag_size, n_rows=rows.num_rows)
-    budget.check_rows(rows.num_rows)
+    _check_rows(budget, rows.num_rows)
     provenance = _provenance(choice)
     labels = run("checking the labels", _read_labels, rows, columns)  # (n,), secret
     if choice.calibration is not None and columns.classes is None:
@@ -101,7 +101,7 @@ def build_model(
     """Release a private linear model instead of bags."""
     run, columns, budget = Stages(on_stage), request.columns, request.budget
     rows = run("reading the table", read_rows, source, named=columns.named)
-    budget.check_rows(rows.num_rows)
+    _check_rows(budget, rows.num_rows)
     labels = run("checking the labels", label_vector, rows, columns.label)  # (n,), secret
     kind, bounds = rows.column(columns.label).type, request.calibration.bounds
     remark_on_wide_bounds(kind, labels, bounds=bounds)
@@ -152,6 +152,14 @@ def build_bounds(source: Any, request: BoundsRequest) -> PrivateBounds:
         rows=budget.units_in(rows).largest,
     )
     return dataclasses.replace(found, unit=columns.unit)
+
+
+def _check_rows(budget: Budget, n_rows: int) -> None:
+    """Refuse an empty promise, and warn of one that leaves nothing; experiments are left alone."""
+    budget.check_rows(n_rows)
+    rule = budget.calibration
+    if rule is not None and rule.is_exact and budget.noise_source.is_secret:
+        warn_of_strong_promise(rule.epsilon, n_rows=n_rows)
 
 
 def _read_labels(table: Rows, columns: Columns) -> AnyArray:
