@@ -9,6 +9,7 @@ bias           bags whose rows differ in their expected label, under a loss that
 choice         for picks: which row it was
 label_noise    the noise of the rows' labels
 privacy        the noise that was added to the bag labels
+misfit         what a linear model leaves of the expected labels, where it is thought of at all
 =============  ==================================================================================
 
 For other families the estimator is linear in the bag labels to first order, around the true theta.
@@ -36,6 +37,7 @@ from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
 ESTIMATORS = ("bag", "aggregate", "instance", "debiased")
 WEIGHTS = ("equal", "known-noise")
+CAUSES = ("bias", "choice", "label_noise", "privacy", "misfit")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Risk:
     ----------
     total : float
         The sum of the parts.
-    bias, choice, label_noise, privacy : float
+    bias, choice, label_noise, privacy, misfit : float
     """
 
     total: float
@@ -54,15 +56,25 @@ class Risk:
     choice: float
     label_noise: float
     privacy: float
+    misfit: float = 0.0
 
     @classmethod
-    def of(cls, *, bias: float, choice: float, label_noise: float, privacy: float) -> "Risk":
+    def of(
+        cls,
+        *,
+        bias: float,
+        choice: float,
+        label_noise: float,
+        privacy: float,
+        misfit: float = 0.0,
+    ) -> "Risk":
         """Add up the parts."""
-        return cls(bias + choice + label_noise + privacy, bias, choice, label_noise, privacy)
+        total = bias + choice + label_noise + privacy + misfit
+        return cls(total, bias, choice, label_noise, privacy, misfit)
 
     def shares(self) -> Mapping[str, float]:
         """Return each part as a share of the whole, the largest first."""
-        parts = {name: getattr(self, name) for name in ("bias", "choice", "label_noise", "privacy")}
+        parts = {name: getattr(self, name) for name in CAUSES}
         ordered = sorted(parts.items(), key=lambda part: -part[1])
         return {name: value / self.total if self.total > 0 else 0.0 for name, value in ordered}
 

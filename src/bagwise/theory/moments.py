@@ -3,15 +3,26 @@
 Everything is computed in coordinates in which the features are uncorrelated with variance 1. There
 the error of predictions is the squared length of the error of the coefficients, and "a signal of
 this size in any direction" is a simple prior: theta ~ N(0, signal^2 / d I). What a bag contributes
-is its size, the sum of its rows, and how much its rows differ.
+is its size, the sum of its rows, how much its rows differ, and its means of what a linear model
+leaves (`misfit`).
+
+Bag loss is what the default fit does: the posterior mean under that very prior, with a free
+intercept and the known noise of each bag,
+
+    ``T = (C'WC + P)^-1 C'W``,   ``theta_hat - theta = (TC - I) theta + T (noise + misfit)``,
+
+with C the bag means of the rows (and a one), W one over the variance of the bag labels, and P =
+d / signal^2 on the slopes, 0 on the intercept. Averaged over the prior, the first term is the bias;
+each cause of noise adds its variance through T.
 
 References
 ----------
 F1-F4 of the theory page, averaged over theta: bias and choice are quadratic in theta, so that only
-its second moments matter. Exact for the Gaussian family.
+its second moments matter. Exact for the Gaussian family. The posterior mean: Lindley and Smith
+(1972); without shrinkage (signal to infinity) it is F4.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +32,8 @@ from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.theory.exact import Risk
+
+_NO_NOISE = 1e-12  # of the largest variance, or of the signal's: a bag label is never exact
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class Whitening:
 
 @dataclass(frozen=True)
 class BagMoments:
-    """What bags keep of whitened rows.
+    """What bags keep of whitened rows, and of what a linear model leaves.
 
     Attributes
     ----------
@@ -56,25 +69,84 @@ class BagMoments:
         Sum of each bag's rows and, last, their number.
     spread : (m,)
         Variance inside the bag, averaged over the directions.
+    misfit : (m, f)
+        Bag means of f functions that a linear model does not explain.
+    misfit_spread : (m,)
+        Variance of these inside the bag, averaged over the functions.
     """
 
     n_rows: int
     sizes: FloatArray
     sums: FloatArray
     spread: FloatArray
+    misfit: FloatArray
+    misfit_spread: FloatArray
 
     @classmethod
-    def of(cls, white: Whitening, bags: Bags) -> "BagMoments":
+    def of(
+        cls, white: Whitening, bags: Bags, functions: FloatArray | None = None
+    ) -> "BagMoments":
         """Add up the rows of each bag; rows that are in no bag do not count."""
-        rows, index = white.rows[bags.in_bag], bags.index[bags.in_bag]
-        inside = Bags(index)
+        rows, inside = white.rows[bags.in_bag], Bags(bags.index[bags.in_bag])
+        left = np.empty((len(rows), 0)) if functions is None else functions[bags.in_bag]
         sizes = inside.sizes.astype(np.float64)
-        sums = inside.sum(rows)
-        directions = max(1, rows.shape[1])
-        squares = inside.sum(np.einsum("ij,ij->i", rows, rows))
-        within = squares - np.einsum("ij,ij->i", sums, sums) / sizes
-        spread = np.maximum(within, 0.0) / sizes / directions
-        return cls(len(rows), sizes, np.column_stack([sums, sizes]), spread)
+        sums, spread = _sums_and_spread(inside, rows, sizes)
+        misfit, misfit_spread = _sums_and_spread(inside, left, sizes)
+        return cls(
+            n_rows=len(rows),
+            sizes=sizes,
+            sums=np.column_stack([sums, sizes]),
+            spread=spread,
+            misfit=misfit / sizes[:, None],
+            misfit_spread=misfit_spread,
+        )
+
+    @property
+    def centroids(self) -> FloatArray:
+        """Means of the rows of each bag and, last, a one, (m, r + 1)."""
+        return np.asarray(self.sums / self.sizes[:, None])
+
+    def grown(self, times: float) -> "BagMoments":
+        """Return what as many bags would keep if each had `times` as many rows of the same kind.
+
+        A mean of few rows differs from that of its kind by chance: by the variance inside over
+        their number. So means of more rows differ less from each other, by just that.
+        """
+        if times == 1:
+            return self
+        sizes = self.sizes * times
+        shrink, spread = _grow(self.centroids[:, :-1], self.spread, self.sizes, times)
+        misfit_shrink, misfit_spread = _grow(self.misfit, self.misfit_spread, self.sizes, times)
+        return replace(
+            self,
+            n_rows=round(self.n_rows * times),
+            sizes=sizes,
+            sums=np.column_stack([self.sums[:, :-1] * times * shrink, sizes]),
+            spread=spread,
+            misfit=self.misfit * misfit_shrink,
+            misfit_spread=misfit_spread,
+        )
+
+
+def _sums_and_spread(
+    bags: Bags, values: FloatArray, sizes: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of bags, (m, c), and the variance inside, averaged over the columns."""
+    sums = bags.sum(values)
+    squares = bags.sum(np.einsum("ij,ij->i", values, values))
+    within = squares - np.einsum("ij,ij->i", sums, sums) / sizes
+    return sums, np.maximum(within, 0.0) / sizes / max(1, values.shape[1])
+
+
+def _grow(
+    means: FloatArray, spread: FloatArray, sizes: FloatArray, times: float
+) -> tuple[float, FloatArray]:
+    """Return what bag means shrink by with `times` as many rows, and the variance inside then."""
+    inside = spread * sizes / np.maximum(sizes - 1, 1)  # of the kind, not of the sample
+    between = float(sizes @ np.einsum("ij,ij->i", means, means))
+    by_chance = means.shape[1] * float(np.sum(inside)) * (1 - 1 / times)
+    left = max(0.0, 1 - by_chance / between) if between > 0 else 0.0
+    return float(np.sqrt(left)), inside * (1 - 1 / (sizes * times))
 
 
 def prior_risk(
@@ -84,7 +156,9 @@ def prior_risk(
     label_noise_sd: float,
     label_kind: LabelKind,
     loss: str,
+    misfit: float = 0.0,
     noise_sd: float | FloatArray = 0.0,
+    repeats: float = 1.0,
     metric: FloatArray | None = None,
 ) -> Risk:
     """Return the expected squared error of predictions, theta being drawn from the prior.
@@ -94,7 +168,12 @@ def prior_risk(
     signal_sd : float
         Standard deviation of the expected labels ``X theta``.
     loss : {"bag", "instance"}
-        Bag loss has weights from the known variances (F4).
+        Bag loss has weights from the known variances (F4), and shrinks as the prior says.
+    misfit : float
+        Variance of what a linear model leaves, as a share of the signal's.
+    repeats : float
+        How often each bag is there, where the rows are a sample: other bags of its kind, of which
+        each has its own noise.
     metric : (r, r), optional
         Error of the slopes in this metric instead of that of predictions.
 
@@ -102,40 +181,81 @@ def prior_risk(
     --------
     >>> X = np.array([[-1.0], [-1.0], [1.0], [1.0]])
     >>> moments = BagMoments.of(Whitening.of(X), Bags(np.array([0, 0, 1, 1])))
+    >>> risk = prior_risk(moments, signal_sd=1e6, label_noise_sd=2.0, label_kind="mean",
+    ...                   loss="bag")
+    >>> round(risk.total, 6)    # sigma^2 p / n for two coefficients
+    2.0
     >>> risk = prior_risk(moments, signal_sd=1.0, label_noise_sd=2.0, label_kind="mean",
     ...                   loss="bag")
-    >>> round(risk.total, 9)    # sigma^2 p / n for two coefficients
-    2.0
+    >>> round(risk.total, 6)    # a slope of the size of its error is worth half: 1 + 1/2
+    1.5
     """
     picked = label_kind == "pick"
-    width = moments.sums.shape[1]
-    choice = moments.spread * (signal_sd**2 if picked else 0.0)
+    misfit_variance = misfit * signal_sd**2
+    choice = np.zeros_like(moments.sizes)
+    if picked:
+        choice = moments.spread * signal_sd**2 + moments.misfit_spread * misfit_variance
     noise = label_noise_sd**2 / (np.ones_like(moments.sizes) if picked else moments.sizes)
     privacy = np.broadcast_to(np.asarray(noise_sd, dtype=np.float64) ** 2, noise.shape)
-    bias = 0.0
-    full = _full_metric(metric, width)
+    full = _full_metric(metric, moments.sums.shape[1])
     if loss == "instance":
-        lever = moments.sums / moments.n_rows
-        bias = _shrinkage_bias(moments, signal_sd, full)
+        lever = moments.sums / (moments.n_rows * repeats)
+        bias = _bias_of_instance_loss(moments, signal_sd, full)
     elif loss == "bag":
-        omega: FloatArray = np.asarray(choice + noise + privacy)
-        omega = np.maximum(omega, 1e-12 * omega.max()) if omega.any() else np.ones_like(omega)
-        centroids = moments.sums / moments.sizes[:, None]
-        instruments = centroids / omega[:, None]
-        information = instruments.T @ centroids
-        values = np.linalg.eigvalsh(information)
-        if values[0] <= 1e-12 * values[-1]:
-            return Risk.of(bias=np.inf, choice=0.0, label_noise=0.0, privacy=0.0)
-        lever = np.asarray(np.linalg.solve(information, instruments.T).T, dtype=np.float64)
+        lever, bias = _posterior(moments, choice + noise + privacy, signal_sd, repeats, full)
     else:
         raise StrategyError(f"loss must be bag or instance, got {loss!r}.")
-    squares = np.einsum("ij,jk,ik->i", lever, full, lever)
+    squares = repeats * np.einsum("ij,jk,ik->i", lever, full, lever)
     return Risk.of(
         bias=bias,
         choice=float(squares @ choice),
         label_noise=float(squares @ noise),
         privacy=float(squares @ privacy),
+        misfit=misfit_variance * _misfit_error(moments, lever, squares, full, repeats),
     )
+
+
+def _posterior(
+    moments: BagMoments, omega: FloatArray, signal_sd: float, repeats: float, metric: FloatArray
+) -> tuple[FloatArray, float]:
+    """Return T', (m, r + 1), and the expected squared bias.
+
+    In units of the prior's standard deviation the precision of the prior is one, so that neither a
+    signal of 0 nor fewer bags than coefficients need a case of their own.
+    """
+    centroids = moments.centroids
+    slopes = centroids.shape[1] - 1
+    least = _NO_NOISE * max(float(omega.max()), signal_sd**2)
+    instruments = centroids / np.maximum(omega, least or 1.0)[:, None]
+    units = np.append(np.full(slopes, signal_sd / np.sqrt(max(1, slopes))), 1.0)
+    precision = repeats * (instruments.T @ centroids) * np.outer(units, units)
+    precision[np.arange(slopes), np.arange(slopes)] += 1.0
+    inverse = np.linalg.inv(precision) * units[:, None]
+    lever = instruments @ (inverse * units).T
+    lost = inverse[:, :-1]
+    return lever, float(np.einsum("ij,ik,kj->", lost, metric, lost))
+
+
+def _misfit_error(
+    moments: BagMoments,
+    lever: FloatArray,
+    squares: FloatArray,
+    metric: FloatArray,
+    repeats: float,
+) -> float:
+    """Return the expected squared error by a misfit of variance 1, averaged over its draws.
+
+    Repeated bags are other bags with the same expected misfit. What their means have by chance, a
+    variance inside over a size, is another draw in each and averages out as noise does.
+    """
+    if not moments.misfit.shape[1]:
+        return 0.0
+    moved = repeats * (lever.T @ moments.misfit)  # (r + 1, f)
+    whole = float(np.einsum("ij,ik,kj->", moved, metric, moved)) / moments.misfit.shape[1]
+    if repeats == 1:
+        return whole
+    by_chance = float(squares @ (moments.misfit_spread / np.maximum(moments.sizes - 1, 1)))
+    return max(0.0, whole - repeats * by_chance) + by_chance
 
 
 def _full_metric(metric: FloatArray | None, width: int) -> FloatArray:
@@ -145,7 +265,7 @@ def _full_metric(metric: FloatArray | None, width: int) -> FloatArray:
     return full
 
 
-def _shrinkage_bias(moments: BagMoments, signal_sd: float, metric: FloatArray) -> float:
+def _bias_of_instance_loss(moments: BagMoments, signal_sd: float, metric: FloatArray) -> float:
     """Return the expected squared bias of instance loss: slopes lose what varies inside bags."""
     sums = moments.sums
     kept = (sums / moments.sizes[:, None]).T @ sums / moments.n_rows
