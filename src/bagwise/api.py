@@ -85,12 +85,15 @@ def make_release(
     table: Any,
     *,
     label: str,
-    bag_size: int | Literal["auto"],
+    bag_size: int | Literal["auto"] | None = None,
+    min_bag_size: int | None = None,
     bounds: Sequence[float] | PrivateBounds | None = None,
     classes: Sequence[str] | None = None,
     label_kind: str = "mean",
     strategy: str | BaggingStrategy = "auto",
     strategy_parameters: Mapping[str, str] | None = None,
+    strategies: str | Sequence[str | BaggingStrategy] | None = None,
+    family: str = "auto",
     scores: str = "auto",
     score_share: float | Literal["auto"] = "auto",
     epsilon: float | None = None,
@@ -116,8 +119,11 @@ def make_release(
         A Parquet, CSV or Arrow file, or a pandas, polars or pyarrow frame.
     label : str
         The column to protect.
-    bag_size : int or "auto"
-        Smallest number of rows in a bag; "auto" is what the planner would choose.
+    bag_size : int or "auto", optional
+        Smallest number of rows in a bag; "auto", the default under an epsilon, is what the planner
+        chooses. Without privacy it must be given.
+    min_bag_size : int, optional
+        The smallest that the planner may choose; 10 by default.
     bounds : (lo, hi)
         Range that a label can have, known without looking at this table. Required with epsilon;
         labels outside are clipped to it. What `find_bounds` returns may be given too; what it spent
@@ -129,11 +135,17 @@ def make_release(
         The mean of a bag's labels, or the label of one row drawn in secret.
     strategy : str or BaggingStrategy
         How rows are put together. "auto" is the planner's first choice for these features (`plan`),
-        and the release records why: among strategies that make bags of about `bag_size`, or with
-        ``bag_size="auto"`` among all it knows. It never sorts by labels, and in the latter case
-        may ask for noise that delivers the same epsilon with delta = 0.
+        and the release records why: among strategies that make bags of about `bag_size`, if it is
+        given, or else among all it knows. It never sorts by labels, never chooses fewer than three
+        bags for each coefficient of its own accord, and takes noise that needs no delta where that
+        is less.
     strategy_parameters : mapping, optional
         Parameters for a strategy given by name, as text (the command line's ``--set``).
+    strategies : list of str or BaggingStrategy, optional
+        Those that the planner may choose from, few large bags among them if they are named.
+    family : str
+        Distribution of a label, for the planner: "auto" is gaussian for numbers, shares of all
+        classes otherwise. It says nothing about the model that is fitted later.
     scores : {"auto", "none", "labels", "noisy-labels", "model"}
         What a sorting strategy sorts by. "labels" is allowed only when not private; "model" (the
         choice of "auto" under privacy) and "noisy-labels" spend a share of the budget.
@@ -196,7 +208,8 @@ def make_release(
     request = ReleaseRequest.of(
         columns, budget, label_kind=label_kind, bag_size=bag_size, strategy=strategy,
         parameters=strategy_parameters, scores=scores, score_share=score_share,
-        keep_order=keep_order, seed=seed,
+        keep_order=keep_order, seed=seed, min_bag_size=min_bag_size, strategies=strategies,
+        family=family,
     )  # fmt: skip
     if request.strategy is not None and request.bag_size is not None:
         choice = request.choose(request.strategy, request.bag_size, request.scores)

@@ -33,23 +33,37 @@ def plan(
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
     delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Public classes of a label that is not a number, by commas.")
+    ] = None,
     not_private: Annotated[
         bool, typer.Option("--not-private", help="Plan a release without noise.")
     ] = False,
-    family: Annotated[str, typer.Option(help="Distribution of a label, as for fit.")] = "gaussian",
+    family: Annotated[str, typer.Option(help="Distribution of a label, as for fit.")] = "auto",
     bag_sizes: Annotated[
-        str | None, typer.Option(help="Bag sizes to consider, by commas. Default: 10,50,200,500.")
+        str | None,
+        typer.Option(help="Bag sizes to consider, by commas. Default: 10,20,50,100 and so on."),
     ] = None,
     min_bag_size: Annotated[
-        int | None, typer.Option(help="Smallest bag that may be published.")
+        int | None, typer.Option(help="Smallest bag that may be published. Default: 10.")
+    ] = None,
+    strategies: Annotated[
+        str | None, typer.Option(help="Strategies to consider, by commas. Default: all.")
     ] = None,
     prior: Annotated[
         tuple[float, float] | None,
         typer.Option(help="How much expected labels vary, and single labels around them."),
     ] = None,
+    misfit: Annotated[
+        float | None,
+        typer.Option(
+            help="With --prior: share of the signal's variance that no linear model explains."
+        ),
+    ] = None,
     id_: Annotated[str | None, typer.Option("--id", help="Key column that is no feature.")] = None,
     unit: Annotated[
-        str | None, typer.Option(help="Column naming people with several rows; no feature.")
+        str | None,
+        typer.Option(help="Column naming people with several rows, protected together."),
     ] = None,
     features: Features = None,
     exclude: Exclude = None,
@@ -95,12 +109,16 @@ def plan(
             family=family,
             bag_sizes=_sizes(bag_sizes),
             min_bag_size=min_bag_size,
-            prior=prior,
+            prior=_prior(prior, misfit),
+            strategies=split_names(strategies),
+            classes=split_names(classes),
+            unit=unit,
             nulls=nulls,
             max_levels=max_levels,
             label=label,
             options=_column_options(
                 {
+                    "--classes": classes,
                     "--id": id_,
                     "--unit": unit,
                     "--features": features,
@@ -116,7 +134,7 @@ def plan(
     if as_json:
         emit(found.to_json())
     elif not quiet:
-        print_grid("What to release, by the expected error of predictions", found.cells())
+        print_grid("What to release, the least regretted choice first", found.cells())
         for remark in found.remarks():
             say(f"· {remark}")
         say(found.explain())
@@ -129,6 +147,15 @@ def _column_options(given: Mapping[str, object]) -> str:
     return " ".join(
         f"{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None
     )
+
+
+def _prior(pair: tuple[float, float] | None, misfit: float | None) -> tuple[float, ...] | None:
+    """Return the belief as typed; a misfit is a share of a signal that must be stated too."""
+    if misfit is None:
+        return pair
+    if pair is None:
+        raise StrategyError("--misfit goes with --prior: it is a share of the signal stated there.")
+    return (*pair, misfit)
 
 
 def _sizes(text: str | None) -> list[int] | None:

@@ -42,10 +42,17 @@ if TYPE_CHECKING:
 def release(
     table: TablePath,
     label: Label,
-    bag_size: Annotated[
-        str, typer.Option(help="Smallest number of rows in a bag; auto: as the planner says.")
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],
+    bag_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Smallest number of rows in a bag; auto, the default under an epsilon: as the "
+            "planner says."
+        ),
+    ] = None,
+    min_bag_size: Annotated[
+        int | None, typer.Option(help="Smallest bag that the planner may choose. Default: 10.")
+    ] = None,
     bounds: Annotated[
         tuple[float, float] | None,
         typer.Option(help="Public range LO HI of a label; labels outside are clipped."),
@@ -65,6 +72,12 @@ def release(
     strategy: Annotated[
         str,
         typer.Option(help="How rows are put together. auto: as the planner says; {strategies}."),
+    ] = "auto",
+    strategies: Annotated[
+        str | None, typer.Option(help="Strategies that the planner may choose from, by commas.")
+    ] = None,
+    family: Annotated[
+        str, typer.Option(help="Distribution of a label, for the planner. {families}.")
     ] = "auto",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Strategy parameter NAME=VALUE; repeatable.")
@@ -95,8 +108,8 @@ def release(
 ) -> None:
     """Turn a labelled table into a release directory.
 
-    Example: [bold]bagwise release rents.parquet --label rent --bounds 0 5000 --bag-size 50
-    --epsilon 1 --delta 1e-6 -o out[/]
+    Example: [bold]bagwise release rents.parquet --label rent --bounds 0 5000 --epsilon 1
+    --delta 1e-6 -o out[/]
     """
     from bagwise.api import make_release
     from bagwise.release.release import check_output
@@ -108,11 +121,14 @@ def release(
             table,
             label=label,
             bag_size=_size(bag_size),
+            min_bag_size=min_bag_size,
             bounds=read_bounds(bounds, bounds_file),
             classes=split_names(classes),
             label_kind=label_kind,
             strategy=strategy,
             strategy_parameters=parse_settings(set_ or []),
+            strategies=split_names(strategies),
+            family=family,
             scores=scores,
             score_share="auto" if score_share is None else score_share,
             unit=unit,
@@ -246,6 +262,8 @@ def _measure(made: "Release") -> "BagQuality | None":
     return found if found.directions else None  # rows that do not differ have nothing to lose
 
 
-def _size(text: str) -> Any:
+def _size(text: str | None) -> Any:
     """Return a bag size as a number, or "auto"."""
+    if text is None:
+        return None
     return int(text) if text.removeprefix("-").isdecimal() else text

@@ -2,56 +2,52 @@
 
 The expected error of a learner follows from the features, the bags and the noise that a budget
 buys. So strategies, bag sizes, kinds of labels and losses can be ranked without labels; what cannot
-be known from features is a stated prior.
+be known from features is a stated prior, and choices are judged by what they would be regretted for
+if it is off.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bagwise._types import FloatArray
-from bagwise.bagging import BaggingStrategy, traits_of
+from bagwise.bagging import BaggingStrategy
 from bagwise.data.columns import select_features
 from bagwise.data.encode import DEFAULT_MAX_LEVELS
 from bagwise.data.table import read_table
 from bagwise.engines.local import read_rows
 from bagwise.errors import StrategyError
-from bagwise.planner.candidates import (
-    Candidate,
-    Problem,
-    label_agnostic,
-    sorted_by_model,
-)
+from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
+from bagwise.planner.problem import Problem
 from bagwise.planner.ranking import Plan
+from bagwise.planner.regret import ranked
 from bagwise.planner.request import PlanRequest
+from bagwise.planner.sample import Sample, sample_matrix, sample_rows
+from bagwise.planner.search import find_candidates
 from bagwise.release.request import Budget, Columns
-from bagwise.show.stages import report_progress
-from bagwise.theory.moments import Whitening
-
-LARGEST = 200_000  # rows; of more, a sample is looked at
-_SEED = 0  # same features, same plan
 
 
 def plan(
     features: Any,
     *,
     bounds: Sequence[float] | None = None,
+    classes: Sequence[str] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     not_private: bool = False,
-    family: str = "gaussian",
+    family: str = "auto",
     bag_sizes: Sequence[int] | None = None,
     min_bag_size: int | None = None,
     prior: Any = None,
     strategies: Sequence[str | BaggingStrategy] | None = None,
+    unit: str | None = None,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
     n_rows: int | None = None,
-    effort: str = "default",
+    effort: str = "fast",
     label: str = "LABEL",
     options: str = "",
 ) -> Plan:
@@ -65,22 +61,32 @@ def plan(
         The feature columns. A frame or file may still hold the label, if `label` names it; an
         array must not.
     bounds : (lo, hi)
-        Public range of a label. Required with epsilon.
+        Public range of a label. Required with epsilon, unless it has classes.
+    classes : list of str, optional
+        For a label that is one of several classes: their public names. Errors are added up over
+        the shares of all of them.
     epsilon, delta, not_private
         As for `make_release`.
     family : str
-        Distribution of a label. Other families than the Gaussian are planned to first order.
+        Distribution of a label; "auto" is gaussian for numbers. Other families than the Gaussian
+        are planned to first order.
     bag_sizes : sequence of int, optional
-        Sizes to consider; by default 10, 50, 200 and 500.
+        Sizes to consider; by default 10, 20, 50, 100, 200 and so on, as long as there are three
+        bags for each coefficient.
     min_bag_size : int, optional
-        The smallest size that may be published.
-    prior : Prior or (signal_sd, label_noise_sd), optional
-        How much expected labels vary over the rows, and single labels around them. By default a
-        label's standard deviation is an eighth of its range, half of its variance signal.
+        The smallest size that may be published; 10 by default.
+    prior : Prior or (signal_sd, label_noise_sd) or (signal_sd, label_noise_sd, misfit), optional
+        How much expected labels vary over the rows, single labels around them, and which share of
+        the former's variance a linear model leaves. By default a label's standard deviation is an
+        eighth of its range, half of its variance signal, and the misfit 0.15 of that.
     strategies : sequence of str or BaggingStrategy, optional
         Which to consider, by name or as instances with parameters. By default all that say so
         (`planned`) and that look at features only; under privacy with a delta also those that sort,
-        by a private model.
+        by a private model. Bags that are too few for intervals come after all others unless their
+        strategy is named.
+    unit : str, optional
+        A column that names people with several rows, whose labels are protected together. It is no
+        feature.
     n_rows : int, optional
         Rows of the table, where `features` are a sample of it.
     effort : {"fast", "default", "best"}
@@ -102,65 +108,60 @@ def plan(
     'bagwise release TABLE --label LABEL --bag-size 10 --strategy kmeans --set scale=std
     --not-private -o OUT'
     """
-    budget = Budget.of(epsilon, delta, bounds=bounds, not_private=not_private, what="plan")
-    request = PlanRequest.of(
-        budget, family=family, prior=prior, bag_sizes=bag_sizes, min_bag_size=min_bag_size,
-        strategies=strategies, effort=effort,
+    columns = Columns.of(label, classes=classes, unit=unit, nulls=nulls, max_levels=max_levels)
+    budget = Budget.of(
+        epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
+        not_private=not_private, what="plan",
     )  # fmt: skip
-    columns = Columns.of(label, nulls=nulls, max_levels=max_levels)
-    X = _read_features(features, columns)
-    n_rows = max(len(X), n_rows or 0)
-    budget.check_rows(n_rows)
-    return dataclasses.replace(rank(X, request, n_rows=n_rows), label=label, options=options)
+    request = PlanRequest.of(
+        budget, family=family, classes=None if columns.classes is None else len(columns.classes),
+        prior=prior, bag_sizes=bag_sizes, min_bag_size=min_bag_size, strategies=strategies,
+        effort=effort,
+    )  # fmt: skip
+    sample = _sample(features, columns, budget, n_rows or 0)
+    budget.check_rows(sample.n_rows)
+    return dataclasses.replace(rank(sample, request), label=label, options=options)
 
 
-def rank(X: FloatArray, request: PlanRequest, *, n_rows: int) -> Plan:
-    """Rank what is asked for by its error on features X, which may be a sample of the rows."""
-    # In an order that the features alone decide: that of the table may be the labels' order.
-    X = X[np.lexsort(X.T)] if X.shape[1] else X
-    if len(X) > LARGEST:
-        X = X[np.random.default_rng(_SEED).permutation(len(X))[:LARGEST]]
-    copies, rule = n_rows / len(X), request.rule
-    problem = Problem(X, Whitening.of(X), copies, request.prior, rule, _SEED, request.effort)
-    found = sorted(_try_all(problem, request), key=lambda candidate: candidate.predictions.total)
-    usable = tuple(c for c in found if np.isfinite(c.predictions.total))
-    if not usable:
+def rank(sample: Sample, request: PlanRequest) -> Plan:
+    """Rank what is asked for by its error on a sample of the features."""
+    problem = Problem(sample, request.prior, request.rule, request.classes, request.effort)
+    found = find_candidates(problem, request)
+    if not found:
         raise StrategyError(
-            "none of these choices determines all coefficients: there would be fewer bags than "
-            "features. Allow smaller bags, or drop features."
+            "the planner knows no error for labels of this kind here (picks need a positive "
+            "delta). Name a strategy and a bag size, or label_kind='mean'."
         )
-    return Plan(usable, problem, n_rows, request.budget.bounds, request.family.name)
+    candidates = ranked(
+        found,
+        request.prior,
+        few_bags_last=not request.are_named,
+        classes=request.classes or 1,
+    )
+    return Plan(candidates, problem, request.budget.bounds, request.family.name)
 
 
-def _try_all(problem: Problem, request: PlanRequest) -> Iterator[Candidate]:
-    sizes = request.sizes_for(len(problem.X))
-    tasks = [
-        (strategy, size)
-        for strategy in request.strategies
-        for size in (sizes[:1] if traits_of(strategy).free_sizes else sizes)
-    ]
-    for done, (strategy, size) in enumerate(tasks):
-        report_progress(f"{strategy.name} bags of {size}", done / len(tasks))
-        way = sorted_by_model if strategy.uses_scores else label_agnostic
-        yield from way(problem, strategy, size)
-
-
-def _read_features(features: Any, columns: Columns) -> FloatArray:
+def _sample(features: Any, columns: Columns, budget: Budget, n_rows: int) -> Sample:
     if isinstance(features, np.ndarray):
         X = np.asarray(features, dtype=np.float64)
         if X.ndim != 2 or not np.isfinite(X).all():
             raise StrategyError("features must be a matrix of finite numbers.")
-        return X
+        if columns.unit is not None:
+            raise StrategyError("an array names no units: give a frame or a file.")
+        return sample_matrix(X, n_rows=max(len(X), n_rows))
     rows = read_rows(features)
     # A plan from the labels would tell about them; a label that is no column is only a name.
-    names = select_features(rows, reserved=[columns.label])
-    return columns.encoder_for(rows, names).transform(rows)
+    reserved = [columns.label, *([] if columns.unit is None else [columns.unit])]
+    sample = sample_rows(rows, columns, budget, names=select_features(rows, reserved=reserved))
+    copies = max(rows.num_rows, n_rows) / len(sample.X)
+    return dataclasses.replace(sample, copies=copies)
 
 
 def features_of(source: Any, columns: Columns) -> pa.Table:
-    """Return the feature columns of a labelled table; the label is dropped at once."""
+    """Return the features of a labelled table and its units; the label is dropped at once."""
     table = read_table(source, index_names=columns.named)
-    return table.select(columns.features_in(table))
+    units = [] if columns.unit is None else [columns.unit]
+    return table.select([*columns.features_in(table), *units])
 
 
 __all__ = ["Candidate", "Plan", "Prior", "features_of", "plan"]

@@ -17,30 +17,44 @@ from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
 from bagwise.planner.candidates import (
     Candidate,
-    Problem,
     at_epsilons,
     direct_release,
     raw_loss,
 )
 from bagwise.planner.prior import Prior
+from bagwise.planner.problem import Problem
 from bagwise.show import html
 from bagwise.theory.exact import Risk
 
 _SHOWN = 10
+_WORTH_SAYING = 1.2  # times the error of the best of a scenario
+_TINY = 1e-300
 _LINES = 4
-_MAINLY = {"label_noise": "labels", "privacy": "privacy", "choice": "choice", "bias": "bias"}
+_MAINLY = {
+    "label_noise": "labels",
+    "privacy": "privacy",
+    "choice": "choice",
+    "bias": "shrinkage",
+    "misfit": "misfit",
+}
+
+
+_A = {"weak signal": "a ", "strong signal": "a ", "large misfit": "a "}
+_FEW_BAGS = (
+    "Fewer than three bags for each coefficient: too few for intervals, and few bags suffer most "
+    "from labels that are not linear in the features."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Candidates, the best first.
+    """Candidates, by what they would be regretted for over the scenarios of the prior.
 
     Attributes
     ----------
     candidates : tuple of Candidate
     problem : Problem
         The features that were looked at, the prior and the budget.
-    n_rows : int
     bounds : (lo, hi) or None
     family : str
     label : str
@@ -51,7 +65,6 @@ class Plan:
 
     candidates: tuple[Candidate, ...]
     problem: Problem = field(repr=False)
-    n_rows: int
     bounds: Bounds | None
     family: str
     label: str = "LABEL"
@@ -63,9 +76,14 @@ class Plan:
         return self.problem.prior
 
     @property
+    def n_rows(self) -> int:
+        """Rows of the table."""
+        return self.problem.sample.n_rows
+
+    @property
     def n_used(self) -> int:
-        """Rows that were looked at: a sample of a very large table."""
-        return len(self.problem.X)
+        """Rows that were looked at: a sample of a large table."""
+        return len(self.problem.sample.X)
 
     @property
     def epsilon(self) -> float | None:
@@ -80,14 +98,16 @@ class Plan:
     @property
     def row_level(self) -> float:
         """Error of predictions of a model of the row labels themselves: sigma^2 p / n."""
-        coefficients = int(self.problem.white.rows.shape[1]) + 1
-        return self.prior.label_noise_sd**2 * coefficients / self.n_rows
+        per_class = self.prior.label_noise_sd**2 * self.problem.coefficients / self.n_rows
+        return (self.problem.classes or 1) * per_class
 
     @cached_property
     def direct(self) -> Risk | None:
         """The error of a linear model released directly, under the same promise."""
         rule = self.problem.calibration
-        return None if rule is None or rule.delta == 0 else direct_release(self.problem, rule)
+        if rule is None or rule.delta == 0 or self.problem.classes is not None:
+            return None
+        return direct_release(self.problem, rule)
 
     @cached_property
     def raw_loss(self) -> float | None:
@@ -110,7 +130,7 @@ class Plan:
             if candidate.scores == "none" and len(chosen) < _LINES:
                 chosen.setdefault(candidate.title, candidate)
         lines = {name_of(c): at_epsilons(self.problem, c, epsilons) for c in chosen.values()}
-        if rule.delta > 0:
+        if self.direct is not None:
             others = [dataclasses.replace(rule, epsilon=epsilon) for epsilon in epsilons]
             lines["linear model released directly"] = tuple(
                 (other.epsilon, float(np.sqrt(direct_release(self.problem, other).total)))
@@ -120,7 +140,7 @@ class Plan:
 
     @property
     def best(self) -> Candidate:
-        """The candidate with the least expected error of predictions."""
+        """The candidate that is regretted least."""
         return self.candidates[0]
 
     def to_table(self) -> pa.Table:
@@ -178,10 +198,11 @@ class Plan:
             f"Of the square, {causes}. A model of the row labels would be off by "
             f"{np.sqrt(self.row_level):.3g}.",
             *(
-                f"With a {scenario}: off by {np.sqrt(error):.3g}."
+                f"With {_A.get(scenario, '')}{scenario}: off by {np.sqrt(error):.3g}."
                 for scenario, error in chosen.scenarios.items()
                 if scenario != "as stated"
             ),
+            *([_FEW_BAGS] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
             f"To fit: bagwise fit OUT --loss {chosen.loss}",
         ]
@@ -190,13 +211,22 @@ class Plan:
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know to use the figures."""
         remarks = [f"Prior, stated and not measured: {self.prior.text()}."]
-        for scenario in ("weak signal", "strong signal"):
-            first = min(self.candidates, key=lambda c: c.scenarios[scenario])
-            if first is not self.best:
-                remarks.append(f"With {scenario}, {name_of(first)} would come first.")
+        remarks.append(
+            "Ranked by the mean regret if that is right, if the signal is weak or strong, and if "
+            "there is no misfit or a large one: the logarithm of the error over the least one."
+        )
+        for scenario in self.prior.scenarios():
+            first = min(self._rivals, key=lambda c: c.scenarios[scenario])
+            lost = self.best.scenarios[scenario] / max(first.scenarios[scenario], _TINY)
+            if lost > _WORTH_SAYING:
+                known = "As stated" if scenario == "as stated" else f"With {scenario}"
+                remarks.append(f"{known}, {name_of(first)} would come first.")
+        if any(candidate.few_bags for candidate in self.candidates):
+            remarks.append(f"* {_FEW_BAGS}")
         if self.direct is not None:
             remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
-        if self.best.predictions.total > 0.9 * self.prior.signal_sd**2:
+        signal = (self.problem.classes or 1) * self.prior.signal_sd**2
+        if self.best.predictions.total > 0.9 * signal:
             remarks.append("No choice is expected to be much better than predicting the mean.")
         if self.raw_loss is not None and self.raw_loss > 1.5:
             remarks.append(
@@ -210,6 +240,13 @@ class Plan:
         if self.bounds is None:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
+
+    @property
+    def _rivals(self) -> tuple[Candidate, ...]:
+        """What the first choice is to be compared with: bags enough for intervals, if it has."""
+        if self.best.few_bags:
+            return self.candidates
+        return tuple(candidate for candidate in self.candidates if not candidate.few_bags)
 
     def _beside_the_direct_release(self, error: float) -> str:
         said = f"A linear model released directly, with Gaussian noise, would be off by {error:.3g}"
@@ -238,7 +275,7 @@ class Plan:
                 str(rank + 1),
                 f"{c.title}{'' if c.scores == 'none' else f' ({c.scores})'}",
                 f"{'≥' if c.traits.free_sizes else ''}{c.bag_size}",
-                str(c.n_bags),
+                f"{c.n_bags}{'*' if c.few_bags else ''}",
                 c.label_kind,
                 c.loss,
                 _noise(c),
@@ -271,6 +308,7 @@ class Plan:
             "delta": self.delta,
             "bounds": None if self.bounds is None else list(self.bounds),
             "family": self.family,
+            "classes": self.problem.classes,
             "prior": asdict(self.prior),
             "row_level": self.row_level,
             "direct": None if self.direct is None else asdict(self.direct),

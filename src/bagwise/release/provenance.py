@@ -7,23 +7,20 @@ from msgspec import Meta
 from bagwise.files.records import Record
 
 WholeSize = Annotated[int, Meta(ge=1, le=2**48)]
-LeavesOut = Literal["nothing", "units", "classes"]
 Parameter = str | int | float | bool | None
 
 
-class LeastError(Record, tag="least-expected-error", tag_field="kind", frozen=True):
+class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
     """The planner's first choice.
 
     Attributes
     ----------
     rmse : float
-        Expected error of predictions, a root mean square.
+        Expected error of predictions, a root mean square; for classes, of all of them together.
     loss : str
         The loss to fit with.
-    signal_sd, label_noise_sd, factor : float
+    signal_sd, label_noise_sd, factor, misfit : float
         The prior: see `planner.Prior`.
-    leaves_out : {"nothing", "units", "classes"}
-        What the figure does not account for.
     """
 
     rmse: float
@@ -31,22 +28,19 @@ class LeastError(Record, tag="least-expected-error", tag_field="kind", frozen=Tr
     signal_sd: float
     label_noise_sd: float
     factor: float
-    leaves_out: LeavesOut = "nothing"
+    misfit: float
 
     def text(self) -> str:
         """Return the reason in words.
 
-        >>> LeastError(rmse=0.123, loss="bag", signal_sd=1, label_noise_sd=2, factor=3).text()[:58]
-        'least expected error of predictions (0.123 with bag loss) '
+        >>> reason = LeastRegret(rmse=0.123, loss="bag", signal_sd=1, label_noise_sd=2, factor=3,
+        ...                      misfit=0.15)
+        >>> reason.text()[:12]
+        'least regret'
         """
-        caveat = {
-            "nothing": "",
-            "units": " Planned for one row a unit: more rows need more noise than this figure has.",
-            "classes": " Planned for one class against the others.",
-        }
         return (
-            f"least expected error of predictions ({self.rmse:.3g} with {self.loss} loss) among "
-            f"the planner's candidates, if {prior_text(self)}.{caveat[self.leaves_out]}"
+            f"least regret among the planner's candidates: predictions off by {self.rmse:.3g} "
+            f"(root mean square, {self.loss} loss), if {prior_text(self)}."
         )
 
 
@@ -62,7 +56,7 @@ class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True
         return "random: the planner knows no error for labels of this kind here."
 
 
-Reason = LeastError | NothingToPlan
+Reason = LeastRegret | NothingToPlan
 
 
 class Belief(Protocol):
@@ -74,13 +68,16 @@ class Belief(Protocol):
     def label_noise_sd(self) -> float: ...  # noqa: D102
     @property
     def factor(self) -> float: ...  # noqa: D102
+    @property
+    def misfit(self) -> float: ...  # noqa: D102
 
 
 def prior_text(prior: Belief) -> str:
     """Return what is believed of the labels in words."""
     return (
         f"expected labels vary by {prior.signal_sd:.3g}, single labels around them by "
-        f"{prior.label_noise_sd:.3g}, either off by a factor of {prior.factor:g}"
+        f"{prior.label_noise_sd:.3g}, and what is not linear in the features is "
+        f"{prior.misfit:.3g} of the former's variance, each off by a factor of {prior.factor:g}"
     )
 
 

@@ -251,13 +251,22 @@ class ReleaseRequest:
         None: the planner chooses it.
     strategy : BaggingStrategy or None
         None: the planner chooses it.
+    min_bag_size : int or None
+        The smallest that the planner may choose.
+    strategies : tuple or None
+        Those that the planner may choose from; None: all that it knows.
+    family : str
+        Distribution of a label, for the planner.
     """
 
     columns: Columns
     budget: Budget
     label_kind: LabelKind
     bag_size: int | None
+    min_bag_size: int | None
     strategy: BaggingStrategy | None
+    strategies: tuple[str | BaggingStrategy, ...] | None
+    family: str
     scores: str
     score_share: float | Literal["auto"]
     keep_order: bool
@@ -270,23 +279,31 @@ class ReleaseRequest:
         budget: Budget,
         *,
         label_kind: str,
-        bag_size: int | Literal["auto"],
+        bag_size: int | Literal["auto"] | None,
         strategy: str | BaggingStrategy,
         parameters: Any,
         scores: str,
         score_share: float | Literal["auto"],
         keep_order: bool,
         seed: int | None,
+        min_bag_size: int | None = None,
+        strategies: str | Sequence[str | BaggingStrategy] | None = None,
+        family: str = AUTO,
     ) -> Self:
         """Check what a user asks for, as far as it can be told without the table."""
-        if bag_size is None or (isinstance(bag_size, str) and bag_size != AUTO):
-            raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
+        size = _resolve_size(bag_size, min_bag_size, private=budget.calibration is not None)
+        if strategies is not None and strategy != AUTO:
+            raise StrategyError("give a strategy, or strategies for the planner, not both.")
+        listed = (strategies,) if isinstance(strategies, str) else strategies
         return cls(
             columns=columns,
             budget=budget,
             label_kind=check_label_kind(label_kind),
-            bag_size=None if bag_size == AUTO else bag_size,
-            strategy=_resolve_strategy(strategy, parameters, bag_size, scores, budget),
+            bag_size=size,
+            min_bag_size=min_bag_size,
+            strategy=_resolve_strategy(strategy, parameters, size, scores, budget),
+            strategies=None if listed is None else tuple(listed),
+            family=family,
             scores=scores,
             score_share=score_share,
             keep_order=keep_order,
@@ -397,19 +414,41 @@ def _check_experiment(
     return calibration
 
 
+def _resolve_size(
+    bag_size: int | Literal["auto"] | None, least: int | None, *, private: bool
+) -> int | None:
+    """Return the size that was named; None where the planner is to choose it."""
+    if bag_size is None and not private:
+        raise BagTooSmallError(
+            "a release that is not private needs a bag size (--bag-size): how many rows must share "
+            "a label is for you to say. 'auto' leaves it to the planner."
+        )
+    if isinstance(bag_size, str) and bag_size != AUTO:
+        raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
+    if least is not None and not (type(least) is int and least >= 1):
+        raise BagTooSmallError(f"min_bag_size must be a whole number from 1 on, got {least!r}.")
+    size = None if bag_size == AUTO else bag_size
+    if size is not None and least is not None and size < least:
+        raise BagTooSmallError(f"bag_size {size} is below min_bag_size {least}.")
+    return size
+
+
 def _resolve_strategy(
     strategy: str | BaggingStrategy,
     parameters: Any,
-    bag_size: int | Literal["auto"],
+    bag_size: int | None,
     scores: str,
     budget: Budget,
 ) -> BaggingStrategy | None:
     """Return the strategy that was named; None where the planner is to choose one."""
+    known = scores in (AUTO, "none")  # what else there is will be refused with a list
+    plannable = known and (budget.calibration is None or budget.calibration.is_exact)
+    if bag_size is None and not plannable:
+        raise StrategyError(
+            "the planner knows no bag size for these scores, or for noise of an experiment: name "
+            "one (bag_size, --bag-size)."
+        )
     if strategy != AUTO:
-        if bag_size == AUTO:
-            raise StrategyError(
-                "bag_size='auto' goes with strategy='auto': the planner chooses both."
-            )
         return find_strategy(strategy, parameters)
     if parameters:
         raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
@@ -418,12 +457,7 @@ def _resolve_strategy(
             f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
             "chooses scores by itself, and never the labels."
         )
-    known = scores in (AUTO, "none")  # what else there is will be refused with a list
-    if known and (budget.calibration is None or budget.calibration.is_exact):
-        return None
-    if bag_size == AUTO:
-        raise StrategyError("bag_size='auto' leaves the noise to the planner as well.")
-    return find_strategy("random")
+    return None if plannable else find_strategy("random")
 
 
 def _check_seed(seed: int | None) -> int | None:

@@ -4,7 +4,8 @@ Real labels do not follow a linear model exactly. How far bags are led astray by
 from the features: write what the model leaves as a random function g of the features, and see what
 an estimator on these bags makes of the bag means of g. Here are draws of g: waves of two lengths
 (random Fourier features, draws from a smooth Gaussian process), squares of random directions, and
-products of two. Each is made orthogonal to the columns and the constant over the rows, since what a
+products of two. Labels have bounds, so functions do: beyond three standard deviations a direction
+counts as three. Each is made orthogonal to the columns and the constant over the rows, since what a
 linear model could explain is no misfit, and scaled to variance 1.
 
 References
@@ -19,6 +20,7 @@ from bagwise._types import FloatArray
 
 FUNCTIONS_OF_A_KIND = 24
 WAVE_LENGTHS = (1.0, 3.0)  # in units of a typical distance of two white rows, up to sqrt(2)
+FAR_OUT = 3.0  # standard deviations of a direction
 _EXPLAINED = 1e-3  # of its spread: what is left of a function that the columns explain is rounding
 
 
@@ -49,7 +51,8 @@ def draw_misfit(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         np.cos(project() / length + rng.uniform(0, 2 * np.pi, FUNCTIONS_OF_A_KIND))
         for length in WAVE_LENGTHS
     ]
-    drawn = np.column_stack([*waves, project() ** 2, project() * project()])
+    one, other, square = (np.clip(project(), -FAR_OUT, FAR_OUT) for _ in range(3))
+    drawn = np.column_stack([*waves, square**2, one * other])
     drawn -= drawn.mean(axis=0)
     before = drawn.std(axis=0)
     columns = rows - rows.mean(axis=0)

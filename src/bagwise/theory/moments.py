@@ -83,9 +83,7 @@ class BagMoments:
     misfit_spread: FloatArray
 
     @classmethod
-    def of(
-        cls, white: Whitening, bags: Bags, functions: FloatArray | None = None
-    ) -> "BagMoments":
+    def of(cls, white: Whitening, bags: Bags, functions: FloatArray | None = None) -> "BagMoments":
         """Add up the rows of each bag; rows that are in no bag do not count."""
         rows, inside = white.rows[bags.in_bag], Bags(bags.index[bags.in_bag])
         left = np.empty((len(rows), 0)) if functions is None else functions[bags.in_bag]
@@ -160,6 +158,7 @@ def prior_risk(
     noise_sd: float | FloatArray = 0.0,
     repeats: float = 1.0,
     metric: FloatArray | None = None,
+    slopes: FloatArray | None = None,
 ) -> Risk:
     """Return the expected squared error of predictions, theta being drawn from the prior.
 
@@ -176,6 +175,9 @@ def prior_risk(
         each has its own noise.
     metric : (r, r), optional
         Error of the slopes in this metric instead of that of predictions.
+    slopes : (r,), optional
+        For instance loss: the slopes, if bags were made in knowledge of them. A prior that knows
+        nothing would then be wrong.
 
     Examples
     --------
@@ -200,12 +202,12 @@ def prior_risk(
     full = _full_metric(metric, moments.sums.shape[1])
     if loss == "instance":
         lever = moments.sums / (moments.n_rows * repeats)
-        bias = _bias_of_instance_loss(moments, signal_sd, full)
+        bias = _bias_of_instance_loss(moments, signal_sd, full, slopes)
     elif loss == "bag":
         lever, bias = _posterior(moments, choice + noise + privacy, signal_sd, repeats, full)
     else:
         raise StrategyError(f"loss must be bag or instance, got {loss!r}.")
-    squares = repeats * np.einsum("ij,jk,ik->i", lever, full, lever)
+    squares = repeats * np.einsum("ij,ij->i", lever @ full, lever)
     return Risk.of(
         bias=bias,
         choice=float(squares @ choice),
@@ -233,7 +235,7 @@ def _posterior(
     inverse = np.linalg.inv(precision) * units[:, None]
     lever = instruments @ (inverse * units).T
     lost = inverse[:, :-1]
-    return lever, float(np.einsum("ij,ik,kj->", lost, metric, lost))
+    return lever, float(np.sum((metric @ lost) * lost))
 
 
 def _misfit_error(
@@ -248,10 +250,11 @@ def _misfit_error(
     Repeated bags are other bags with the same expected misfit. What their means have by chance, a
     variance inside over a size, is another draw in each and averages out as noise does.
     """
-    if not moments.misfit.shape[1]:
+    functions = int(moments.misfit.shape[1])
+    if not functions:
         return 0.0
     moved = repeats * (lever.T @ moments.misfit)  # (r + 1, f)
-    whole = float(np.einsum("ij,ik,kj->", moved, metric, moved)) / moments.misfit.shape[1]
+    whole = float(np.sum((metric @ moved) * moved)) / functions
     if repeats == 1:
         return whole
     by_chance = float(squares @ (moments.misfit_spread / np.maximum(moments.sizes - 1, 1)))
@@ -265,11 +268,14 @@ def _full_metric(metric: FloatArray | None, width: int) -> FloatArray:
     return full
 
 
-def _bias_of_instance_loss(moments: BagMoments, signal_sd: float, metric: FloatArray) -> float:
+def _bias_of_instance_loss(
+    moments: BagMoments, signal_sd: float, metric: FloatArray, slopes: FloatArray | None
+) -> float:
     """Return the expected squared bias of instance loss: slopes lose what varies inside bags."""
-    sums = moments.sums
-    kept = (sums / moments.sizes[:, None]).T @ sums / moments.n_rows
+    kept = moments.centroids.T @ moments.sums / moments.n_rows
     lost = (np.eye(len(kept)) - kept)[:, :-1]  # the intercept is never shrunk
-    directions = max(1, lost.shape[1])
-    squares = float(np.trace(lost.T @ metric @ lost))
-    return float(squares * signal_sd**2 / directions)
+    if slopes is None:
+        lost = lost * (signal_sd / np.sqrt(max(1, lost.shape[1])))
+    else:
+        lost = lost @ slopes[:, None]
+    return float(np.sum((metric @ lost) * lost))

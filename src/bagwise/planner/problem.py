@@ -1,0 +1,229 @@
+"""What a plan is made for: features, a promise, a belief; bags are made once, and their noise."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.bagging import (
+    BaggingStrategy,
+    assign_bags,
+    parameters_of,
+    settings_of,
+    spell_settings,
+    traits_of,
+)
+from bagwise.bagging.bags import Bags
+from bagwise.errors import BudgetError
+from bagwise.planner.prior import Prior
+from bagwise.planner.sample import SEED, Sample
+from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism
+from bagwise.privacy.private_model import ModelDesign, design_model
+from bagwise.release.verify import noise_per_bag
+from bagwise.theory.misfit import draw_misfit
+from bagwise.theory.moments import BagMoments, Whitening
+
+FEWEST = 20  # rows of a bag in a sample, unless it is to have fewer anyway
+
+
+@dataclass(frozen=True)
+class Bagged:
+    """Bags, as they would be in the whole table.
+
+    Attributes
+    ----------
+    moments : BagMoments
+    repeats : float
+        How often each of these bags is there.
+    square, touched : int
+        What a unit can move: the sum over bags of its squared numbers of rows, and how many bags.
+    """
+
+    moments: BagMoments
+    repeats: float
+    square: int
+    touched: int
+
+    @property
+    def n_bags(self) -> int:
+        """Number of bags."""
+        return round(self.moments.sizes.size * self.repeats)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What hides the labels of bags: how much of it is on each, and the delta that it needs."""
+
+    sd: FloatArray
+    delta: float | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The features of a plan, and what is asked for.
+
+    Attributes
+    ----------
+    sample : Sample
+    prior : Prior
+    calibration : ExactCalibration or None
+        None when not private.
+    classes : int or None
+        How many classes a label has, if it is no number; errors are added up over them.
+    effort : str
+        How long strategies may search.
+    """
+
+    sample: Sample
+    prior: Prior
+    calibration: ExactCalibration | None
+    classes: int | None = None
+    effort: str = "fast"
+    _bagged: dict[tuple[str, int], Bagged] = field(default_factory=dict, repr=False)
+    _means: dict[tuple[object, ...], HidesBagMeans] = field(default_factory=dict, repr=False)
+
+    @property
+    def copies(self) -> float:
+        """Rows that each row of X stands for."""
+        return self.sample.copies
+
+    @cached_property
+    def white(self) -> Whitening:
+        """The rows in white coordinates."""
+        return Whitening.of(self.sample.X)
+
+    @cached_property
+    def functions(self) -> FloatArray:
+        """What a linear model may leave, in these rows."""
+        return draw_misfit(self.white.rows, np.random.default_rng(SEED))
+
+    @property
+    def coefficients(self) -> int:
+        """How many a linear model has, the intercept included."""
+        return int(self.white.rows.shape[1]) + 1
+
+    @cached_property
+    def design(self) -> ModelDesign:
+        """How a private model of these features would weigh its rows."""
+        X = self.sample.X
+        return design_model(X, [str(j) for j in range(X.shape[1])])
+
+    @property
+    def slope_metric(self) -> FloatArray:
+        """The metric of slopes in the features' own units."""
+        return np.asarray(self.white.basis.T @ self.white.basis)
+
+    def bag(self, strategy: BaggingStrategy, bag_size: int) -> Bagged:
+        """Make the bags once, and keep what they keep of the rows."""
+        key = (title(strategy), bag_size)
+        if key not in self._bagged:
+            rng = np.random.default_rng(SEED)
+            size = self.sampled_size(strategy, bag_size)
+            with _quietly():
+                bags = assign_bags(
+                    self._searching(strategy), self.sample.X, None, bag_size=size, rng=rng
+                )
+            self._bagged[key] = self.grown(bags, strategy, bag_size)
+        return self._bagged[key]
+
+    def sampled_size(self, strategy: BaggingStrategy, bag_size: int) -> int:
+        """Return the size of bags in the sample that stand for bags of `bag_size` in the table.
+
+        As many bags as in the table, each with its share of the sample, are as compact as those
+        are. But a mean of very few rows tells of them, and not of their kind: then bags are larger,
+        and each stands for several.
+        """
+        fewest = 1 if traits_of(strategy).free_sizes else min(bag_size, FEWEST)
+        return max(round(bag_size / self.copies), fewest)
+
+    def grown(self, bags: Bags, strategy: BaggingStrategy, bag_size: int) -> Bagged:
+        """Return bags of the sample as they would be in the table."""
+        times = self.copies
+        if not traits_of(strategy).free_sizes:
+            times = bag_size / self.sampled_size(strategy, bag_size)
+        units = self.sample.units
+        return Bagged(
+            BagMoments.of(self.white, bags, self.functions).grown(times),
+            repeats=self.copies / times,
+            square=max(units.square_in_bags(bags), self.sample.largest),
+            touched=units.bags_touched(bags),
+        )
+
+    def noise(
+        self, kind: LabelKind, bagged: Bagged, spent: tuple[Mechanism, ...] = ()
+    ) -> Noise | None:
+        """Return the noise that the promise takes; None where there is none that is known."""
+        rule, rows = self.calibration, self.sample.largest
+        sizes = bagged.moments.sizes
+        if rule is None:
+            return Noise(np.zeros(sizes.size), None)
+        whole = np.rint(sizes).astype(np.int64)
+        try:
+            if kind == "mean":
+                means = self._bag_means(rule, bagged, spent)
+                pure = means.pure_epsilon is not None and not spent
+                return Noise(noise_per_bag((means,), whole), 0.0 if pure else rule.delta)
+            if self.classes is not None:
+                return None  # chances of keeping a class are no noise of a size
+            picks = rule.picks(sizes=whole.tolist(), rows=rows)
+            return Noise(noise_per_bag((picks,), whole), rule.delta)
+        except BudgetError:
+            return None
+
+    def _bag_means(
+        self, rule: ExactCalibration, bagged: Bagged, spent: tuple[Mechanism, ...]
+    ) -> HidesBagMeans:
+        # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
+        rows = self.sample.largest
+        square, touched = (rows**2, rows) if spent else (bagged.square, bagged.touched)
+        if self.classes is not None:  # a row that changes its class changes two counts
+            square, touched, rows = 2 * square, 2 * rows, 2 * rows
+        key = (rule, square, rows, touched, *spent)
+        if key not in self._means:
+            self._means[key] = _least_means(rule, square, rows, touched, spent)
+        return self._means[key]
+
+    def _searching(self, strategy: BaggingStrategy) -> BaggingStrategy:
+        """Return a strategy that searches as long as the plan may, unless it says how long."""
+        if "effort" not in parameters_of(strategy) or "effort" in settings_of(strategy):
+            return strategy
+        return cast(BaggingStrategy, dataclasses.replace(cast(Any, strategy), effort=self.effort))
+
+
+def _least_means(
+    rule: ExactCalibration, square: int, rows: int, numbers: int, spent: tuple[Mechanism, ...]
+) -> HidesBagMeans:
+    """Return the noise on bag means with the least variance that the promise allows.
+
+    The rule takes a positive delta for a wish to use it; noise that needs none may be less.
+    """
+    rules = [rule]
+    if rule.delta > 0 and not spent:
+        rules.append(dataclasses.replace(rule, delta=0.0))
+    offers = [r.bag_means(square=square, rows=rows, numbers=numbers, spent=spent) for r in rules]
+    return min(offers, key=lambda offer: offer.sum_sd)
+
+
+def title(strategy: BaggingStrategy) -> str:
+    """Return the name of a strategy and what is set of its parameters."""
+    return " ".join([strategy.name, *spell_settings(strategy)])
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Hold back what a strategy has to say: most of those that are tried nobody will choose."""
+    log = logging.getLogger("bagwise")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

@@ -1,0 +1,88 @@
+"""The rows that bags are tried on: few enough to be quick, the same every time.
+
+Features alone decide which rows these are: an order of theirs, and a fixed seed. The order of the
+table may be that of its labels, and a sample by place would tell it.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.engines import Rows
+from bagwise.engines.local import LocalRows
+from bagwise.privacy.units import Units
+from bagwise.release.request import Budget, Columns
+from bagwise.rng import SecureNoise
+
+MOST_ROWS = 10_000  # a release should not wait for its plan
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a table, in an order that the features decide.
+
+    Attributes
+    ----------
+    X : (n, d)
+    units : Units
+        Who the rows belong to; all rows of a unit are there, or none.
+    largest : int
+        Rows of the largest unit of the whole table.
+    copies : float
+        Rows of the table that each of these stands for.
+    """
+
+    X: FloatArray
+    units: Units = field(default_factory=Units)
+    largest: int = 1
+    copies: float = 1.0
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the table."""
+        return round(len(self.X) * self.copies)
+
+
+def sample_matrix(X: FloatArray, *, n_rows: int) -> Sample:
+    """Return a sample of the rows of X, which stand for `n_rows`."""
+    names = [str(j) for j in range(X.shape[1])]
+    rows = LocalRows(pa.table({name: X[:, j] for j, name in enumerate(names)}))
+    chosen = _few(rows.feature_order(names, SecureNoise()))
+    return Sample(np.ascontiguousarray(X[chosen]), copies=n_rows / len(chosen))
+
+
+def sample_rows(rows: Rows, columns: Columns, budget: Budget, *, names: list[str]) -> Sample:
+    """Return a sample of the features of a table."""
+    encoder = columns.encoder_for(rows, names)
+    if budget.unit is None:
+        order = rows.feature_order(names, SecureNoise())
+        X = encoder.transform(rows.take(_few(order)))
+        return Sample(X, copies=rows.num_rows / len(X))
+    # Rows that have the same features may belong to different units: these decide as well.
+    ordered = rows.take(rows.feature_order([*names, budget.unit], SecureNoise()))
+    units = budget.units_in(ordered)
+    chosen = _few_units(units)
+    X = encoder.transform(ordered.take(chosen))
+    return Sample(X, units.take(chosen), units.largest, rows.num_rows / len(X))
+
+
+def _few(order: IntArray) -> IntArray:
+    """Return some of the rows, in their order."""
+    places = np.random.default_rng(SEED).permutation(order.size)[:MOST_ROWS]
+    return order[np.sort(places)]
+
+
+def _few_units(units: Units) -> IntArray:
+    """Return the rows of some units, the largest among them: it decides how much noise there is."""
+    if units.index is None:
+        raise AssertionError("units are numbered where a column names them")
+    rows = np.bincount(units.index)
+    drawn = np.random.default_rng(SEED).permutation(rows.size)
+    drawn = np.concatenate([[np.argmax(rows)], drawn[drawn != np.argmax(rows)]])
+    enough = int(np.searchsorted(np.cumsum(rows[drawn]), MOST_ROWS)) + 1
+    wanted = np.zeros(rows.size, dtype=bool)
+    wanted[drawn[:enough]] = True
+    return np.flatnonzero(wanted[units.index])
