@@ -78,7 +78,7 @@ def plan(
     prior : Prior or (signal_sd, label_noise_sd) or (signal_sd, label_noise_sd, misfit), optional
         How much expected labels vary over the rows, single labels around them, and which share of
         the former's variance a linear model leaves. By default a label's standard deviation is an
-        eighth of its range, half of its variance signal, and the misfit 0.15 of that.
+        eighth of its range, half of its variance signal, and the misfit 0.05 of that.
     strategies : sequence of str or BaggingStrategy, optional
         Which to consider, by name or as instances with parameters. By default all that say so
         (`planned`) and that look at features only; under privacy with a delta also those that sort,

@@ -185,8 +185,18 @@ def sorted_by_model(
     share = best_share(design, n_rows=n_rows, bag_size=bag_size)
     steps = design.sensitivity_steps * problem.sample.largest
     event = rule.model(share=share, sensitivity_steps=steps)
+    drawn: dict[tuple[float, float], list[_Sorted]] = {}  # they do not depend on the misfit
+    for prior in problem.prior.scenarios().values():
+        believed = (prior.signal_sd, prior.label_noise_sd)
+        if believed not in drawn:
+            drawn[believed] = [
+                _sort(problem, strategy, prior, event, bag_size, draw) for draw in range(DRAWS)
+            ]
     by_scenario = {
-        name: [_sorted_risk(problem, strategy, prior, event, bag_size, d) for d in range(DRAWS)]
+        name: [
+            _sorted_risk(problem, prior, event, bags)
+            for bags in drawn[prior.signal_sd, prior.label_noise_sd]
+        ]
         for name, prior in problem.prior.scenarios().items()
     }
     predictions = {name: _mean(draws, 0) for name, draws in by_scenario.items()}
@@ -207,18 +217,23 @@ def sorted_by_model(
     )
 
 
-def _sorted_risk(
+@dataclass(frozen=True)
+class _Sorted:
+    """Bags of rows sorted by a private model, and the slopes that it was a model of."""
+
+    bagged: Bagged
+    slopes: FloatArray
+
+
+def _sort(
     problem: Problem,
     strategy: BaggingStrategy,
     prior: Prior,
     event: GaussianModel,
     bag_size: int,
     draw: int,
-) -> tuple[Risk, Risk]:
-    """Draw theta and the private model's noise, sort, and return the exact error given the bags.
-
-    Of predictions, and of slopes in the features' own units.
-    """
+) -> _Sorted:
+    """Draw theta and the private model's noise, and sort."""
     rng = np.random.default_rng([SEED, bag_size, draw])
     rows, design = problem.white.rows, problem.design
     slopes = rng.standard_normal(int(rows.shape[1]))
@@ -232,7 +247,14 @@ def _sorted_risk(
     scores += rows @ (by_labels * rng.standard_normal(rows.shape[1]))
     size = problem.sampled_size(strategy, bag_size)
     bags = assign_bags(strategy, problem.sample.X, scores, bag_size=size, rng=rng)
-    bagged = problem.grown(bags, strategy, bag_size)
+    return _Sorted(problem.grown(bags, strategy, bag_size), slopes)
+
+
+def _sorted_risk(
+    problem: Problem, prior: Prior, event: GaussianModel, made: _Sorted
+) -> tuple[Risk, Risk]:
+    """Return the exact error given the bags, of predictions and of slopes in their own units."""
+    bagged, slopes = made.bagged, made.slopes
     found = problem.noise("mean", bagged, (event,))
     if found is None:
         nothing = Risk.of(bias=np.inf, choice=0.0, label_noise=0.0, privacy=0.0)

@@ -12,8 +12,9 @@ from bagwise.families import Family
 from bagwise.release.provenance import prior_text
 
 _SPREAD = 8.0  # ranges in standard deviations of a label: its bounds are rarely reached
-# Labels of real tables left 0.02 to 0.5 of their signal's variance to something else than a line.
-_MISFIT = 0.15
+# Of the signal's variance. Real tables leave about 0.02 to 0.5 to something else than a line; with
+# the factor below, plans are judged at 0, at this and at 0.15.
+_MISFIT = 0.05
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Prior:
     Examples
     --------
     >>> Prior(signal_sd=2.0, label_noise_sd=1.0).scenarios()["weak signal"]
-    Prior(signal_sd=0.6666666666666666, label_noise_sd=3.0, factor=3.0, misfit=0.15)
+    Prior(signal_sd=0.6666666666666666, label_noise_sd=1.0, factor=3.0, misfit=0.05)
     """
 
     signal_sd: float
@@ -54,16 +55,16 @@ class Prior:
             raise StrategyError(f"factor of a prior must be at least 1, got {self.factor!r}.")
 
     def scenarios(self) -> dict[str, "Prior"]:
-        """Return the belief and its ends."""
+        """Return the belief and its ends.
+
+        A signal is weak or strong beside the noise of labels. Labels have bounds, so neither may
+        grow: a weak signal is less of a signal, and a strong one has less noise beside it.
+        """
         by = self.factor
-        weak = replace(self, signal_sd=self.signal_sd / by, label_noise_sd=self.label_noise_sd * by)
-        strong = replace(
-            self, signal_sd=self.signal_sd * by, label_noise_sd=self.label_noise_sd / by
-        )
         return {
             "as stated": self,
-            "weak signal": weak,
-            "strong signal": strong,
+            "weak signal": replace(self, signal_sd=self.signal_sd / by),
+            "strong signal": replace(self, label_noise_sd=self.label_noise_sd / by),
             "no misfit": replace(self, misfit=0.0),
             "large misfit": replace(self, misfit=self.misfit * by),
         }

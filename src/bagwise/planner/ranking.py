@@ -212,8 +212,8 @@ class Plan:
         """Return what a reader must know to use the figures."""
         remarks = [f"Prior, stated and not measured: {self.prior.text()}."]
         remarks.append(
-            "Ranked by the mean regret if that is right, if the signal is weak or strong, and if "
-            "there is no misfit or a large one: the logarithm of the error over the least one."
+            "Ranked by the mean regret over this belief and its ends (weak and strong signal, no "
+            "misfit and a large one): how much more of the signal is lost than by the best choice."
         )
         for scenario in self.prior.scenarios():
             first = min(self._rivals, key=lambda c: c.scenarios[scenario])

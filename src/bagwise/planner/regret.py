@@ -2,15 +2,16 @@
 
 No scenario of the prior is the truth. A choice that is best in one may be bad in the next: few
 large bags are best where a linear model is right, and lead astray where it is not. So each choice
-is judged by its regret in every scenario, the logarithm of its error over that of the best choice
-there, and the mean of these over the scenarios ranks it. A mean, and not the largest: the latter
-depends on which other choices happen to be listed, so that one more candidate that nobody wants
-could swap the first two. To a mean each scenario's best adds the same for all.
+is judged by its regret in every scenario: which share of the signal's variance its error is, less
+that of the best choice there. The mean of these over the scenarios ranks it.
 
-One hundredth of the signal's variance is added to each error before. It is one point of what a
-model can keep, the unit in which releases are compared: to be off by a tenth of it or by a
-twentieth is both as good as not at all, and must not outweigh a choice between half and all of the
-signal in another scenario.
+A share of the signal, since that is what a release is judged by: how much of what the labels say a
+model keeps. Ratios of errors would let a choice between a thousandth and two thousandths of the
+signal, which nobody notices, outweigh one between a tenth and two tenths.
+
+A mean, and not the largest regret: the latter depends on which other choices happen to be listed,
+so that one more that nobody wants could swap the first two. To a mean the best of each scenario
+adds the same for all.
 """
 
 from collections.abc import Sequence
@@ -21,18 +22,16 @@ from bagwise._types import FloatArray
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
 
-ONE_POINT = 0.01  # of the signal's variance
-
 
 def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) -> FloatArray:
-    """Return the mean regret of each candidate, a logarithm of a ratio of errors."""
+    """Return the mean regret of each candidate, a share of the signal's variance."""
     scenarios = prior.scenarios()
     total = np.zeros(len(candidates))
     for name, believed in scenarios.items():
-        point = ONE_POINT * classes * believed.signal_sd**2
-        errors = np.array([candidate.scenarios[name] for candidate in candidates]) + point
-        errors = np.maximum(errors, np.finfo(float).tiny)  # nothing to learn, and nothing learnt
-        total += np.log(errors) - np.log(errors.min())
+        # Without any signal the noise of labels is what an error can be compared with.
+        scale = classes * (believed.signal_sd or believed.label_noise_sd) ** 2
+        errors = np.array([candidate.scenarios[name] for candidate in candidates])
+        total += (errors - errors.min()) / scale
     return total / len(scenarios)
 
 

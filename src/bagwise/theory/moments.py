@@ -85,8 +85,12 @@ class BagMoments:
     @classmethod
     def of(cls, white: Whitening, bags: Bags, functions: FloatArray | None = None) -> "BagMoments":
         """Add up the rows of each bag; rows that are in no bag do not count."""
-        rows, inside = white.rows[bags.in_bag], Bags(bags.index[bags.in_bag])
-        left = np.empty((len(rows), 0)) if functions is None else functions[bags.in_bag]
+        rows = white.rows
+        left = np.empty((len(rows), 0)) if functions is None else functions
+        inside = bags
+        if not bags.in_bag.all():
+            rows, left = rows[bags.in_bag], left[bags.in_bag]
+            inside = Bags(bags.index[bags.in_bag])
         sizes = inside.sizes.astype(np.float64)
         sums, spread = _sums_and_spread(inside, rows, sizes)
         misfit, misfit_spread = _sums_and_spread(inside, left, sizes)
