@@ -82,8 +82,8 @@ def plan(
     strategies : sequence of str or BaggingStrategy, optional
         Which to consider, by name or as instances with parameters. By default all that say so
         (`planned`) and that look at features only; under privacy with a delta also those that sort,
-        by a private model. Bags that are too few for intervals come after all others unless their
-        strategy is named.
+        by a private model. Unless strategies are named, what leaves a fit without intervals
+        comes after all others: fewer than three bags for each coefficient, and instance loss.
     unit : str, optional
         A column that names people with several rows, whose labels are protected together. It is no
         feature.
@@ -135,7 +135,7 @@ def rank(sample: Sample, request: PlanRequest) -> Plan:
     candidates = ranked(
         found,
         request.prior,
-        few_bags_last=not request.are_named,
+        intervals_first=not request.are_named,
         classes=request.classes or 1,
     )
     return Plan(candidates, problem, request.budget.bounds, request.family.name)

@@ -7,14 +7,14 @@ from bagwise.planner import Candidate, Plan, rank
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import sample_rows
 from bagwise.release.provenance import LeastRegret, NothingToPlan
-from bagwise.release.request import AUTO, Choice, ReleaseRequest
+from bagwise.release.request import Choice, ReleaseRequest
 
 
 def decide(rows: Rows, request: ReleaseRequest) -> Choice:
     """Return the planner's first choice among those with the kind of label that is asked for.
 
-    Where the bag size is given, only strategies that make bags of about that size are asked, unless
-    others are named: whoever names a size expects so many bags. Features alone decide.
+    Unless they are named, strategies that sort or that make few large bags are not tried, since
+    they leave a fit without intervals, and come after all others in a plan. Features alone decide.
     """
     size, asked = request.bag_size, _asked(request)
     if size is not None:
@@ -40,7 +40,7 @@ def decide(rows: Rows, request: ReleaseRequest) -> Choice:
 
 
 def _asked(request: ReleaseRequest) -> PlanRequest:
-    size, classes, free = request.bag_size, request.columns.classes, request.bag_size is None
+    size, classes = request.bag_size, request.columns.classes
     named = request.strategies if request.strategy is None else (request.strategy,)
     return PlanRequest.of(
         request.budget,
@@ -49,8 +49,8 @@ def _asked(request: ReleaseRequest) -> PlanRequest:
         bag_sizes=None if size is None else [size],
         min_bag_size=request.min_bag_size,
         strategies=named,
-        scored=free and request.scores == AUTO,
-        free_sizes=free,
+        scored=False,
+        free_sizes=False,
         label_kinds=(request.label_kind,),
     )
 

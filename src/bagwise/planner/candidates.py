@@ -55,7 +55,7 @@ class Candidate:
         The delta to ask for: 0 where the least noise that keeps the promise needs none.
     n_bags : int
     few_bags : bool
-        Whether there are too few bags for intervals: less than three for each coefficient.
+        Whether there are fewer than three bags for each coefficient.
     predictions : Risk
         Expected mean square of the error of predictions, in squared units of the label; for classes
         the sum over all of them.
@@ -97,6 +97,11 @@ class Candidate:
     def traits(self) -> Traits:
         """What the strategy says about itself."""
         return traits_of(self.bagging)
+
+    @property
+    def intervals(self) -> bool:
+        """Whether a fit has intervals to trust: enough bags, and a loss without a bias."""
+        return self.loss == "bag" and not self.few_bags
 
     @property
     def rmse(self) -> float:

@@ -243,10 +243,10 @@ class Plan:
 
     @property
     def _rivals(self) -> tuple[Candidate, ...]:
-        """What the first choice is to be compared with: bags enough for intervals, if it has."""
-        if self.best.few_bags:
+        """What the first choice is to be compared with: what has intervals too, if it has."""
+        if not self.best.intervals:
             return self.candidates
-        return tuple(candidate for candidate in self.candidates if not candidate.few_bags)
+        return tuple(candidate for candidate in self.candidates if candidate.intervals)
 
     def _beside_the_direct_release(self, error: float) -> str:
         said = f"A linear model released directly, with Gaussian noise, would be off by {error:.3g}"
@@ -376,6 +376,7 @@ def _flat(candidate: Candidate) -> dict[str, Any]:
         "strategy": candidate.strategy,
         "parameters": candidate.parameters,
         **values,
+        "intervals": candidate.intervals,
         "rmse": candidate.rmse,
         **{f"predictions_{name}": value for name, value in risk.items()},
         **{f"if_{name.replace(' ', '_')}": value for name, value in scenarios.items()},

@@ -36,9 +36,14 @@ def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) 
 
 
 def ranked(
-    candidates: Sequence[Candidate], prior: Prior, *, few_bags_last: bool, classes: int = 1
+    candidates: Sequence[Candidate], prior: Prior, *, intervals_first: bool, classes: int = 1
 ) -> tuple[Candidate, ...]:
-    """Return the candidates by their regret; those with few bags after all others if asked for."""
+    """Return the candidates by their regret, those with intervals before all others if asked for.
+
+    Bags that nobody asked for by name must serve whoever fits a model to them, and intervals belong
+    to that. Few bags leave nothing to tell errors by, and instance loss has a bias that is in no
+    interval.
+    """
     regret = regrets(candidates, prior, classes=classes)
-    last = np.array([few_bags_last and candidate.few_bags for candidate in candidates])
+    last = np.array([intervals_first and not candidate.intervals for candidate in candidates])
     return tuple(candidates[i] for i in np.lexsort((regret, last)))

@@ -3,6 +3,8 @@
 The error of compact bags is a smooth function of their size with one valley. So every second size
 is tried, and then the neighbours of the best. Where several strategies make compact bags, those
 after the first are tried where the first is best: they start from its bags, and improve little.
+Bags sorted by a private model, which come last unless they are named, are tried at every second
+size.
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,8 @@ def find_candidates(problem: Problem, request: PlanRequest) -> list[Candidate]:
     others = [s for s in request.strategies if s not in compact]
     search = _Search(problem, request, expected=len(sizes) * len(request.strategies))
     for strategy in others:
-        search.try_sizes(strategy, sizes[:1] if traits_of(strategy).free_sizes else sizes)
+        step = 2 if strategy.uses_scores and not request.are_named else 1
+        search.try_sizes(strategy, sizes[:1] if traits_of(strategy).free_sizes else sizes[::step])
     for place, strategy in enumerate(compact):
         if place and not request.are_named:
             search.try_sizes(strategy, [search.best_size(compact[0])])
@@ -68,4 +71,4 @@ class _Search:
         if not own:  # no noise is known for it at any size
             return min(size for _, size in self._tried)
         classes = self.problem.classes or 1
-        return ranked(own, self.problem.prior, few_bags_last=True, classes=classes)[0].bag_size
+        return ranked(own, self.problem.prior, intervals_first=True, classes=classes)[0].bag_size
