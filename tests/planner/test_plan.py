@@ -22,10 +22,8 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.planner import features_of
-from bagwise.planner.candidates import planned
+from bagwise.planner.request import planned
 from bagwise.release.request import Columns
-from bagwise.theory.exact import exact_risk
-from bagwise.theory.moments import BagMoments, Whitening, prior_risk
 from tests import stats
 
 BOUNDS = (-10.0, 10.0)
@@ -35,43 +33,6 @@ PRIVATE = {"bounds": BOUNDS, "epsilon": 1.0, "delta": 1e-5}
 def features(n=1500, d=3, seed=0):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 5
-
-
-def bags_of(n, size, seed=1):
-    order = np.random.default_rng(seed).permutation(n)
-    return Bags.from_labels(np.minimum(order // size, n // size - 2))
-
-
-@pytest.mark.parametrize("loss", ["bag", "instance"])
-@pytest.mark.parametrize("kind", ["mean", "pick"])
-def test_the_risk_under_a_prior_is_the_mean_of_exact_risks(loss, kind):
-    X = features(400)
-    white, bags = Whitening.of(X), bags_of(400, 7)
-    sd = 3.0 / bags.sizes
-    found = prior_risk(
-        BagMoments.of(white, bags), signal_sd=1.5, label_noise_sd=0.7, label_kind=kind, loss=loss,
-        noise_sd=sd,
-    )  # fmt: skip
-    rows = np.column_stack([white.rows, np.ones(400)])
-    exact = [
-        exact_risk(
-            rows, bags, theta=1.5 * unit, label_noise_sd=0.7, label_kind=kind, loss=loss,
-            noise_sd=sd, weights="known-noise", error="predictions",
-        )
-        for unit in np.eye(4)[:3]
-    ]  # fmt: skip
-    for part in ("bias", "label_noise", "privacy", "choice"):
-        mean = np.mean([getattr(risk, part) for risk in exact])
-        # Weights of picks follow theta itself there, and its average here.
-        tolerance = 0.35 if kind == "pick" and loss == "bag" else 1e-9
-        assert getattr(found, part) == pytest.approx(mean, rel=tolerance, abs=1e-12)
-
-
-def test_whitened_rows_have_unit_covariance_and_drop_what_does_not_vary():
-    X = features(300)
-    white = Whitening.of(np.column_stack([X, X[:, 0] - X[:, 1], np.ones(300)]))
-    assert white.rows.shape == (300, 3)
-    np.testing.assert_allclose(white.rows.T @ white.rows / 300, np.eye(3), atol=1e-8)
 
 
 @pytest.fixture(scope="module")

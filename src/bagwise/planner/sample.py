@@ -16,7 +16,7 @@ from bagwise.privacy.units import Units
 from bagwise.release.request import Budget, Columns
 from bagwise.rng import SecureNoise
 
-MOST_ROWS = 20_000  # a release should not wait for its plan
+MOST_ROWS = 15_000  # a release should not wait for its plan
 SEED = 0
 
 
