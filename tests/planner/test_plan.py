@@ -22,6 +22,7 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.planner import features_of
+from bagwise.planner.regret import regrets
 from bagwise.planner.request import planned
 from bagwise.release.request import Columns
 from tests import stats
@@ -47,8 +48,9 @@ def open_plan():
 
 def test_candidates_are_ranked_and_complete(private, open_plan):
     for found in (private, open_plan):
-        errors = [candidate.predictions.total for candidate in found.candidates]
-        assert errors == sorted(errors)
+        regret = regrets(found.candidates, found.prior)
+        last = [not candidate.intervals for candidate in found.candidates]
+        assert sorted(zip(last, regret, strict=True)) == list(zip(last, regret, strict=True))
         assert found.best is found.candidates[0]
     seen = {(c.strategy, c.label_kind, c.scores) for c in private.candidates}
     assert {("random", "pick", "none"), ("aligned", "mean", "none")} <= seen
@@ -143,8 +145,8 @@ def test_the_label_is_no_feature_of_the_plan():
     X = features(400, d=2)
     few = {"bag_sizes": [10], "strategies": ["random"], "not_private": True}
     frame = as_frame(X, np.random.default_rng(2).normal(size=400))
-    assert bw.plan(frame, label="y", **few).problem.X.shape == (400, 2)
-    assert bw.plan(frame, label="price", **few).problem.X.shape == (400, 3)  # only a name
+    assert bw.plan(frame, label="y", **few).problem.sample.X.shape == (400, 2)
+    assert bw.plan(frame, label="price", **few).problem.sample.X.shape == (400, 3)  # only a name
     without = bw.plan(frame.drop(columns="y"), label="y", **few)
     assert without.to_json() == bw.plan(frame, label="y", **few).to_json()
     with pytest.raises(ColumnError, match="no feature column is left"):
@@ -164,7 +166,7 @@ def test_the_same_features_give_the_same_bytes(private, tmp_path):
 def test_frames_text_and_page(private, tmp_path):
     frame = private.to_frame()
     assert len(frame) == len(private.candidates)
-    assert frame["rmse"].is_monotonic_increasing
+    assert frame["intervals"].is_monotonic_decreasing
     assert private.to_frame("polars").height == len(frame)
     with pytest.raises(StrategyError, match="known are pandas, polars"):
         private.to_frame("spark")
@@ -258,7 +260,7 @@ def test_a_sample_stands_for_the_whole_table(monkeypatch):
     whole = bw.plan(
         X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "aligned"], **PRIVATE
     )
-    monkeypatch.setattr("bagwise.planner.LARGEST", 2000)
+    monkeypatch.setattr("bagwise.planner.sample.MOST_ROWS", 2000)
     sample = bw.plan(
         X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "aligned"], **PRIVATE
     )
@@ -307,7 +309,7 @@ def test_priors_are_stated_or_follow_from_the_bounds():
         ({}, BudgetError, "epsilon and delta"),
         ({"epsilon": 1.0, "delta": 1e-5}, BoundsError, "a private plan needs bounds"),
         ({"not_private": True, "epsilon": 1.0}, BudgetError, "not both"),
-        ({"not_private": True, "family": "multinomial"}, StrategyError, "one at a time"),
+        ({"not_private": True, "family": "multinomial"}, StrategyError, "name the classes"),
         ({"not_private": True, "bag_sizes": [400]}, BagTooSmallError, "do not fill two bags"),
         ({"not_private": True, "bag_sizes": [0]}, BagTooSmallError, "at least 1"),
         ({"not_private": True, "min_bag_size": -5}, BagTooSmallError, "at least 1"),
@@ -339,7 +341,7 @@ def labelled(n=600):
 def test_auto_takes_the_first_choice_and_says_why(tmp_path):
     made = bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
     assert made.provenance.strategy in ("kmeans", "optimal")
-    assert "least expected error" in made.provenance.chosen_because.text()
+    assert "least regret" in made.provenance.chosen_because.text()
     assert made.bags.n_bags == 60  # whoever names a size expects so many bags
     loaded = bw.Release.load(made.save(tmp_path / "out"))
     loaded.verify()
@@ -355,14 +357,14 @@ def test_everything_can_be_left_to_the_planner():
     assert made.certificate.delta <= 1e-5
     planned = bw.plan(features_of(labelled(), Columns.of("y")), **PRIVATE)
     assert made.provenance.strategy in {c.strategy for c in planned.candidates[:4]}
-    with pytest.raises(StrategyError, match="chooses both"):
-        bw.make_release(labelled(), label="y", bag_size="auto", strategy="random", **PRIVATE)
     with pytest.raises(BagTooSmallError, match="or 'auto'"):
         bw.make_release(labelled(), label="y", bag_size="large", **PRIVATE)
-    with pytest.raises(StrategyError, match="name strategy='sorted'"):
+    with pytest.raises(StrategyError, match="name one"):
         bw.make_release(labelled(), label="y", bag_size="auto", scores="model", **PRIVATE)
-    with pytest.raises(BagTooSmallError, match="or 'auto'"):
-        bw.make_release(labelled(), label="y", bag_size=None, **PRIVATE)
+    with pytest.raises(StrategyError, match="name strategy='sorted'"):
+        bw.make_release(labelled(), label="y", bag_size=10, scores="model", **PRIVATE)
+    with pytest.raises(BagTooSmallError, match="needs a bag size"):
+        bw.make_release(labelled(), label="y", not_private=True)
 
 
 def test_the_planner_never_sees_the_label(monkeypatch):
@@ -371,9 +373,9 @@ def test_the_planner_never_sees_the_label(monkeypatch):
     seen = []
     real = rank
 
-    def watched(X, request, **arguments):
-        seen.append(X)
-        return real(X, request, **arguments)
+    def watched(sample, request):
+        seen.append(sample.X)
+        return real(sample, request)
 
     monkeypatch.setattr(automatic, "rank", watched)
     bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
