@@ -443,3 +443,29 @@ def test_a_killed_run_leaves_no_half_release(table, tmp_path):
         assert subprocess.run(command, check=False, capture_output=True).returncode == 0
     bw.Release.load(tmp_path / "out").verify()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["big.parquet", "out"]
+
+
+def test_label_bounds_and_epsilon_are_enough(rents, tmp_path):
+    asked = ["--label", "y", *PRIVATE]
+    made = bagwise("release", rents, *asked, "--min-bag-size", "15", "--json", "-o", tmp_path / "a")
+    assert made.exit_code == 0, made.output
+    shown = json.loads(made.stdout)
+    assert "least regret" in shown["chosen_because"]
+    assert bw.Release.load(tmp_path / "a").provenance.bag_size >= 15
+    named = ["--strategies", "random", "--family", "gaussian", "--json", "-o", tmp_path / "b"]
+    made = bagwise("release", rents, *asked, *named)
+    assert made.exit_code == 0, made.output
+    assert bw.Release.load(tmp_path / "b").provenance.strategy == "random"
+    missing = bagwise("release", rents, "--label", "y", "--not-private", "-o", tmp_path / "c")
+    assert missing.exit_code == 2
+    assert "needs a bag size" in missing.output
+
+
+def test_a_plan_takes_a_misfit_with_its_prior(rents):
+    asked = ["plan", rents, "--label", "y", "--not-private", "--strategies", "random", "--json"]
+    planned = bagwise(*asked, "--prior", "2", "1", "--misfit", "0.4")
+    assert planned.exit_code == 0, planned.output
+    assert json.loads(planned.stdout)["prior"]["misfit"] == 0.4
+    refused = bagwise(*asked, "--misfit", "0.4")
+    assert refused.exit_code == 2
+    assert "--misfit goes with --prior" in refused.output
