@@ -52,12 +52,20 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         is that of bag loss with bags weighted by size.
     weights : {"known-noise", "equal"}
         For bag and aggregate loss: trust bags by the variance of their labels, or all the same.
-    ridge : float
-        Adds ``ridge / 2 * |coef|^2`` to the mean loss; the intercept is not penalised.
+    ridge : float or "auto"
+        Adds ``ridge / 2 * |coef|^2`` to the mean loss; the intercept is not penalised. "auto" means
+        0 where no noise is known. Where it is (`noise_sd`), slopes are shrunk in white columns as
+        far as the labels suggest, by restricted likelihood, for bag and aggregate loss with
+        weights by the known noise.
     fit_intercept : bool
-    covariance : {"auto", "model", "robust"}
+    covariance : {"auto", "model", "robust", "cautious"}
         Whether intervals take the variance of bag labels from the model or from their residuals.
-        "auto" is "model" for the Gaussian family, and "robust" for all others.
+        "cautious" is the larger of the two for each coefficient. "auto" is "model" for the Gaussian
+        family, and "cautious" for all others.
+    noise : {"gaussian", "laplace"} or NoiseLaw
+        The kind of noise that `noise_sd` is the size of; `Release.noise_law` is that of a release.
+        With ``ridge="auto"``, bag loss and enough bags its own likelihood takes the place of least
+        squares.
 
     Attributes
     ----------
@@ -72,7 +80,12 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     label_noise_sd_ : float or None
         Its square root for the Gaussian family: the standard deviation of one row's label.
     covariance_ : (d + 1, d + 1) floats or None
-        Of the coefficients and, last, the intercept. None where no honest one can be given.
+        Of the coefficients and, last, the intercept, as they are without shrinking. None where no
+        honest one can be given.
+    unshrunk_ : (d + 1,) floats or None
+        For a fit that was shrunk: coefficients and intercept without that.
+    posterior_covariance_ : (d + 1, d + 1) floats or None
+        For a fit that was shrunk: what is left to doubt if slopes are as small as it takes them.
     converged_ : bool
 
     Notes
