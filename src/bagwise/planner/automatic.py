@@ -19,10 +19,10 @@ MOST_ROWS = 10_000  # bags are compared on so many rows: a release should not wa
 def decide(rows: Rows, request: ReleaseRequest) -> Choice:
     """Return the planner's first choice among those with the kind of label that is asked for.
 
-    Where the bag size is given, only strategies that make bags of about that size are asked, under
-    the delta that was asked for: whoever names a size expects so many bags. Features alone decide.
+    Where the bag size is given, only strategies that make bags of about that size are asked:
+    whoever names a size expects so many bags. Features alone decide.
     """
-    size, rule = request.bag_size, request.budget.calibration
+    size = request.bag_size
     if size is not None:
         check_bag_size(size, n_rows=rows.num_rows)
     try:
@@ -32,10 +32,7 @@ def decide(rows: Rows, request: ReleaseRequest) -> Choice:
             raise
         return _random(request, size, NothingToPlan(cause="rows"))
     fitting = [
-        candidate
-        for candidate in found.candidates
-        if candidate.label_kind == request.label_kind
-        and (size is None or rule is None or candidate.delta == rule.delta)
+        candidate for candidate in found.candidates if candidate.label_kind == request.label_kind
     ]
     if not fitting and size is not None:
         return _random(request, size, NothingToPlan(cause="labels"))
@@ -50,7 +47,6 @@ def decide(rows: Rows, request: ReleaseRequest) -> Choice:
         best.bag_size,
         best.scores,
         score_share=best.score_share,
-        delta=best.delta,
         why=_why(best, found, _leaves_out(request)),
     )
 

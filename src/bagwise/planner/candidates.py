@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
@@ -176,7 +176,8 @@ def label_agnostic(
 ) -> Iterator[Candidate]:
     """Yield every use of one bagging that looks at features only."""
     moments, repeats = bag_moments(problem, strategy, bag_size)
-    for kind, rule in _ways(problem):
+    for kind in get_args(LabelKind):
+        rule = problem.calibration
         noise = bag_noise(rule, kind, moments.sizes)
         if noise is None:
             continue
@@ -193,7 +194,7 @@ def label_agnostic(
                 label_kind=kind,
                 loss=loss,
                 score_share=None,
-                delta=None if rule is None else rule.delta,
+                delta=needed_delta(rule, kind, moments.sizes),
                 n_bags=round(moments.sizes.size * repeats),
                 predictions=risks["as stated"],
                 slopes=_repeated(own_units, repeats).total,
@@ -242,26 +243,12 @@ def at_epsilons(
     moments, repeats = bag_moments(problem, candidate.bagging, candidate.bag_size)
     points = []
     for epsilon in epsilons:
-        other = dataclasses.replace(rule, epsilon=epsilon, delta=candidate.delta)
+        other = dataclasses.replace(rule, epsilon=epsilon)
         noise = bag_noise(other, candidate.label_kind, moments.sizes)
         if noise is not None:
             risk = _risk(moments, problem.prior, candidate.label_kind, candidate.loss, noise)
             points.append((epsilon, float(np.sqrt(_repeated(risk, repeats).total))))
     return tuple(points)
-
-
-def _ways(problem: Problem) -> Iterator[tuple[LabelKind, ExactCalibration | None]]:
-    """Yield the kinds of labels with the rules for their noise.
-
-    Each label is in one bag, a single number: there noise that needs no delta is often less than
-    Gaussian noise with one.
-    """
-    rule = problem.calibration
-    yield "mean", rule
-    if rule is None or rule.delta > 0:
-        yield "pick", rule
-    if rule is not None and rule.delta > 0:
-        yield "mean", dataclasses.replace(rule, delta=0.0)
 
 
 def bag_noise(
@@ -271,13 +258,25 @@ def bag_noise(
     if rule is None:
         return np.zeros(sizes.size)
     whole = np.rint(sizes).astype(np.int64)
+    event = _bag_event(rule, kind, whole, spent)
+    return None if event is None else np.asarray(noise_per_bag((event,), whole))
+
+
+def needed_delta(rule: Calibration | None, kind: LabelKind, sizes: FloatArray) -> float | None:
+    """Return the delta that the least noise needs: often none of the one that may be used."""
+    if rule is None:
+        return None
+    event = _bag_event(rule, kind, np.rint(sizes).astype(np.int64), ())
+    return rule.delta if event is None or event.pure_epsilon is None else 0.0
+
+
+def _bag_event(
+    rule: Calibration, kind: LabelKind, sizes: IntArray, spent: tuple[Mechanism, ...]
+) -> Mechanism | None:
     try:
-        event: Mechanism = (
-            rule.bag_means(spent=spent) if kind == "mean" else rule.picks(sizes=whole.tolist())
-        )
+        return rule.bag_means(spent=spent) if kind == "mean" else rule.picks(sizes=sizes.tolist())
     except BudgetError:
         return None
-    return np.asarray(noise_per_bag((event,), whole))
 
 
 def sorted_by_model(

@@ -186,6 +186,7 @@ class StaircaseBagMeans(OneScale, frozen=True, tag="staircase-bag-means", kw_onl
 
     hides: ClassVar[Hides] = "bag means"
     noise: ClassVar[str] = "staircase"
+    needs_delta: ClassVar[bool] = False
 
     inner: int
     units: int = 1
