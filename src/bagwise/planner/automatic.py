@@ -38,8 +38,8 @@ def decide(rows: Rows, request: ReleaseRequest) -> Choice:
         return _random(request, size, NothingToPlan(cause="labels"))
     if not fitting:
         raise StrategyError(
-            f"the planner knows no way to release {request.label_kind} labels here (picks need a "
-            "positive delta). Name a strategy and a bag size, or label_kind='mean'."
+            f"the planner knows no way to release {request.label_kind} labels here. Name a "
+            "strategy and a bag size, or label_kind='mean'."
         )
     best = fitting[0]
     return request.choose(

@@ -55,8 +55,7 @@ class Candidate:
     score_share : float or None
         Share of the budget for the scores.
     delta : float or None
-        The delta to ask for: 0 where noise that needs none is less than the Gaussian noise that a
-        larger delta buys.
+        The delta that is needed: 0 where noise without one is the least.
     n_bags : int
     predictions : Risk
         Expected mean square of the error of predictions, in squared units of the label.

@@ -1,7 +1,7 @@
 """What a plan is asked for, checked once; there is no place in it for a label."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 from bagwise.bagging import BaggingStrategy, find_strategy
@@ -63,7 +63,7 @@ class PlanRequest:
         return cls(
             budget=budget,
             # What finding the bounds has spent is gone before the release begins.
-            rule=None if rule is None else ExactCalibration(rule.left, rule.delta, rule.bounds),
+            rule=None if rule is None else replace(rule, epsilon=rule.left, prior=()),
             family=fitted,
             prior=read_prior(prior, limits, fitted),
             bag_sizes=_check_sizes(bag_sizes, min_bag_size),

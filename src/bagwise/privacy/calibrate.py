@@ -222,6 +222,8 @@ class ExactCalibration:
         The noise of a bag's mean is the scale divided by the bag's own size. Noise without a delta
         is always an answer to a promise with one, and mostly the better one.
         """
+        if square > rows**2:  # an L2 length is at most that in L1
+            raise BudgetError(f"a unit of {rows} rows moves bag sums by {rows} labels at most.")
         budget = MeansBudget(
             epsilon=self._exactly_left,
             mu=self._mu_left(spent),
@@ -233,8 +235,7 @@ class ExactCalibration:
         chosen, refused = _bag_means(self, tuple(spent), budget)
         if chosen is None:
             raise refused or BudgetError(
-                f"noise={self.noise!r} is not possible here: it is for labels of which one "
-                "protected unit moves a single number. Leave noise at 'auto'."
+                f"noise={self.noise!r} is not possible here. Leave noise at 'auto'."
             )
         return self._checked(chosen, spent)
 
@@ -269,7 +270,9 @@ class ExactCalibration:
                 refused = refused or error
         if not offers:
             raise refused or BudgetError("picked labels need Laplace noise or a positive delta.")
-        least = min(offers, key=lambda one: float(np.mean(one.noise_sd(every) ** 2)))
+        least = min(
+            offers, key=lambda one: float(np.linalg.norm(one.noise_sd(every) / one.grid_step))
+        )
         return self._checked(least, spent)
 
     def _laplace_picks(
@@ -358,7 +361,13 @@ class ExactCalibration:
         pure = math.fsum(float(m.pure_epsilon) for m in spent if m.pure_epsilon is not None)
         if self.left <= pure:
             return None
-        left = gaussian_mu(self.left - pure, self.delta) ** 2 - gaussian_part(spent) ** 2
+        try:
+            whole = gaussian_mu(self.left - pure, self.delta)
+        except BudgetError:
+            if self.noise == "gaussian":
+                raise
+            return None  # a delta too small for Gaussian noise is no reason against other noise
+        left = whole**2 - gaussian_part(spent) ** 2
         return math.sqrt(left) if left > 0 else None
 
     def _checked(self, mechanism: M, spent: Sequence[Mechanism]) -> M:
@@ -400,7 +409,7 @@ def _offer(
     """Return the least noise of one kind; None where it cannot be used."""
     first = kind.for_budget(budget)
     if first is None:
-        if kind.needs_delta and rule.delta > 0:
+        if kind.needs_delta and rule.delta > 0 and spent:
             raise BudgetError("the scores spend the whole budget; give them a smaller share.")
         return None
     if first.pure_epsilon is None or not spent:
@@ -461,7 +470,7 @@ def _least_noise(offers: Sequence[HidesBagMeans]) -> HidesBagMeans:
     """
     best, *others = sorted(offers, key=lambda offer: offer.pure_epsilon is None)
     for offer in others:
-        if offer.sum_sd**2 <= (1 - WORTHWHILE) * best.sum_sd**2:
+        if offer.sum_sd <= math.sqrt(1 - WORTHWHILE) * best.sum_sd:  # squares may overflow
             best = offer
     return best
 

@@ -92,6 +92,13 @@ class Certificate:
     asked_epsilon: float | None = None
     asked_delta: float | None = None
 
+    def __post_init__(self) -> None:
+        # One way to say that what was asked for is delivered, so that equal ones compare as equal.
+        if self.asked_epsilon == self.epsilon:
+            object.__setattr__(self, "asked_epsilon", None)
+        if self.asked_delta == self.delta:
+            object.__setattr__(self, "asked_delta", None)
+
     @property
     def asked(self) -> tuple[float, float] | None:
         """The epsilon and delta that were asked for; None when nothing is promised."""

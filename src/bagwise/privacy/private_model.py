@@ -189,7 +189,8 @@ def instance_error(
 ) -> float:
     """Return about the error of instance loss on bags sorted by a private model.
 
-    `model_sd` is the noise on each statistic of the model, `sum_sd` that on the sum of a bag.
+    `model_sd` is the noise on each statistic of the model, `sum_sd` that on the sum of a bag; the
+    error is in the square of their unit.
     """
     model, bags = _instance_error(design, n_rows=n_rows, bag_size=bag_size)
     return model * model_sd**2 + bags * sum_sd**2

@@ -94,7 +94,9 @@ def _warn_of_noise(
     chosen: HidesBagMeans | HidesPicks, free: HidesBagMeans | HidesPicks, sizes: IntArray
 ) -> None:
     """Say so where somebody insists on more noise than the promise needs; all of it is public."""
-    ratio = float(np.mean(chosen.noise_sd(sizes) ** 2) / np.mean(free.noise_sd(sizes) ** 2))
+    # In steps of the grid, since bounds may be so wide that squares overflow.
+    noises = (np.linalg.norm(one.noise_sd(sizes) / one.grid_step) for one in (chosen, free))
+    ratio = float(next(noises) / next(noises)) ** 2
     if ratio > 1 + WORTHWHILE:
         warnings.warn(
             f"noise={chosen.noise!r} has {ratio:.2g} times the variance that {free.noise} noise "
@@ -111,7 +113,7 @@ def _warn_of_picks(picks: HidesPicks, means: HidesBagMeans, sizes: IntArray) -> 
     """
     smallest = sizes[[int(np.argmin(sizes))]]
     (on_picks,), (on_means,) = picks.noise_sd(smallest), means.noise_sd(smallest)
-    if on_means < on_picks:
+    if on_picks > 1.01 * on_means:  # from bags of one row both may be the same but for rounding
         warnings.warn(
             f"under the same promise a picked label carries {on_picks / on_means:.2g} times the "
             f"privacy noise of the mean of {smallest[0]} labels, and tells less besides. Choose "

@@ -182,8 +182,8 @@ def _expected_error(model: PricedModel, n_rows: int, budget: ScoreBudget) -> flo
         model.design,
         n_rows=n_rows,
         bag_size=budget.bag_size,
-        model_sd=model.event.number_sd,
-        sum_sd=means.sum_sd,
+        model_sd=model.event.number_sd / means.grid_step,
+        sum_sd=means.sum_sd / means.grid_step,
     )
 
 
