@@ -191,7 +191,7 @@ def _bags(
     strategy = "kmeans" if name == PICKS else _STRATEGIES[name]
     seeds = {"kmeans": repeats.kmeans, "aligned": repeats.most}.get(strategy)
     options = {
-        **_privacy(data, epsilon, noise),
+        **_noise(data, epsilon, noise),
         "bag_size": size,
         "label_kind": "pick" if name == PICKS else "mean",
     }
@@ -237,7 +237,7 @@ def _noisy_labels(data: RealTable, epsilon: float, noise: str, *, repeats: int) 
             label=data.label,
             bag_size=1,
             strategy="random",
-            **_privacy(data, epsilon, noise),
+            **_noise(data, epsilon, noise),
         )
         return _fit(data, release)
 
@@ -257,6 +257,12 @@ def _privacy(data: RealTable, epsilon: float | None, noise: str) -> dict[str, ob
         "delta": 0.0 if noise == LAPLACE else DELTA,
         "bounds": data.bounds,
     }
+
+
+def _noise(data: RealTable, epsilon: float | None, noise: str) -> dict[str, object]:
+    """Return the promise and the noise that the way is named for."""
+    insisted = {} if epsilon is None or noise == LAPLACE else {"noise": "gaussian"}
+    return {**_privacy(data, epsilon, noise), **insisted}
 
 
 def _fit(data: RealTable, release: bw.Release, *, loss: str = "auto") -> Learnt:

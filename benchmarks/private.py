@@ -45,20 +45,20 @@ WAYS = {
     ),
     "aligned, bag loss, delta = 0": (
         15,
-        {"strategy": "aligned", "bag_size": 500, "delta": 0.0},
+        {"strategy": "aligned", "bag_size": 500, "delta": 0.0, "noise": "auto"},
         "bag",
     ),
     "aligned, bag loss": (15, {"strategy": "aligned", "bag_size": 500}, "bag"),
     "k-means, bags of 500, bag loss, delta = 0": (
         15,
-        {"strategy": "kmeans", "bag_size": 500, "delta": 0.0},
+        {"strategy": "kmeans", "bag_size": 500, "delta": 0.0, "noise": "auto"},
         "bag",
     ),
     "random, bags of 50, bag loss": (15, {"strategy": "random", "bag_size": 50}, "bag"),
     "random, bags of 10, bag loss": (15, {"strategy": "random", "bag_size": 10}, "bag"),
     "random, bags of 50, bag loss, delta = 0": (
         15,
-        {"strategy": "random", "bag_size": 50, "delta": 0.0},
+        {"strategy": "random", "bag_size": 50, "delta": 0.0, "noise": "auto"},
         "bag",
     ),
 }
@@ -68,7 +68,8 @@ def error(problem, table, options, loss):
     privacy = {"label": "y", "bounds": BOUNDS, "epsilon": EPSILON, "delta": DELTA}
     if options is None:
         return problem.error(bw.release_model(table, **privacy).coef)
-    release = bw.make_release(table, **{**privacy, **options})
+    # What is not said to have no delta has Gaussian noise.
+    release = bw.make_release(table, **{**privacy, "noise": "gaussian", **options})
     release.verify()
     return problem.error(bw.fit_release(release, loss=loss).coef)
 

@@ -19,7 +19,7 @@ from bagwise.engines.local import read_rows
 from bagwise.errors import StrategyError
 from bagwise.models.row_model import RowModel
 from bagwise.planner.automatic import decide
-from bagwise.privacy.calibrate import Calibration
+from bagwise.privacy.calibrate import Calibration, NoiseKind
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.build import build, build_bounds, build_model
 from bagwise.release.release import Release
@@ -107,6 +107,7 @@ def make_release(
     seed: int | None = None,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
+    noise: NoiseKind = "auto",
     noise_source: NoiseSource | None = None,
     calibration: Calibration | None = None,
     on_stage: OnStage = ignore_stage,
@@ -136,9 +137,8 @@ def make_release(
     strategy : str or BaggingStrategy
         How rows are put together. "auto" is the planner's first choice for these features (`plan`),
         and the release records why: among strategies that make bags of about `bag_size`, if it is
-        given, or else among all it knows. It never sorts by labels, never chooses fewer than three
-        bags for each coefficient of its own accord, and takes noise that needs no delta where that
-        is less.
+        given, or else among all it knows. It never sorts by labels, and never chooses fewer than
+        three bags for each coefficient of its own accord.
     strategy_parameters : mapping, optional
         Parameters for a strategy given by name, as text (the command line's ``--set``).
     strategies : list of str or BaggingStrategy, optional
@@ -150,11 +150,13 @@ def make_release(
         What a sorting strategy sorts by. "labels" is allowed only when not private; "model" (the
         choice of "auto" under privacy) and "noisy-labels" spend a share of the budget.
     score_share : float or "auto"
-        Share of the budget for the scores, in units of mu squared. "auto" is the optimum for
-        instance loss on means for "model", and 0.5 elsewhere.
+        Share of the budget for the scores: of mu squared if they have Gaussian noise, of epsilon if
+        they have Laplace noise. "auto" is about the optimum for instance loss on means for "model",
+        and 0.5 elsewhere.
     epsilon, delta : float
-        Label differential privacy to deliver. Give both, or `not_private`. With delta = 0 the noise
-        is Laplace or staircase, whichever is less, and only strategies without scores are allowed.
+        Label differential privacy to deliver; or say `not_private`. Without a delta the promise is
+        a pure epsilon. With one, the noise still spends none where that is less noise; the
+        certificate says what is delivered.
     not_private : bool
         Release exact aggregates. The certificate says NOT PRIVATE. If single labels can be read off
         them, a `LeakWarning` says so, and a note on the terminal says how many.
@@ -175,6 +177,9 @@ def make_release(
         Missing features: mark them (numbers are filled with the column's mean), or refuse.
     max_levels : int
         Levels of a text column that get a column of their own; the rarest are pooled.
+    noise : {"auto", "laplace", "staircase", "gaussian"}
+        "auto" is the noise of the least variance that keeps the promise; bags, units and delta
+        decide which. The others insist on one; a `DominatedWarning` says what that costs.
     noise_source : NoiseSource, optional
         For experiments: ``rng.SimulatedNoise(seed)``, together with `not_private` and epsilon.
     calibration : Calibration, optional
@@ -185,7 +190,7 @@ def make_release(
 
     Guarantee
     ---------
-    With epsilon and delta: the release is (epsilon, delta)-differentially private for replacing one
+    With an epsilon: the release is (epsilon, delta)-differentially private for replacing one
     row's label, or all labels of one unit, by others within the bounds. Features, ids and bag
     membership are public.
 
@@ -203,7 +208,7 @@ def make_release(
     )  # fmt: skip
     budget = Budget.of(
         epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
-        not_private=not_private, noise_source=noise_source, calibration=calibration,
+        not_private=not_private, noise=noise, noise_source=noise_source, calibration=calibration,
     )  # fmt: skip
     request = ReleaseRequest.of(
         columns, budget, label_kind=label_kind, bag_size=bag_size, strategy=strategy,
@@ -225,7 +230,7 @@ def release_model(
     label: str,
     bounds: Sequence[float] | PrivateBounds,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     unit: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
@@ -239,7 +244,7 @@ def release_model(
     are themselves such a release, and this one has the least privacy error of all (theory page, the
     direct release). Bags are worth it for whoever needs data: another model, an audit.
 
-    Parameters are those of `make_release`.
+    Parameters are those of `make_release`; delta must be positive.
 
     Guarantee
     ---------

@@ -37,7 +37,8 @@ def test_the_whole_way(rents, tmp_path):
     out, model, predictions = tmp_path / "out", tmp_path / "model.json", tmp_path / "p.csv"
     made = release(rents, out, *PRIVATE)
     assert made.exit_code == 0, made.output
-    assert "(1, 1e-05)-label-DP" in made.output
+    assert "(1, 0)-label-DP" in made.output
+    assert "Asked for was epsilon 1 with delta 1e-05" in " ".join(made.output.split())
     assert "Next: bagwise verify" in made.output
     checked = bagwise("verify", out)
     assert checked.exit_code == 0
@@ -163,7 +164,10 @@ def test_warnings_name_the_next_step(rents, tmp_path):
     [
         ([], "say how private"),
         (["--not-private", *PRIVATE], "not both"),
-        (["--epsilon", "1"], "go together"),
+        (["--epsilon", "1"], "needs bounds"),
+        (["--delta", "1e-5", "--bounds", "0", "1"], "delta alone"),
+        (["--noise", "loud", *PRIVATE], "unknown noise"),
+        (["--noise", "laplace", "--not-private"], "belongs to a promise"),
         (["--epsilon", "1", "--delta", "1e-5"], "needs bounds"),
         (["--epsilon", "-1", "--delta", "1e-5", "--bounds", "0", "1"], "epsilon must be"),
         (["--not-private", "--bounds", "1", "0"], "lo < hi"),
@@ -378,7 +382,8 @@ def test_an_existing_output_is_refused_before_the_table_is_read(rents, tmp_path)
         ([], 0),
         (["--max-epsilon", "1", "--max-delta", "1e-5"], 0),
         (["--max-epsilon", "0.5"], 3),
-        (["--max-delta", "1e-9"], 3),
+        (["--max-delta", "1e-9"], 0),  # no delta was needed
+        (["--max-epsilon", "0.5", "--max-delta", "1e-5"], 3),
     ],
 )
 def test_limits_set_the_exit_code(rents, tmp_path, limits, code):

@@ -32,7 +32,10 @@ from bagwise.privacy.mechanisms import (
     HidesBagLabels,
     HidesBagMeans,
     LaplaceBagMeans,
+    LaplaceLabels,
     LaplaceMeanLoss,
+    LaplaceModel,
+    LaplacePicks,
     MeansBudget,
     NoisyChoice,
     PickedLabels,
@@ -198,13 +201,21 @@ def gaussian_example(kind):
 # One label of a bag, picked in secret
 
 
+@dataclasses.dataclass(frozen=True)
+class OneSize:
+    """What `WEIGHTS` and `REACH` need to know of the noise on a bag of one size."""
+
+    scale: float
+
+
 def picked_pmf(mechanism, size, moves):
     """The distribution of the noise on a bag of this size, after each move."""
-    scale = dict(mechanism.scales)[size]
-    reach = round(9 * scale) + max(moves, default=0)
+    noise = "laplace" if isinstance(mechanism, LaplacePicks) else "gaussian"
+    one = OneSize(dict(mechanism.scales)[size])
+    reach = round(REACH[noise](one)) + max(moves, default=0)
     support = np.arange(-reach, reach + 1)
-    total = np.exp(-(support**2) / (2 * scale**2)).sum()
-    return {d: np.exp(-((support - d) ** 2) / (2 * scale**2)) / total for d in {0, *moves}}, -reach
+    total = WEIGHTS[noise](support, one).sum()
+    return {d: WEIGHTS[noise](support - d, one) / total for d in {0, *moves}}, -reach
 
 
 def picked_pairs(mechanism, units=1):
@@ -302,6 +313,8 @@ def examples():
     return {
         "gaussian-labels": gaussian_example(GaussianLabels),
         "gaussian-model": gaussian_example(GaussianModel),
+        "laplace-labels": noise_example(LaplaceLabels, "laplace", shift=6, scale=5, several="L1"),
+        "laplace-model": noise_example(LaplaceModel, "laplace", shift=5, scale=7, several="L1"),
         "gaussian-bag-means": gaussian_example(GaussianBagMeans),
         "laplace-bag-means": noise_example(
             LaplaceBagMeans, "laplace", shift=5, scale=4, several="L1"
@@ -320,6 +333,14 @@ def examples():
             attack=picked_attack,
             quieter=quieter_picks,
             slack=1 / (12 * 120**2),
+        ),
+        "laplace-picks": Example(
+            small=LaplacePicks(8.0, ((2, 5.0), (4, 4.0)), 1.0),
+            real=LaplacePicks(WIDTH, ((2, WIDTH), (4, WIDTH / 2)), STEP),
+            pairs=picked_pairs,
+            draw=picked_draw,
+            attack=picked_attack,
+            quieter=quieter_picks,
         ),
         "randomised-picks": Example(
             small=RandomisedPicks(3, ((2, 0.75), (3, 0.875))),
@@ -457,14 +478,19 @@ def test_noise_for_bag_means_allows_for_all_numbers_that_a_unit_moves_or_is_not_
         epsilon=Fraction(1), mu=0.3, step=STEP, square=4, rows=numbers, numbers=numbers
     )
     offer = kind.for_budget(budget)
-    if numbers > 1 and example.several is None:
-        assert offer is None
+    if offer is None:  # it has no proof for several numbers
+        assert numbers > 1
+        assert example.several is None
         return
     offer.check(BOUNDS)
     square = math.isqrt(4 * LABEL_STEPS**2 - 1) + 1
-    assert offer.shift == (square if example.several == "L2" else numbers * LABEL_STEPS)
+    one_by_one = getattr(offer, "units", 1)
+    shift = square if example.several == "L2" else numbers * LABEL_STEPS
+    assert offer.shift * one_by_one == shift
+    assert one_by_one == (numbers if example.several is None else 1)
     assert offer.allows_units(min(numbers, 4), BOUNDS)
-    assert not offer.suits_classes(3) or example.several is not None
+    if offer.pure_epsilon is not None:
+        assert offer.pure_epsilon <= 1
 
 
 @each
@@ -495,7 +521,7 @@ def test_groups_cost_no_more_than_the_widened_mechanism(kind, units):
 def test_several_bags_moved_by_several_units(kind):
     """Two units in two bags: each moves a number of its own by the whole sensitivity."""
     example, noise = EXAMPLES[kind], getattr(MECHANISMS[kind], "noise", None)
-    if noise is None:
+    if noise is None or not hasattr(example.small, "noise_scale"):
         return
     scale = 30.0 if noise == "gaussian" else 4.0
     small = msgspec.structs.replace(example.small, sensitivity=scale, noise_scale=scale)
@@ -561,6 +587,9 @@ def quieter_whole(example, factor):
     quiet = example.quieter(example.small, factor)
     if hasattr(quiet, "noise_scale"):
         return msgspec.structs.replace(quiet, noise_scale=float(max(1, int(quiet.noise_scale))))
+    if hasattr(quiet, "scales"):
+        scales = tuple((size, float(max(1, int(scale)))) for size, scale in quiet.scales)
+        return msgspec.structs.replace(quiet, scales=scales)
     return quiet
 
 
@@ -590,7 +619,9 @@ def test_the_noise_of_a_bag_has_the_stated_standard_deviation(kind):
     exact, draws = moments_of_bags(kind, size)
     (stated,) = mechanism.noise_sd(np.array([size]))
     # Scales name continuous noise; rounded to whole numbers it is less by 1 / (24 scale^2).
-    scale = getattr(mechanism, "scale", 100)
+    scale = getattr(mechanism, "scale", None) or dict(getattr(mechanism, "scales", ())).get(
+        size, 100
+    )
     assert stated == pytest.approx(exact, rel=0.05 / scale**2)
     assert stats.mean_is(draws**2, exact**2)
     assert not stats.mean_is(draws**2, (1.05 * exact) ** 2)
@@ -653,7 +684,7 @@ def impossible_values(name, value, real):
         "epsilon": lambda: [*numbers, 1e9],
         "rows": lambda: [0, -1, 2**60],
         "inner": lambda: [0, -1, real.shift + 1],
-        "units": lambda: [0, -1, 2],
+        "units": lambda: [0, -1, 2**60],
         "classes": lambda: [0, 1, 2**60],
         "scales": lambda: [
             (),
@@ -806,6 +837,7 @@ def random_mechanism(rng):
         lambda: GaussianBagMeans(1.0, 1 / mu, 2.0**-20),
         lambda: LaplaceBagMeans(float(shift), float(scale), 1.0),
         lambda: PickedLabels(1.0, ((int(rng.integers(2, 60)), 1 / mu),), 2.0**-20),
+        lambda: LaplacePicks(float(shift), ((int(rng.integers(2, 60)), float(scale)),), 1.0),
         lambda: NoisyChoice(float(rng.uniform(0.02, 1))),
         lambda: StaircaseBagMeans(float(shift), float(scale), 1.0, int(rng.integers(1, shift))),
     ]
@@ -814,13 +846,19 @@ def random_mechanism(rng):
 
 def optimistic(mechanism):
     """Its own distribution of losses, each rounded down."""
-    if not isinstance(mechanism, StaircaseBagMeans):
+    if not isinstance(mechanism, StaircaseBagMeans | LaplacePicks):
         return google_lower(mechanism.curve)
     from dp_accounting.pld import privacy_loss_distribution
 
     # By outcome, as brute force has it: it rounds the loss of each.
-    pmf, _ = noise_pmf("staircase", mechanism, [mechanism.shift])
-    here, there = (dict(enumerate(np.log(pmf[d]).tolist())) for d in (0, mechanism.shift))
+    if isinstance(mechanism, StaircaseBagMeans):
+        pmf, _ = noise_pmf("staircase", mechanism, [mechanism.shift])
+        first, second = pmf[0], pmf[mechanism.shift]
+    else:  # all other labels of the bag are at one end
+        ((size, _),) = mechanism.scales
+        pmf, _ = picked_pmf(mechanism, size, [mechanism.shift])
+        first, second = (pmf[mechanism.shift] + (size - 1) * pmf[0]) / size, pmf[0]
+    here, there = (dict(enumerate(np.log(one).tolist())) for one in (first, second))
     return privacy_loss_distribution.from_two_probability_mass_functions(
         here, there, pessimistic_estimate=False, value_discretization_interval=GOOGLE_STEP / 2
     )

@@ -40,6 +40,8 @@ LARGE = 2000
 CLASSES = ["yes", "no", "?"]
 NUMERIC = {"label": "y", "bounds": (0, 10), "id": "key"}
 PRIVATE = {"epsilon": 2.0, "delta": 1e-5}
+GAUSSIAN = {**PRIVATE, "noise": "gaussian"}
+PURE = {"epsilon": 2.0}
 
 ROWS_TO_PREDICT: dict[str, list[Any]] = {
     "x": [0.0, -1.25, 2.5, None, 40.0],
@@ -85,20 +87,26 @@ def make_releases(directory: Path) -> dict[str, Any]:
     named = {"label": "y", "classes": CLASSES, "bag_size": 12, "strategy": "random"}
     found = bw.find_bounds(large, label="y", epsilon=1.0)
     requests: dict[str, tuple[pa.Table, dict[str, Any]]] = {
-        "means": (table, {**random, **PRIVATE, "seed": 7}),
+        "means": (table, {**random, **GAUSSIAN, "seed": 7}),
         "laplace": (table, {**random, "epsilon": 0.5, "delta": 0.0}),
         "staircase": (table, {**random, "epsilon": 2.0, "delta": 0.0}),
-        "picks": (table, {**random, **PRIVATE, "label_kind": "pick"}),
+        "picks": (table, {**random, **GAUSSIAN, "label_kind": "pick"}),
+        "laplace-picks": (table, {**random, **PRIVATE, "label_kind": "pick"}),
         "classes": (classes, {**named, **PRIVATE}),
-        # The planner knows no error of these, so that the manifest says that there was no plan.
+        # The planner's figure leaves out classes, and the manifest says so.
         "class-picks": (
             classes,
             {**named, "strategy": "auto", "epsilon": 2.0, "delta": 0.0, "label_kind": "pick"},
         ),
-        "by-model": (table, {**random, **PRIVATE, "strategy": "sorted", "scores": "model"}),
+        "by-model": (table, {**random, **GAUSSIAN, "strategy": "sorted", "scores": "model"}),
         "by-noisy-labels": (
             table,
-            {**random, **PRIVATE, "strategy": "sorted", "scores": "noisy-labels"},
+            {**random, **GAUSSIAN, "strategy": "sorted", "scores": "noisy-labels"},
+        ),
+        "by-pure-model": (table, {**random, **PURE, "strategy": "sorted", "scores": "model"}),
+        "by-pure-labels": (
+            table,
+            {**random, **PURE, "strategy": "sorted", "scores": "noisy-labels"},
         ),
         "open": (table, {"label": "y", "id": "key", "bag_size": 9, "not_private": True}),
         "open-by-labels": (

@@ -20,7 +20,7 @@ def private():
         epsilon=1.0,
         delta=1e-5,
         bounds=BOUNDS,
-        events=(ExactCalibration(1.0, 1e-5, BOUNDS).bag_means(),),
+        events=(ExactCalibration(1.0, 1e-5, BOUNDS, noise="gaussian").bag_means(),),
         smallest_bag=5,
         noise_source="operating system (os.urandom)",
     )
@@ -76,6 +76,43 @@ def test_claiming_more_than_the_events_give_is_caught(private):
     ):
         with pytest.raises(CertificateError, match="its events give"):
             wrong.check()
+
+
+def test_what_was_asked_for_is_kept_beside_what_is_delivered(private):
+    rule = ExactCalibration(1.0, 1e-5, BOUNDS)
+    pure = dataclasses.replace(
+        private, events=(rule.bag_means(),), delta=0.0, asked_epsilon=1.0, asked_delta=1e-5
+    )
+    pure.check()
+    assert pure.headline == "(1, 0)-label-DP"
+    assert pure.asked == (1.0, 1e-5)
+    assert "Asked for was epsilon 1 with delta 1e-05" in pure.text()
+    assert private.asked == (1.0, 1e-5)
+    assert "Asked for" not in private.text()
+    assert Certificate.from_json(json.loads(json.dumps(pure.to_json()))) == pure
+    for wrong in (
+        {"asked_epsilon": 0.5},  # less than is spent
+        {"delta": 1e-4},  # more than was asked for
+        {"asked_epsilon": 1e9},
+        {"asked_epsilon": float("nan")},
+        {"asked_delta": float("nan")},
+        {"asked_delta": 1.0},
+        {"asked_delta": -1e-9},
+        {"epsilon": None, "delta": None},
+    ):
+        with pytest.raises(CertificateError):
+            dataclasses.replace(pure, **wrong).check()
+    for name, value in (
+        ("epsilon", 1.1),
+        ("epsilon", 0.9),
+        ("delta", 1e-4),
+        ("asked_epsilon", 2.0),
+        ("asked_epsilon", 0.5),
+        ("asked_delta", 1e-3),
+        ("asked_delta", None),
+    ):
+        with pytest.raises(CertificateError):  # its words say what was asked for, too
+            Certificate.from_json({**pure.to_json(), name: value})
 
 
 def test_events_must_fit_the_bounds_and_each_other(private, open_one):
@@ -243,7 +280,7 @@ def test_events_are_exported_for_google_s_accountant(private, of_a_loss):
 
     accountant = PLDAccountant().compose(ComposedDpEvent(private.dp_events()))
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
-    rule = ExactCalibration(1.0, 1e-5, BOUNDS)
+    rule = ExactCalibration(1.0, 1e-5, BOUNDS, noise="gaussian")
     picks = dataclasses.replace(private, events=(rule.picks(sizes=[20]),))
     exported = picks.dp_events()[0]
     assert exported.sampling_probs == pytest.approx([0.95, 0.05])

@@ -55,7 +55,7 @@ def test_one_label_moves_a_sum_by_the_sensitivity_at_most(bounds):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
 def test_calibration_delivers_what_is_asked_with_nothing_to_spare(epsilon, delta):
-    event = ExactCalibration(epsilon, delta, BOUNDS).bag_means()
+    event = ExactCalibration(epsilon, delta, BOUNDS, noise="gaussian").bag_means()
     mu = event.sensitivity / event.noise_scale
     assert gaussian_delta(epsilon, mu) <= delta
     assert gaussian_delta(epsilon, mu * 1.001) > delta

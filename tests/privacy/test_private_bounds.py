@@ -86,7 +86,7 @@ def test_accounting_of_pure_choices():
     assert total_epsilon([NoisyChoice(0.3), NoisyChoice(0.2)], 0.0) == pytest.approx(0.5)
     coin = (math.exp(0.7) - math.exp(0.2)) / (1 + math.exp(0.7))
     assert total_delta([NoisyChoice(0.7)], 0.2) == pytest.approx(coin)
-    noise = ExactCalibration(1.0, 1e-5, (0, 1)).bag_means()
+    noise = ExactCalibration(1.0, 1e-5, (0, 1), noise="gaussian").bag_means()
     both = [NoisyChoice(0.5), noise]
     assert 0 < total_delta(both, 1.5) < total_delta([noise], 1.0)
     assert total_delta(both, 0.2) >= total_delta([noise], 0.2)

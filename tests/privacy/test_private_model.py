@@ -13,6 +13,7 @@ from bagwise.privacy.private_model import (
     _integer_statistics,
     best_share,
     design_model,
+    instance_error,
     release_coefficients,
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
@@ -106,10 +107,102 @@ def test_brute_force_sensitivity_of_the_released_integers(X):
     assert 0.9999 * LABEL_STEPS <= across <= design.sensitivity_steps
 
 
-def test_integer_columns_have_length_one(X):
-    design = design_model(X, names(X))
-    lengths = np.concatenate([np.linalg.norm(c, axis=1) for _, c in _integer_columns(X, design)])
+@pytest.mark.parametrize(("norm", "order"), [("L2", 2), ("L1", 1)])
+def test_integer_columns_have_length_one(X, norm, order):
+    design = design_model(X, names(X), norm=norm)
+    columns = np.concatenate([c for _, c in _integer_columns(X, design)])
+    lengths = np.linalg.norm(columns, ord=order, axis=1)
     np.testing.assert_allclose(lengths / 2**20, 1.0, atol=4e-6)
+
+
+def indicators(n=3000):
+    """A column of eight levels, some of them rare, as seven indicators."""
+    codes = np.random.default_rng(5).choice(
+        8, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.03, 0.01, 0.01], size=n
+    )
+    return (codes[:, None] == np.arange(1, 8)).astype(float)
+
+
+def test_brute_force_sensitivity_in_l1(X):
+    """Move each label across the bounds, and add up how far each of the integers moves."""
+    for rows in (X, indicators(300)):
+        design = design_model(rows, names(rows), norm="L1")
+        steps = np.random.default_rng(2).integers(0, LABEL_STEPS + 1, size=len(rows))
+        steps -= LABEL_STEPS // 2
+        half, largest = 1 << 19, 0
+        for row in range(0, len(rows), 7):
+            ends = np.repeat(steps[None], 2, axis=0)
+            ends[:, row] = -LABEL_STEPS // 2, LABEL_STEPS // 2
+            low, high = (
+                (_integer_statistics(rows, values, design) + half) >> 20 for values in ends
+            )
+            largest = max(largest, int(np.abs(high - low).sum()))
+        assert 0.9999 * LABEL_STEPS <= largest <= design.sensitivity_steps
+        # The twin: in L2 the same columns are shorter, and noise set for that would not do.
+        assert largest > design_model(rows, names(rows)).sensitivity_steps * 0.9999
+
+
+def test_the_design_in_l1_solves_its_equation_and_is_unbiased(X):
+    for rows in (X, indicators()):
+        design = design_model(rows, names(rows), norm="L1")
+        scaled = (rows - design.center) / design.spread
+        Z = np.column_stack([np.ones(len(rows)), scaled]) @ design.basis
+        np.testing.assert_allclose(Z.T @ Z, len(rows) * np.eye(design.rank), atol=1e-7)
+        weight = 1 / np.abs(Z @ design.power(-0.75)).sum(axis=1)
+        B = design.power(-1.0) @ (Z * weight[:, None]).T
+        np.testing.assert_allclose(B @ Z, np.eye(design.rank), atol=1e-6)
+        # A column is never longer in L2 than in L1, so the error is no smaller.
+        assert design.privacy_trace >= design_model(rows, names(rows)).privacy_trace
+
+
+def test_axes_near_the_features_keep_the_zeros_of_indicators():
+    rows = indicators()
+    gaussian = np.random.default_rng(0).standard_normal((3000, 7))
+    ratio = {
+        name: design_model(each, names(each), norm="L1").privacy_trace
+        / design_model(each, names(each)).privacy_trace
+        for name, each in (("indicators", rows), ("gaussian", gaussian))
+    }
+    assert ratio["indicators"] < 2
+    assert 4 < ratio["gaussian"] < 7  # about 2/pi times the coefficients
+
+
+def test_the_error_of_a_model_with_laplace_noise_is_what_theory_says(X):
+    bounds, theta = (-12.0, 12.0), np.array([1.0, -2.0, 0.5])
+    rng, noise = np.random.default_rng(3), SimulatedNoise(4)
+    design = design_model(X, names(X), norm="L1")
+    event = ExactCalibration(5.0, 0.0, bounds).laplace_model(
+        share=1.0, sensitivity_steps=design.sensitivity_steps
+    )
+    assert float(event.pure_epsilon) <= 5.0
+    scaled = (X - design.center) / design.spread
+    Z = np.column_stack([np.ones(len(X)), scaled]) @ design.basis
+    weight = 1 / np.abs(Z @ design.power(-0.75)).sum(axis=1)
+    B = design.power(-1.0) @ (Z * weight[:, None]).T
+    to_slopes = (design.basis @ B)[1:] / design.spread[:, None]
+    shape = (design.basis @ design.power(-0.25))[1:] / design.spread[:, None]
+    privacy = 2 * event.noise_scale**2 * np.sum(shape**2)
+    expected = 0.25 * np.sum(to_slopes**2) + privacy
+    errors = []
+    for _ in range(3000):
+        y = 1.0 + X @ theta + 0.5 * rng.standard_normal(len(X))
+        model = release_coefficients(X, y, design=design, bounds=bounds, event=event, source=noise)
+        errors.append(np.sum((model.coef - theta) ** 2))
+    assert stats.mean_is(np.array(errors), expected)
+    assert not stats.mean_is(np.array(errors), expected * 1.2)
+
+
+def test_the_best_share_of_epsilon_minimises_its_error(X):
+    design = design_model(X, names(X), norm="L1")
+    for bag_size in (10, 50):
+        share = best_share(design, n_rows=200, bag_size=bag_size)
+
+        def cost(f, bag_size=bag_size):
+            return instance_error(
+                design, n_rows=200, bag_size=bag_size, model_sd=1 / f, sum_sd=1 / (1 - f)
+            )
+
+        assert cost(share) <= min(cost(share * 0.99), cost(share * 1.01))
 
 
 def released_errors(X, theta, runs, noise_factor=1.0):

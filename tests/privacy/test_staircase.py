@@ -114,10 +114,11 @@ def budget(epsilon, *, rows=1, numbers=1):
     )
 
 
-def test_it_is_offered_only_where_one_sum_moves():
+def test_a_step_is_as_wide_as_one_sum_moves():
     assert StaircaseBagMeans.for_budget(budget(1)).shift == LABEL_STEPS
     assert StaircaseBagMeans.for_budget(budget(1, rows=3)).shift == 3 * LABEL_STEPS
-    assert StaircaseBagMeans.for_budget(budget(1, rows=2, numbers=2)) is None
+    apart = StaircaseBagMeans.for_budget(budget(1, rows=2, numbers=2))
+    assert (apart.shift, apart.units, float(apart.pure_epsilon)) == (LABEL_STEPS, 2, 1.0)
     assert StaircaseBagMeans.for_budget(budget(1, rows=2**23)) is None  # too wide to be drawn
 
 

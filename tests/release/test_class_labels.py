@@ -98,10 +98,11 @@ def test_a_model_of_shares_finds_the_slope(trips):
 
 def test_brute_force_sensitivity_of_shares():
     """Replace one class by any other: the counts move by sqrt(2) in L2 and by 2 in L1."""
-    square = ExactCalibration(1.0, 1e-6, (0.0, 1.0)).bag_means(square=2)
+    rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0), noise="gaussian")
+    square = rule.bag_means(square=2, rows=2)
     assert square.sensitivity >= math.sqrt(2)
     assert square.sensitivity == pytest.approx(math.sqrt(2), rel=1e-5)
-    laplace = ExactCalibration(1.0, 0.0, (0.0, 1.0)).bag_means(rows=2)
+    laplace = ExactCalibration(1.0, 0.0, (0.0, 1.0)).bag_means(square=2, rows=2)
     assert laplace.sensitivity == 2.0
     counts = np.array([2, 3, 1])
     for old in range(3):
@@ -116,7 +117,8 @@ def test_brute_force_sensitivity_of_shares():
 def test_noisy_shares_are_unbiased_and_have_their_noise():
     bags = Bags(np.repeat(np.arange(20_000), 4))
     codes = np.tile([0, 1, 1, 2], 20_000)
-    event = ExactCalibration(1.0, 1e-6, (0.0, 1.0)).bag_means(square=2)
+    rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0), noise="gaussian")
+    event = rule.bag_means(square=2, rows=2)
     noise = private_shares(codes, bags, classes=3, event=event, source=SecureNoise()) - [
         0.25,
         0.5,
@@ -215,7 +217,7 @@ def test_certificates_for_other_classes_are_noticed(trips):
     rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0))
     short = dataclasses.replace(made.certificate, events=(rule.bag_means(),))
     wrong = dataclasses.replace(
-        made, certificate=short, noise_sd=rule.bag_means().noise_scale / made.bags.sizes
+        made, certificate=short, noise_sd=rule.bag_means().sum_sd / made.bags.sizes
     )
     with pytest.raises(ReleaseError, match="these classes"):
         wrong.verify()

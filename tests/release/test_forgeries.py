@@ -400,3 +400,42 @@ def test_limits_are_not_asked_of_a_model_without_a_certificate(saved, tmp_path):
     run = CliRunner().invoke(app, ["verify", str(path), "--max-epsilon", "2"])
     assert run.exit_code == 2
     assert "no certificate of its own" in run.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0.5},
+        {"epsilon": 2.0},
+        {"delta": 1e-3},
+        {"asked_epsilon": 0.5},
+        {"asked_epsilon": 2.0},
+        {"asked_delta": 0.0},
+        {"asked_delta": 1e-3},
+        {"asked_epsilon": None},
+        {"asked_delta": None},
+        {"epsilon": 0.5, "asked_epsilon": 0.5},
+    ],
+    ids=str,
+)
+def test_another_promise_than_the_one_delivered_and_asked_for(saved, change):
+    certificate = json.loads((saved / "certificate.json").read_text())
+    assert (certificate["epsilon"], certificate["delta"]) == (1.0, 0.0)
+    assert (certificate["asked_epsilon"], certificate["asked_delta"]) == (1.0, 1e-4)
+    edit_json(saved, "certificate.json", **change)
+    reject(saved)
+
+
+def test_a_promise_asked_for_that_is_stronger_than_the_one_kept_in_all_its_words(table):
+    """The forger makes the words again, too, so that nothing but the numbers can tell."""
+    made = bw.make_release(table, strategy="random", **PRIVATE)
+    made.verify()
+    for change in (
+        {"asked_epsilon": 0.5},
+        {"asked_delta": -1e-9},
+        {"epsilon": 0.5, "asked_epsilon": 0.5},
+        {"delta": 1e-3, "asked_delta": 1e-4},
+    ):
+        forged = dataclasses.replace(made.certificate, **change)
+        with pytest.raises(CertificateError):
+            dataclasses.replace(made, certificate=forged).verify()

@@ -175,8 +175,10 @@ def release_model(
     table: TablePath,
     label: Label,
     epsilon: Annotated[float, typer.Option(help="Label-DP epsilon to deliver.")],
-    delta: Annotated[float, typer.Option(help="Label-DP delta, far below 1/rows.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
+    delta: Annotated[
+        float | None, typer.Option(help="Label-DP delta, far below 1/rows; needed here.")
+    ] = None,
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
     ] = None,

@@ -1,7 +1,7 @@
 """The verbs that make and check what leaves: release, bounds and verify."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -59,7 +59,13 @@ def release(
     ] = None,
     bounds_file: BoundsFile = None,
     epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Label-DP delta, far below 1/rows. Default: none needed.")
+    ] = None,
+    noise: Annotated[
+        str,
+        typer.Option(help="auto: the least that keeps the promise; laplace, staircase, gaussian."),
+    ] = "auto",
     not_private: Annotated[
         bool, typer.Option("--not-private", help="Release exact aggregates, without noise.")
     ] = False,
@@ -134,6 +140,7 @@ def release(
             unit=unit,
             epsilon=epsilon,
             delta=delta,
+            noise=cast(Any, noise),  # checked with the request
             not_private=not_private,
             features=split_names(features),
             exclude=split_names(exclude) or (),
@@ -166,8 +173,8 @@ def release(
         print_pairs(f"Release in {output}", summary | figures)
         if why:
             say(f"Chosen: {made.provenance.strategy}, {why}")
-        if made.certificate.delta == 0 and delta:
-            out.print("Delta is 0: noise that needs none is less here.", soft_wrap=True)
+        if made.certificate.spends_less:
+            say(made.certificate.spends_less)
         for remark in made.certificate.remarks:
             say(f"Note: {remark}")
         if made.certificate.is_private and replaces:

@@ -23,11 +23,13 @@ from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
 from bagwise.families import Family, find_family
 from bagwise.paper.bounds import spread
+from bagwise.privacy.calibrate import ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import (
     GaussianBagMeans,
     GaussianLabels,
     GaussianModel,
+    LaplaceModel,
     Mechanism,
     NoisyChoice,
     PickedLabels,
@@ -77,12 +79,22 @@ class PrintedCalibration:
     def _radius(self) -> float:
         return (self.bounds[1] - self.bounds[0]) / 2
 
+    @property
+    def score_noises(self) -> tuple[ScoreNoise, ...]:
+        """Return Gaussian: the paper has no other."""
+        return ("gaussian",)
+
     def labels(self, *, share: float = 0.5, square: int = 1) -> GaussianLabels:
         """Return the printed noise on labels; the paper knows no other split than half."""
         del share
         return GaussianLabels(*self._parameters(self._label_noise(), square))
 
     def model(self, *, share: float, sensitivity_steps: int) -> GaussianModel:
+        """Refuse: the paper has no private model."""
+        del share, sensitivity_steps
+        raise BudgetError("the paper prints no noise for a private model.")
+
+    def laplace_model(self, *, share: float, sensitivity_steps: int) -> LaplaceModel:
         """Refuse: the paper has no private model."""
         del share, sensitivity_steps
         raise BudgetError("the paper prints no noise for a private model.")

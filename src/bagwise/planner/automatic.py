@@ -34,8 +34,6 @@ def decide(rows: Rows, request: ReleaseRequest) -> Choice:
         best.bag_size,
         best.scores,
         score_share=best.score_share,
-        # Whoever names a size as well as a delta gets noise that uses it.
-        delta=best.delta if size is None else None,
         why=_why(best, found),
     )
 

@@ -52,7 +52,7 @@ class Candidate:
     score_share : float or None
         Share of the budget for the scores.
     delta : float or None
-        The delta to ask for: 0 where the least noise that keeps the promise needs none.
+        The delta that is needed: 0 where the least noise that keeps the promise needs none.
     n_bags : int
     few_bags : bool
         Whether there are fewer than three bags for each coefficient.

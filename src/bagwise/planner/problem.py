@@ -174,7 +174,8 @@ class Problem:
             if self.classes is not None:
                 return None  # chances of keeping a class are no noise of a size
             picks = rule.picks(sizes=whole.tolist(), rows=rows)
-            return Noise(noise_per_bag((picks,), whole), rule.delta)
+            pure = picks.pure_epsilon is not None
+            return Noise(noise_per_bag((picks,), whole), 0.0 if pure else rule.delta)
         except BudgetError:
             return None
 
@@ -188,7 +189,9 @@ class Problem:
             square, touched, rows = 2 * square, 2 * rows, 2 * rows
         key = (rule, square, rows, touched, *spent)
         if key not in self._means:
-            self._means[key] = _least_means(rule, square, rows, touched, spent)
+            self._means[key] = rule.bag_means(
+                square=square, rows=rows, numbers=touched, spent=spent
+            )
         return self._means[key]
 
     def _searching(self, strategy: BaggingStrategy) -> BaggingStrategy:
@@ -196,20 +199,6 @@ class Problem:
         if "effort" not in parameters_of(strategy) or "effort" in settings_of(strategy):
             return strategy
         return cast(BaggingStrategy, dataclasses.replace(cast(Any, strategy), effort=self.effort))
-
-
-def _least_means(
-    rule: ExactCalibration, square: int, rows: int, numbers: int, spent: tuple[Mechanism, ...]
-) -> HidesBagMeans:
-    """Return the noise on bag means with the least variance that the promise allows.
-
-    The rule takes a positive delta for a wish to use it; noise that needs none may be less.
-    """
-    rules = [rule]
-    if rule.delta > 0 and not spent:
-        rules.append(dataclasses.replace(rule, delta=0.0))
-    offers = [r.bag_means(square=square, rows=rows, numbers=numbers, spent=spent) for r in rules]
-    return min(offers, key=lambda offer: offer.sum_sd)
 
 
 def title(strategy: BaggingStrategy) -> str:

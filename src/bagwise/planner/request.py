@@ -1,7 +1,7 @@
 """What a plan is asked for, checked once; there is no place in it for a label."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -88,7 +88,7 @@ class PlanRequest:
         return cls(
             budget=budget,
             # What finding the bounds has spent is gone before the release begins.
-            rule=None if rule is None else ExactCalibration(rule.left, rule.delta, rule.bounds),
+            rule=None if rule is None else replace(rule, epsilon=rule.left, prior=()),
             family=fitted,
             classes=classes,
             prior=read_prior(prior, limits, fitted, classes=classes),

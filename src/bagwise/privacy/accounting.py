@@ -11,13 +11,14 @@ what was released before.
 
 import math
 from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import composed_delta, least_epsilon
-from bagwise.privacy.loss_distributions import Curve, GaussianCurve, composed_delta_of
+from bagwise.privacy.loss_distributions import GaussianCurve, composed_delta_of
 from bagwise.privacy.mechanisms import Mechanism, is_known
-from bagwise.privacy.mechanisms.mechanism import PicksOne
+from bagwise.privacy.mechanisms.mechanism import PicksOne, PicksWithGaussianNoise
 
 # An uninstructed reader wants the curve at points people talk about.
 CURVE_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -34,25 +35,58 @@ def total_delta(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
     for mechanism in mechanisms:
         if not is_known(mechanism):
             raise BudgetError(f"no accounting for event {type(mechanism).__name__}.")
-    pure = [mechanism.pure_epsilon for mechanism in mechanisms]
-    if all(one is not None for one in pure) and _fit([p for p in pure if p is not None], epsilon):
+    pure = pure_total(mechanisms)
+    if pure is not None and math.isfinite(epsilon) and pure <= Fraction(epsilon):
         return 0.0
     exact = _closed_form(mechanisms, epsilon)
     if exact is not None:
         return exact
-    composed = composed_delta_of(_unit_curves(mechanisms), epsilon)
+    composed = composed_delta_of([m.curve for m in _for_units(mechanisms)], epsilon)
     return min(composed, _off_the_top(mechanisms, epsilon))
 
 
-def _fit(pure: Sequence[Fraction], epsilon: float) -> bool:
-    """Tell whether epsilons add up to no more than this, in exact arithmetic."""
-    return math.isfinite(epsilon) and sum(pure, Fraction(0)) <= Fraction(epsilon)
+def pure_total(mechanisms: Sequence[Mechanism]) -> Fraction | None:
+    """Return what all mechanisms cost together without a delta, exactly; None if one needs it."""
+    pure = [mechanism.pure_epsilon for mechanism in _for_units(mechanisms)]
+    known = [one for one in pure if one is not None]
+    return sum(known, Fraction(0)) if len(known) == len(pure) else None
+
+
+def delivered(mechanisms: Sequence[Mechanism], epsilon: float, delta: float) -> tuple[float, float]:
+    """Return the promise that mechanisms keep which were set for (epsilon, delta).
+
+    It needs no delta where no mechanism does. Epsilon is what they cost, rounded up to three
+    digits, since noise on whole steps costs a little less than it may; never more than was asked.
+
+    >>> from bagwise.privacy.mechanisms import NoisyChoice
+    >>> delivered([NoisyChoice(0.12341)], 1.0, 1e-6)
+    (0.124, 0.0)
+    """
+    pure = pure_total(mechanisms)
+    if pure is not None:
+        if pure <= Fraction(epsilon):
+            return min(epsilon, _rounded_up(pure)), 0.0
+        return epsilon, delta
+    if total_delta(mechanisms, 0.99 * epsilon) > delta:  # the usual case, at the price of one look
+        return epsilon, delta
+    return min(epsilon, _rounded_up(Fraction(total_epsilon(mechanisms, delta)))), delta
+
+
+def _rounded_up(value: Fraction) -> float:
+    """Return a double with three digits, or hardly more, that is not below a fraction."""
+    near = float(value)
+    rounded = float(
+        Context(prec=3, rounding=ROUND_CEILING).create_decimal(Decimal(math.nextafter(near, 0.0)))
+    )
+    while Fraction(rounded) < value:
+        rounded = math.nextafter(rounded, math.inf)
+    return rounded
 
 
 def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | None:
     """Return delta where a formula gives it: one curve, Gaussian noise, or picks after scores."""
-    picks = [m for m in mechanisms if isinstance(m, PicksOne)]
-    others = [m for m in mechanisms if not isinstance(m, PicksOne)]
+    picks = [m for m in mechanisms if isinstance(m, PicksWithGaussianNoise)]
+    others = [m for m in mechanisms if not isinstance(m, PicksWithGaussianNoise)]
     gaussian = all(isinstance(m.curve, GaussianCurve) for m in others)
     if len(picks) == 1 and gaussian and others:
         # Scores decide which size a row gets, so the worst size may differ from score to score. The
@@ -66,22 +100,24 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
     return None
 
 
-def _unit_curves(mechanisms: Sequence[Mechanism]) -> list[Curve]:
-    """Return the curve of each mechanism for a protected unit.
+def _for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
+    """Return what each mechanism amounts to for a protected unit.
 
     Where picks bring the bound for groups, scores were set for single rows (`calibrate.picks`).
     """
     rows = max((m.rows for m in mechanisms if isinstance(m, PicksOne)), default=1)
     return [
-        m.widened(rows).curve if rows > 1 and m.hides in ("labels", "model") else m.curve
-        for m in mechanisms
+        m.widened(rows) if rows > 1 and m.hides in ("labels", "model") else m for m in mechanisms
     ]
 
 
 def _off_the_top(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
     """Bound delta by taking pure epsilons off: they change likelihoods by e^epsilon at most."""
-    pure = [m for m in mechanisms if m.pure_epsilon is not None]
-    rest = [m for m in mechanisms if m.pure_epsilon is None]
+    units = _for_units(mechanisms)
+    pure = [m for m in units if m.pure_epsilon is not None]
+    # Gaussian picks bring the bound for groups for the scores before them; others do not.
+    grouped = any(isinstance(m, PicksWithGaussianNoise) for m in mechanisms)
+    rest = [m for m in (mechanisms if grouped else units) if m.pure_epsilon is None]
     if not rest:  # the last one may keep its own curve
         pure, rest = pure[:-1], pure[-1:]
     spent = math.fsum(float(m.pure_epsilon or 0) for m in pure)

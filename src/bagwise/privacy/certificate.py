@@ -55,7 +55,7 @@ class Certificate:
     Attributes
     ----------
     epsilon, delta : float or None
-        What was asked for and is delivered; None when nothing is promised.
+        What is delivered; None when nothing is promised.
     bounds : (float, float) or None
         Public label range; labels outside were clipped to it.
     events : tuple of Mechanism
@@ -74,6 +74,8 @@ class Certificate:
         SHA-256 of what the certificate belongs to, where both are in one file.
     software : str
         What made the release.
+    asked_epsilon, asked_delta : float or None
+        What was asked for, where less is spent; None: what is delivered.
     """
 
     epsilon: float | None
@@ -87,6 +89,36 @@ class Certificate:
     circumstances: tuple[Circumstance, ...] = ()
     covers: str | None = None
     software: str = SOFTWARE
+    asked_epsilon: float | None = None
+    asked_delta: float | None = None
+
+    def __post_init__(self) -> None:
+        # One way to say that what was asked for is delivered, so that equal ones compare as equal.
+        if self.asked_epsilon == self.epsilon:
+            object.__setattr__(self, "asked_epsilon", None)
+        if self.asked_delta == self.delta:
+            object.__setattr__(self, "asked_delta", None)
+
+    @property
+    def asked(self) -> tuple[float, float] | None:
+        """The epsilon and delta that were asked for; None when nothing is promised."""
+        if self.epsilon is None or self.delta is None:
+            return None
+        return (
+            self.epsilon if self.asked_epsilon is None else self.asked_epsilon,
+            self.delta if self.asked_delta is None else self.asked_delta,
+        )
+
+    @property
+    def spends_less(self) -> str | None:
+        """In words what was asked for, where less is spent."""
+        if self.asked is None or self.asked == (self.epsilon, self.delta):
+            return None
+        epsilon, delta = self.asked
+        return (
+            f"Asked for was epsilon {exact(epsilon)} with delta {exact(delta)}; what is promised "
+            "is all that was spent of it."
+        )
 
     @property
     def is_private(self) -> bool:
@@ -139,6 +171,7 @@ class Certificate:
                 "Not protected: features, ids, the number of rows"
                 + ("." if self.smallest_bag is None else ", and which rows share a bag.")
                 + ("" if self.unit else " Several rows of one person are protected one by one."),
+                *((less,) if (less := self.spends_less) else ()),
             )
         return (*promise, *self.remarks)
 
@@ -162,6 +195,20 @@ class Certificate:
         possible = self.epsilon is None or 0 < self.epsilon <= MEANINGLESS_EPSILON
         if not possible or not (self.delta is None or 0 <= self.delta < 1):
             raise CertificateError("the certificate names an impossible epsilon or delta.")
+        if self.asked is None:
+            if not self.asked_epsilon is self.asked_delta is None:
+                raise CertificateError("the certificate was asked for privacy and promises none.")
+            return
+        epsilon, delta = self.asked
+        if not (0 < epsilon <= MEANINGLESS_EPSILON and 0 <= delta < 1):
+            raise CertificateError("the certificate was asked for an impossible epsilon or delta.")
+        if (
+            self.epsilon is None
+            or self.delta is None
+            or epsilon < self.epsilon
+            or delta < self.delta
+        ):
+            raise CertificateError("the certificate promises less than what it was asked for.")
 
     def check(self) -> None:
         """Recompute the totals from the events; raise CertificateError if they promise too much."""
@@ -255,6 +302,8 @@ class Certificate:
             "private": self.is_private,
             "epsilon": self.epsilon,
             "delta": self.delta,
+            "asked_epsilon": None if self.asked is None else self.asked[0],
+            "asked_delta": None if self.asked is None else self.asked[1],
             "neighbouring": f"{self.protected} may be anything else{self._where}",
             "unit": self.unit,
             "unit_rows": self.unit_rows,
@@ -293,6 +342,8 @@ class Certificate:
                 circumstances=circumstances_from_json(entry["circumstances"]),
                 covers=_optional_text(entry["covers"]),
                 software=str(entry["software"]),
+                asked_epsilon=_optional_float(entry["asked_epsilon"]),
+                asked_delta=_optional_float(entry["asked_delta"]),
             ),
             lambda _: CertificateError(
                 "the certificate is damaged: a field is missing or malformed."

@@ -14,14 +14,19 @@ from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps, one_hot
 from bagwise.privacy.mechanisms import (
     GaussianLabels,
     HidesBagMeans,
-    PickedLabels,
+    HidesPicks,
+    LaplaceLabels,
     RandomisedPicks,
 )
 from bagwise.rng import NoiseSource
 
 
 def noisy_labels(
-    labels: FloatArray, *, bounds: Bounds, event: GaussianLabels, source: NoiseSource
+    labels: FloatArray,
+    *,
+    bounds: Bounds,
+    event: GaussianLabels | LaplaceLabels,
+    source: NoiseSource,
 ) -> FloatArray:
     """Return every label with noise of its own, as `event` describes."""
     steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
@@ -39,7 +44,7 @@ def private_bag_means(
 
 
 def private_picks(
-    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: PickedLabels, source: NoiseSource
+    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: HidesPicks, source: NoiseSource
 ) -> FloatArray:
     """Return one label of each bag, picked in secret, with noise by the bag's size."""
     steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)

@@ -12,6 +12,12 @@ released is ``u = A^(-3/4) Z'W y``: there every row's column has length one, so 
 noise is right, and spherical discrete noise has a safe sampler. Privacy holds for any A > 0, as
 long as the same A is in the weights and in the columns; only unbiasedness needs convergence.
 
+Laplace noise needs no delta, and columns of length one in L1 instead. The same equation with that
+length, ``w_i = 1 / |A^(-3/4) z_i|_1``, gives such columns. Laplace noise of scale one has variance
+2, so the privacy error is ``2 ((hi - lo)/epsilon)^2 tr A^(-1/2)``. Unlike L2, L1 depends on the
+axes that z is measured along. Two sets are tried, the principal axes and those closest to the
+features themselves, along which rows of indicators keep most of their zeros (theory page).
+
 Arithmetic on labels is in integers: the columns are rounded to multiples of 2**-20 and labels to
 whole grid steps before they meet, and the sensitivity is that of the rounded columns.
 """
@@ -20,6 +26,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import linalg
@@ -29,13 +36,16 @@ from bagwise.data.labels import Bounds
 from bagwise.data.whitening import Axes, Columns
 from bagwise.errors import BudgetError
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
-from bagwise.privacy.mechanisms import GaussianModel
+from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel
 from bagwise.rng import NoiseSource
 
 _COLUMN_BITS = 20
 _CHUNK = 65_536
 _MOST_ROUNDS = 500
 _TOLERANCE = 1e-9
+
+Norm = Literal["L1", "L2"]
+"""In which columns have length one: L2 for Gaussian noise, L1 for Laplace noise."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +61,11 @@ class ModelDesign:
     A_values, A_vectors : (r,), (r, r)
         Eigenvalues and eigenvectors of A.
     sensitivity_steps : int
-        How far one label can move the rounded statistics, in label steps.
+        How far one label can move the rounded statistics, in label steps and in this norm.
     dropped : tuple of str
         Features that the others determine; they get coefficients by least norm.
+    norm : {"L2", "L1"}
+        In which the columns have length one.
     """
 
     center: FloatArray
@@ -63,6 +75,7 @@ class ModelDesign:
     A_vectors: FloatArray
     sensitivity_steps: int
     dropped: tuple[str, ...]
+    norm: Norm = "L2"
 
     @property
     def rank(self) -> int:
@@ -71,7 +84,11 @@ class ModelDesign:
 
     @property
     def privacy_trace(self) -> float:
-        """Tr A^(-1/2): the privacy error of the coefficients z, in units of ((hi - lo)/mu)^2."""
+        """Tr A^(-1/2): the privacy error of the coefficients z, in variances of the noise.
+
+        The noise is one that hides a label: of standard deviation ``(hi - lo)/mu``, or Laplace
+        noise of scale ``(hi - lo)/epsilon``.
+        """
         return float(np.sum(self.A_values**-0.5))
 
     def power(self, exponent: float) -> FloatArray:
@@ -92,13 +109,31 @@ class LinearScores:
         return X @ self.coef + self.intercept
 
 
-def design_model(X: FloatArray, names: Sequence[str]) -> ModelDesign:
-    """Find the optimal weights for the rows of X; labels are not needed."""
+def design_model(X: FloatArray, names: Sequence[str], *, norm: Norm = "L2") -> ModelDesign:
+    """Find the optimal weights for the rows of X; labels are not needed.
+
+    In L1 they are the best along either of two sets of axes, and a good choice rather than the
+    optimum.
+    """
     columns = Columns(X)
     basis, dropped = _with_constant(columns.axes), _dependent(columns, names)
     rank = basis.shape[1]
     values, vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
-    design = ModelDesign(columns.mean, columns.axes.spread, basis, values, vectors, 0, dropped)
+    start = ModelDesign(columns.mean, columns.axes.spread, basis, values, vectors, 0, dropped, norm)
+    starts = [start]
+    if norm == "L1" and columns.axes.rank == X.shape[1]:
+        # Turned back by the principal axes: of all white coordinates the closest to the features.
+        turned = basis.copy()
+        turned[1:, 1:] = basis[1:, 1:] @ columns.axes.vectors.T
+        starts.append(dataclasses.replace(start, basis=turned))
+    found = [_solved(X, each) for each in starts]
+    best = min(found, key=lambda each: each.privacy_trace)
+    return dataclasses.replace(best, sensitivity_steps=_sensitivity_steps(X, best))
+
+
+def _solved(X: FloatArray, design: ModelDesign) -> ModelDesign:
+    """Iterate A = F(A) until it holds."""
+    rank = design.rank
     for _ in range(_MOST_ROUNDS):
         old = design.power(1.0)
         new = _weighted_moment(X, design)
@@ -109,7 +144,7 @@ def design_model(X: FloatArray, names: Sequence[str]) -> ModelDesign:
         design = dataclasses.replace(design, A_values=values, A_vectors=vectors)
         if np.abs(A - old).max() <= _TOLERANCE * np.abs(A).max():
             break
-    return dataclasses.replace(design, sensitivity_steps=_sensitivity_steps(X, design))
+    return design
 
 
 def release_coefficients(
@@ -118,7 +153,7 @@ def release_coefficients(
     *,
     design: ModelDesign,
     bounds: Bounds,
-    event: GaussianModel,
+    event: GaussianModel | LaplaceModel,
     source: NoiseSource,
 ) -> LinearScores:
     """Return the noisy coefficients; everything after the noise is post-processing."""
@@ -138,14 +173,37 @@ def release_coefficients(
 def best_share(design: ModelDesign, *, n_rows: int, bag_size: int) -> float:
     """Return the share of the budget for the model that minimises the error of instance loss.
 
-    The error is about ``((hi - lo)/mu)^2 (a/f + b/(1-f))``: a for the directions that the model got
-    wrong, b for the noise on the bags; ``f = sqrt(a) / (sqrt(a) + sqrt(b))`` minimises it.
+    The error is ``a/f + b/(1-f)`` where Gaussian noise follows Gaussian noise and f is a share of
+    mu squared: least at ``f = sqrt(a) / (sqrt(a) + sqrt(b))``. The variance of Laplace noise falls
+    with the square of its epsilon. With f a share of epsilon, ``a/f^2 + b/(1-f)^2`` is least at
+    ``f = cbrt(a) / (cbrt(a) + cbrt(b))``.
+    """
+    model, bags = _instance_error(design, n_rows=n_rows, bag_size=bag_size)
+    root = math.sqrt if design.norm == "L2" else math.cbrt
+    a, b = root(model), root(bags)
+    return min(0.99, max(0.01, a / (a + b)))
+
+
+def instance_error(
+    design: ModelDesign, *, n_rows: int, bag_size: int, model_sd: float, sum_sd: float
+) -> float:
+    """Return about the error of instance loss on bags sorted by a private model.
+
+    `model_sd` is the noise on each statistic of the model, `sum_sd` that on the sum of a bag; the
+    error is in the square of their unit.
+    """
+    model, bags = _instance_error(design, n_rows=n_rows, bag_size=bag_size)
+    return model * model_sd**2 + bags * sum_sd**2
+
+
+def _instance_error(design: ModelDesign, *, n_rows: int, bag_size: int) -> tuple[float, float]:
+    """Return how much the variances of both kinds of noise count, a and b.
+
+    a is for the directions that the model got wrong, b for the noise on the bags.
     """
     d = max(1, design.rank - 1)
     shrunk = (1 - 1 / bag_size) ** 2 * (d - 1) / d * design.privacy_trace
-    bags = (bag_size + d - 1) / (n_rows * bag_size**2)
-    a, b = math.sqrt(shrunk), math.sqrt(bags)
-    return min(0.99, max(0.01, a / (a + b)))
+    return shrunk, (bag_size + d - 1) / (n_rows * bag_size**2)
 
 
 def _rows(
@@ -180,11 +238,11 @@ def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _weighted_moment(X: FloatArray, design: ModelDesign) -> FloatArray:
-    """Return F(A) = sum_i w_i z_i z_i' with w_i = |A^(-3/4) z_i|^-1."""
+    """Return F(A) = sum_i w_i z_i z_i' with w_i = |A^(-3/4) z_i|^-1, in the design's norm."""
     to_columns = design.basis @ design.power(-0.75)
     moment = np.zeros((design.basis.shape[0], design.basis.shape[0]))
     for _, block in _rows(X, design.center, design.spread):
-        length = np.linalg.norm(block @ to_columns, axis=1)
+        length = _lengths(block @ to_columns, design.norm)
         weight = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
         moment += (block * weight[:, None]).T @ block
     return design.basis.T @ moment @ design.basis
@@ -195,9 +253,15 @@ def _integer_columns(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice
     to_columns = design.basis @ design.power(-0.75)
     for rows, block in _rows(X, design.center, design.spread):
         columns = block @ to_columns
-        length = np.linalg.norm(columns, axis=1, keepdims=True)
+        length = _lengths(columns, design.norm)[:, None]
         unit = np.divide(columns, length, out=np.zeros_like(columns), where=length > 0)
         yield rows, np.rint(unit * 2**_COLUMN_BITS).astype(np.int64)
+
+
+def _lengths(columns: FloatArray, norm: Norm) -> FloatArray:
+    """Return the length of each column b_i, here a row of the array."""
+    length: FloatArray = np.linalg.norm(columns, ord=1 if norm == "L1" else 2, axis=1)
+    return length
 
 
 def _integer_statistics(X: FloatArray, steps: IntArray, design: ModelDesign) -> IntArray:
@@ -216,8 +280,14 @@ def _sensitivity_steps(X: FloatArray, design: ModelDesign) -> int:
     """Bound how far one label moves the rounded statistics.
 
     A label moves by LABEL_STEPS at most, the statistics by that times the longest rounded column,
-    and rounding back to label steps adds at most one step in each coordinate: sqrt(rank) in length.
+    and rounding back to label steps adds at most one step in each coordinate: sqrt(rank) in L2, and
+    rank in L1.
     """
+    if design.norm == "L1":
+        sums = (
+            int(np.abs(columns).sum(axis=1).max()) for _, columns in _integer_columns(X, design)
+        )
+        return int(-(-LABEL_STEPS * max(sums) // 2**_COLUMN_BITS)) + design.rank
     longest = max(int((columns**2).sum(axis=1).max()) for _, columns in _integer_columns(X, design))
     length = math.isqrt(LABEL_STEPS**2 * longest) + 1  # in units of 2**-20 steps, rounded up
     return int(-(-length // 2**_COLUMN_BITS)) + math.isqrt(design.rank) + 1

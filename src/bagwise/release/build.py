@@ -42,7 +42,7 @@ from bagwise.release.label_bags import label_bags
 from bagwise.release.provenance import Provenance
 from bagwise.release.release import BAG_ID, Release
 from bagwise.release.request import BoundsRequest, Budget, Choice, Columns, ModelRequest
-from bagwise.release.scores import ScoreBudget, Scores, compute_scores, model_scores
+from bagwise.release.scores import ScoreBudget, Scores, compute_scores, price_model
 from bagwise.release.verify import circumstances_of, noise_per_bag
 from bagwise.release.wide_bounds import remark_on_wide_bounds
 from bagwise.rng import make_generator
@@ -111,20 +111,13 @@ def build_model(
     rows, labels = rows.take(order), labels[order]
     units = budget.units_in(rows)
     share = ScoreBudget(request.calibration, share=1.0, bag_size=1, unit_rows=units.largest)
-    X, names = EncodedRows(rows, encoder), encoder.feature_names
-    scores = run(
-        "releasing the model",
-        model_scores,
-        labels,
-        X,
-        names,
-        budget=share,
-        source=budget.noise_source,
-    )
+    X, names, source = EncodedRows(rows, encoder), encoder.feature_names, budget.noise_source
+    model = run("weighing the rows", price_model, X, names, "gaussian", share)
+    scores = run("releasing the model", model.release, labels, X, share, source)
     if scores.model is None:
         raise AssertionError("model scores always carry their model")
     events = (*request.calibration.prior, *scores.events)
-    model = RowModel(
+    released = RowModel(
         family="gaussian",
         loss=RELEASED_DIRECTLY,
         label=columns.label,
@@ -133,7 +126,7 @@ def build_model(
         intercept=scores.model.intercept,
         trained_on=TrainedOn(n_rows=rows.num_rows),
     )
-    return model.certified(certify(events, budget, unit_rows=units.largest))
+    return released.certified(certify(events, budget, unit_rows=units.largest))
 
 
 def build_bounds(source: Any, request: BoundsRequest) -> PrivateBounds:

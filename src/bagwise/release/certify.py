@@ -1,6 +1,7 @@
 """What a release may promise, and the circumstances that belong beside it."""
 
 from bagwise.privacy import Certificate
+from bagwise.privacy.accounting import delivered
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.release.request import Budget
@@ -16,10 +17,11 @@ def certify(
 ) -> Certificate:
     """Return the certificate of whatever spent a budget, checked against its own events."""
     rule, why_not = budget.calibration, _why_no_promise(budget)
-    claimed = None if why_not else rule
+    asked = None if why_not or rule is None else (rule.epsilon, rule.delta)
+    epsilon, delta = (None, None) if asked is None else delivered(events, *asked)
     certificate = Certificate(
-        epsilon=None if claimed is None else claimed.epsilon,
-        delta=None if claimed is None else claimed.delta,
+        epsilon=epsilon,
+        delta=delta,
         bounds=None
         if budget.bounds is None
         else (float(budget.bounds[0]), float(budget.bounds[1])),
@@ -29,6 +31,8 @@ def certify(
         unit=None if rule is None else budget.unit,
         unit_rows=1 if rule is None else unit_rows,
         circumstances=(*why_not, *circumstances),
+        asked_epsilon=None if asked is None else asked[0],
+        asked_delta=None if asked is None else asked[1],
     )
     certificate.check()
     return certificate

@@ -229,6 +229,8 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
         )
     if loss == "instance" and scores == "none":
         remarks.append("Instance loss shrinks slopes on such bags; loss='bag' does not.")
+    if release.certificate.spends_less:
+        remarks.append(release.certificate.spends_less)
     if release.certificate.bounds is not None:
         remarks.append(
             "Labels beyond the bounds were clipped, which shrinks slopes by about the share of "

@@ -9,8 +9,9 @@ from bagwise.bagging.bags import Bags
 from bagwise.data.labels import Bounds
 from bagwise.errors import ClippingWarning, DominatedWarning
 from bagwise.privacy.aggregate import AGGREGATES, pick_labels
+from bagwise.privacy.calibrate import WORTHWHILE, Calibration, ExactCalibration
 from bagwise.privacy.grid import one_hot
-from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism, PickedLabels
+from bagwise.privacy.mechanisms import HidesBagMeans, HidesPicks, Mechanism
 from bagwise.privacy.noise import (
     private_bag_means,
     private_class_picks,
@@ -39,15 +40,21 @@ def label_bags(
         smallest = choice.bag_size if spent else None
         sizes = bags.sizes.tolist()
         picks = calibration.picks(sizes=sizes, rows=rows, spent=spent, smallest=smallest)
+        if (least := _with_any_noise(calibration)) is not None:
+            fewer = least.picks(sizes=sizes, rows=rows, spent=spent, smallest=smallest)
+            _warn_of_noise(picks, fewer, bags.sizes)
         square = rows**2 if spent else units.square_in_bags(bags)
         means = calibration.bag_means(square=square, rows=rows, numbers=rows, spent=spent)
-        _warn_of_picks(picks, means, choice.bag_size)
+        _warn_of_picks(picks, means, bags.sizes)
         values = private_picks(labels, bags, bounds=bounds, event=picks, source=source)
         return values, (*calibration.prior, *spent, picks)
     # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
     square = rows**2 if spent else units.square_in_bags(bags)
     numbers = rows if spent else units.bags_touched(bags)
     means = calibration.bag_means(square=square, rows=rows, numbers=numbers, spent=spent)
+    if (least := _with_any_noise(calibration)) is not None:
+        free = least.bag_means(square=square, rows=rows, numbers=numbers, spent=spent)
+        _warn_of_noise(means, free, bags.sizes)
     values = private_bag_means(labels, bags, bounds=bounds, event=means, source=source)
     return values, (*calibration.prior, *spent, means)
 
@@ -69,21 +76,47 @@ def _class_labels(
     # A row that changes its class changes two counts by one: sqrt(2) in L2, and 2 in L1.
     square = 2 * units.square_in_bags(bags)
     shares = calibration.bag_means(square=square, rows=2 * rows, numbers=2 * rows)
+    if (least := _with_any_noise(calibration)) is not None:
+        free = least.bag_means(square=square, rows=2 * rows, numbers=2 * rows)
+        _warn_of_noise(shares, free, bags.sizes)
     values = private_shares(codes, bags, classes=classes, event=shares, source=source)
     return values, (shares,)
 
 
-def _warn_of_picks(picks: PickedLabels, means: HidesBagMeans, bag_size: int) -> None:
+def _with_any_noise(calibration: Calibration) -> ExactCalibration | None:
+    """Return the rule that may choose its noise; None where it has chosen already."""
+    if not isinstance(calibration, ExactCalibration) or calibration.noise == "auto":
+        return None
+    return calibration.with_noise("auto")
+
+
+def _warn_of_noise(
+    chosen: HidesBagMeans | HidesPicks, free: HidesBagMeans | HidesPicks, sizes: IntArray
+) -> None:
+    """Say so where somebody insists on more noise than the promise needs; all of it is public."""
+    # In steps of the grid, since bounds may be so wide that squares overflow.
+    noises = (np.linalg.norm(one.noise_sd(sizes) / one.grid_step) for one in (chosen, free))
+    ratio = float(next(noises) / next(noises)) ** 2
+    if ratio > 1 + WORTHWHILE:
+        warnings.warn(
+            f"noise={chosen.noise!r} has {ratio:.2g} times the variance that {free.noise} noise "
+            "has under the same promise. Leave noise at 'auto' (--noise auto).",
+            DominatedWarning,
+            stacklevel=2,
+        )
+
+
+def _warn_of_picks(picks: HidesPicks, means: HidesBagMeans, sizes: IntArray) -> None:
     """Say so if means would carry less noise: they also average the labels, and choose nothing.
 
     Both scales follow from the budget and the sizes of the bags, and not from a label.
     """
-    on_picks = dict(picks.scales).get(bag_size, max(scale for _, scale in picks.scales))
-    on_means = means.sum_sd / bag_size
-    if on_means < on_picks:
+    smallest = sizes[[int(np.argmin(sizes))]]
+    (on_picks,), (on_means,) = picks.noise_sd(smallest), means.noise_sd(smallest)
+    if on_picks > 1.01 * on_means:  # from bags of one row both may be the same but for rounding
         warnings.warn(
             f"under the same promise a picked label carries {on_picks / on_means:.2g} times the "
-            f"privacy noise of the mean of {bag_size} labels, and tells less besides. Choose "
+            f"privacy noise of the mean of {smallest[0]} labels, and tells less besides. Choose "
             "label_kind='mean' (--label-kind mean) unless the learner needs single labels.",
             DominatedWarning,
             stacklevel=2,

@@ -1,9 +1,8 @@
 """What is asked for, checked once: each verb makes a request of these records and hands it down."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -12,9 +11,16 @@ from bagwise.data.columns import find_column, select_features
 from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
 from bagwise.data.labels import Bounds, check_bounds, check_classes
 from bagwise.engines import Rows
-from bagwise.errors import BagTooSmallError, BoundsError, BudgetError, ColumnError, StrategyError
+from bagwise.errors import (
+    BagTooSmallError,
+    BoundsError,
+    BudgetError,
+    ColumnError,
+    StrategyError,
+    check_name,
+)
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
-from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.calibrate import Calibration, ExactCalibration, NoiseKind
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.mechanisms import NoisyChoice
 from bagwise.privacy.private_bounds import PrivateBounds
@@ -126,15 +132,19 @@ class Budget:
         unit: str | None = None,
         classes: bool = False,
         not_private: bool = False,
+        noise: NoiseKind = "auto",
         noise_source: NoiseSource | None = None,
         calibration: Calibration | None = None,
         what: str = "release",
     ) -> Self:
         """Check what a user asks for; `what` is the word for it in messages.
 
-        >>> Budget.of(1.0, 0.0, bounds=(0, 5)).calibration
-        ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=())
+        Without a delta the promise is pure.
+
+        >>> Budget.of(1.0, None, bounds=(0, 5)).calibration
+        ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=(), noise='auto')
         """
+        _check_noise(noise)
         if classes and bounds is not None:
             raise BoundsError("a label with classes has no bounds; leave them out.")
         limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
@@ -144,9 +154,11 @@ class Budget:
                 calibration, prior, alone=epsilon is delta is None, not_private=not_private
             )
         elif _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
-            rule = _exact_calibration(epsilon, delta, limits, prior, what)
+            rule = _exact_calibration(epsilon, delta, limits, prior, noise, what)
         else:
             rule, limits = None, None if classes else limits
+        if noise != AUTO and not isinstance(rule, ExactCalibration):
+            raise BudgetError(f"noise={noise!r} belongs to a promise; give an epsilon with it.")
         return cls(rule, limits if rule is None else rule.bounds, unit, source)
 
     def check_rows(self, n_rows: int) -> None:
@@ -168,13 +180,6 @@ class Budget:
                 "Find them again on this table, with the same unit."
             )
         return units
-
-    def with_delta(self, delta: float | None) -> Self:
-        """Return the budget with a smaller delta, where the rule is the exact one."""
-        if delta is None or not isinstance(self.calibration, ExactCalibration):
-            return self
-        rule = dataclasses.replace(self.calibration, delta=delta)
-        return dataclasses.replace(self, calibration=rule)
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,10 @@ class ModelRequest:
         """Check that the budget buys Gaussian noise."""
         rule = budget.calibration
         if rule is None or rule.delta == 0:
-            raise BudgetError("a private model needs a positive delta: its noise is Gaussian.")
+            raise BudgetError(
+                "a private model needs a positive delta, far below 1/n (--delta): its noise is "
+                "Gaussian."
+            )
         return cls(columns, budget, rule)
 
 
@@ -317,21 +325,18 @@ class ReleaseRequest:
         scores: str,
         *,
         score_share: float | None = None,
-        delta: float | None = None,
         why: Reason | None = None,
     ) -> Choice:
-        """Return the choice of this strategy; `score_share` and `delta` replace what was asked."""
-        budget = self.budget.with_delta(delta)
-        rule = budget.calibration
-        pure = rule is not None and rule.delta == 0
-        kind = resolve_scores(scores, strategy=strategy, private=rule is not None, pure=pure)
+        """Return the choice of this strategy; `score_share` replaces what was asked."""
+        private = self.budget.calibration is not None
+        kind = resolve_scores(scores, strategy=strategy, private=private)
         if self.columns.classes is not None and kind != "none":
             raise StrategyError(
                 "classes cannot be sorted; use a strategy that looks at features only."
             )
         return Choice(
             columns=self.columns,
-            budget=budget,
+            budget=self.budget,
             bag_size=bag_size,  # checked with the rows
             strategy=strategy,
             scores=kind,
@@ -372,11 +377,11 @@ def _wants_noise(
     if not source.is_secret and not not_private:
         raise BudgetError("simulated noise is not private: say so with not_private=True.")
     if given and not_private and source.is_secret:
-        raise BudgetError("give either epsilon and delta, or not_private, not both.")
+        raise BudgetError("give either epsilon, or not_private, not both.")
     if not given and not not_private:
         raise BudgetError(
-            f"say how private the {what} is: epsilon and delta (for example --epsilon 1 "
-            "--delta 1e-6), or not_private=True (--not-private) to release exact aggregates."
+            f"say how private the {what} is: epsilon (for example --epsilon 1), with a delta or "
+            "without, or not_private=True (--not-private) to release exact aggregates."
         )
     return given
 
@@ -386,10 +391,13 @@ def _exact_calibration(
     delta: float | None,
     bounds: Bounds | None,
     prior: tuple[NoisyChoice, ...],
+    noise: NoiseKind,
     what: str,
 ) -> ExactCalibration:
-    if epsilon is None or delta is None:
-        raise BudgetError("epsilon and delta go together; delta is typically far below 1/n.")
+    """Return the rule for a promise; one without a delta is pure."""
+    if epsilon is None:
+        raise BudgetError("a delta alone promises nothing; give an epsilon with it.")
+    delta = 0.0 if delta is None else delta
     check_epsilon(epsilon)
     check_delta(delta)
     if bounds is None:
@@ -397,7 +405,17 @@ def _exact_calibration(
             f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
             "known without looking at these labels."
         )
-    return ExactCalibration(float(epsilon), float(delta), bounds, prior)
+    return ExactCalibration(float(epsilon), float(delta), bounds, prior, noise)
+
+
+def _check_noise(noise: object) -> None:
+    """Refuse a source of randomness, which has a name of its own; other names are listed later."""
+    if isinstance(noise, NoiseSource):
+        raise BudgetError(
+            "noise= takes the name of a kind of noise; a source of randomness goes to "
+            "noise_source=."
+        )
+    check_name("noise", noise, get_args(NoiseKind), BudgetError)
 
 
 def _check_experiment(

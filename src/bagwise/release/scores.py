@@ -5,10 +5,13 @@ name           what it is                                   what it costs
 =============  ===========================================  ================================
 none           nothing; the strategy looks at features      nothing
 labels         the labels themselves                        allowed only NOT PRIVATE
-noisy-labels   every label with Gaussian noise of its own   a share of the budget
+noisy-labels   every label with noise of its own            a share of the budget
 model          predictions of a private linear model        a share of the budget; the model
                                                             is published with the bags
 =============  ===========================================  ================================
+
+A share of the budget is one of mu squared where the scores have Gaussian noise, and one of epsilon
+where they have Laplace noise. What is left is for the bags.
 """
 
 import warnings
@@ -19,13 +22,15 @@ from typing import Any, Literal, get_args
 from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy
 from bagwise.errors import BudgetError, LeakWarning, RankWarning, StrategyError, check_name
-from bagwise.privacy.calibrate import Calibration
-from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.calibrate import Calibration, ScoreNoise
+from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel, Mechanism
 from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import (
     LinearScores,
+    ModelDesign,
     best_share,
     design_model,
+    instance_error,
     release_coefficients,
 )
 from bagwise.rng import NoiseSource
@@ -52,9 +57,7 @@ class ScoreBudget:
     unit_rows: int
 
 
-def resolve_scores(
-    scores: str, *, strategy: BaggingStrategy, private: bool, pure: bool = False
-) -> ScoresKind:
+def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> ScoresKind:
     """Turn "auto" into what the strategy needs, and refuse scores that would leak."""
     if scores == "auto":
         paid: ScoresKind = "model" if private else "labels"
@@ -75,11 +78,7 @@ def resolve_scores(
             "Use scores='model' (--scores model), or a strategy that looks at features only."
         )
     if kind in ("noisy-labels", "model") and not private:
-        raise BudgetError(f"scores={kind!r} are made with noise; give epsilon and delta for it.")
-    if kind != "none" and pure:
-        raise BudgetError(
-            f"scores={kind!r} need a positive delta: delta = 0 allows label-agnostic bags only."
-        )
+        raise BudgetError(f"scores={kind!r} are made with noise; give an epsilon for it.")
     return kind
 
 
@@ -111,6 +110,35 @@ def _noisy_label_scores(labels: FloatArray, budget: ScoreBudget, source: NoiseSo
     return Scores(values, (event,))
 
 
+@dataclass(frozen=True)
+class PricedModel:
+    """A model that could be released: how its rows are weighed, and the noise that it gets."""
+
+    design: ModelDesign
+    event: GaussianModel | LaplaceModel
+
+    def release(
+        self, labels: FloatArray, X: Any, budget: ScoreBudget, source: NoiseSource
+    ) -> Scores:
+        """Release it, and predict with it."""
+        if self.design.dropped:
+            warnings.warn(
+                f"features {', '.join(self.design.dropped)} follow from the others; the private "
+                "model spends nothing on them.",
+                RankWarning,
+                stacklevel=2,
+            )
+        model = release_coefficients(
+            X,
+            labels,
+            design=self.design,
+            bounds=budget.calibration.bounds,
+            event=self.event,
+            source=source,
+        )
+        return Scores(model.predict(X), (self.event,), model)
+
+
 def model_scores(
     labels: FloatArray,
     X: Any,
@@ -119,25 +147,44 @@ def model_scores(
     budget: ScoreBudget,
     source: NoiseSource,
 ) -> Scores:
-    """Release a private linear model and predict with it; X is read in blocks of rows only."""
-    design = design_model(X, names)
-    if design.dropped:
-        warnings.warn(
-            f"features {', '.join(design.dropped)} follow from the others; the private model "
-            "spends nothing on them.",
-            RankWarning,
-            stacklevel=2,
-        )
-    share = budget.share
+    """Release a private linear model and predict with it; X is read in blocks of rows only.
+
+    Of Gaussian and Laplace noise it has the one that leaves instance loss the smaller error, with
+    the noise that each leaves for the bags: what is compared is public.
+    """
+    rule, n_rows = budget.calibration, X.shape[0]
+    priced = [price_model(X, names, noise, budget) for noise in rule.score_noises]
+    if len(priced) > 1:
+        priced.sort(key=lambda model: _expected_error(model, n_rows, budget))
+    return priced[0].release(labels, X, budget, source)
+
+
+def price_model(
+    X: Any, names: Sequence[str], noise: ScoreNoise, budget: ScoreBudget
+) -> PricedModel:
+    """Return the model with this noise that the budget's share buys."""
+    design = design_model(X, names, norm="L1" if noise == "laplace" else "L2")
+    share, rule = budget.share, budget.calibration
     if share == "auto":
         share = best_share(design, n_rows=X.shape[0], bag_size=budget.bag_size)
-    event = budget.calibration.model(
-        share=share, sensitivity_steps=design.sensitivity_steps * budget.unit_rows
+    steps = design.sensitivity_steps * budget.unit_rows
+    if noise == "laplace":
+        return PricedModel(design, rule.laplace_model(share=share, sensitivity_steps=steps))
+    return PricedModel(design, rule.model(share=share, sensitivity_steps=steps))
+
+
+def _expected_error(model: PricedModel, n_rows: int, budget: ScoreBudget) -> float:
+    rows = budget.unit_rows
+    means = budget.calibration.bag_means(
+        square=rows**2, rows=rows, numbers=rows, spent=(model.event,)
     )
-    model = release_coefficients(
-        X, labels, design=design, bounds=budget.calibration.bounds, event=event, source=source
+    return instance_error(
+        model.design,
+        n_rows=n_rows,
+        bag_size=budget.bag_size,
+        model_sd=model.event.number_sd / means.grid_step,
+        sum_sd=means.sum_sd / means.grid_step,
     )
-    return Scores(model.predict(X), (event,), model)
 
 
 def _warn_of_leak() -> None:

@@ -48,7 +48,8 @@ def run_private_cell(
     """
     bounds = public_bounds(draw.d, label_noise_sd=max(1.0, cell.label_noise_sd))
     printed = PrintedCalibration(_epsilon(cell), DELTA, bounds)
-    exact = ExactCalibration(_epsilon(cell), DELTA, bounds)
+    # The paper's mechanisms are Gaussian; other noise would answer another question.
+    exact = ExactCalibration(_epsilon(cell), DELTA, bounds, noise="gaussian")
     paid: ScoresKind = "noisy-labels" if cell.by_labels else "none"
     values: dict[str, float] = {}
     for name, calibration, scores in (

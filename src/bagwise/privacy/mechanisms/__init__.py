@@ -14,10 +14,14 @@ from bagwise.privacy.mechanisms.gaussian_bag_means import GaussianBagMeans
 from bagwise.privacy.mechanisms.gaussian_labels import GaussianLabels
 from bagwise.privacy.mechanisms.gaussian_model import GaussianModel
 from bagwise.privacy.mechanisms.laplace_bag_means import LaplaceBagMeans
+from bagwise.privacy.mechanisms.laplace_labels import LaplaceLabels
 from bagwise.privacy.mechanisms.laplace_mean_loss import LaplaceMeanLoss
+from bagwise.privacy.mechanisms.laplace_model import LaplaceModel
+from bagwise.privacy.mechanisms.laplace_picks import LaplacePicks
 from bagwise.privacy.mechanisms.mechanism import HidesBagLabels, Mechanism, kind_of
 from bagwise.privacy.mechanisms.noisy_choice import NoisyChoice
 from bagwise.privacy.mechanisms.picked_labels import PickedLabels
+from bagwise.privacy.mechanisms.picks import HidesPicks
 from bagwise.privacy.mechanisms.randomised_picks import RandomisedPicks
 from bagwise.privacy.mechanisms.staircase_bag_means import StaircaseBagMeans
 
@@ -26,11 +30,14 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for mechanism in (
         GaussianLabels,
         GaussianModel,
+        LaplaceLabels,
+        LaplaceModel,
         GaussianBagMeans,
         LaplaceBagMeans,
         StaircaseBagMeans,
         LaplaceMeanLoss,
         PickedLabels,
+        LaplacePicks,
         RandomisedPicks,
         NoisyChoice,
     )
@@ -85,8 +92,12 @@ __all__ = [
     "GaussianModel",
     "HidesBagLabels",
     "HidesBagMeans",
+    "HidesPicks",
     "LaplaceBagMeans",
+    "LaplaceLabels",
     "LaplaceMeanLoss",
+    "LaplaceModel",
+    "LaplacePicks",
     "MeansBudget",
     "Mechanism",
     "NoisyChoice",

@@ -18,9 +18,9 @@ class MeansBudget:
     Attributes
     ----------
     epsilon : Fraction
-        What is left for a mechanism that needs no delta, which must then be the last one.
+        What a mechanism that needs no delta may cost.
     mu : float or None
-        What is left for Gaussian noise; None where there is no delta for it.
+        What is left for Gaussian noise; None where there is no delta for it, or nothing left.
     step : float
         The grid.
     square : int
@@ -44,6 +44,7 @@ class HidesBagMeans(Mechanism, HidesBagLabels, DrawsNoise, Protocol):
     """Noise of one scale on the label sum of every bag, which is then divided by its size."""
 
     noise: ClassVar[str]
+    needs_delta: ClassVar[bool]
 
     @property
     def sensitivity(self) -> float:

@@ -32,6 +32,11 @@ class GaussianNoise(OneScale, frozen=True):
         return None
 
     @property
+    def number_sd(self) -> float:
+        """The standard deviation of the noise on each number that is hidden."""
+        return self.noise_scale
+
+    @property
     def curve(self) -> GaussianCurve:
         """G."""
         return GaussianCurve(self.sensitivity / self.noise_scale)

@@ -23,6 +23,7 @@ class GaussianBagMeans(GaussianNoise, frozen=True, tag="gaussian-bag-means"):
 
     hides: ClassVar[Hides] = "bag means"
     noise: ClassVar[str] = "gaussian"
+    needs_delta: ClassVar[bool] = True
 
     @classmethod
     def for_budget(cls, budget: MeansBudget) -> Self | None:

@@ -4,10 +4,12 @@ Curve: exact, from the two geometric tails; nothing is lost to delta from epsilo
 scale on, in L1 (Ghosh, Roughgarden and Sundararajan 2009).
 """
 
+import math
 from fractions import Fraction
 from typing import Any, Self
 
 from bagwise._types import IntArray
+from bagwise.data.labels import Bounds
 from bagwise.privacy.loss_distributions import LaplaceCurve
 from bagwise.privacy.mechanisms.mechanism import OneScale
 from bagwise.privacy.mechanisms.scales import whole_scale
@@ -31,6 +33,11 @@ class LaplaceNoise(OneScale, frozen=True):
         return Fraction(self.shift, self.scale)
 
     @property
+    def number_sd(self) -> float:
+        """The standard deviation of the noise on each number that is hidden."""
+        return math.sqrt(2) * self.noise_scale
+
+    @property
     def curve(self) -> LaplaceCurve:
         """L."""
         return LaplaceCurve(self.shift, self.scale)
@@ -42,3 +49,10 @@ class LaplaceNoise(OneScale, frozen=True):
     def exported(self, google: Any) -> list[Any]:
         """Return it as an event of dp-accounting."""
         return [google.LaplaceDpEvent(self.noise_scale / self.sensitivity)]
+
+
+def allows_rows(mechanism: LaplaceNoise, rows: int, bounds: Bounds | None) -> bool:
+    """Tell whether noise allows for `rows` labels that each move by the width of the bounds."""
+    if bounds is None:
+        return False
+    return mechanism.sensitivity >= rows * (bounds[1] - bounds[0]) * (1 - 1e-9)

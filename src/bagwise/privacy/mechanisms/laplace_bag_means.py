@@ -1,6 +1,5 @@
 """Laplace noise of one scale on the label sum of every bag, then divided by its size."""
 
-import math
 from typing import ClassVar, Self
 
 from bagwise._types import FloatArray, IntArray
@@ -8,7 +7,7 @@ from bagwise.data.labels import Bounds
 from bagwise.privacy.dispersion import ClaimedNoise, discrete_laplace_within
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
-from bagwise.privacy.mechanisms.laplace import LaplaceNoise
+from bagwise.privacy.mechanisms.laplace import LaplaceNoise, allows_rows
 from bagwise.privacy.mechanisms.mechanism import Hides
 from bagwise.privacy.noise_laws import LaplaceLaw
 
@@ -22,6 +21,7 @@ class LaplaceBagMeans(LaplaceNoise, frozen=True, tag="laplace-bag-means"):
 
     hides: ClassVar[Hides] = "bag means"
     noise: ClassVar[str] = "laplace"
+    needs_delta: ClassVar[bool] = False
 
     @classmethod
     def for_budget(cls, budget: MeansBudget) -> Self:
@@ -33,7 +33,7 @@ class LaplaceBagMeans(LaplaceNoise, frozen=True, tag="laplace-bag-means"):
     @property
     def sum_sd(self) -> float:
         """The standard deviation of the noise on the sum of a bag."""
-        return math.sqrt(2) * self.noise_scale
+        return self.number_sd
 
     @property
     def law(self) -> LaplaceLaw:
@@ -56,6 +56,4 @@ class LaplaceBagMeans(LaplaceNoise, frozen=True, tag="laplace-bag-means"):
 
     def allows_units(self, rows: int, bounds: Bounds | None) -> bool:
         """Each row of a unit counts in full."""
-        return bounds is not None and self.sensitivity >= rows * (bounds[1] - bounds[0]) * (
-            1 - 1e-9
-        )
+        return allows_rows(self, rows, bounds)

@@ -91,13 +91,22 @@ class HidesBagLabels(Protocol):
 
 @runtime_checkable
 class PicksOne(Protocol):
-    """A mechanism that shows one number of each bag with Gaussian noise.
+    """A mechanism that shows one number of each bag with noise.
 
     Several rows of a unit are covered by the general bound for groups, which then has to cover
     scores that were set for single rows as well.
     """
 
     rows: int
+
+    @property
+    def row_curve(self) -> Curve:
+        """The curve of the worst size, for one row."""
+
+
+@runtime_checkable
+class PicksWithGaussianNoise(PicksOne, Protocol):
+    """One number of each bag with Gaussian noise, for which P2 has a closed form after scores."""
 
     @property
     def extremes(self) -> tuple[float, int]:

@@ -13,10 +13,13 @@ whole numbers z, with ``|z| = j D + r`` and ``0 <= r < D``,
 A move by ``d <= D`` changes |z| by at most D, hence the fraction by at most 1, and its floor by at
 most 1. So the chance of anything changes by a factor of at most ``1 / b = exp(epsilon)``.
 
-**Why only one number may move.** Levels do not add up. If two sums move by half of D each, each of
-them may cross a step, and the chance changes by ``1 / b^2``: the whole epsilon for each, where
-Laplace noise would ask for half of it. So this noise is offered where the labels of a unit move one
-sum only, and never for shares of classes, of which a row changes two.
+**Several numbers that move.** Levels do not add up. If two sums move by half of D each, each of
+them may cross a step, and the chance changes by ``1 / b^2``: the whole cost for each, where Laplace
+noise would ask for half of it. So where the labels of a unit move several sums, or a row changes
+its class and moves two counts, D is one label and the cost is divided by the number of labels: r
+labels are replaced one after the other, wherever they are, and each changes one level by at most 1.
+That is Laplace noise of the same scale with a staircase of ``epsilon / r``, worth it if epsilon is
+large. Where all of a unit's labels are in one bag, D is all of them and nothing is divided.
 
 **The curve** is exact. The loss of a move is -epsilon, 0 or epsilon. With a the chance of the
 latter,
@@ -51,7 +54,7 @@ from bagwise.privacy.dispersion import ClaimedNoise
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.loss_distributions import Curve, GroupCurve
 from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
-from bagwise.privacy.mechanisms.mechanism import Hides, OneScale, impossible
+from bagwise.privacy.mechanisms.mechanism import LARGEST_COUNT, Hides, OneScale, impossible
 from bagwise.privacy.mechanisms.randomised_response import exported_coin
 from bagwise.privacy.mechanisms.scales import whole_scale
 from bagwise.privacy.noise_laws import StaircaseLaw
@@ -173,33 +176,39 @@ def best_inner(shift: int, scale: int) -> int:
 class StaircaseBagMeans(OneScale, frozen=True, tag="staircase-bag-means", kw_only=False):
     """Staircase noise on bag sums.
 
-    Sensitivity: the labels of a unit are all in one bag, and move its sum by their number times the
-    width of the bounds. Every such move costs ``sensitivity / noise_scale`` and no delta.
+    Sensitivity: what moves one sum by `sensitivity` at most costs ``sensitivity / noise_scale``,
+    and no delta. If the labels of a unit are all in one bag, that is their number times the width
+    of the bounds; else it is the width, and the labels count one by one, as `units`.
 
     Attributes
     ----------
     inner : int
         Width of the highest step on either side, in grid steps.
     units : int
-        Protected units whose labels are replaced together, each in a bag of its own or not. It is 1
-        for a release; `widened` needs more.
+        Moves by `sensitivity` that are allowed for together, each in a bag of its own or not.
     """
 
     hides: ClassVar[Hides] = "bag means"
     noise: ClassVar[str] = "staircase"
+    needs_delta: ClassVar[bool] = False
 
     inner: int
     units: int = 1
 
     @classmethod
     def for_budget(cls, budget: MeansBudget) -> Self | None:
-        """Return the noise that what is left of epsilon allows, if a unit moves one sum only."""
-        shift = LABEL_STEPS * budget.rows
-        if budget.numbers != 1 or shift > LARGEST_SCALE:
+        """Return the noise that what is left of epsilon allows."""
+        together = budget.numbers == 1
+        shift, units = (
+            LABEL_STEPS * (budget.rows if together else 1),
+            1 if together else budget.rows,
+        )
+        if shift > LARGEST_SCALE:
             return None
         # In fractions, as for Laplace noise.
-        scale = whole_scale(shift / budget.epsilon, largest=LARGEST_SCALE)
-        return cls(shift * budget.step, scale * budget.step, budget.step, best_inner(shift, scale))
+        scale = whole_scale(units * shift / budget.epsilon, largest=LARGEST_SCALE)
+        inner = best_inner(shift, scale)
+        return cls(shift * budget.step, scale * budget.step, budget.step, inner, units)
 
     @property
     def distribution(self) -> Staircase:
@@ -242,8 +251,8 @@ class StaircaseBagMeans(OneScale, frozen=True, tag="staircase-bag-means", kw_onl
         return ClaimedNoise(sizes / self.grid_step, self.distribution.within)
 
     def suits_classes(self, classes: int | None) -> bool:
-        """Never for shares of classes: a row that changes its class moves two counts at once."""
-        return classes is None
+        """Shares of classes need noise for two counts that change, each a move of its own."""
+        return classes is None or self.units >= 2
 
     def widened(self, rows: int) -> Self:
         """Return what it amounts to for `rows` units.
@@ -255,14 +264,16 @@ class StaircaseBagMeans(OneScale, frozen=True, tag="staircase-bag-means", kw_onl
     def check(self, bounds: Bounds | None) -> None:
         """Refuse parameters that no release within these bounds could have."""
         super().check(bounds)
-        if self.units != 1 or not 1 <= self.inner <= self.shift <= LARGEST_SCALE:
+        counted = 1 <= self.units <= LARGEST_COUNT
+        if not counted or not 1 <= self.inner <= self.shift <= LARGEST_SCALE:
             raise impossible(self.kind)
 
     def allows_units(self, rows: int, bounds: Bounds | None) -> bool:
         """Each row of a unit counts in full. That all are in one bag is for the release to know."""
-        return bounds is not None and self.sensitivity >= rows * (bounds[1] - bounds[0]) * (
-            1 - 1e-9
-        )
+        if bounds is None:
+            return False
+        allowed = self.units * self.sensitivity
+        return allowed >= rows * (bounds[1] - bounds[0]) * (1 - 1e-9)
 
     def exported(self, google: Any) -> list[Any]:
         """Return it as an event of dp-accounting, which has no staircase: as the worst of its cost.
