@@ -32,7 +32,7 @@ def release(seed=0, **options):
 
 def test_it_is_the_exact_risk_with_an_intercept():
     made, X = release(seed=1)
-    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0)
+    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, misfit=0.0)
     rows = np.column_stack([made.encoder.transform(made.features), np.ones(N)])
     expected = exact_risk(
         rows, made.bags, theta=np.append(THETA, 3.0), label_noise_sd=SIGMA, label_kind="mean",
@@ -51,7 +51,7 @@ def test_fits_have_the_error_that_it_says(loss, kind):
     strategy = bw.KMeansBags() if loss == "instance" else "random"
     made, X = release(label_kind=kind, strategy=strategy, seed=3)
     weights = "equal"
-    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, loss=loss)
+    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, loss=loss, misfit=0.0)
     X = made.encoder.transform(made.features)
     rng = np.random.default_rng(5)
     order = np.argsort(made.bags.index, kind="stable")
@@ -81,7 +81,7 @@ def test_fits_have_the_error_that_it_says(loss, kind):
 
 def test_the_parts_add_up_and_the_largest_is_named():
     made, _ = release(not_private=False, epsilon=1.0, delta=1e-6, bounds=(0, 30))
-    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0)
+    found = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, misfit=0.0)
     risk = found.predictions
     assert risk.total == pytest.approx(risk.bias + risk.choice + risk.label_noise + risk.privacy)
     assert risk.privacy > 0.9 * risk.total
@@ -91,7 +91,7 @@ def test_the_parts_add_up_and_the_largest_is_named():
     content = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert content["predictions"]["privacy"] == risk.privacy
     assert "privacy noise" in found._repr_html_()
-    shrunk = made.explain(theta=THETA, sigma=SIGMA, loss="instance")
+    shrunk = made.explain(theta=THETA, sigma=SIGMA, loss="instance", misfit=0.0)
     assert "shrinks slopes" in str(shrunk)
     assert shrunk.predictions.bias > 0
 
@@ -99,7 +99,7 @@ def test_the_parts_add_up_and_the_largest_is_named():
 def test_features_that_depend_on_each_other_leave_predictions():
     data, _ = table(features={"twice": 2 * table()[1][:, 0], "one": np.ones(N)})
     made = bw.make_release(data, label="y", bag_size=6, strategy="random", not_private=True, seed=4)
-    found = made.explain(theta=[1.0, -2.0, 0.0, 0.0], sigma=SIGMA, intercept=3.0)
+    found = made.explain(theta=[1.0, -2.0, 0.0, 0.0], sigma=SIGMA, intercept=3.0, misfit=0.0)
     assert found.slopes is None
     assert found.predictions.label_noise > 0
     assert found.rows == pytest.approx(SIGMA**2 * 3 / N, rel=1e-6)
@@ -115,7 +115,7 @@ def test_label_sorted_bags_are_remarked():
 def test_a_fit_to_the_release_gives_theta_and_sigma():
     made, _ = release()
     found = explain_by_fit(made)
-    given = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0)
+    given = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, misfit=0.0)
     assert found.predictions.total == pytest.approx(given.predictions.total, rel=0.5)
     assert explain_by_fit(made, sigma=10 * SIGMA).predictions.total > 20 * given.predictions.total
     counts = pa.table({"x": np.arange(200.0), "y": np.random.default_rng(0).poisson(2.0, 200)})
@@ -146,3 +146,20 @@ def test_nothing_is_said_twice():
     with warnings.catch_warnings():
         warnings.simplefilter("error", BagwiseWarning)
         explain_by_fit(made)
+
+
+def test_misfit_is_a_cause_that_is_believed_and_said():
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 3000))
+    table = pa.table({"x": x, "z": z, "y": x + rng.normal(size=3000)})
+    release = bw.make_release(
+        table, label="y", bag_size=100, strategy="kmeans", not_private=True, seed=0
+    )
+    guess = {"theta": [1.0, 0.0], "sigma": 0.1}
+    none, some, more = (release.explain(**guess, misfit=m).predictions for m in (0.0, 0.05, 0.5))
+    assert none.misfit == 0
+    assert more.misfit == pytest.approx(10 * some.misfit)
+    assert some.total == pytest.approx(none.total + some.misfit)
+    assert "do not follow the model" in release.explain(**guess, misfit=0.5).text()
+    with pytest.raises(StrategyError, match="misfit must be"):
+        release.explain(**guess, misfit=-1.0)

@@ -1,5 +1,6 @@
 """The exact errors: golden values, simulation, and each cause on its own."""
 
+import warnings
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,8 @@ from bagwise.theory.exact import (
     exact_risk,
     first_order_risk,
 )
+from bagwise.theory.misfit import draw_misfit
+from bagwise.theory.moments import Whitening
 from tests import stats
 from tests.learn.test_exact_errors import GOLDEN, NOISE, SIGMA, setting
 from tests.theory.cases import chunked, three_baggings
@@ -354,3 +357,27 @@ def test_first_order_errors_are_those_of_many_fits(family, loss, kind):
     assert not stats.mean_is(errors, 1.5 * risk.total)
     if risk.shares()["choice"] > 0.35:
         assert not stats.mean_is(errors, risk.total - risk.choice)
+
+
+@pytest.mark.parametrize("loss", ["bag", "instance", "aggregate"])
+def test_misfit_is_what_a_fit_makes_of_its_bag_means(loss):
+    """The error by what a model lacks: fit the bag means of each draw, and average the squares."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(300, 3))
+    bags = bw.make_bags(X, bag_size=12, strategy="kmeans", seed=0)
+    lacks = 0.7 * draw_misfit(Whitening.of(X).rows, np.random.default_rng(1))
+    design = np.column_stack([X, np.ones(len(X))])
+    known = {"theta": np.zeros(4), "family": "gaussian", "label_kind": "mean"}
+    risk = first_order_risk(
+        design, bags, loss=loss, error="predictions", misfit=lacks, phi=1.0, **known
+    )
+    found = []
+    for g in lacks.T:
+        model = bw.BaggedGLM(loss=loss, weights="equal")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, bags.repeat(bags.mean(g)), bags=bags)
+        found.append(np.mean(model.predict(X) ** 2))
+    assert risk.misfit == pytest.approx(np.mean(found), rel=1e-6)
+    assert risk.misfit > 0
+    assert risk.total == pytest.approx(risk.label_noise + risk.bias + risk.misfit)

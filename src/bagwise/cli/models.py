@@ -144,6 +144,10 @@ def explain(
         float | None,
         typer.Option(help="How much a label varies around the model. Default: from a fit."),
     ] = None,
+    misfit: Annotated[
+        float,
+        typer.Option(help="What the model is believed to lack, a share of the signal's variance."),
+    ] = 0.05,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -162,7 +166,13 @@ def explain(
         loaded.verify()
         on_stage("explaining")
         found = explain_by_fit(
-            loaded, family=family, link=link, loss=loss, target=target, sigma=sigma
+            loaded,
+            family=family,
+            link=link,
+            loss=loss,
+            target=target,
+            sigma=sigma,
+            misfit=misfit,
         )
     if as_json:
         emit(found.to_json())

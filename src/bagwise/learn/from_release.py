@@ -15,6 +15,7 @@ from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.row_model import RowModel, TrainedOn
 from bagwise.release.explain import Explanation
 from bagwise.release.release import Release
+from bagwise.theory.misfit import DEFAULT_MISFIT
 
 
 def fit_release(
@@ -121,10 +122,12 @@ def explain_by_fit(
     loss: str = "auto",
     target: str | None = None,
     sigma: float | None = None,
+    misfit: float = DEFAULT_MISFIT,
 ) -> Explanation:
     """Explain the error to expect of a release, with coefficients from a fit to the release.
 
-    Parameters as for `fit_release`; `sigma` replaces the fitted standard deviation of a label.
+    Parameters as for `fit_release`; `sigma` replaces the fitted standard deviation of a label, and
+    `misfit` is believed of the labels (`Release.explain`).
     Where the fit is lost in the noise, all coefficients are taken to be zero.
 
     Examples
@@ -160,6 +163,7 @@ def explain_by_fit(
         family=model.family,
         link=model.link,
         loss=loss,
+        misfit=misfit,
     )
 
 

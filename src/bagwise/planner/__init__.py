@@ -129,8 +129,8 @@ def rank(sample: Sample, request: PlanRequest) -> Plan:
     found = find_candidates(problem, request)
     if not found:
         raise StrategyError(
-            "the planner knows no error for labels of this kind here (picks need a positive "
-            "delta). Name a strategy and a bag size, or label_kind='mean'."
+            "the planner knows no error for labels of this kind here. Name a strategy and a bag "
+            "size, or label_kind='mean'."
         )
     candidates = ranked(
         found,

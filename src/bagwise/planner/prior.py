@@ -10,11 +10,9 @@ from bagwise.data.labels import Bounds
 from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.release.provenance import prior_text
+from bagwise.theory.misfit import DEFAULT_MISFIT
 
 _SPREAD = 8.0  # ranges in standard deviations of a label: its bounds are rarely reached
-# Of the signal's variance. Real tables leave about 0.02 to 0.5 to something else than a line; with
-# the factor below, plans are judged at 0, at this and at 0.15.
-_MISFIT = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Prior:
     signal_sd: float
     label_noise_sd: float
     factor: float = 3.0
-    misfit: float = _MISFIT
+    misfit: float = DEFAULT_MISFIT
 
     def __post_init__(self) -> None:
         for name in ("signal_sd", "label_noise_sd", "misfit"):
@@ -92,7 +90,7 @@ def read_prior(
             raise StrategyError(
                 "prior is a Prior, or (signal_sd, label_noise_sd), or these and the misfit."
             )
-        misfit = float(prior[2]) if len(prior) == 3 else _MISFIT
+        misfit = float(prior[2]) if len(prior) == 3 else DEFAULT_MISFIT
         return Prior(float(prior[0]), float(prior[1]), misfit=misfit)
     if classes is not None:
         noise = math.sqrt(1 / classes * (1 - 1 / classes))

@@ -17,6 +17,7 @@ from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.show import html
 from bagwise.theory.exact import Risk, first_order_risk
+from bagwise.theory.misfit import DEFAULT_MISFIT, draw_misfit
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release
@@ -26,6 +27,7 @@ _CAUSES = {
     "choice": "not knowing which row a label was picked from",
     "label_noise": "the noise of the labels themselves",
     "privacy": "the privacy noise",
+    "misfit": "labels that do not follow the model, as far as that is believed",
 }
 _REMEDIES = {
     "bias": "Use loss='bag', or more compact bags.",
@@ -33,6 +35,7 @@ _REMEDIES = {
     "label_noise": "Only more rows, or more compact bags, help.",
     "privacy": "More epsilon, larger and more compact bags, or a model released directly "
     "(release_model) help.",
+    "misfit": "Smaller or more compact bags help, or columns that the model lacks.",
 }
 
 
@@ -126,6 +129,7 @@ def explain_release(
     family: str = "gaussian",
     link: str = "canonical",
     loss: str = "bag",
+    misfit: float = DEFAULT_MISFIT,
 ) -> Explanation:
     """Account for the error that a learner of `release` should expect.
 
@@ -138,7 +142,12 @@ def explain_release(
         dispersion; 1 for bernoulli and poisson).
     intercept : float
     loss : {"bag", "aggregate", "instance", "debiased"}
+    misfit : float
+        Variance of the part of the expected labels that the model lacks, as a share of that of the
+        part it has. It is a belief, and nothing here measures it.
     """
+    if not 0 <= misfit < np.inf:
+        raise StrategyError(f"misfit must be finite and not negative, got {misfit!r}.")
     fitted = find_family(family, link)
     theta = np.asarray(theta, dtype=np.float64)
     kept = release.bags.in_bag
@@ -154,6 +163,7 @@ def explain_release(
         "label_kind": release.label_kind,
         "noise_sd": release.noise_sd,
         "weights": "known-noise",
+        "misfit": _misfit(X, fitted.mean(design @ truth), misfit),
     }
     risks = {
         name: first_order_risk(design, bags, loss=name, error="predictions", **settings)
@@ -181,6 +191,12 @@ def explain_release(
         other_losses={name: risk.total for name, risk in risks.items() if name != loss},
         remarks=_remarks(release, fitted, loss, float(sigma)),
     )
+
+
+def _misfit(X: FloatArray, expected: FloatArray, share: float) -> FloatArray:
+    """Return draws of what the model may lack, with this share of the expected labels' variance."""
+    drawn = draw_misfit(Columns(X).white_rows(), np.random.default_rng(0))
+    return np.asarray(np.sqrt(share * np.var(expected)) * drawn)
 
 
 def _independent(

@@ -31,6 +31,7 @@ from bagwise.release.provenance import Provenance
 from bagwise.release.verify import Verification, verify_release
 from bagwise.rng import SimulatedNoise
 from bagwise.show import html
+from bagwise.theory.misfit import DEFAULT_MISFIT
 
 BAG_ID = "bag_id"
 
@@ -157,12 +158,14 @@ class Release:
         family: str = "gaussian",
         link: str = "canonical",
         loss: str = "bag",
+        misfit: float = DEFAULT_MISFIT,
     ) -> Explanation:
         """Account for the error that a learner should expect, by cause.
 
         Only what leaves is looked at. `theta`, one coefficient for each encoded feature, and
         `sigma`, the standard deviation of one label around the model, are a guess or come from a
-        fit to this release: ``bagwise explain`` does the latter.
+        fit to this release: ``bagwise explain`` does the latter. `misfit` is a belief: the variance
+        of what the model lacks of the expected labels, as a share of what it has.
 
         >>> import pyarrow as pa
         >>> from bagwise import make_release
@@ -181,6 +184,7 @@ class Release:
             family=family,
             link=link,
             loss=loss,
+            misfit=misfit,
         )
 
     def save(self, path: str | Path, *, force: bool = False, simulated_noise: bool = False) -> Path:

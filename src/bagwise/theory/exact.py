@@ -150,6 +150,7 @@ def first_order_risk(
     noise_sd: float | FloatArray = 0.0,
     weights: str = "equal",
     error: str | FloatArray = "parameters",
+    misfit: FloatArray | None = None,
 ) -> Risk:
     """Return the expected squared error for any family, to first order around the true theta.
 
@@ -157,6 +158,10 @@ def first_order_risk(
     so that the value is good where it is small. For the Gaussian family nothing is left out.
     Parameters as for `exact_risk`; `phi` is the dispersion (1 for bernoulli and poisson). An error
     in predictions is one in the linear predictor ``X theta``.
+
+    `misfit`, (n, f), are f draws of what the model leaves of the expected label of each row, at
+    right angles to the columns of X (`theory.misfit`). An estimator takes their bag means for
+    labels; the mean of the squared error that this makes is a part of its own.
 
     Examples
     --------
@@ -178,7 +183,21 @@ def first_order_risk(
         choice=float(squares @ problem.choice),
         label_noise=float(squares @ problem.label_noise),
         privacy=float(squares @ problem.privacy),
+        misfit=_misfit_error(problem, bags, lever, metric, misfit),
     )
+
+
+def _misfit_error(
+    problem: "Problem",
+    bags: Bags,
+    lever: FloatArray,
+    metric: FloatArray | None,
+    misfit: FloatArray | None,
+) -> float:
+    if misfit is None or misfit.shape[1] == 0:
+        return 0.0
+    means = problem.bags.mean(misfit[bags.in_bag])
+    return float(np.mean(_squared_length(means.T @ lever, metric)))
 
 
 def squared_error_sd(
