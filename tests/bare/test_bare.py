@@ -99,7 +99,7 @@ print(json.dumps([kept.headline, len(predicted), by_model.provenance.scores]))
 """,
         tmp_path,
     )
-    assert found == ["(2, 1e-05)-label-DP", 600, "model"]
+    assert found == ["(2, 0)-label-DP", 600, "model"]
 
 
 def test_the_command_line_goes_from_a_table_to_a_model(tmp_path):

@@ -77,7 +77,7 @@ def make_originals(directory: Path) -> dict[str, Path]:
         "released": bw.release_model(table, **PRIVATE, bounds=(0, 10), exclude=["id"]),
     }
     for name, model in models.items():
-        paths[f"model {name}"] = model.save(directory / f"model {name}.json")
+        paths[f"model {name}"] = model.save(directory / f"model {name}.json", force=True)
     many = pa.table({"y": rng.normal(5, 2, size=4000)})
     bounds = bw.find_bounds(many, label="y", epsilon=1.0)
     paths["bounds"] = bounds.save(directory / "bounds.json")

@@ -92,7 +92,7 @@ def test_rows_of_one_s_own_make_intervals_shorter(noisy, tmp_path):
     shorter = both.standard_errors[:2] / alone.standard_errors[:2]
     assert np.all(shorter < 0.6)
     vague = bw.fit_release(noisy, rows=mine, rows_noise_sd=50.0)
-    assert np.all(vague.standard_errors[:2] > 2 * both.standard_errors[:2])
+    assert np.all(vague.standard_errors[:2] > 1.5 * both.standard_errors[:2])
     saved = noisy.save(tmp_path / "out")
     assert not any("y" in line for line in bw.Release.load(saved).instances.column_names)
 

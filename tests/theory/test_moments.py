@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bagwise.bagging.bags import Bags
+from bagwise.theory.belief import signal_root
 from bagwise.theory.exact import exact_risk
 from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import BagMoments, Whitening, prior_risk
@@ -208,3 +209,37 @@ def test_whitened_rows_have_unit_covariance_and_drop_what_does_not_vary():
     white = Whitening.of(np.column_stack([X, X[:, 0] - X[:, 1], np.ones(300)]))
     assert white.rows.shape == (300, 3)
     np.testing.assert_allclose(white.rows.T @ white.rows / 300, np.eye(3), atol=1e-8)
+
+
+def test_rare_levels_are_thought_to_carry_as_little_as_they_move():
+    """Slopes drawn with one size of effect for all levels: variances in proportion to shares."""
+    rng = np.random.default_rng(2)
+    shares = np.array([0.5, 0.1, 0.01])
+    X = (rng.random((40_000, 3)) < shares).astype(float)
+    root, white = signal_root(X), Whitening.of(X)
+    own = white.basis @ root @ root.T @ white.basis.T  # covariance of slopes in own units
+    effects = np.diag(own)
+    assert effects.max() < 4 * effects.min()
+    even = np.diag(white.basis @ white.basis.T)  # a hundredfold effect of the rarest, if all alike
+    assert even.max() > 15 * even.min()
+    signal = white.rows @ root @ rng.standard_normal((3, 4000))
+    assert np.var(signal, axis=0).mean() == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_belief_is_in_the_error_where_theta_is_drawn_by_it():
+    rng = np.random.default_rng(4)
+    X = np.column_stack([rng.normal(size=600), rng.random((600, 2)) < 0.03])
+    white, bags, root = Whitening.of(X), sorted_bags(X[:, 0], 30), signal_root(X)
+    moments = BagMoments.of(white, bags, None, root)
+    given = {"signal_sd": SIGNAL, "label_noise_sd": 1.0, "label_kind": "mean", "loss": "bag"}
+    risk = prior_risk(moments, noise_sd=0.5, **given)
+    draws = 4000
+    theta = np.vstack([SIGNAL * root @ rng.standard_normal((3, draws)), np.zeros(draws)])
+    centroids = np.column_stack([bags.mean(white.rows), np.ones(bags.n_bags)])
+    omega = 1.0 / bags.sizes + 0.25
+    noise = np.sqrt(omega)[:, None] * rng.standard_normal((bags.n_bags, draws))
+    found = posterior_mean(centroids, omega, centroids @ theta + noise)
+    errors = np.sum((found - theta) ** 2, axis=0)
+    assert stats.mean_is(errors, risk.total, alpha=1e-6)
+    alike = prior_risk(BagMoments.of(white, bags), noise_sd=0.5, **given)
+    assert not stats.mean_is(errors, alike.total, alpha=1e-6)

@@ -241,7 +241,7 @@ def _sort(
     """Draw theta and the private model's noise, and sort."""
     rng = np.random.default_rng([SEED, bag_size, draw])
     rows, design = problem.white.rows, problem.design
-    slopes = rng.standard_normal(int(rows.shape[1]))
+    slopes = problem.root @ rng.standard_normal(int(rows.shape[1]))
     slopes *= prior.signal_sd / max(float(np.linalg.norm(slopes)), 1e-300)
     # The noise of the model, which falls with the number of rows that X stands for.
     scale = event.noise_scale / problem.copies

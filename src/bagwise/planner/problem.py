@@ -28,6 +28,7 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism
 from bagwise.privacy.private_model import ModelDesign, design_model
 from bagwise.release.verify import noise_per_bag
+from bagwise.theory.belief import signal_root
 from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import BagMoments, Whitening
 
@@ -101,6 +102,11 @@ class Problem:
         return Whitening.of(self.sample.X)
 
     @cached_property
+    def root(self) -> FloatArray:
+        """Where the signal is thought to lie."""
+        return signal_root(self.sample.X)
+
+    @cached_property
     def functions(self) -> FloatArray:
         """What a linear model may leave, in these rows."""
         return draw_misfit(self.white.rows, np.random.default_rng(SEED))
@@ -151,7 +157,7 @@ class Problem:
             times = bag_size / self.sampled_size(strategy, bag_size)
         units = self.sample.units
         return Bagged(
-            BagMoments.of(self.white, bags, self.functions).grown(times),
+            BagMoments.of(self.white, bags, self.functions, self.root).grown(times),
             repeats=self.copies / times,
             square=max(units.square_in_bags(bags), self.sample.largest),
             touched=units.bags_touched(bags),

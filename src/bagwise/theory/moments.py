@@ -2,9 +2,10 @@
 
 Everything is computed in coordinates in which the features are uncorrelated with variance 1. There
 the error of predictions is the squared length of the error of the coefficients, and "a signal of
-this size in any direction" is a simple prior: theta ~ N(0, signal^2 / d I). What a bag contributes
-is its size, the sum of its rows, how much its rows differ, and its means of what a linear model
-leaves (`misfit`).
+this size in any direction" is a simple prior: theta ~ N(0, signal^2 / d I). Where some directions
+are thought to carry less (`theory.belief`), theta is drawn accordingly, and the fit, which does not
+know that, still shrinks all alike. What a bag contributes is its size, the sum of its rows, how
+much its rows differ, and its means of what a linear model leaves (`misfit`).
 
 Bag loss is what the default fit does: the posterior mean under that very prior, with a free
 intercept and the known noise of each bag,
@@ -69,23 +70,41 @@ class BagMoments:
         Sum of each bag's rows and, last, their number.
     spread : (m,)
         Variance inside the bag, averaged over the directions.
+    signal_spread : (m,)
+        Variance of a signal of variance 1 inside the bag, averaged over what is believed of it.
     misfit : (m, f)
         Bag means of f functions that a linear model does not explain.
     misfit_spread : (m,)
         Variance of these inside the bag, averaged over the functions.
+    root : (r, k)
+        Slopes of a signal of variance 1 are this times standard normal numbers.
     """
 
     n_rows: int
     sizes: FloatArray
     sums: FloatArray
     spread: FloatArray
+    signal_spread: FloatArray
     misfit: FloatArray
     misfit_spread: FloatArray
+    root: FloatArray
 
     @classmethod
-    def of(cls, white: Whitening, bags: Bags, functions: FloatArray | None = None) -> "BagMoments":
-        """Add up the rows of each bag; rows that are in no bag do not count."""
+    def of(
+        cls,
+        white: Whitening,
+        bags: Bags,
+        functions: FloatArray | None = None,
+        root: FloatArray | None = None,
+    ) -> "BagMoments":
+        """Add up the rows of each bag; rows that are in no bag do not count.
+
+        Without a `root` the signal is thought to lie in all directions alike.
+        """
         rows = white.rows
+        directions = max(1, rows.shape[1])
+        if root is None:
+            root = np.eye(rows.shape[1]) / np.sqrt(directions)
         left = np.empty((len(rows), 0)) if functions is None else functions
         inside = bags
         if not bags.in_bag.all():
@@ -94,13 +113,16 @@ class BagMoments:
         sizes = inside.sizes.astype(np.float64)
         sums, spread = _sums_and_spread(inside, rows, sizes)
         misfit, misfit_spread = _sums_and_spread(inside, left, sizes)
+        _, per_column = _sums_and_spread(inside, rows @ root, sizes)
         return cls(
             n_rows=len(rows),
             sizes=sizes,
             sums=np.column_stack([sums, sizes]),
             spread=spread,
+            signal_spread=per_column * max(1, root.shape[1]),
             misfit=misfit / sizes[:, None],
             misfit_spread=misfit_spread,
+            root=root,
         )
 
     @property
@@ -125,6 +147,7 @@ class BagMoments:
             sizes=sizes,
             sums=np.column_stack([self.sums[:, :-1] * times * shrink, sizes]),
             spread=spread,
+            signal_spread=_grown_spread(self.signal_spread, self.sizes, times),
             misfit=self.misfit * misfit_shrink,
             misfit_spread=misfit_spread,
         )
@@ -144,11 +167,21 @@ def _grow(
     means: FloatArray, spread: FloatArray, sizes: FloatArray, times: float
 ) -> tuple[float, FloatArray]:
     """Return what bag means shrink by with `times` as many rows, and the variance inside then."""
-    inside = spread * sizes / np.maximum(sizes - 1, 1)  # of the kind, not of the sample
+    inside = _spread_of_kind(spread, sizes)
     between = float(sizes @ np.einsum("ij,ij->i", means, means))
     by_chance = means.shape[1] * float(np.sum(inside)) * (1 - 1 / times)
     left = max(0.0, 1 - by_chance / between) if between > 0 else 0.0
-    return float(np.sqrt(left)), inside * (1 - 1 / (sizes * times))
+    return float(np.sqrt(left)), _grown_spread(spread, sizes, times)
+
+
+def _spread_of_kind(spread: FloatArray, sizes: FloatArray) -> FloatArray:
+    """Return the variance inside of the kind of a bag's rows, not of the few that are there."""
+    return spread * sizes / np.maximum(sizes - 1, 1)
+
+
+def _grown_spread(spread: FloatArray, sizes: FloatArray, times: float) -> FloatArray:
+    """Return the variance inside with `times` as many rows."""
+    return _spread_of_kind(spread, sizes) * (1 - 1 / (sizes * times))
 
 
 def prior_risk(
@@ -200,7 +233,7 @@ def prior_risk(
     misfit_variance = misfit * signal_sd**2
     choice = np.zeros_like(moments.sizes)
     if picked:
-        choice = moments.spread * signal_sd**2 + moments.misfit_spread * misfit_variance
+        choice = moments.signal_spread * signal_sd**2 + moments.misfit_spread * misfit_variance
     noise = label_noise_sd**2 / (np.ones_like(moments.sizes) if picked else moments.sizes)
     privacy = np.broadcast_to(np.asarray(noise_sd, dtype=np.float64) ** 2, noise.shape)
     full = _full_metric(metric, moments.sums.shape[1])
@@ -238,7 +271,8 @@ def _posterior(
     precision[np.arange(slopes), np.arange(slopes)] += 1.0
     inverse = np.linalg.inv(precision) * units[:, None]
     lever = instruments @ (inverse * units).T
-    lost = inverse[:, :-1]
+    # The fit takes slopes to be alike; they are drawn by the root, in units of what it takes.
+    lost = inverse[:, :-1] @ moments.root * np.sqrt(max(1, slopes))
     return lever, float(np.sum((metric @ lost) * lost))
 
 
@@ -278,8 +312,5 @@ def _bias_of_instance_loss(
     """Return the expected squared bias of instance loss: slopes lose what varies inside bags."""
     kept = moments.centroids.T @ moments.sums / moments.n_rows
     lost = (np.eye(len(kept)) - kept)[:, :-1]  # the intercept is never shrunk
-    if slopes is None:
-        lost = lost * (signal_sd / np.sqrt(max(1, lost.shape[1])))
-    else:
-        lost = lost @ slopes[:, None]
+    lost = signal_sd * lost @ moments.root if slopes is None else lost @ slopes[:, None]
     return float(np.sum((metric @ lost) * lost))
