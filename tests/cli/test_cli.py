@@ -474,3 +474,15 @@ def test_a_plan_takes_a_misfit_with_its_prior(rents):
     refused = bagwise(*asked, "--misfit", "0.4")
     assert refused.exit_code == 2
     assert "--misfit goes with --prior" in refused.output
+
+
+def test_the_choice_of_the_planner_is_told_with_its_bag_size(rents, tmp_path):
+    asked = ["--label", "y", "--bounds", "0", "10", "--epsilon", "1", "--bag-size", "20"]
+    made = bagwise("release", rents, *asked, "-o", tmp_path / "a")
+    assert made.exit_code == 0, made.output
+    strategy = bw.Release.load(tmp_path / "a").provenance.strategy
+    assert f"Chosen: {strategy}, bags of 20: " in made.stdout
+    refused = bagwise("verify", tmp_path / "a", "--max-epsilon", "0.5")
+    assert refused.exit_code == 3
+    assert f"{tmp_path / 'a'} is valid, but (1, 0)-label-DP is less private" in refused.output
+    assert "Epsilon for several rows together: 2 for 2, 5 for 5, 10 for 10." in refused.output

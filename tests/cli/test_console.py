@@ -40,3 +40,18 @@ def test_nobody_hears_progress_after_the_end(terminal):
     shown = terminal.getvalue()
     report_progress("exchanging rows", 0.5)
     assert terminal.getvalue() == shown
+
+
+HEADING = ("", "estimate", "unshrunk", "std. error", "p", "95 % interval")
+ROW = ("district=old town", "-404.81", "-404.86", "9.03", "<0.0001", "-422.8 to -386.9")
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_a_grid_cuts_nothing_off(monkeypatch, width):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "out", Console(file=screen, width=width))
+    console.print_grid("Model", [HEADING, ROW])
+    shown = screen.getvalue()
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    assert (" ".join(ROW) in " ".join(shown.split())) == (width == 80)

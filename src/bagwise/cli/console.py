@@ -168,10 +168,10 @@ def readable(score: float | int | str | None) -> str:
 
 def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
     """Print rows of cells as a table, the first being its heading."""
-    grid = Table(title=safe(title), box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(title=safe(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     heading, *body = rows
     for i, name in enumerate(heading):
-        grid.add_column(safe(name), justify="right" if i else "left")
+        grid.add_column(safe(name), justify="right" if i else "left", overflow="fold")
     for cells in body:
         grid.add_row(*(safe(cell) for cell in cells))
     out.print(grid)

@@ -221,7 +221,7 @@ class Plan:
             if lost > _WORTH_SAYING:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
                 remarks.append(f"{known}, {name_of(first)} would come first.")
-        if any(candidate.few_bags for candidate in self.candidates):
+        if any(candidate.few_bags for candidate in self.candidates[:_SHOWN]):
             remarks.append(f"* {_FEW_BAGS}")
         if self.direct is not None:
             remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
@@ -364,7 +364,7 @@ def _exact(value: float) -> str:
 def _noise(candidate: Candidate) -> str:
     if candidate.delta is None:
         return "none"
-    return "without a delta" if candidate.delta == 0 else "Gaussian"
+    return "no delta" if candidate.delta == 0 else "Gaussian"
 
 
 def _flat(candidate: Candidate) -> dict[str, Any]:
