@@ -55,3 +55,14 @@ def test_a_grid_cuts_nothing_off(monkeypatch, width):
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= width
     assert (" ".join(ROW) in " ".join(shown.split())) == (width == 80)
+
+
+def test_a_title_is_wider_than_its_table_if_it_must(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "out", Console(file=screen, width=80))
+    title = "Model in direct.json: (1, 1e-06)-label-DP"
+    console.print_pairs(title, {"area": "11"})
+    console.print_grid(title, [("", "estimate"), ("area", "11")])
+    assert screen.getvalue().count(title) == 2
+    console.print_pairs("a" * 100, {"area": "11"})
+    assert max(map(len, screen.getvalue().splitlines())) <= 80
