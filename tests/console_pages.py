@@ -79,8 +79,7 @@ class Shell:
             return found.output
         place = Path(sys.executable).parent
         ran = subprocess.run(
-            command.replace("$?", str(self.status)),
-            shell=True,
+            [str(self.status) if word == "$?" else word for word in (name, *arguments)],
             env={**os.environ, "PATH": f"{place}{os.pathsep}{os.environ['PATH']}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

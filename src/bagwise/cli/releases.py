@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from bagwise.release.release import Release
 
 
+_HOPELESS = (
+    "no bags are expected to predict much better than the mean label. Take more rows, tighter "
+    "bounds or a larger epsilon."
+)
+
+
 def release(
     table: TablePath,
     label: Label,
@@ -172,6 +178,9 @@ def release(
         print_pairs(f"Release in {output}", summary | figures)
         if why:
             say(f"Chosen: {made.provenance.strategy}, bags of {made.provenance.bag_size}: {why}")
+        n_classes = len(made.classes) if made.classes else 1
+        if reason is not None and reason.is_hopeless(n_classes=n_classes):
+            say(f"Note: {_HOPELESS}")
         if made.certificate.spends_less:
             say(made.certificate.spends_less)
         for remark in made.certificate.remarks:

@@ -44,6 +44,13 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
             f"if {prior_text(self)}."
         )
 
+    def is_hopeless(self, *, n_classes: int = 1) -> bool:
+        """Return whether the mean label of all rows would predict about as well.
+
+        With classes the error is that of all of them together, and so is the signal's.
+        """
+        return self.rmse**2 > 0.9 * n_classes * self.signal_sd**2
+
 
 class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True):
     """Random bags, for want of anything to choose by."""
@@ -55,6 +62,10 @@ class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True
         if self.cause == "rows":
             return "there are too few rows for a plan."
         return "the planner knows no error for labels of this kind here."
+
+    def is_hopeless(self, *, n_classes: int = 1) -> bool:  # noqa: ARG002
+        """Return False: nothing is known of the error."""
+        return False
 
 
 Reason = LeastRegret | NothingToPlan
