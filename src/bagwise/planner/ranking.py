@@ -41,7 +41,7 @@ _MAINLY = {
 
 _A = {"weak signal": "a ", "strong signal": "a ", "large misfit": "a "}
 _FEW_BAGS = (
-    "Fewer than three bags for each coefficient: too few for intervals, and few bags suffer most "
+    "fewer than three bags for each coefficient: too few for intervals, and few bags suffer most "
     "from labels that are not linear in the features."
 )
 
@@ -202,7 +202,7 @@ class Plan:
                 for scenario, error in chosen.scenarios.items()
                 if scenario != "as stated"
             ),
-            *([_FEW_BAGS] if chosen.few_bags else []),
+            *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
             f"To fit: bagwise fit OUT --loss {chosen.loss}",
         ]
@@ -221,8 +221,8 @@ class Plan:
             if lost > _WORTH_SAYING:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
                 remarks.append(f"{known}, {name_of(first)} would come first.")
-        if any(candidate.few_bags for candidate in self.candidates[:_SHOWN]):
-            remarks.append(f"* {_FEW_BAGS}")
+        if any(candidate.few_bags for candidate in self.candidates):
+            remarks.append(f"Choices marked * have {_FEW_BAGS}")
         if self.direct is not None:
             remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
         signal = (self.problem.classes or 1) * self.prior.signal_sd**2
