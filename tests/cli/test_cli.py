@@ -474,3 +474,33 @@ def test_a_plan_takes_a_misfit_with_its_prior(rents):
     refused = bagwise(*asked, "--misfit", "0.4")
     assert refused.exit_code == 2
     assert "--misfit goes with --prior" in refused.output
+
+
+def test_the_choice_of_the_planner_is_told_with_its_bag_size(rents, tmp_path):
+    asked = ["--label", "y", "--bounds", "0", "10", "--epsilon", "1", "--bag-size", "20"]
+    made = bagwise("release", rents, *asked, "-o", tmp_path / "a")
+    assert made.exit_code == 0, made.output
+    strategy = bw.Release.load(tmp_path / "a").provenance.strategy
+    assert f"Chosen: {strategy}, bags of 20: " in made.stdout
+    refused = bagwise("verify", tmp_path / "a", "--max-epsilon", "0.5")
+    assert refused.exit_code == 3
+    assert f"{tmp_path / 'a'} is valid, but (1, 0)-label-DP is less private" in refused.output
+    assert "Epsilon for several rows together: 2 for 2, 5 for 5, 10 for 10." in refused.output
+
+
+def test_a_release_that_can_teach_nothing_says_so(rents, tmp_path):
+    asked = ["--label", "y", "--bounds", "0", "10", "--bag-size", "20"]
+    made = {
+        epsilon: bagwise("release", rents, *asked, "--epsilon", epsilon, "-o", tmp_path / epsilon)
+        for epsilon in ("0.3", "40")
+    }
+    assert "Note: no bags are expected to predict much better" in made["0.3"].stdout
+    assert made["40"].exit_code == 0
+    assert "no bags are expected" not in made["40"].stdout
+
+
+def test_a_label_without_bounds_may_have_classes(rents, tmp_path):
+    refused = bagwise("release", rents, "--label", "city", "--epsilon", "1", "-o", tmp_path / "a")
+    assert refused.exit_code == 2
+    assert "(--bounds LO HI)" in refused.output
+    assert "(--classes)" in refused.output

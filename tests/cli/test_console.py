@@ -40,3 +40,29 @@ def test_nobody_hears_progress_after_the_end(terminal):
     shown = terminal.getvalue()
     report_progress("exchanging rows", 0.5)
     assert terminal.getvalue() == shown
+
+
+HEADING = ("", "estimate", "unshrunk", "std. error", "p", "95 % interval")
+ROW = ("district=old town", "-404.81", "-404.86", "9.03", "<0.0001", "-422.8 to -386.9")
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_a_grid_cuts_nothing_off(monkeypatch, width):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "out", Console(file=screen, width=width))
+    console.print_grid("Model", [HEADING, ROW])
+    shown = screen.getvalue()
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    assert (" ".join(ROW) in " ".join(shown.split())) == (width == 80)
+
+
+def test_a_title_is_wider_than_its_table_if_it_must(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "out", Console(file=screen, width=80))
+    title = "Model in direct.json: (1, 1e-06)-label-DP"
+    console.print_pairs(title, {"area": "11"})
+    console.print_grid(title, [("", "estimate"), ("area", "11")])
+    assert screen.getvalue().count(title) == 2
+    console.print_pairs("a" * 100, {"area": "11"})
+    assert max(map(len, screen.getvalue().splitlines())) <= 80

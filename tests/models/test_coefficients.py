@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -38,6 +39,15 @@ def test_as_text():
     assert "age" in str(BARE)
     assert "interval" not in str(BARE).splitlines()[1]
     assert "No intervals" in str(BARE)
+
+
+def test_shrunk_slopes_stand_beside_the_unshrunk_ones_whose_ratio_to_the_error_is_t():
+    shrunk = dataclasses.replace(FOUND, unshrunk=np.array([0.6, -2.5, 10.0]))
+    heading, age, _, open_ = shrunk.cells()
+    assert heading == ("", "estimate", "unshrunk", "std. error", "p", "95 % interval")
+    assert age[:4] == ("age", "0.5", "0.6", "0.1")
+    assert open_ == ("(intercept)", "10", "", "", "", "not determined")
+    assert shrunk.to_table()["t"][0].as_py() == pytest.approx(6)
 
 
 def test_as_html_it_is_escaped():

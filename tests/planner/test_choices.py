@@ -86,7 +86,7 @@ def test_few_bags_are_marked_and_come_first_only_if_they_are_named(found):
     with_intervals = [candidate.intervals for candidate in found.candidates]
     assert with_intervals == sorted(with_intervals, reverse=True)
     assert f"{aligned.n_bags}*" in {row[3] for row in found.cells(most=1000)}
-    assert "Fewer than three bags" in str(found)
+    assert "Choices marked * have fewer than three bags" in str(found)
     entry = found.to_json()["candidates"][found.candidates.index(aligned)]
     assert entry["few_bags"] is True
     assert entry["intervals"] is False
@@ -322,3 +322,13 @@ def test_what_does_not_go_together_is_refused():
             labelled(), label="y", label_kind="pick", **PRIVATE | {"delta": 0.0}
         )
     assert picked.certificate.delta == 0  # picks need no delta any more
+
+
+def test_columns_are_refused_before_strategies_are_tried(monkeypatch):
+    def too_early(*_args, **_kwargs):
+        raise AssertionError("the kernels would have been compiled for nothing")
+
+    monkeypatch.setattr("bagwise.planner.automatic._asked", too_early)
+    rows = pa.table({"flat": [f"F{i}" for i in range(200)], "x": range(200), "y": range(200)})
+    with pytest.raises(bw.BagwiseError, match="like an id"):
+        bw.make_release(rows, label="y", bounds=(0, 200), epsilon=1.0)

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -168,18 +169,23 @@ def readable(score: float | int | str | None) -> str:
 
 def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
     """Print rows of cells as a table, the first being its heading."""
-    grid = Table(title=safe(title), box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = _titled(title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     heading, *body = rows
     for i, name in enumerate(heading):
-        grid.add_column(safe(name), justify="right" if i else "left")
+        grid.add_column(safe(name), justify="right" if i else "left", overflow="fold")
     for cells in body:
         grid.add_row(*(safe(cell) for cell in cells))
     out.print(grid)
 
 
+def _titled(title: str, **options: Any) -> Table:
+    """Return a table that is wide enough for its title, which rich would break otherwise."""
+    return Table(title=safe(title), min_width=min(cell_len(title), out.width), **options)
+
+
 def print_pairs(title: str, values: Mapping[str, Any]) -> None:
     """Print names and values as a table."""
-    grid = Table(title=safe(title), show_header=False)
+    grid = _titled(title, show_header=False)
     for name, value in values.items():
         grid.add_row(safe(name), safe(value))
     out.print(grid)

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from bagwise.release.release import Release
 
 
+_HOPELESS = (
+    "no bags are expected to predict much better than the mean label. Take more rows, tighter "
+    "bounds or a larger epsilon."
+)
+
+
 def release(
     table: TablePath,
     label: Label,
@@ -114,8 +120,7 @@ def release(
 ) -> None:
     """Turn a labelled table into a release directory.
 
-    Example: [bold]bagwise release rents.parquet --label rent --bounds 0 5000 --epsilon 1
-    --delta 1e-6 -o out[/]
+    Example: [bold]bagwise release rents.csv --label rent --bounds 0 5000 --epsilon 1 -o out[/]
     """
     from bagwise.api import make_release
     from bagwise.release.release import check_output
@@ -172,7 +177,10 @@ def release(
         figures = quality.headlines(label_free=label_free) if quality else {}
         print_pairs(f"Release in {output}", summary | figures)
         if why:
-            say(f"Chosen: {made.provenance.strategy}, {why}")
+            say(f"Chosen: {made.provenance.strategy}, bags of {made.provenance.bag_size}: {why}")
+        n_classes = len(made.classes) if made.classes else 1
+        if reason is not None and reason.is_hopeless(n_classes=n_classes):
+            say(f"Note: {_HOPELESS}")
         if made.certificate.spends_less:
             say(made.certificate.spends_less)
         for remark in made.certificate.remarks:
@@ -260,7 +268,7 @@ def verify(
         say(found.headline if certificate is None else certificate.text(), style="bold")
         say(f"digest {found.digest}\n{found.note}")
     if not fits:
-        fail(f"it is valid, but {found.headline} is less private than asked for.", 0)
+        fail(f"{path} is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
 
 

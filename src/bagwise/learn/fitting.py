@@ -156,8 +156,9 @@ def _constant(problem: Problem, start: FloatArray, shrunk: Shrunk) -> Fitted:
 
 def _how_sure(setting: Setting, solution: Solution, covariance: str) -> str:
     note = (
-        "Slopes are shrunk towards 0 as far as the noise hides them. Standard errors, t, p and "
-        f"intervals are those of the unshrunk ones: {covariance}, over {setting.n_used} bags."
+        "Slopes are shrunk towards 0 as far as the noise hides them. Standard errors, p values "
+        "and intervals are those of the unshrunk slopes: "
+        f"{covariance}, over {setting.n_used} bags."
     )
     if setting.n_used - solution.rank < _FEW:
         note += " With hardly more bags than coefficients, they say little."

@@ -126,9 +126,10 @@ class Coefficients:
         if self.standard_error is None:
             rows = zip(self.names, self.estimate, strict=True)
             return [("", "estimate"), *((name, f"{value:.6g}") for name, value in rows)]
+        # Beside the unshrunk estimate t is left out: it is their ratio, and 80 columns are few.
         shrunk = self.unshrunk is not None
-        also = ("unshrunk",) if shrunk else ()
-        table: list[tuple[str, ...]] = [("", "estimate", *also, "std. error", "t", "p", percent)]
+        middles = ("unshrunk", "std. error") if shrunk else ("std. error", "t")
+        table: list[tuple[str, ...]] = [("", "estimate", *middles, "p", percent)]
         for name, value, middle, error, t, p, (low, high) in zip(
             self.names,
             self.estimate,
@@ -139,16 +140,14 @@ class Coefficients:
             self.interval,
             strict=True,
         ):
-            shown = (f"{middle:.5g}",) if shrunk else ()
             if np.isnan(error):
-                blank = ("",) * len(shown)
-                table.append((name, f"{value:.5g}", *blank, "", "", "", "not determined"))
+                table.append((name, f"{value:.5g}", "", "", "", "not determined"))
                 continue
+            spread = f"{error:.3g}"
+            shown = (f"{middle:.5g}", spread) if shrunk else (spread, f"{t:.2f}")
             between = f"{low:.4g} to {high:.4g}"
             chance = f"{p:.4f}" if p >= 1e-4 else "<0.0001"
-            table.append(
-                (name, f"{value:.5g}", *shown, f"{error:.3g}", f"{t:.2f}", chance, between)
-            )
+            table.append((name, f"{value:.5g}", *shown, chance, between))
         return table
 
     def __str__(self) -> str:

@@ -16,11 +16,13 @@ def decide(rows: Rows, request: ReleaseRequest) -> Choice:
     Unless they are named, strategies that sort or that make few large bags are not tried, since
     they leave a fit without intervals, and come after all others in a plan. Features alone decide.
     """
-    size, asked = request.bag_size, _asked(request)
+    size = request.bag_size
     if size is not None:
         check_bag_size(size, n_rows=rows.num_rows)
     names = request.columns.features_in(rows)
+    # Columns may be refused here; only then are strategies tried, and their kernels compiled.
     sample = sample_rows(rows, request.columns, request.budget, names=names)
+    asked = _asked(request)
     try:
         found = rank(sample, asked)
     except (BagTooSmallError, StrategyError) as error:

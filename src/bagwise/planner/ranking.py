@@ -41,7 +41,7 @@ _MAINLY = {
 
 _A = {"weak signal": "a ", "strong signal": "a ", "large misfit": "a "}
 _FEW_BAGS = (
-    "Fewer than three bags for each coefficient: too few for intervals, and few bags suffer most "
+    "fewer than three bags for each coefficient: too few for intervals, and few bags suffer most "
     "from labels that are not linear in the features."
 )
 
@@ -202,7 +202,7 @@ class Plan:
                 for scenario, error in chosen.scenarios.items()
                 if scenario != "as stated"
             ),
-            *([_FEW_BAGS] if chosen.few_bags else []),
+            *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
             f"To fit: bagwise fit OUT --loss {chosen.loss}",
         ]
@@ -222,7 +222,7 @@ class Plan:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
                 remarks.append(f"{known}, {name_of(first)} would come first.")
         if any(candidate.few_bags for candidate in self.candidates):
-            remarks.append(f"* {_FEW_BAGS}")
+            remarks.append(f"Choices marked * have {_FEW_BAGS}")
         if self.direct is not None:
             remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
         signal = (self.problem.classes or 1) * self.prior.signal_sd**2
@@ -364,7 +364,7 @@ def _exact(value: float) -> str:
 def _noise(candidate: Candidate) -> str:
     if candidate.delta is None:
         return "none"
-    return "without a delta" if candidate.delta == 0 else "Gaussian"
+    return "no delta" if candidate.delta == 0 else "Gaussian"
 
 
 def _flat(candidate: Candidate) -> dict[str, Any]:

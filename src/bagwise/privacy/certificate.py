@@ -371,8 +371,9 @@ class Certificate:
         """Return the certificate for reading."""
         lines = [self.headline, *self.statement]
         if self.is_private:
-            groups = (f"{size}: {epsilon:.3g}" for size, epsilon in self.group().items())
-            lines.append(f"Epsilon for several units together: {', '.join(groups)}.")
+            what = "rows" if self.unit is None else "units"
+            groups = (f"{epsilon:.3g} for {size}" for size, epsilon in self.group().items())
+            lines.append(f"Epsilon for several {what} together: {', '.join(groups)}.")
         return "\n".join(printable(line) for line in lines)
 
 

@@ -249,7 +249,7 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
         remarks.append(release.certificate.spends_less)
     if release.certificate.bounds is not None:
         remarks.append(
-            "Labels beyond the bounds were clipped, which shrinks slopes by about the share of "
-            "labels inside; that is not in the figures."
+            "Labels beyond the bounds, if any, were clipped, which shrinks slopes by about "
+            "the share of labels inside; that is not in the figures."
         )
     return tuple(remarks)

@@ -39,9 +39,17 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
         'least regret'
         """
         return (
-            f"least regret among the planner's candidates: predictions off by {self.rmse:.3g} "
-            f"(root mean square, {self.loss} loss), if {prior_text(self)}."
+            "least regret among the planner's candidates. A model fitted with "
+            f"{self.loss} loss should predict with an error of {self.rmse:.3g} (root mean square), "
+            f"if {prior_text(self)}."
         )
+
+    def is_hopeless(self, *, n_classes: int = 1) -> bool:
+        """Return whether the mean label of all rows would predict about as well.
+
+        With classes the error is that of all of them together, and so is the signal's.
+        """
+        return self.rmse**2 > 0.9 * n_classes * self.signal_sd**2
 
 
 class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True):
@@ -52,8 +60,12 @@ class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True
     def text(self) -> str:
         """Return the reason in words."""
         if self.cause == "rows":
-            return "random: there are too few rows for a plan."
-        return "random: the planner knows no error for labels of this kind here."
+            return "there are too few rows for a plan."
+        return "the planner knows no error for labels of this kind here."
+
+    def is_hopeless(self, *, n_classes: int = 1) -> bool:  # noqa: ARG002
+        """Return False: nothing is known of the error."""
+        return False
 
 
 Reason = LeastRegret | NothingToPlan
@@ -75,9 +87,10 @@ class Belief(Protocol):
 def prior_text(prior: Belief) -> str:
     """Return what is believed of the labels in words."""
     return (
-        f"expected labels vary by {prior.signal_sd:.3g}, single labels around them by "
-        f"{prior.label_noise_sd:.3g}, and what is not linear in the features is "
-        f"{prior.misfit:.3g} of the former's variance, each off by a factor of {prior.factor:g}"
+        f"expected labels vary by {prior.signal_sd:.3g}, single labels vary around them by "
+        f"{prior.label_noise_sd:.3g}, and what is not linear in the features has "
+        f"{prior.misfit:.3g} of the variance of the expected labels. Each of these may be "
+        f"wrong by a factor of {prior.factor:g}"
     )
 
 

@@ -34,6 +34,8 @@ AnyBounds = Sequence[float] | PrivateBounds | None
 Names = str | Sequence[str] | None
 AUTO: Literal["auto"] = "auto"
 
+_OTHERWISE = " If a label is one of several classes, name them instead: classes=[...] (--classes)."
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -403,7 +405,7 @@ def _exact_calibration(
     if bounds is None:
         raise BoundsError(
             f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
-            "known without looking at these labels."
+            f"known without looking at these labels.{_OTHERWISE if what == 'release' else ''}"
         )
     return ExactCalibration(float(epsilon), float(delta), bounds, prior, noise)
 
