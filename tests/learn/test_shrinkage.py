@@ -216,13 +216,25 @@ def test_intervals_cover_after_shrinking_and_following_the_noise(kind):
     assert short / (4 * runs) < 0.89
 
 
-def test_a_fit_that_gives_up_predicts_the_mean_and_is_not_saved(tmp_path):
+def test_a_mean_that_noise_has_carried_out_of_its_range_is_no_end_of_a_fit():
+    """Counts whose noisy mean is -30: the intercept has no finite best value of its own."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 1))
     index = np.arange(200) // 10
     labels = rng.poisson(1.0, size=(20, 10)).mean(axis=1) - 30 + 20 * rng.normal(size=20)
+    model = bw.BaggedGLM("poisson").fit(X, labels[index], bags=index, noise_sd=20.0)
+    assert model.converged_
+    assert np.all((model.predict(X) > 0) & (model.predict(X) < 20))
+
+
+def test_a_fit_that_gives_up_predicts_the_mean_and_is_not_saved(tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 1))
+    index = np.arange(200) // 10
+    labels = rng.poisson(3.0, size=(20, 10)).mean(axis=1) + rng.normal(size=20)
+    monkeypatch.setattr("bagwise.learn.solver.STEPS", 0)
     with pytest.warns(NotConvergedWarning, match="although slopes were shrunk"):
-        model = bw.BaggedGLM("poisson").fit(X, labels[index], bags=index, noise_sd=20.0)
+        model = bw.BaggedGLM("poisson").fit(X, labels[index], bags=index, noise_sd=1.0)
     assert np.ptp(model.predict(X)) == 0.0
     assert 0 < model.predict(X)[0] < 5
     assert "every row gets the mean" in str(model.summary())
@@ -268,3 +280,23 @@ def test_sparse_columns_are_not_too_sure():
             robust += covered and covariance == "robust"
     assert hits / runs > 0.9
     assert robust <= hits
+
+
+def test_no_fit_runs_farther_than_the_bounds_of_its_labels():
+    """Under noise that hides everything, predictions vary by less than labels can."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 8))
+    bags = bw.make_bags(X, bag_size=50, strategy="kmeans", seed=0)
+    sd = 3000.0 * np.sqrt(2) / (0.001 * bags.sizes)
+    spread = {True: [], False: []}
+    for _ in range(10):
+        labels = 1000.0 + sd * rng.laplace(size=bags.n_bags) / np.sqrt(2)
+        for told, found in spread.items():
+            model = fit(
+                X, bags, labels, sd, noise="laplace", bounds=(0.0, 3000.0) if told else None
+            )
+            found.append(np.std(model.predict(X)))
+    assert max(spread[True]) < 1500
+    assert max(spread[False]) > 1500
+    with pytest.raises(Exception, match="lo < hi"):
+        fit(X, bags, labels, sd, bounds=(3.0, 3.0))

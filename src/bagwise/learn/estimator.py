@@ -9,6 +9,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, FloatArray
+from bagwise.data.labels import check_bounds
 from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
@@ -66,6 +67,9 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         The kind of noise that `noise_sd` is the size of; `Release.noise_law` is that of a release.
         With ``ridge="auto"``, bag loss and enough bags its own likelihood takes the place of least
         squares.
+    bounds : (lo, hi), optional
+        Public range of a row's label. With ``ridge="auto"`` it limits what slopes are believed to
+        be; predictions are not clipped.
 
     Attributes
     ----------
@@ -123,6 +127,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         covariance: str = "auto",
         noise: str | NoiseLaw = "gaussian",
+        bounds: tuple[float, float] | None = None,
     ) -> None:
         self.family = family
         self.loss = loss
@@ -134,6 +139,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.covariance = covariance
         self.noise = noise
+        self.bounds = bounds
 
     def fit(
         self,
@@ -176,6 +182,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.ridge,
             tuple(self._names()),
             find_law(self.noise),
+            np.inf if self.bounds is None else self.bounds[1] - self.bounds[0],
         )
         self.n_bags_ = data.bags.n_bags
         self._keep(self._fit(setting), setting)
@@ -330,6 +337,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.debias and self.loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
+        check_bounds(self.bounds)
         kind = check_label_kind(self.label_kind)
         if self.loss == "mixture" and kind != "pick":
             raise StrategyError(

@@ -118,7 +118,8 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     """Fit labels with known noise: slopes shrunk as the labels suggest, intervals without that."""
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()
-    shrunk = solve_shrunk(problem, start, setting.data.X)
+    width = setting.width_of_labels
+    shrunk = solve_shrunk(problem, start, setting.data.X, width_of_labels=width)
     if setting.follows_noise and setting.n_used >= BAGS_PER_COEFFICIENT * shrunk.effective:
         shrunk = follow_the_noise(shrunk, setting.law)
     solution = shrunk.solution

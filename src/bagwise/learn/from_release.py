@@ -78,6 +78,7 @@ def fit_release(
         ridge=ridge,
         fit_intercept=fit_intercept,
         noise=release.noise_law,
+        bounds=release.certificate.bounds,
     )
     data = _training_data(release, target)
     if rows is not None:
@@ -138,8 +139,8 @@ def explain_by_fit(
     >>> x = rng.normal(size=1000)
     >>> table = pa.table({"x": x, "y": x + rng.normal(size=1000)})
     >>> release = make_release(table, label="y", bag_size=10, not_private=True)
-    >>> explain_by_fit(release).predictions.shares()["label_noise"]
-    1.0
+    >>> explain_by_fit(release).predictions.shares()["label_noise"] > 0.99
+    True
     """
     if release.classes and target is None:
         raise StrategyError(f"name one of the classes {', '.join(release.classes)} (--target).")

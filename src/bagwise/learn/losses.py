@@ -38,6 +38,8 @@ class Setting:
         Of the estimates, for messages.
     law : NoiseLaw
         The kind of noise that labels are known to carry.
+    width_of_labels : float
+        How far apart two labels can be.
     """
 
     data: BagData
@@ -48,6 +50,7 @@ class Setting:
     ridge: float | Literal["auto"]
     names: tuple[str, ...] = ()
     law: NoiseLaw = LAWS["gaussian"]
+    width_of_labels: float = np.inf
 
     @property
     def n_used(self) -> int:

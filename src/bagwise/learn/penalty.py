@@ -13,7 +13,7 @@ from bagwise.data.whitening import Columns
 from bagwise.families import Family
 from bagwise.learn.problems import Problem
 
-_INTERCEPT_SD = 3.0  # a factor of twenty for a rate or for odds
+_LOG_SD = 3.0  # a factor of twenty for a rate or for odds, from what is usual or from row to row
 
 
 class Penalty(Protocol):
@@ -65,6 +65,8 @@ class SlopePrior:
     center : (p,)
     loose : (p, p)
         Inverse covariance of the intercepts.
+    most : float
+        The largest variance of a slope that is believed.
     variance : float
     """
 
@@ -73,13 +75,17 @@ class SlopePrior:
     free: FloatArray
     center: FloatArray
     loose: FloatArray
+    most: float = np.inf
     variance: float = 1.0
 
     @classmethod
-    def of(cls, problem: Problem, X: FloatArray, start: FloatArray) -> Self:
+    def of(
+        cls, problem: Problem, X: FloatArray, start: FloatArray, *, width_of_labels: float = np.inf
+    ) -> Self:
         """Take the directions from the rows X, (n, d), whose coefficients are sought.
 
-        `start` is the beta that predicts the mean label for every row.
+        `start` is the beta that predicts the mean label for every row. Labels in bounds have a
+        standard deviation of half their width at most (Popoviciu 1935), and so have expected ones.
         """
         design, axes = problem.design, Columns(X).axes
         width, outputs = X.shape[1], problem.outputs
@@ -98,7 +104,8 @@ class SlopePrior:
             precision=np.kron(np.linalg.inv(among), inverse),
             free=free,
             center=free @ (free.T @ start),
-            loose=free @ free.T / _INTERCEPT_SD**2 * _has_ends(problem.family),
+            loose=free @ free.T / _LOG_SD**2 * _has_ends(problem.family),
+            most=_largest_spread(problem.family, width_of_labels) ** 2 / max(1, axes.rank),
         )
 
     def scaled(self, variance: float) -> Self:
@@ -113,6 +120,13 @@ class SlopePrior:
     def matrix(self, problem: Problem) -> FloatArray:
         """Return the form; the mean loss is the sum over bags, divided by the problem's total."""
         return np.asarray(self.form / problem.total)
+
+
+def _largest_spread(family: Family, width_of_labels: float) -> float:
+    """Return how much linear predictors may vary over the rows, as a standard deviation."""
+    if _has_ends(family):
+        return _LOG_SD
+    return width_of_labels / 2 if family.name == "gaussian" else np.inf
 
 
 def _has_ends(family: Family) -> bool:

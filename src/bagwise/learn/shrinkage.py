@@ -92,8 +92,8 @@ class Spectrum:
         fitted = np.sum(tau * self.squares / (1 + inner), axis=-1)
         return np.asarray(self.rest - fitted + np.sum(np.log1p(inner), axis=-1) - log_variance)
 
-    def best(self) -> tuple[float, float]:
-        """Return the log tau^2 with the least objective, and that."""
+    def best(self, most: float = np.inf) -> tuple[float, float]:
+        """Return the log tau^2 up to log `most` with the least objective, and that."""
         seen = self.values > 1e-12 * self.values.max(initial=0.0)
         if not seen.any():  # the bags say nothing about any slope
             return 0.0, float(self.objective(np.zeros(())))
@@ -101,6 +101,8 @@ class Spectrum:
         low = -np.log(self.values[seen].max()) - 9.0
         largest = np.max(self.squares[seen] / self.values[seen] ** 2)
         high = max(low + 1.0, float(np.log(max(largest, 1e-300))) + 3.0)
+        high = min(high, float(np.log(most)))
+        low = min(low, high - 1.0)
         grid = np.linspace(low, high, 64)
         return _least(self.objective, grid)
 
@@ -126,7 +128,7 @@ def choose(model: Working, prior: SlopePrior, *, least: float = 0.0) -> tuple[fl
     (True, 0.3)
     """
     phi = max(least, _best_dispersion(model, prior))
-    log_variance, _ = Spectrum.of(model, prior, phi).best()
+    log_variance, _ = Spectrum.of(model, prior, phi).best(prior.most)
     return phi, prior.scaled(float(np.exp(log_variance)))
 
 
@@ -139,8 +141,8 @@ def _best_dispersion(model: Working, prior: SlopePrior) -> float:
         return 0.0
 
     def objective(log_phi: FloatArray) -> FloatArray:
-        found = [Spectrum.of(model, prior, float(np.exp(p))).best()[1] for p in np.ravel(log_phi)]
-        return np.reshape(found, np.shape(log_phi))
+        tried = [Spectrum.of(model, prior, float(np.exp(p))) for p in np.ravel(log_phi)]
+        return np.reshape([spectrum.best(prior.most)[1] for spectrum in tried], np.shape(log_phi))
 
     high = float(np.log(most)) + 0.5
     return float(np.exp(_least(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))
@@ -185,9 +187,11 @@ class Shrunk:
         return float(np.sum(values / (1 + values)) + self.prior.free.shape[1])
 
 
-def solve_shrunk(problem: Problem, start: FloatArray, X: FloatArray) -> Shrunk:
-    """Fit with as much shrinkage as the labels suggest."""
-    prior = SlopePrior.of(problem, X, start)
+def solve_shrunk(
+    problem: Problem, start: FloatArray, X: FloatArray, *, width_of_labels: float = np.inf
+) -> Shrunk:
+    """Fit with as much shrinkage as the labels suggest, and as their bounds do."""
+    prior = SlopePrior.of(problem, X, start, width_of_labels=width_of_labels)
     least = least_dispersion(problem)
     problem, beta = problem.reweighted(start), start
     last = (np.inf, np.inf)

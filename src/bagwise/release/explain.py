@@ -29,6 +29,7 @@ _CAUSES = {
     "privacy": "the privacy noise",
     "misfit": "labels that do not follow the model, as far as that is believed",
 }
+_SEEN = 0.25  # of the privacy noise: from there on the noise of labels shows in their spread
 _REMEDIES = {
     "bias": "Use loss='bag', or more compact bags.",
     "choice": "Publish means (label_kind='mean'), make bags more compact, or fit loss='mixture'.",
@@ -223,12 +224,21 @@ def _independent(
     return design, np.append(inside, intercept + center @ theta), False
 
 
+def _is_hidden(release: "Release", sigma: float) -> bool:
+    """Tell whether a bag label's own noise is so far below the privacy noise that none sees it."""
+    if sigma == 0:
+        return True
+    rows = release.bags.sizes if release.label_kind == "mean" else 1.0
+    return bool(np.median(sigma / np.sqrt(rows) / np.maximum(release.noise_sd, 1e-300)) < _SEEN)
+
+
 def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tuple[str, ...]:
     remarks = []
-    if sigma == 0 and not family.knows_dispersion:
+    if not family.knows_dispersion and _is_hidden(release, sigma):
         remarks.append(
-            "The labels' own noise is taken to be 0: in these bags it cannot be told from the "
-            "privacy noise. Say what it is with sigma (--sigma)."
+            f"The labels' own noise is taken to be {sigma:.3g}, but the privacy noise of these bags "
+            "hides what it is. It may be far more, and so may the error of a model of the row "
+            "labels. Say what it is with sigma (--sigma)."
         )
     if family.name != "gaussian":
         remarks.append("For this family the figures hold to first order, where they are small.")
