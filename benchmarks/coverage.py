@@ -35,7 +35,10 @@ RELEASES = 1000
 FIXED, PRIOR = "fixed", "drawn from the prior"
 
 # Each kind of interval that a fit gives, and how `summary` is asked for it.
-INTERVALS: dict[str, dict[str, Any]] = {"default": {}}
+INTERVALS: dict[str, dict[str, Any]] = {
+    "confidence": {},
+    "posterior": {"intervals": "posterior"},
+}
 
 
 def fit_params(bags: bw.Bags, event: HidesBagMeans | None) -> dict[str, Any]:
@@ -164,8 +167,12 @@ def measure(name: str, *, drawn: bool, releases: int) -> list[dict[str, Any]]:
             means = private_bag_means(
                 labels, bags, bounds=setting.bounds, event=event, source=source
             )
-        model = bw.BaggedGLM(setting.family).fit(X, means[bags.index], **fit_params(bags, event))
+        law = "gaussian" if event is None else event.law
+        model = bw.BaggedGLM(setting.family, noise=law)
+        model.fit(X, means[bags.index], **fit_params(bags, event))
         for kind, options in INTERVALS.items():
+            if kind == "posterior" and model.posterior_covariance_ is None:
+                continue  # nothing was shrunk
             found = model.summary(**options)
             if found.standard_error is not None:  # otherwise its note says why there is none
                 low, high = found.interval[: X.shape[1]].T

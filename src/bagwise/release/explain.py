@@ -236,8 +236,8 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
     remarks = []
     if not family.knows_dispersion and _is_hidden(release, sigma):
         remarks.append(
-            f"The labels' own noise is taken to be {sigma:.3g}, but the privacy noise of these bags "
-            "hides what it is. It may be far more, and so may the error of a model of the row "
+            f"The labels' own noise is taken to be {sigma:.3g}, but the privacy noise of these "
+            "bags hides what it is. It may be far more, and so may the error of a model of the row "
             "labels. Say what it is with sigma (--sigma)."
         )
     if family.name != "gaussian":
