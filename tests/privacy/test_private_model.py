@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.errors import BudgetError, RankWarning
+from bagwise.errors import RankWarning
 from bagwise.paper.synthetic import isotropic_problem
+from bagwise.privacy import private_model
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.private_model import (
@@ -14,7 +15,8 @@ from bagwise.privacy.private_model import (
     best_share,
     design_model,
     instance_error,
-    release_coefficients,
+    release_statistics,
+    unit_columns,
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
 from tests import stats
@@ -35,6 +37,12 @@ def dense_columns(X, design):
     Z = np.column_stack([np.ones(len(X)), scaled]) @ design.basis
     weight = 1 / np.linalg.norm(Z @ design.power(-0.75), axis=1)
     return design.power(-1.0) @ (Z * weight[:, None]).T, Z
+
+
+def linear_slopes(statistics, design):
+    """The linear model of the theory page, without shrinkage."""
+    theta = design.basis @ (design.power(-0.25) @ statistics.sums)
+    return theta[1:] / design.spread
 
 
 def test_the_design_solves_its_equation_and_is_unbiased(X):
@@ -89,10 +97,9 @@ def test_brute_force_sensitivity_of_the_released_integers(X):
     design = design_model(X, names(X))
     rng = np.random.default_rng(2)
     steps = rng.integers(0, LABEL_STEPS + 1, size=len(X)) - LABEL_STEPS // 2
-    half = 1 << 19
 
     def released(values):
-        return (_integer_statistics(X, values, design) + half) >> 20
+        return _integer_statistics(X, values, design)
 
     base, largest = released(steps), 0.0
     for row in range(len(X)):
@@ -129,13 +136,11 @@ def test_brute_force_sensitivity_in_l1(X):
         design = design_model(rows, names(rows), norm="L1")
         steps = np.random.default_rng(2).integers(0, LABEL_STEPS + 1, size=len(rows))
         steps -= LABEL_STEPS // 2
-        half, largest = 1 << 19, 0
+        largest = 0
         for row in range(0, len(rows), 7):
             ends = np.repeat(steps[None], 2, axis=0)
             ends[:, row] = -LABEL_STEPS // 2, LABEL_STEPS // 2
-            low, high = (
-                (_integer_statistics(rows, values, design) + half) >> 20 for values in ends
-            )
+            low, high = (_integer_statistics(rows, values, design) for values in ends)
             largest = max(largest, int(np.abs(high - low).sum()))
         assert 0.9999 * LABEL_STEPS <= largest <= design.sensitivity_steps
         # The twin: in L2 the same columns are shorter, and noise set for that would not do.
@@ -186,8 +191,8 @@ def test_the_error_of_a_model_with_laplace_noise_is_what_theory_says(X):
     errors = []
     for _ in range(3000):
         y = 1.0 + X @ theta + 0.5 * rng.standard_normal(len(X))
-        model = release_coefficients(X, y, design=design, bounds=bounds, event=event, source=noise)
-        errors.append(np.sum((model.coef - theta) ** 2))
+        found = release_statistics(X, y, design=design, bounds=bounds, event=event, source=noise)
+        errors.append(np.sum((linear_slopes(found, design) - theta) ** 2))
     assert stats.mean_is(np.array(errors), expected)
     assert not stats.mean_is(np.array(errors), expected * 1.2)
 
@@ -220,8 +225,8 @@ def released_errors(X, theta, runs, noise_factor=1.0):
     errors = []
     for _ in range(runs):
         y = 1.0 + X @ theta + 0.5 * rng.standard_normal(len(X))
-        model = release_coefficients(X, y, design=design, bounds=bounds, event=event, source=noise)
-        errors.append(np.sum((model.coef - theta) ** 2))
+        found = release_statistics(X, y, design=design, bounds=bounds, event=event, source=noise)
+        errors.append(np.sum((linear_slopes(found, design) - theta) ** 2))
     return np.array(errors), sampling + privacy
 
 
@@ -264,13 +269,11 @@ def test_the_best_share_is_the_one_of_the_paper_s_setting():
 
 def test_a_released_model_predicts_and_carries_its_certificate(table, tmp_path):
     model = bw.release_model(table, label="y", bounds=(-5, 12), epsilon=9.0, delta=1e-3)
-    assert model.certificate.headline == "(9, 0.001)-label-DP"
+    assert model.certificate.headline == "(9, 0)-label-DP"
     model.certificate.check()
     loaded = bw.RowModel.load(model.save(tmp_path / "model.json"))
     assert loaded.certificate == model.certificate
     assert np.array_equal(loaded.predict(table), model.predict(table))
-    with pytest.raises(BudgetError, match="positive delta"):
-        bw.release_model(table, label="y", bounds=(-5, 12), epsilon=1.0, delta=0.0)
 
 
 def test_a_dropped_feature_is_said(table):
@@ -287,12 +290,79 @@ def test_two_releases_differ():
     )
     labels = np.full(50, 0.5)
     a, b = (
-        release_coefficients(
+        release_statistics(
             X, labels, design=design, bounds=(0, 1), event=event, source=SecureNoise()
         )
         for _ in range(2)
     )
-    assert not np.array_equal(a.coef, b.coef)
+    assert not np.array_equal(a.sums, b.sums)
+    assert a.square != b.square
+
+
+@pytest.mark.parametrize(("norm", "order"), [("L2", 2), ("L1", 1)])
+@pytest.mark.parametrize("even", [0.0, 0.5])
+def test_squared_labels_cost_nothing(X, norm, order, even, monkeypatch):
+    """Any two values of one label, near or far: sums and square together stay within the claim."""
+    design = design_model(X, names(X), norm=norm, even=even)
+    values = np.linspace(-LABEL_STEPS // 2, LABEL_STEPS // 2, 129).astype(np.int64)
+    steps = np.zeros(len(X), dtype=np.int64)
+    lengths = np.linalg.norm(
+        np.concatenate([c for _, c in _integer_columns(X, design)]), ord=order, axis=1
+    )
+
+    def largest():
+        found = []
+        for value in values:
+            steps[np.argmax(lengths)] = value
+            found.append(_integer_statistics(X, steps, design))
+        moves = np.array(found)[:, None] - np.array(found)[None]
+        return np.linalg.norm(moves, ord=order, axis=2).max()
+
+    assert 0.9999 * LABEL_STEPS <= largest() <= design.sensitivity_steps
+    # The twin: a factor slightly above the free one, 1.665 in L2 and 0.5 in L1, does cost.
+    monkeypatch.setitem(private_model.SQUARE_EIGHTHS, norm, {"L2": 14, "L1": 5}[norm])
+    assert largest() > design.sensitivity_steps
+
+
+def test_the_factors_of_squared_labels_are_below_what_is_free():
+    """(2 + d) / (d^2 (2 - d)) is least at d = sqrt(5) - 1: the square of the factor in L2."""
+    d = np.linspace(1e-3, 2 - 1e-3, 100_001)
+    free = np.min((2 + d) / (d**2 * (2 - d)))
+    assert free == pytest.approx((11 + 5 * math.sqrt(5)) / 8, rel=1e-6)
+    assert (private_model.SQUARE_EIGHTHS["L2"] / 8) ** 2 < free
+    assert private_model.SQUARE_EIGHTHS["L1"] / 8 <= np.min(1 / d)
+
+
+@pytest.mark.parametrize("norm", ["L2", "L1"])
+def test_rows_that_weigh_alike_leave_the_model_without_bias(norm):
+    rows = np.column_stack([indicators(), np.random.default_rng(1).standard_exponential(3000)])
+    design = design_model(rows, names(rows), norm=norm, even=0.5)
+    weights, jacobian = [], np.zeros((design.rank, design.rank))
+    for _, Z, columns in unit_columns(rows, design):
+        jacobian += columns.T @ Z
+        weights.append(
+            np.linalg.norm(columns, axis=1) / np.linalg.norm(Z @ design.power(-0.75), axis=1)
+        )
+    np.testing.assert_allclose(jacobian, design.power(0.25), atol=1e-6 * np.abs(jacobian).max())
+    weight = np.concatenate(weights)
+    assert np.mean(weight > weight.max() * (1 - 1e-9)) == pytest.approx(0.5, abs=0.06)
+    best = design_model(rows, names(rows), norm=norm)
+    assert best.privacy_trace < design.privacy_trace < 1.3 * best.privacy_trace
+
+
+def test_sums_beyond_64_bits_are_exact(monkeypatch):
+    """As many blocks as make the sum of products pass 2^63; before they are rounded, that is."""
+    X = np.zeros((1, 1))
+    design = design_model(np.arange(9.0)[:, None], ["x"])
+    block = np.full((1, design.rank), 2**44)
+    monkeypatch.setattr(
+        private_model, "_integer_columns", lambda *_: ((slice(None), block) for _ in range(8))
+    )
+    found = _integer_statistics(X, np.array([LABEL_STEPS // 2]), design)
+    assert found[0] == 8 * 2**44 * LABEL_STEPS // 2 >> 20
+    assert 8 * 2**44 * LABEL_STEPS // 2 > 2**63
+    # A block of rows with columns of length one fits 64 bits by far.
+    assert private_model._CHUNK * (LABEL_STEPS // 2) * 2**20 <= 2**53
 
 
 @pytest.mark.parametrize("value", [0.1, -1 / 3, 1e9 + 0.1])
