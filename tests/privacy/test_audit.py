@@ -31,7 +31,7 @@ from bagwise.privacy.noise import (
     private_shares,
 )
 from bagwise.privacy.private_loss import design_loss, release_mean_loss
-from bagwise.privacy.private_model import design_model, release_statistics
+from bagwise.privacy.private_model import design_model, release_statistics, unit_columns
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
 
@@ -114,13 +114,12 @@ def attack_on_model(design, ratio):
 
             def scores(count):
                 source, found = SecureNoise(), np.empty(count)
-                row = (MODEL_X[3] - design.center) / design.spread
-                z = np.concatenate([[1.0], row]) @ design.basis @ design.power(-0.75)
+                column = next(unit_columns(MODEL_X, design))[2][3]
                 for i in range(count):
                     released = release_statistics(
                         MODEL_X, labels, design=design, bounds=BOUNDS, event=event, source=source
                     )
-                    found[i] = ratio(released.sums, z)
+                    found[i] = ratio(released.sums, column)
                 return found
 
             return scores

@@ -1,8 +1,8 @@
 """A model of any family from noisy statistics of its labels: post-processing, so it costs nothing.
 
 The labels enter ``sum_i b_i (y_i - mean(z_i'theta)) = 0`` by their sums alone, and for these the
-columns b_i make unbiased equations whatever the family, with an increasing link. They are the
-weighted equations of the maximum of the likelihood if the link is canonical. Close to theta the
+columns b_i make unbiased equations whatever the family. They are the weighted equations of the
+maximum of the likelihood if the link is canonical and b_i points where z_i does. Close to theta the
 noisy sums u are a linear model,
 
     u - m + J theta = J theta' + e,     Cov e = s^2 I + phi sum_i b_i b_i' V_i

@@ -15,13 +15,15 @@ long as the same A is in the weights and in the columns; only unbiasedness needs
 Weights that differ much are right for labels that follow the model. Where they do not, a weighted
 fit is another model than the one that rows ask for. So the shorter columns can be left as they
 are, ``w_i = 1 / max(|A^(-3/4) z_i|, shortest)``. No column is longer than one then either, and
-``A^(-1/4) u`` is without bias, with the same formula for its error (`even`).
+``A^(-1/4) u`` is without bias, with the same formula for its error.
 
-Laplace noise needs no delta, and columns of length one in L1 instead. The same equation with that
-length, ``w_i = 1 / |A^(-3/4) z_i|_1``, gives such columns. Laplace noise of scale one has variance
-2, so the privacy error is ``2 ((hi - lo)/epsilon)^2 tr A^(-1/2)``. Unlike L2, L1 depends on the
-axes that z is measured along. Two sets are tried, the principal axes and those closest to the
-features themselves, along which rows of indicators keep most of their zeros (theory page).
+Laplace noise needs no delta, and columns of length one in L1 instead. For coordinates ``c = G z``
+of a row its column is ``c |c| / sum(c^2)``, coordinate by coordinate. It leans towards the largest
+of them, since in L1 a row brings the most if all of it goes there. With ``J = sum_i b_i z_i'`` the
+coefficients ``J^-1 u`` are without bias whatever G is, and their privacy error is
+``2 ((hi - lo)/epsilon)^2 tr (J'J)^-1``. G follows the gradient of that, ``J (J'J)^-2``, from two
+sets of axes: the principal ones, and those closest to the features themselves, along which rows of
+indicators keep most of their zeros (theory page).
 
 A generalised linear model needs no more than u either (`models.from_statistics`): its labels too
 enter the equations ``sum_i b_i (y_i - mean(z_i'theta)) = 0`` by u alone.
@@ -58,6 +60,7 @@ _CHUNK = 65_536  # rows; sums of as many products of labels and columns fit 53 b
 _HALF = LABEL_STEPS // 2
 _MOST_ROUNDS = 500
 _TOLERANCE = 1e-9
+_WORTHWHILE, _PATIENCE = 1e-3, 5  # a search ends after so many rounds that bring less than that
 
 Norm = Literal["L1", "L2"]
 """In which columns have length one: L2 for Gaussian noise, L1 for Laplace noise."""
@@ -76,8 +79,10 @@ class ModelDesign:
         Features are used as ``(x - center) / spread``, so that their units do not matter.
     basis : (d + 1, r)
         Coordinates ``z = [1, (x - center) / spread] basis``, in which rows have second moment n I.
-    A_values, A_vectors : (r,), (r, r)
-        Eigenvalues and eigenvectors of A.
+    mix : (r, r)
+        G; a row's column b_i points where ``c = G z`` does, or near it. In L2 it is A^(-3/4).
+    jacobian : (r, r)
+        ``J = sum_i b_i z_i'``. In L2 it is A^(1/4).
     sensitivity_steps : int
         How far one label can move the rounded statistics, in label steps and in this norm.
     dropped : tuple of str
@@ -85,16 +90,16 @@ class ModelDesign:
     norm : {"L2", "L1"}
         In which the columns have length one.
     even : float
-        Share of the rows, those with the shortest columns, that weigh alike.
+        Share of the rows, those that bring least, that weigh alike.
     shortest : float
-        The longest of these, to which they are not stretched: their columns stay below one.
+        What the last of these brings. The columns of those that bring less stay below one.
     """
 
     center: FloatArray
     spread: FloatArray
     basis: FloatArray
-    A_values: FloatArray
-    A_vectors: FloatArray
+    mix: FloatArray
+    jacobian: FloatArray
     sensitivity_steps: int
     dropped: tuple[str, ...]
     norm: Norm = "L2"
@@ -104,20 +109,21 @@ class ModelDesign:
     @property
     def rank(self) -> int:
         """Number of coefficients that the features determine, the intercept included."""
-        return int(self.A_values.size)
+        return int(self.basis.shape[1])
+
+    @property
+    def decoder(self) -> FloatArray:
+        """The inverse of J: from sums to the coefficients of a linear model in z."""
+        return np.asarray(np.linalg.inv(self.jacobian))
 
     @property
     def privacy_trace(self) -> float:
-        """Tr A^(-1/2): the privacy error of the coefficients z, in variances of the noise.
+        """Tr (J'J)^-1: the privacy error of the coefficients z, in variances of the noise.
 
         The noise is one that hides a label: of standard deviation ``(hi - lo)/mu``, or Laplace
         noise of scale ``(hi - lo)/epsilon``.
         """
-        return float(np.sum(self.A_values**-0.5))
-
-    def power(self, exponent: float) -> FloatArray:
-        """Return A to a power."""
-        return (self.A_vectors * self.A_values**exponent) @ self.A_vectors.T
+        return float(np.sum(self.decoder**2))
 
 
 @dataclass(frozen=True)
@@ -167,42 +173,62 @@ def design_model(
 ) -> ModelDesign:
     """Find the optimal weights for the rows of X; labels are not needed.
 
-    In L1 they are the best along either of two sets of axes, and a good choice rather than the
-    optimum. A share `even` of the rows, those that are weighed most, weigh alike.
+    In L1 they are the best of a search, and a good choice rather than the optimum. A share `even`
+    of the rows, those that are weighed most, weigh alike.
     """
     columns = Columns(X)
     basis, dropped = _with_constant(columns.axes), _dependent(columns, names)
-    rank = basis.shape[1]
-    values, vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
-    start = ModelDesign(
-        columns.mean, columns.axes.spread, basis, values, vectors, 0, dropped, norm, even
-    )
-    starts = [start]
-    if norm == "L1" and columns.axes.rank == X.shape[1]:
-        # Turned back by the principal axes: of all white coordinates the closest to the features.
-        turned = basis.copy()
-        turned[1:, 1:] = basis[1:, 1:] @ columns.axes.vectors.T
-        starts.append(dataclasses.replace(start, basis=turned))
-    found = [_solved(X, each) for each in starts]
-    best = min(found, key=lambda each: each.privacy_trace)
+    one = np.eye(basis.shape[1])
+    start = ModelDesign(columns.mean, columns.axes.spread, basis, one, one, 0, dropped, norm, even)
+    if norm == "L2":
+        best = _solved_in_l2(X, start)
+    else:
+        starts = [start]
+        if columns.axes.rank == X.shape[1]:
+            # Turned back by the principal axes: of all white coordinates closest to the features.
+            turned = basis.copy()
+            turned[1:, 1:] = basis[1:, 1:] @ columns.axes.vectors.T
+            starts.append(dataclasses.replace(start, basis=turned))
+        found = [_solved_in_l1(X, each) for each in starts]
+        best = min(found, key=lambda each: each.privacy_trace)
     return dataclasses.replace(best, sensitivity_steps=_sensitivity_steps(X, best))
 
 
-def _solved(X: FloatArray, design: ModelDesign) -> ModelDesign:
+def _solved_in_l2(X: FloatArray, design: ModelDesign) -> ModelDesign:
     """Iterate A = F(A) until it holds."""
     rank = design.rank
+    values, vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
     for _ in range(_MOST_ROUNDS):
-        design = _with_shortest(X, design)
-        old = design.power(1.0)
-        new = _weighted_moment(X, design)
+        old = (vectors * values) @ vectors.T
+        mix = (vectors * values**-0.75) @ vectors.T
+        design = _measured(X, dataclasses.replace(design, mix=mix))
+        new = (vectors * values**0.75) @ vectors.T @ design.jacobian  # sum_i w_i z_i z_i'
         # F(cA) = c^(3/4) F(A), so the scale can be set right at once: c^(1/4) = tr(A^-1 F(A)) / r.
         growth = float(np.trace(linalg.solve(old, new, assume_a="pos"))) / rank
         A = growth**3 * (new + new.T) / 2
         values, vectors = linalg.eigh(A)
-        design = dataclasses.replace(design, A_values=values, A_vectors=vectors)
         if np.abs(A - old).max() <= _TOLERANCE * np.abs(A).max():
             break
-    return _with_shortest(X, design)
+    return design
+
+
+def _solved_in_l1(X: FloatArray, design: ModelDesign) -> ModelDesign:
+    """Follow the gradient of the privacy error; return the best that was met on the way."""
+    best, trace, since = design, math.inf, 0
+    for _ in range(_MOST_ROUNDS):
+        design = _measured(X, design)
+        now = design.privacy_trace
+        since = 0 if now < trace * (1 - _WORTHWHILE) else since + 1
+        if now < trace:
+            best, trace = design, now
+        if since > _PATIENCE:
+            break
+        inverse = linalg.inv(design.jacobian.T @ design.jacobian)
+        gradient = design.jacobian @ inverse @ inverse
+        # Halfway, since a step that goes all the way is followed by one that goes back.
+        mix = design.mix / linalg.norm(design.mix) + gradient / linalg.norm(gradient)
+        design = dataclasses.replace(design, mix=mix)
+    return best
 
 
 def release_statistics(
@@ -266,14 +292,12 @@ def _instance_error(design: ModelDesign, *, n_rows: int, bag_size: int) -> tuple
     return shrunk, (bag_size + d - 1) / (n_rows * bag_size**2)
 
 
-def _rows(
-    X: FloatArray, center: FloatArray, spread: FloatArray
-) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield blocks of [1, (X - center) / spread]."""
+def _white_rows(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield blocks of z."""
     for start in range(0, X.shape[0], _CHUNK):
         rows = slice(start, start + _CHUNK)
-        scaled = (X[rows] - center) / spread
-        yield rows, np.column_stack([np.ones(scaled.shape[0]), scaled])
+        scaled = (X[rows] - design.center) / design.spread
+        yield rows, np.column_stack([np.ones(scaled.shape[0]), scaled]) @ design.basis
 
 
 def _with_constant(axes: Axes) -> FloatArray:
@@ -297,37 +321,29 @@ def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[j] for j in sorted(pivots[axes.rank :]))
 
 
-def _weighted_moment(X: FloatArray, design: ModelDesign) -> FloatArray:
-    """Return F(A) = sum_i w_i z_i z_i' with w_i = 1 / max(|A^(-3/4) z_i|, shortest)."""
-    to_columns = design.basis @ design.power(-0.75)
-    moment = np.zeros((design.basis.shape[0], design.basis.shape[0]))
-    for _, block in _rows(X, design.center, design.spread):
-        length = np.maximum(_lengths(block @ to_columns, design.norm), design.shortest)
-        weight = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-        moment += (block * weight[:, None]).T @ block
-    return design.basis.T @ moment @ design.basis
-
-
-def _with_shortest(X: FloatArray, design: ModelDesign) -> ModelDesign:
-    """Find the length to which columns are not stretched."""
-    if design.even == 0:
-        return design
-    to_columns = design.basis @ design.power(-0.75)
-    blocks = _rows(X, design.center, design.spread)
-    lengths = np.concatenate([_lengths(block @ to_columns, design.norm) for _, block in blocks])
-    return dataclasses.replace(design, shortest=float(np.quantile(lengths, design.even)))
+def _measured(X: FloatArray, design: ModelDesign) -> ModelDesign:
+    """Return the design with the J and the shortest column that follow from its G."""
+    if design.even > 0:
+        strengths = [
+            _directions(Z @ design.mix.T, design.norm)[1] for _, Z in _white_rows(X, design)
+        ]
+        shortest = float(np.quantile(np.concatenate(strengths), design.even))
+        design = dataclasses.replace(design, shortest=shortest)
+    jacobian = np.zeros((design.rank, design.rank))
+    for _, Z, columns in unit_columns(X, design):
+        jacobian += columns.T @ Z
+    return dataclasses.replace(design, jacobian=jacobian)
 
 
 def unit_columns(
     X: FloatArray, design: ModelDesign
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
     """Yield blocks of rows: which they are, their coordinates z_i, and their columns b_i."""
-    to_columns = design.power(-0.75)
-    for rows, block in _rows(X, design.center, design.spread):
-        Z = block @ design.basis
-        columns = Z @ to_columns
-        length = np.maximum(_lengths(columns, design.norm), design.shortest)[:, None]
-        yield rows, Z, np.divide(columns, length, out=np.zeros_like(columns), where=length > 0)
+    for rows, Z in _white_rows(X, design):
+        columns, strength = _directions(Z @ design.mix.T, design.norm)
+        if design.shortest > 0:
+            columns = columns * np.minimum(1.0, strength / design.shortest)[:, None]
+        yield rows, Z, columns
 
 
 def _integer_columns(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice, IntArray]]:
@@ -336,10 +352,19 @@ def _integer_columns(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice
         yield rows, np.rint(unit * 2**_COLUMN_BITS).astype(np.int64)
 
 
-def _lengths(columns: FloatArray, norm: Norm) -> FloatArray:
-    """Return the length of each column b_i, here a row of the array."""
-    length: FloatArray = np.linalg.norm(columns, ord=1 if norm == "L1" else 2, axis=1)
-    return length
+def _directions(mixed: FloatArray, norm: Norm) -> tuple[FloatArray, FloatArray]:
+    """Return a column of length one for each row c = G z of the array, and what it brings, b'c."""
+    size = np.abs(mixed)
+    squares = mixed**2
+    if norm == "L2":
+        strength = np.sqrt(squares.sum(axis=1))
+        length, columns = strength[:, None], mixed
+    else:
+        length, columns = squares.sum(axis=1, keepdims=True), mixed * size
+        cubes = (squares * size).sum(axis=1)
+        strength = np.divide(cubes, length[:, 0], out=np.zeros_like(cubes), where=cubes > 0)
+    unit = np.divide(columns, length, out=np.zeros_like(columns), where=length > 0)
+    return unit, strength
 
 
 def _integer_statistics(X: FloatArray, steps: IntArray, design: ModelDesign) -> IntArray:
