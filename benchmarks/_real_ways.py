@@ -174,9 +174,8 @@ def private_ways(
         yield _noisy_labels(data, epsilon, noise, repeats=repeats.most)
     for name in (BINS, UNDONE):
         yield _responses(data, epsilon, name, repeats=repeats.most)
-    if data.family == "gaussian":
-        learn = partial(_released, data, epsilon)
-        yield Way(MODEL, lambda _: learn(), GAUSSIAN, epsilon=epsilon, repeats=repeats.slow)
+    learn = partial(_released, data, epsilon)
+    yield Way(MODEL, lambda _: learn(), "its own", epsilon=epsilon, repeats=repeats.slow)
 
 
 def _bags(
@@ -245,7 +244,8 @@ def _noisy_labels(data: RealTable, epsilon: float, noise: str, *, repeats: int) 
 
 
 def _released(data: RealTable, epsilon: float) -> Learnt:
-    model = bw.release_model(data.train, label=data.label, **_privacy(data, epsilon, GAUSSIAN))
+    privacy = _privacy(data, epsilon, GAUSSIAN)
+    model = bw.release_model(data.train, label=data.label, family=data.family, **privacy)
     return Learnt(model.predict(data.test))
 
 

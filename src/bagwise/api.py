@@ -144,8 +144,9 @@ def make_release(
     strategies : list of str or BaggingStrategy, optional
         Those that the planner may choose from, few large bags among them if they are named.
     family : str
-        Distribution of a label, for the planner: "auto" is gaussian for numbers, shares of all
-        classes otherwise. It says nothing about the model that is fitted later.
+        Distribution of a label, for the planner and for scores by a private model: "auto" is
+        gaussian for numbers, shares of all classes otherwise. It says nothing about the model that
+        is fitted later.
     scores : {"auto", "none", "labels", "noisy-labels", "model"}
         What a sorting strategy sorts by. "labels" is allowed only when not private; "model" (the
         choice of "auto" under privacy) and "noisy-labels" spend a share of the budget.
@@ -231,6 +232,8 @@ def release_model(
     bounds: Sequence[float] | PrivateBounds,
     epsilon: float,
     delta: float | None = None,
+    family: str = "gaussian",
+    link: str = "auto",
     unit: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
@@ -238,13 +241,25 @@ def release_model(
     max_levels: int = DEFAULT_MAX_LEVELS,
     on_stage: OnStage = ignore_stage,
 ) -> RowModel:
-    """Release a linear model with label privacy, instead of bags.
+    """Release a generalised linear model with label privacy, instead of bags.
 
-    For a linear model no bags with Gaussian noise beat this: their means and any unbiased decoder
-    are themselves such a release, and this one has the least privacy error of all (theory page, the
-    direct release). Bags are worth it for whoever needs data: another model, an audit.
+    What is released are noisy sums over the labels; the model is made of them, shrunk as far as
+    their noise suggests, with standard errors. For a linear model no bags with Gaussian noise beat
+    such sums: bag means and any unbiased decoder are themselves such a release, and this one has
+    the least privacy error of all (theory page, the direct release). Bags are worth it for whoever
+    needs data: another model, an audit.
 
-    Parameters are those of `make_release`; delta must be positive.
+    Parameters
+    ----------
+    delta : float, optional
+        Without one the promise is a pure epsilon. With one, the noise is Gaussian or Laplace noise,
+        whichever leaves the smaller error.
+    family : str
+        What a label is: gaussian, bernoulli, poisson, gamma or inverse_gaussian.
+    link : str
+        "auto" is the canonical link, and the logarithm for gamma and inverse_gaussian.
+
+    All others are those of `make_release`.
 
     Guarantee
     ---------
@@ -261,12 +276,17 @@ def release_model(
     ... )
     >>> abs(model.coefficients()["x"] - 2) < 0.1
     True
+    >>> calls = pa.table({"x": x, "calls": rng.poisson(np.exp(0.5 + 0.3 * x))})
+    >>> counts = release_model(calls, label="calls", bounds=(0, 15), epsilon=1.0, family="poisson")
+    >>> abs(counts.coefficients()["x"] - 0.3) < 0.1
+    True
     """
     columns = Columns.of(
         label, features=features, exclude=exclude, unit=unit, nulls=nulls, max_levels=max_levels
     )
     budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit)
-    return build_model(table, ModelRequest.of(columns, budget), on_stage=on_stage)
+    request = ModelRequest.of(columns, budget, family=family, link=link)
+    return build_model(table, request, on_stage=on_stage)
 
 
 def find_bounds(

@@ -1,12 +1,14 @@
 """One check for everything that bagwise writes: releases, models, bounds and evaluations."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 from bagwise.errors import ModelFileError, ReleaseError
 from bagwise.evaluate.privately import PrivateScores
 from bagwise.files.json_files import read_json
-from bagwise.models.row_model import NO_ERRORS, RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.models.from_statistics import RELEASED_NOTE
+from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
 from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.privacy.private_bounds import PrivateBounds
@@ -43,15 +45,21 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
     hidden = [event.hides for event in certificate.events]
     if hidden.count("model") != 1 or set(hidden) - {"model", "bounds"}:
         raise ModelFileError("the certificate does not account for a released model.")
-    spoken = (model.loss, model.note, model.standard_errors, model.trained_on)
-    if spoken != (RELEASED_DIRECTLY, NO_ERRORS, None, TrainedOn(n_rows=model.trained_on.n_rows)):
+    told = model.trained_on
+    allowed = TrainedOn(n_rows=told.n_rows, dispersion=told.dispersion, converged=told.converged)
+    spoken = (model.loss, model.note, model.freedom, model.target, told)
+    if spoken != (RELEASED_DIRECTLY, RELEASED_NOTE, math.inf, None, allowed):
         raise ModelFileError("the model says more than one that was released directly can say.")
     checks = (
         "the file has the hash that it names, and its fields agree",
         "the certificate belongs to these coefficients",
         "the certificate's totals follow from its events",
     )
-    unchecked = (*_NOISE_AND_BOUNDS, "whether a feature was computed from the label")
+    unchecked = (
+        *_NOISE_AND_BOUNDS,
+        "whether a feature was computed from the label",
+        "whether coefficients and standard errors follow from the statistics that were released",
+    )
     return _certified(certificate, model.digest, checks, unchecked, model.trained_on.n_rows)
 
 

@@ -244,7 +244,7 @@ def test_private_bounds_and_a_private_model(tmp_path):
     assert model.exit_code == 0, model.output
     assert bagwise("evaluate", tmp_path / "m.json", path).exit_code == 0
     again = bagwise(*arguments, "-o", tmp_path / "n.json", "--json")
-    assert json.loads(again.stdout)["privacy"] == "(2, 1e-06)-label-DP"
+    assert json.loads(again.stdout)["privacy"] == "(2, 0)-label-DP"
 
 
 def test_classes_from_table_to_scores(tmp_path):
@@ -301,7 +301,7 @@ def test_scores_of_secret_labels_say_what_they_promise_and_cost(model, rents, tm
     assert "mean squared loss" in text
     assert "for the privacy noise only" in text
     assert "spends its epsilon anew" in text
-    assert "what it spent, epsilon 2 and delta 1e-06, is added" in text
+    assert "what it spent, epsilon 2 and delta 0, is added" in text
     content = json.loads(scores.read_text())
     assert bw.Certificate.from_json(content["certificate"]).epsilon == 0.5
     told = bagwise("evaluate", model, rents, *SECRETLY, "--loss", "absolute", "--json")

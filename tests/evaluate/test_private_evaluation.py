@@ -96,7 +96,7 @@ def test_the_certificate_says_what_is_promised(model, data):
     assert np.mean(scores.interval) == pytest.approx(scores.mean_loss)
     text = promise.text()
     assert "spends its epsilon anew" in text
-    assert "what it spent, epsilon 2 and delta 1e-06, is added" in text
+    assert "what it spent, epsilon 2 and delta 0, is added" in text
     assert "one row counts 900 at most" in text
 
 

@@ -92,7 +92,7 @@ def _written_again(kind, path, target):
     if kind == "release":
         bw.Release.load(path).save(target, simulated_noise=True)
     elif kind == "model":
-        bw.RowModel.load(path).save(target, force=True)
+        bw.RowModel.load(path).save(target, force=True)  # one of them did not converge
     elif kind == "bounds":
         PrivateBounds.load(path).save(target)
     else:

@@ -14,7 +14,7 @@ from bagwise.families import find_family
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.penalty import SlopePrior
-from bagwise.learn.shrinkage import Spectrum, choose, solve_shrunk
+from bagwise.learn.shrinkage import choose, solve_shrunk, spectrum_of
 from bagwise.privacy.noise_laws import LaplaceLaw, log_density
 
 
@@ -57,7 +57,7 @@ def test_spectrum_is_the_restricted_likelihood():
     prior = SlopePrior.of(problem, X, start)
     working = problem.working(start)
     values = [
-        (phi, variance, Spectrum.of(working, prior, phi).objective(np.log(variance)))
+        (phi, variance, spectrum_of(working, prior, phi).objective(np.log(variance)))
         for phi in (0.5, 1.0, 2.0)
         for variance in (0.01, 0.3, 4.0)
     ]

@@ -31,7 +31,7 @@ from bagwise.privacy.noise import (
     private_shares,
 )
 from bagwise.privacy.private_loss import design_loss, release_mean_loss
-from bagwise.privacy.private_model import design_model, release_coefficients
+from bagwise.privacy.private_model import design_model, release_statistics, unit_columns
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
 
@@ -105,7 +105,7 @@ LAPLACE_DESIGN = design_model(MODEL_X, ["a", "b"], norm="L1")
 
 
 def attack_on_model(design, ratio):
-    """Score a released model by the likelihood of what its noise was added to."""
+    """Score a released model by the likelihood of its sums; both ends have the same square."""
 
     def kind(event):
         def draw(label):
@@ -114,16 +114,12 @@ def attack_on_model(design, ratio):
 
             def scores(count):
                 source, found = SecureNoise(), np.empty(count)
-                back = np.linalg.pinv(design.basis @ design.power(-0.25))
-                row = (MODEL_X[3] - design.center) / design.spread
-                z = np.concatenate([[1.0], row]) @ design.basis @ design.power(-0.75)
+                column = next(unit_columns(MODEL_X, design))[2][3]
                 for i in range(count):
-                    released = release_coefficients(
+                    released = release_statistics(
                         MODEL_X, labels, design=design, bounds=BOUNDS, event=event, source=source
                     )
-                    middle = released.predict(design.center[None])[0] - 0.5
-                    u = back @ np.concatenate([[middle], released.coef * design.spread])
-                    found[i] = ratio(u, z)
+                    found[i] = ratio(released.sums, column)
                 return found
 
             return scores

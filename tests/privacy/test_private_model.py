@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.errors import BudgetError, RankWarning
+from bagwise.errors import RankWarning
 from bagwise.paper.synthetic import isotropic_problem
+from bagwise.privacy import private_model
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.private_model import (
@@ -14,7 +15,8 @@ from bagwise.privacy.private_model import (
     best_share,
     design_model,
     instance_error,
-    release_coefficients,
+    release_statistics,
+    unit_columns,
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
 from tests import stats
@@ -29,12 +31,24 @@ def X():
     return np.random.default_rng(0).standard_normal((200, 3))
 
 
+def power(design, exponent):
+    """A to a power, in L2: J is its fourth root."""
+    values, vectors = np.linalg.eigh((design.jacobian + design.jacobian.T) / 2)
+    return (vectors * values ** (4 * exponent)) @ vectors.T
+
+
 def dense_columns(X, design):
     """B with B [1, X] basis = I, computed from the definition."""
     scaled = (X - design.center) / design.spread
     Z = np.column_stack([np.ones(len(X)), scaled]) @ design.basis
-    weight = 1 / np.linalg.norm(Z @ design.power(-0.75), axis=1)
-    return design.power(-1.0) @ (Z * weight[:, None]).T, Z
+    weight = 1 / np.linalg.norm(Z @ power(design, -0.75), axis=1)
+    return power(design, -1.0) @ (Z * weight[:, None]).T, Z
+
+
+def linear_slopes(statistics, design):
+    """The linear model of the theory page, without shrinkage."""
+    theta = design.basis @ (design.decoder @ statistics.sums)
+    return theta[1:] / design.spread
 
 
 def test_the_design_solves_its_equation_and_is_unbiased(X):
@@ -43,7 +57,7 @@ def test_the_design_solves_its_equation_and_is_unbiased(X):
     np.testing.assert_allclose(Z.T @ Z, len(X) * np.eye(4), atol=1e-8)
     np.testing.assert_allclose(B @ Z, np.eye(4), atol=1e-7)
     # Every row weighs the same in the metric of the noise: that is what makes it optimal.
-    np.testing.assert_allclose(np.einsum("ij,ik,kj->j", B, design.power(0.5), B), 1.0, rtol=1e-9)
+    np.testing.assert_allclose(np.einsum("ij,ik,kj->j", B, power(design, 0.5), B), 1.0, rtol=1e-9)
 
 
 def test_no_other_shape_of_noise_does_better(X):
@@ -55,7 +69,7 @@ def test_no_other_shape_of_noise_does_better(X):
         values = np.linalg.eigvalsh(Q)
         return np.sum(values ** (2 / 3)) ** 3 / np.linalg.norm(Z @ Q, axis=1).sum() ** 2
 
-    assert bound(design.power(-0.75)) == pytest.approx(design.privacy_trace, rel=1e-7)
+    assert bound(power(design, -0.75)) == pytest.approx(design.privacy_trace, rel=1e-7)
     rng = np.random.default_rng(1)
     for _ in range(50):
         root = rng.normal(size=(4, 4))
@@ -89,10 +103,9 @@ def test_brute_force_sensitivity_of_the_released_integers(X):
     design = design_model(X, names(X))
     rng = np.random.default_rng(2)
     steps = rng.integers(0, LABEL_STEPS + 1, size=len(X)) - LABEL_STEPS // 2
-    half = 1 << 19
 
     def released(values):
-        return (_integer_statistics(X, values, design) + half) >> 20
+        return _integer_statistics(X, values, design)
 
     base, largest = released(steps), 0.0
     for row in range(len(X)):
@@ -129,30 +142,47 @@ def test_brute_force_sensitivity_in_l1(X):
         design = design_model(rows, names(rows), norm="L1")
         steps = np.random.default_rng(2).integers(0, LABEL_STEPS + 1, size=len(rows))
         steps -= LABEL_STEPS // 2
-        half, largest = 1 << 19, 0
+        largest = 0
         for row in range(0, len(rows), 7):
             ends = np.repeat(steps[None], 2, axis=0)
             ends[:, row] = -LABEL_STEPS // 2, LABEL_STEPS // 2
-            low, high = (
-                (_integer_statistics(rows, values, design) + half) >> 20 for values in ends
-            )
+            low, high = (_integer_statistics(rows, values, design) for values in ends)
             largest = max(largest, int(np.abs(high - low).sum()))
         assert 0.9999 * LABEL_STEPS <= largest <= design.sensitivity_steps
         # The twin: in L2 the same columns are shorter, and noise set for that would not do.
         assert largest > design_model(rows, names(rows)).sensitivity_steps * 0.9999
 
 
-def test_the_design_in_l1_solves_its_equation_and_is_unbiased(X):
+def columns_in_l1(rows, design):
+    """The columns by their definition, and white rows."""
+    scaled = (rows - design.center) / design.spread
+    Z = np.column_stack([np.ones(len(rows)), scaled]) @ design.basis
+    mixed = Z @ design.mix.T
+    return mixed * np.abs(mixed) / np.sum(mixed**2, axis=1, keepdims=True), Z
+
+
+def test_the_design_in_l1_is_unbiased_and_better_than_columns_that_keep_their_direction(X):
     for rows in (X, indicators()):
         design = design_model(rows, names(rows), norm="L1")
-        scaled = (rows - design.center) / design.spread
-        Z = np.column_stack([np.ones(len(rows)), scaled]) @ design.basis
+        B, Z = columns_in_l1(rows, design)
         np.testing.assert_allclose(Z.T @ Z, len(rows) * np.eye(design.rank), atol=1e-7)
-        weight = 1 / np.abs(Z @ design.power(-0.75)).sum(axis=1)
-        B = design.power(-1.0) @ (Z * weight[:, None]).T
-        np.testing.assert_allclose(B @ Z, np.eye(design.rank), atol=1e-6)
+        np.testing.assert_allclose(np.abs(B).sum(axis=1), 1.0)
+        np.testing.assert_allclose(design.decoder @ B.T @ Z, np.eye(design.rank), atol=1e-9)
         # A column is never longer in L2 than in L1, so the error is no smaller.
         assert design.privacy_trace >= design_model(rows, names(rows)).privacy_trace
+        plain = Z / np.abs(Z).sum(axis=1, keepdims=True)
+        kept = np.sum(np.linalg.inv(plain.T @ Z) ** 2)
+        assert design.privacy_trace < 0.8 * kept
+
+
+def test_the_gradient_that_a_search_in_l1_follows_is_one(X):
+    """Of tr (J'J)^-1 by J, against differences."""
+    J = design_model(X, names(X), norm="L1").jacobian
+    inverse = np.linalg.inv(J.T @ J)
+    step = 1e-4 * np.abs(J).max() * np.random.default_rng(0).normal(size=J.shape)
+    up, down = (np.sum(np.linalg.inv(J + sign * step) ** 2) for sign in (1, -1))
+    expected = -2 * np.sum(J @ inverse @ inverse * step)
+    assert (up - down) / 2 == pytest.approx(expected, rel=1e-5)
 
 
 def test_axes_near_the_features_keep_the_zeros_of_indicators():
@@ -163,8 +193,8 @@ def test_axes_near_the_features_keep_the_zeros_of_indicators():
         / design_model(each, names(each)).privacy_trace
         for name, each in (("indicators", rows), ("gaussian", gaussian))
     }
-    assert ratio["indicators"] < 2
-    assert 4 < ratio["gaussian"] < 7  # about 2/pi times the coefficients
+    assert ratio["indicators"] < 1.1
+    assert 3.5 < ratio["gaussian"] < 4.7  # 5.1 if columns kept their directions
 
 
 def test_the_error_of_a_model_with_laplace_noise_is_what_theory_says(X):
@@ -175,19 +205,16 @@ def test_the_error_of_a_model_with_laplace_noise_is_what_theory_says(X):
         share=1.0, sensitivity_steps=design.sensitivity_steps
     )
     assert float(event.pure_epsilon) <= 5.0
-    scaled = (X - design.center) / design.spread
-    Z = np.column_stack([np.ones(len(X)), scaled]) @ design.basis
-    weight = 1 / np.abs(Z @ design.power(-0.75)).sum(axis=1)
-    B = design.power(-1.0) @ (Z * weight[:, None]).T
-    to_slopes = (design.basis @ B)[1:] / design.spread[:, None]
-    shape = (design.basis @ design.power(-0.25))[1:] / design.spread[:, None]
+    B, _ = columns_in_l1(X, design)
+    to_slopes = (design.basis @ design.decoder @ B.T)[1:] / design.spread[:, None]
+    shape = (design.basis @ design.decoder)[1:] / design.spread[:, None]
     privacy = 2 * event.noise_scale**2 * np.sum(shape**2)
     expected = 0.25 * np.sum(to_slopes**2) + privacy
     errors = []
     for _ in range(3000):
         y = 1.0 + X @ theta + 0.5 * rng.standard_normal(len(X))
-        model = release_coefficients(X, y, design=design, bounds=bounds, event=event, source=noise)
-        errors.append(np.sum((model.coef - theta) ** 2))
+        found = release_statistics(X, y, design=design, bounds=bounds, event=event, source=noise)
+        errors.append(np.sum((linear_slopes(found, design) - theta) ** 2))
     assert stats.mean_is(np.array(errors), expected)
     assert not stats.mean_is(np.array(errors), expected * 1.2)
 
@@ -215,13 +242,13 @@ def released_errors(X, theta, runs, noise_factor=1.0):
     B, _ = dense_columns(X, design)
     to_slopes = (design.basis @ B)[1:] / design.spread[:, None]
     sampling = 0.25 * np.sum(to_slopes**2)
-    shape = (design.basis @ design.power(-0.25))[1:] / design.spread[:, None]
+    shape = (design.basis @ power(design, -0.25))[1:] / design.spread[:, None]
     privacy = (event.noise_scale * noise_factor) ** 2 * np.sum(shape**2)
     errors = []
     for _ in range(runs):
         y = 1.0 + X @ theta + 0.5 * rng.standard_normal(len(X))
-        model = release_coefficients(X, y, design=design, bounds=bounds, event=event, source=noise)
-        errors.append(np.sum((model.coef - theta) ** 2))
+        found = release_statistics(X, y, design=design, bounds=bounds, event=event, source=noise)
+        errors.append(np.sum((linear_slopes(found, design) - theta) ** 2))
     return np.array(errors), sampling + privacy
 
 
@@ -264,13 +291,11 @@ def test_the_best_share_is_the_one_of_the_paper_s_setting():
 
 def test_a_released_model_predicts_and_carries_its_certificate(table, tmp_path):
     model = bw.release_model(table, label="y", bounds=(-5, 12), epsilon=9.0, delta=1e-3)
-    assert model.certificate.headline == "(9, 0.001)-label-DP"
+    assert model.certificate.headline == "(9, 0)-label-DP"
     model.certificate.check()
     loaded = bw.RowModel.load(model.save(tmp_path / "model.json"))
     assert loaded.certificate == model.certificate
     assert np.array_equal(loaded.predict(table), model.predict(table))
-    with pytest.raises(BudgetError, match="positive delta"):
-        bw.release_model(table, label="y", bounds=(-5, 12), epsilon=1.0, delta=0.0)
 
 
 def test_a_dropped_feature_is_said(table):
@@ -287,12 +312,78 @@ def test_two_releases_differ():
     )
     labels = np.full(50, 0.5)
     a, b = (
-        release_coefficients(
+        release_statistics(
             X, labels, design=design, bounds=(0, 1), event=event, source=SecureNoise()
         )
         for _ in range(2)
     )
-    assert not np.array_equal(a.coef, b.coef)
+    assert not np.array_equal(a.sums, b.sums)
+    assert a.square != b.square
+
+
+@pytest.mark.parametrize(("norm", "order"), [("L2", 2), ("L1", 1)])
+@pytest.mark.parametrize("even", [0.0, 0.5])
+def test_squared_labels_cost_nothing(X, norm, order, even, monkeypatch):
+    """Any two values of one label, near or far: sums and square together stay within the claim."""
+    design = design_model(X, names(X), norm=norm, even=even)
+    values = np.linspace(-LABEL_STEPS // 2, LABEL_STEPS // 2, 129).astype(np.int64)
+    steps = np.zeros(len(X), dtype=np.int64)
+    lengths = np.linalg.norm(
+        np.concatenate([c for _, c in _integer_columns(X, design)]), ord=order, axis=1
+    )
+
+    def largest():
+        found = []
+        for value in values:
+            steps[np.argmax(lengths)] = value
+            found.append(_integer_statistics(X, steps, design))
+        moves = np.array(found)[:, None] - np.array(found)[None]
+        return np.linalg.norm(moves, ord=order, axis=2).max()
+
+    assert 0.9999 * LABEL_STEPS <= largest() <= design.sensitivity_steps
+    # The twin: a factor slightly above the free one, 1.665 in L2 and 0.5 in L1, does cost.
+    monkeypatch.setitem(private_model.SQUARE_EIGHTHS, norm, {"L2": 14, "L1": 5}[norm])
+    assert largest() > design.sensitivity_steps
+
+
+def test_the_factors_of_squared_labels_are_below_what_is_free():
+    """(2 + d) / (d^2 (2 - d)) is least at d = sqrt(5) - 1: the square of the factor in L2."""
+    d = np.linspace(1e-3, 2 - 1e-3, 100_001)
+    free = np.min((2 + d) / (d**2 * (2 - d)))
+    assert free == pytest.approx((11 + 5 * math.sqrt(5)) / 8, rel=1e-6)
+    assert (private_model.SQUARE_EIGHTHS["L2"] / 8) ** 2 < free
+    assert private_model.SQUARE_EIGHTHS["L1"] / 8 <= np.min(1 / d)
+
+
+@pytest.mark.parametrize("norm", ["L2", "L1"])
+def test_rows_that_weigh_alike_leave_the_model_without_bias(norm):
+    rows = np.column_stack([indicators(), np.random.default_rng(1).standard_exponential(3000)])
+    design = design_model(rows, names(rows), norm=norm, even=0.5)
+    order = 1 if norm == "L1" else 2
+    lengths, jacobian = [], np.zeros((design.rank, design.rank))
+    for _, Z, columns in unit_columns(rows, design):
+        jacobian += columns.T @ Z
+        lengths.append(np.linalg.norm(columns, ord=order, axis=1))
+    np.testing.assert_allclose(design.decoder @ jacobian, np.eye(design.rank), atol=1e-9)
+    below = np.concatenate(lengths) < 1 - 1e-9
+    assert np.mean(below) == pytest.approx(0.5, abs=0.06)
+    best = design_model(rows, names(rows), norm=norm)
+    assert best.privacy_trace < design.privacy_trace < 1.3 * best.privacy_trace
+
+
+def test_sums_beyond_64_bits_are_exact(monkeypatch):
+    """As many blocks as make the sum of products pass 2^63; before they are rounded, that is."""
+    X = np.zeros((1, 1))
+    design = design_model(np.arange(9.0)[:, None], ["x"])
+    block = np.full((1, design.rank), 2**44)
+    monkeypatch.setattr(
+        private_model, "_integer_columns", lambda *_: ((slice(None), block) for _ in range(8))
+    )
+    found = _integer_statistics(X, np.array([LABEL_STEPS // 2]), design)
+    assert found[0] == 8 * 2**44 * LABEL_STEPS // 2 >> 20
+    assert 8 * 2**44 * LABEL_STEPS // 2 > 2**63
+    # A block of rows with columns of length one fits 64 bits by far.
+    assert private_model._CHUNK * (LABEL_STEPS // 2) * 2**20 <= 2**53
 
 
 @pytest.mark.parametrize("value", [0.1, -1 / 3, 1e9 + 0.1])

@@ -318,7 +318,7 @@ MODEL_FORGERIES = {
 def test_a_certificate_belongs_to_its_coefficients(model, tmp_path, change):
     path = model.save(tmp_path / "model.json")
     found, certificate = verify(path)
-    assert certificate.headline == found.headline == "(1, 0.0001)-label-DP"
+    assert certificate.headline == found.headline == "(1, 0)-label-DP"
     forge_json(path, change)
     with pytest.raises(ModelFileError):
         verify(path)

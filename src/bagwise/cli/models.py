@@ -187,25 +187,33 @@ def release_model(
     epsilon: Annotated[float, typer.Option(help="Label-DP epsilon to deliver.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
     delta: Annotated[
-        float | None, typer.Option(help="Label-DP delta, far below 1/rows; needed here.")
+        float | None, typer.Option(help="Label-DP delta, far below 1/rows. Default: none at all.")
     ] = None,
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
     ] = None,
     bounds_file: BoundsFile = None,
+    family: Annotated[
+        str,
+        typer.Option(help="What a label is: {families} but multinomial."),
+    ] = "gaussian",
+    link: Annotated[
+        str, typer.Option(help="auto: canonical, or log where that needs positive predictors.")
+    ] = "auto",
     unit: Unit = None,
     features: Features = None,
     exclude: Exclude = None,
     nulls: Nulls = "indicator",
     max_levels: MaxLevels = 32,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Release a private linear model instead of bags: no bags with Gaussian noise beat it.
+    """Release a private model instead of bags, with error bars: for when a model is all you need.
 
-    Example: [bold]bagwise release-model rents.csv --label rent --bounds 0 5000 --epsilon 1
-    --delta 1e-6 -o model.json[/]
+    Example: [bold]bagwise release-model visits.csv --label visits --family poisson --bounds 0 40
+    --epsilon 1 --delta 1e-6 -o model.json[/]
     """
     from bagwise.api import release_model as make
 
@@ -217,6 +225,8 @@ def release_model(
             bounds=read_bounds(bounds, bounds_file),
             epsilon=epsilon,
             delta=delta,
+            family=family,
+            link=link,
             unit=unit,
             features=split_names(features),
             exclude=split_names(exclude) or (),
@@ -224,19 +234,14 @@ def release_model(
             max_levels=max_levels,
             on_stage=on_stage,
         )
+        found = model.summary(level=level)
         model.save(output, force=force)
-    promise = model.certificate
+    headline = None if model.certificate is None else model.certificate.headline
     if as_json:
-        emit(
-            {
-                "path": str(output),
-                "privacy": promise.headline if promise else None,
-                "coefficients": model.coefficients(),
-            }
-        )
+        emit({"path": str(output), "privacy": headline, **found.to_json()})
     elif not quiet:
-        shown = {name: f"{value:.6g}" for name, value in model.coefficients().items()}
-        print_pairs(f"Model in {output}: {promise.headline if promise else ''}", shown)
+        print_grid(f"Model in {output}: {headline}", found.cells())
+        say(found.note)
         out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
 
 

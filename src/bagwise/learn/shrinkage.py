@@ -11,12 +11,9 @@ is, up to a constant,
 
     log|V| + log|c' V^-1 c| + r' V^-1 r,     V = omega + tau^2 H H'
 
-where r are the residuals of the best intercept, and c its column (restricted likelihood; Patterson
-and Thompson 1971). With the eigenvalues l of H'H, weighted and without the intercept, all of it is
-a sum over directions, and one decomposition serves for every tau. The least of it chooses tau and,
-where it is not known, phi. Beside it stands ``-log(tau^2)``: a chance of zero that there is no
-signal at all, so that no interval has length zero (Chung et al. 2013). Where labels say nothing,
-tau is so small that every row is predicted by about the mean.
+where r are the residuals of the best intercept, and c its column (restricted likelihood;
+`theory.restricted`). The least of it chooses tau and, where it is not known, phi. Where labels say
+nothing, tau is so small that every row is predicted by about the mean.
 
 For the Gaussian family that is exact. For others the linear model moves with beta, and the choice
 is made again after each fit until both agree (penalised quasi-likelihood; Breslow and Clayton
@@ -24,21 +21,19 @@ is made again after each fit until both agree (penalised quasi-likelihood; Bresl
 
 References
 ----------
-Patterson and Thompson (1971), Biometrika 58. Breslow and Clayton (1993), JASA 88. Chung,
-Rabe-Hesketh, Dorie, Gelman and Liu (2013), Psychometrika 78.
+Breslow and Clayton (1993), JASA 88.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from bagwise._types import FloatArray
 from bagwise.learn.penalty import SlopePrior
 from bagwise.learn.problems import Problem, Working
 from bagwise.learn.solver import Solution, solve
 from bagwise.learn.weights import LabelVariance
+from bagwise.theory.restricted import Spectrum, minimum
 
 ROUNDS = 12  # of choosing a variance and fitting again
 AGREED = 0.01  # change of log tau^2 and log phi from which on nothing changes for a reader
@@ -47,64 +42,16 @@ _SPAN = 14.0  # how far phi is sought below what would explain all labels, in lo
 _POINTS = 8
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """The restricted likelihood of a linear model with given weights, as a function of tau^2.
-
-    Attributes
-    ----------
-    values : (r,)
-        Eigenvalues of the information about the slopes.
-    squares : (r,)
-        Squared score of each direction.
-    rest : float
-        What does not depend on tau.
-    """
-
-    values: FloatArray
-    squares: FloatArray
-    rest: float
-
-    @classmethod
-    def of(cls, model: Working, prior: SlopePrior, phi: float) -> "Spectrum":
-        """Take the intercept out, and turn the slopes into independent directions."""
-        omega = model.variance.total(phi)
-        root = 1 / np.sqrt(omega)
-        slopes = (model.jacobian @ prior.basis) * root[:, None]
-        free = (model.jacobian @ prior.free) * root[:, None]
-        response = model.response * root
-        if free.shape[1]:
-            q, triangle = np.linalg.qr(free)
-            slopes = slopes - q @ (q.T @ slopes)
-            response = response - q @ (q.T @ response)
-            lost = 2 * float(np.sum(np.log(np.maximum(np.abs(np.diag(triangle)), 1e-300))))
-        else:
-            lost = 0.0
-        values, vectors = np.linalg.eigh(slopes.T @ slopes)
-        scores = vectors.T @ (slopes.T @ response)
-        rest = float(response @ response) + float(np.sum(np.log(omega))) + lost
-        return cls(np.maximum(values, 0.0), scores**2, rest)
-
-    def objective(self, log_variance: FloatArray) -> FloatArray:
-        """Return minus twice the restricted log likelihood, for each of some log tau^2."""
-        tau = np.exp(log_variance)[..., None]
-        inner = tau * self.values
-        fitted = np.sum(tau * self.squares / (1 + inner), axis=-1)
-        return np.asarray(self.rest - fitted + np.sum(np.log1p(inner), axis=-1) - log_variance)
-
-    def best(self, most: float = np.inf) -> tuple[float, float]:
-        """Return the log tau^2 up to log `most` with the least objective, and that."""
-        seen = self.values > 1e-12 * self.values.max(initial=0.0)
-        if not seen.any():  # the bags say nothing about any slope
-            return 0.0, float(self.objective(np.zeros(())))
-        # Far below, labels say nothing of any direction; far above, each is taken as it is.
-        low = -np.log(self.values[seen].max()) - 9.0
-        largest = np.max(self.squares[seen] / self.values[seen] ** 2)
-        high = max(low + 1.0, float(np.log(max(largest, 1e-300))) + 3.0)
-        high = min(high, float(np.log(most)))
-        low = min(low, high - 1.0)
-        grid = np.linspace(low, high, 64)
-        return _least(self.objective, grid)
+def spectrum_of(model: Working, prior: SlopePrior, phi: float) -> Spectrum:
+    """Return the likelihood of labels with this dispersion, as a function of tau^2."""
+    omega = model.variance.total(phi)
+    root = 1 / np.sqrt(omega)
+    return Spectrum.of(
+        (model.jacobian @ prior.basis) * root[:, None],
+        (model.jacobian @ prior.free) * root[:, None],
+        model.response * root,
+        log_determinant=float(np.sum(np.log(omega))),
+    )
 
 
 def choose(model: Working, prior: SlopePrior, *, least: float = 0.0) -> tuple[float, SlopePrior]:
@@ -128,7 +75,7 @@ def choose(model: Working, prior: SlopePrior, *, least: float = 0.0) -> tuple[fl
     (True, 0.3)
     """
     phi = max(least, _best_dispersion(model, prior))
-    log_variance, _ = Spectrum.of(model, prior, phi).best(prior.most)
+    log_variance, _ = spectrum_of(model, prior, phi).best(prior.most)
     return phi, prior.scaled(float(np.exp(log_variance)))
 
 
@@ -141,27 +88,11 @@ def _best_dispersion(model: Working, prior: SlopePrior) -> float:
         return 0.0
 
     def objective(log_phi: FloatArray) -> FloatArray:
-        tried = [Spectrum.of(model, prior, float(np.exp(p))) for p in np.ravel(log_phi)]
+        tried = [spectrum_of(model, prior, float(np.exp(p))) for p in np.ravel(log_phi)]
         return np.reshape([spectrum.best(prior.most)[1] for spectrum in tried], np.shape(log_phi))
 
     high = float(np.log(most)) + 0.5
-    return float(np.exp(_least(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))
-
-
-def _least(objective: Callable[[FloatArray], FloatArray], grid: FloatArray) -> tuple[float, float]:
-    """Return where a function of one number is least, and its value there."""
-    values = objective(grid)
-    at = int(np.argmin(values))
-    around = grid[max(0, at - 1)], grid[min(grid.size - 1, at + 1)]
-    found = minimize_scalar(
-        lambda x: float(objective(np.asarray(x))),
-        bounds=around,
-        method="bounded",
-        options={"xatol": 1e-3},
-    )
-    if found.fun <= values[at]:
-        return float(found.x), float(found.fun)
-    return float(grid[at]), float(values[at])
+    return float(np.exp(minimum(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))
 
 
 @dataclass(frozen=True)
@@ -183,7 +114,7 @@ class Shrunk:
     @property
     def effective(self) -> float:
         """How many coefficients the labels decide, as far as the belief leaves them."""
-        values = Spectrum.of(self.working, self.prior, 1.0).values * self.prior.variance
+        values = spectrum_of(self.working, self.prior, 1.0).values * self.prior.variance
         return float(np.sum(values / (1 + values)) + self.prior.free.shape[1])
 
 

@@ -245,7 +245,7 @@ def _sort(
     slopes *= prior.signal_sd / max(float(np.linalg.norm(slopes)), 1e-300)
     # The noise of the model, which falls with the number of rows that X stands for.
     scale = event.noise_scale / problem.copies
-    noise = design.basis @ (design.power(-0.25) @ (scale * rng.standard_normal(design.rank)))
+    noise = design.basis @ (design.decoder @ (scale * rng.standard_normal(design.rank)))
     scores = rows @ slopes + (problem.sample.X - design.center) / design.spread @ noise[1:]
     # The labels' own noise moves the model too, about as it moves least squares.
     by_labels = prior.label_noise_sd / np.sqrt(problem.sample.n_rows)

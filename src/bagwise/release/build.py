@@ -32,6 +32,7 @@ from bagwise.engines.encoded import EncodedRows
 from bagwise.engines.local import read_rows
 from bagwise.errors import ColumnError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
+from bagwise.models.from_statistics import RELEASED_NOTE
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.promise import check_promise, warn_of_strong_promise
@@ -42,7 +43,7 @@ from bagwise.release.label_bags import label_bags
 from bagwise.release.provenance import Provenance
 from bagwise.release.release import BAG_ID, Release
 from bagwise.release.request import BoundsRequest, Budget, Choice, Columns, ModelRequest
-from bagwise.release.scores import ScoreBudget, Scores, compute_scores, price_model
+from bagwise.release.scores import ScoreBudget, Scores, cheapest_model, compute_scores
 from bagwise.release.verify import circumstances_of, noise_per_bag
 from bagwise.release.wide_bounds import remark_on_wide_bounds
 from bagwise.rng import make_generator
@@ -98,7 +99,7 @@ def build(source: Any, choice: Choice, *, on_stage: OnStage = ignore_stage) -> R
 def build_model(
     source: Any, request: ModelRequest, *, on_stage: OnStage = ignore_stage
 ) -> RowModel:
-    """Release a private linear model instead of bags."""
+    """Release a private model instead of bags."""
     run, columns, budget = Stages(on_stage), request.columns, request.budget
     rows = run("reading the table", read_rows, source, named=columns.named)
     _check_rows(budget, rows.num_rows)
@@ -112,20 +113,33 @@ def build_model(
     units = budget.units_in(rows)
     share = ScoreBudget(request.calibration, share=1.0, bag_size=1, unit_rows=units.largest)
     X, names, source = EncodedRows(rows, encoder), encoder.feature_names, budget.noise_source
-    model = run("weighing the rows", price_model, X, names, "gaussian", share)
-    scores = run("releasing the model", model.release, labels, X, share, source)
-    if scores.model is None:
-        raise AssertionError("model scores always carry their model")
-    events = (*request.calibration.prior, *scores.events)
+    priced = run("weighing the rows", cheapest_model, X, names, share)
+    family = request.family
+    fit = run(
+        "releasing the model",
+        priced.release,
+        labels,
+        X,
+        family=family,
+        budget=share,
+        source=source,
+    )
     released = RowModel(
-        family="gaussian",
+        family=family.name,
+        link=family.link,
         loss=RELEASED_DIRECTLY,
         label=columns.label,
         encoder=encoder,
-        coef=scores.model.coef,
-        intercept=scores.model.intercept,
-        trained_on=TrainedOn(n_rows=rows.num_rows),
+        coef=fit.coef,
+        intercept=fit.intercept,
+        trained_on=TrainedOn(
+            n_rows=rows.num_rows, dispersion=fit.dispersion, converged=fit.converged
+        ),
+        standard_errors=fit.standard_errors,
+        unshrunk=fit.unshrunk,
+        note=RELEASED_NOTE,
     )
+    events = (*request.calibration.prior, priced.event)
     return released.certified(certify(events, budget, unit_rows=units.largest))
 
 
@@ -207,7 +221,13 @@ def _compute_scores(
             calibration, rows = calibration.per_row(rows), 1
         budget = ScoreBudget(calibration, choice.score_share, choice.bag_size, rows)
     return compute_scores(
-        choice.scores, labels, X, encoder.feature_names, budget=budget, source=choice.noise_source
+        choice.scores,
+        labels,
+        X,
+        encoder.feature_names,
+        budget=budget,
+        source=choice.noise_source,
+        family=choice.family,
     )
 
 

@@ -16,6 +16,7 @@ from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.quality import BagQuality, measure_blocks
 from bagwise.data.encode import Encoder
 from bagwise.errors import ReleaseError, shielded
+from bagwise.families import FAMILIES
 from bagwise.files.atomic import check_target
 from bagwise.files.records import Record, read_record, to_plain
 from bagwise.privacy import Certificate
@@ -274,6 +275,7 @@ class Release:
             ScoresFile(
                 schema="bagwise-scores/2",
                 label=self.provenance.label,
+                family=model.family,
                 intercept=float(model.intercept),
                 coefficients=dict(zip(names, model.coef.tolist(), strict=True)),
                 dropped=tuple(model.dropped),
@@ -365,6 +367,7 @@ class ScoresFile(Record, frozen=True):
 
     schema: Literal["bagwise-scores/2"]
     label: str
+    family: str
     intercept: float
     coefficients: dict[str, float]
     dropped: tuple[str, ...]
@@ -375,11 +378,12 @@ def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
     names = manifest.encoder.feature_names
     fits = (
         scores.label == manifest.provenance.label
+        and scores.family in FAMILIES
         and list(scores.coefficients) == names
         and set(scores.dropped) <= set(names)
         and len(set(scores.dropped)) == len(scores.dropped)
     )
     if not fits:
-        raise ReleaseError("scores.json is about another label, or other features.")
+        raise ReleaseError("scores.json is about another label or family, or other features.")
     coef = np.array(list(scores.coefficients.values()), dtype=np.float64)
-    return LinearScores(scores.intercept, coef, scores.dropped)
+    return LinearScores(scores.intercept, coef, scores.dropped, scores.family)

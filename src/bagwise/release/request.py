@@ -19,6 +19,8 @@ from bagwise.errors import (
     StrategyError,
     check_name,
 )
+from bagwise.families import Family
+from bagwise.models.from_statistics import check_bounds_of, family_to_release
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.calibrate import Calibration, ExactCalibration, NoiseKind
 from bagwise.privacy.curves import check_delta, check_epsilon
@@ -27,7 +29,7 @@ from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
 from bagwise.release.provenance import Reason
-from bagwise.release.scores import ScoresKind, resolve_scores
+from bagwise.release.scores import GAUSSIAN, ScoresKind, resolve_scores
 from bagwise.rng import NoiseSource, SecureNoise
 
 AnyBounds = Sequence[float] | PrivateBounds | None
@@ -202,27 +204,30 @@ class BoundsRequest:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A private linear model, released instead of bags."""
+    """A private model, released instead of bags."""
 
     columns: Columns
     budget: Budget
     calibration: Calibration
+    family: Family
 
     @classmethod
-    def of(cls, columns: Columns, budget: Budget) -> Self:
-        """Check that the budget buys Gaussian noise."""
+    def of(cls, columns: Columns, budget: Budget, *, family: str = AUTO, link: str = AUTO) -> Self:
+        """Check that there is a budget, and that the family can be released and has the bounds."""
         rule = budget.calibration
-        if rule is None or rule.delta == 0:
-            raise BudgetError(
-                "a private model needs a positive delta, far below 1/n (--delta): its noise is "
-                "Gaussian."
-            )
-        return cls(columns, budget, rule)
+        if rule is None:
+            raise BudgetError("a private model needs an epsilon (--epsilon).")
+        chosen = family_to_release(family, link)
+        check_bounds_of(chosen, rule.bounds)
+        return cls(columns, budget, rule, chosen)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Every decision about a release: nothing here is "auto" but the share of scores."""
+    """Every decision about a release: nothing here is "auto" but the share of scores.
+
+    The family is that of a private model for scores.
+    """
 
     columns: Columns
     budget: Budget
@@ -234,6 +239,7 @@ class Choice:
     keep_order: bool
     seed: int | None
     why: Reason | None = None
+    family: Family = GAUSSIAN
 
     @property
     def calibration(self) -> Calibration | None:
@@ -266,7 +272,7 @@ class ReleaseRequest:
     strategies : tuple or None
         Those that the planner may choose from; None: all that it knows.
     family : str
-        Distribution of a label, for the planner.
+        Distribution of a label, for the planner and for a private model that rows are sorted by.
     """
 
     columns: Columns
@@ -347,7 +353,15 @@ class ReleaseRequest:
             keep_order=self.keep_order,
             seed=self.seed,
             why=why,
+            family=self._family_of_scores() if kind == "model" else GAUSSIAN,
         )
+
+    def _family_of_scores(self) -> Family:
+        """Return the family of a private model that rows are sorted by."""
+        family = family_to_release(self.family)
+        if self.budget.bounds is not None:
+            check_bounds_of(family, self.budget.bounds)
+        return family
 
 
 def _names(names: Names) -> tuple[str, ...]:

@@ -1,0 +1,123 @@
+"""The restricted likelihood of a linear model whose slopes are drawn, as a function of their size.
+
+With errors of variance 1, slopes ``a ~ N(0, tau^2 I)`` and nothing believed of what is free,
+
+    response = free c + slopes a + error
+
+has minus twice the logarithm of its restricted likelihood, up to a constant,
+
+    log|V| + log|free' V^-1 free| + r' V^-1 r,     V = I + tau^2 slopes slopes'
+
+where r are the residuals of the best c (Patterson and Thompson 1971). With what is free taken out,
+the eigenvalues l of slopes'slopes and the scores s along its eigenvectors, it is
+
+    rest + sum_i [ log(1 + tau^2 l_i) - tau^2 s_i^2 / (1 + tau^2 l_i) ]
+
+so that one decomposition serves for every tau. Beside it stands ``-log(tau^2)``: a chance of zero
+that there is no signal at all, so that no interval has length zero (Chung et al. 2013).
+
+References
+----------
+Patterson and Thompson (1971), Biometrika 58. Chung, Rabe-Hesketh, Dorie, Gelman and Liu (2013),
+Psychometrika 78.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from bagwise._types import FloatArray
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The restricted likelihood of a linear model with given weights, as a function of tau^2.
+
+    Attributes
+    ----------
+    values : (r,)
+        Eigenvalues of the information about the slopes.
+    squares : (r,)
+        Squared score of each direction.
+    rest : float
+        What does not depend on tau.
+    """
+
+    values: FloatArray
+    squares: FloatArray
+    rest: float
+
+    @classmethod
+    def of(
+        cls,
+        slopes: FloatArray,
+        free: FloatArray,
+        response: FloatArray,
+        *,
+        log_determinant: float = 0.0,
+    ) -> Self:
+        """Take out what is free, and turn the slopes into independent directions.
+
+        Parameters
+        ----------
+        slopes, free : (m, r), (m, q)
+            Columns, both in units in which errors have variance 1 and no correlation.
+        response : (m,)
+        log_determinant : float
+            That of the errors' covariance before.
+
+        Examples
+        --------
+        >>> found = Spectrum.of(np.eye(3)[:, :2], np.eye(3)[:, 2:], np.array([1.0, 2.0, 9.0]))
+        >>> found.values.tolist(), sorted(found.squares.tolist()), found.rest
+        ([1.0, 1.0], [1.0, 4.0], 5.0)
+        """
+        lost = log_determinant
+        if free.shape[1]:
+            q, triangle = np.linalg.qr(free)
+            slopes = slopes - q @ (q.T @ slopes)
+            response = response - q @ (q.T @ response)
+            lost += 2 * float(np.sum(np.log(np.maximum(np.abs(np.diag(triangle)), 1e-300))))
+        values, vectors = np.linalg.eigh(slopes.T @ slopes)
+        scores = vectors.T @ (slopes.T @ response)
+        return cls(np.maximum(values, 0.0), scores**2, float(response @ response) + lost)
+
+    def objective(self, log_variance: FloatArray) -> FloatArray:
+        """Return minus twice the restricted log likelihood, for each of some log tau^2."""
+        tau = np.exp(log_variance)[..., None]
+        inner = tau * self.values
+        fitted = np.sum(tau * self.squares / (1 + inner), axis=-1)
+        return np.asarray(self.rest - fitted + np.sum(np.log1p(inner), axis=-1) - log_variance)
+
+    def best(self, most: float = np.inf) -> tuple[float, float]:
+        """Return the log tau^2 up to log `most` with the least objective, and that."""
+        seen = self.values > 1e-12 * self.values.max(initial=0.0)
+        if not seen.any():  # nothing is said about any slope
+            return 0.0, float(self.objective(np.zeros(())))
+        # Far below, labels say nothing of any direction; far above, each is taken as it is.
+        low = -np.log(self.values[seen].max()) - 9.0
+        largest = np.max(self.squares[seen] / self.values[seen] ** 2)
+        high = max(low + 1.0, float(np.log(max(largest, 1e-300))) + 3.0)
+        high = min(high, float(np.log(most)))
+        low = min(low, high - 1.0)
+        grid = np.linspace(low, high, 64)
+        return minimum(self.objective, grid)
+
+
+def minimum(objective: Callable[[FloatArray], FloatArray], grid: FloatArray) -> tuple[float, float]:
+    """Return where a function of one number is least, and its value there."""
+    values = objective(grid)
+    at = int(np.argmin(values))
+    around = grid[max(0, at - 1)], grid[min(grid.size - 1, at + 1)]
+    found = minimize_scalar(
+        lambda x: float(objective(np.asarray(x))),
+        bounds=around,
+        method="bounded",
+        options={"xatol": 1e-3},
+    )
+    if found.fun <= values[at]:
+        return float(found.x), float(found.fun)
+    return float(grid[at]), float(values[at])
