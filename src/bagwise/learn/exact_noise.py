@@ -28,6 +28,7 @@ from bagwise.privacy.noise_laws import NoiseLaw, information, log_density
 ROUNDS = 6
 STEPS = 30
 _SETTLED = 1e-8  # decrement, in units of a squared standard error
+_CLOSE = 1e-4  # a hundredth of a standard error: as good as there when the steps are used up
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class NoisyLabels:
 
     def climb(self, beta: FloatArray) -> tuple[FloatArray, bool]:
         """Return the beta with the largest penalised likelihood near a start, and if it is one."""
-        form, center = self.prior.form, self.prior.center
+        form, center, decrement = self.prior.form, self.prior.center, np.inf
         for _ in range(STEPS):
             jacobian, residuals, share = self.linear(beta)
             label_sd = np.sqrt(self.phi * share)
@@ -92,7 +93,8 @@ class NoisyLabels:
             gradient = jacobian.T @ score - form @ (beta - center)
             matrix = jacobian.T @ (jacobian * told[:, None]) + form
             step, _ = solve_symmetric(matrix, gradient)
-            if float(gradient @ step) < _SETTLED:
+            decrement = float(gradient @ step)
+            if decrement < _SETTLED:
                 return beta, True
             now = self.objective(beta, share)
             for _ in range(20):
@@ -100,9 +102,9 @@ class NoisyLabels:
                     break
                 step = step / 2
             else:
-                return beta, float(gradient @ step) < _SETTLED
+                break  # nothing raises the likelihood
             beta = beta + step
-        return beta, True
+        return beta, decrement < _CLOSE
 
     def best_dispersion(self, beta: FloatArray) -> float:
         """Return the phi with which the residuals are most likely."""

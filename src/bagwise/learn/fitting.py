@@ -121,7 +121,8 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     width = setting.width_of_labels
     shrunk = solve_shrunk(problem, start, setting.data.X, width_of_labels=width)
     if setting.follows_noise and setting.n_used >= BAGS_PER_COEFFICIENT * shrunk.effective:
-        shrunk = follow_the_noise(shrunk, setting.law)
+        followed = follow_the_noise(shrunk, setting.law)
+        shrunk = followed if followed.solution.converged else shrunk
     solution = shrunk.solution
     if not solution.converged or problem.runs_away(solution.beta):
         return _constant(problem, start, shrunk)
