@@ -75,21 +75,23 @@ class NoisyLabels:
 
     def pseudo(self, beta: FloatArray) -> Working:
         """Return the least squares that a step of Fisher scoring is."""
+        jacobian, score, told, _ = self._scoring(beta)
+        variance = LabelVariance(np.zeros_like(told), 1 / told)
+        return Working(jacobian, score / told + jacobian @ beta, variance)
+
+    def _scoring(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return Jacobian, score and information of each label, and the share of phi, at beta."""
         jacobian, residuals, share = self.linear(beta)
         label_sd = np.sqrt(self.phi * share)
         told = information(self.law, label_sd, self.noise_sd)
         _, score = log_density(self.law, residuals, label_sd, self.noise_sd)
-        variance = LabelVariance(np.zeros_like(told), 1 / told)
-        return Working(jacobian, score / told + jacobian @ beta, variance)
+        return jacobian, score, told, share
 
     def climb(self, beta: FloatArray) -> tuple[FloatArray, bool]:
         """Return the beta with the largest penalised likelihood near a start, and if it is one."""
         form, center, decrement = self.prior.form, self.prior.center, np.inf
         for _ in range(STEPS):
-            jacobian, residuals, share = self.linear(beta)
-            label_sd = np.sqrt(self.phi * share)
-            told = information(self.law, label_sd, self.noise_sd)
-            _, score = log_density(self.law, residuals, label_sd, self.noise_sd)
+            jacobian, score, told, share = self._scoring(beta)
             gradient = jacobian.T @ score - form @ (beta - center)
             matrix = jacobian.T @ (jacobian * told[:, None]) + form
             step, _ = solve_symmetric(matrix, gradient)
