@@ -4,7 +4,8 @@ from itertools import permutations
 
 import numpy as np
 
-from bagwise.rng import SecureNoise
+from bagwise import rng as randomness
+from bagwise.rng import NoiseSource, SecureNoise
 from tests import stats
 
 
@@ -46,3 +47,19 @@ def test_permutations_are_all_equally_likely():
 def test_two_draws_differ():
     source = SecureNoise()
     assert not np.array_equal(source.permutation(100), source.permutation(100))
+
+
+class Scripted(NoiseSource):
+    name, is_secret = "scripted", False
+
+    def __init__(self, *draws):
+        self.draws = list(draws)
+
+    def words(self, count):
+        return np.array(self.draws.pop(0)[:count], dtype=np.uint64)
+
+
+def test_keys_that_are_equal_are_drawn_again_wherever_they_are(monkeypatch):
+    monkeypatch.setattr(randomness, "_AT_ONCE", 2)
+    for tied in ([5, 5, 7, 9], [3, 5, 5, 9], [9, 1, 4, 9]):
+        assert Scripted(tied, [30, 10, 40, 20]).permutation(4).tolist() == [1, 3, 0, 2]

@@ -12,9 +12,15 @@
     ├── StrategyError      an unknown strategy, score or parameter
     ├── BudgetError        an impossible or contradictory privacy request
     ├── CertificateError   a certificate does not follow from its own events
+    ├── LedgerError        a ledger is missing, edited or about something else
     ├── ReleaseError       a release directory is damaged, edited or incomplete
     │   └── OutputExistsError
+    ├── SignatureError     a signature or key is missing, or not the one it should be
     ├── ModelFileError     a model file is damaged, edited or from another version
+    ├── ProjectError       an annotation project is damaged, or cannot do what is asked
+    ├── OutputError        a place cannot be written to: full, read-only, out of reach
+    ├── LowMemoryError     the memory is not enough
+    ├── EngineError        Spark does not start, is not set up safely, or did not finish
     ├── MissingExtraError  an optional part is not installed (also an ImportError)
     └── StageError         something unforeseen; carries no text of the original error
 
@@ -36,6 +42,7 @@ value: exceptions end up in logs, and logs are read by people who may not see la
 """
 
 import difflib
+import errno
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from traceback import extract_tb
@@ -90,6 +97,10 @@ class CertificateError(BagwiseError):
     """A certificate does not follow from its own events."""
 
 
+class LedgerError(BagwiseError):
+    """A ledger is missing, damaged or edited, or is about something else."""
+
+
 class ReleaseError(BagwiseError):
     """A release directory is damaged, edited or incomplete."""
 
@@ -98,8 +109,34 @@ class OutputExistsError(ReleaseError):
     """The place to write to is taken."""
 
 
+class SignatureError(BagwiseError):
+    """A signature is missing or not by this key, or a key is not one."""
+
+
 class ModelFileError(BagwiseError):
     """A model file is damaged, edited or from another version."""
+
+
+class ProjectError(BagwiseError):
+    """An annotation project is damaged, or cannot do what is asked of it."""
+
+
+class OutputError(BagwiseError):
+    """A place cannot be written to."""
+
+
+class LowMemoryError(BagwiseError):
+    """The memory is not enough for what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is not enough memory. Nothing was written, and no file is damaged by it. Close "
+            "other programs, raise the limit, or take fewer rows or columns."
+        )
+
+
+class EngineError(BagwiseError):
+    """An engine for many machines does not start, is not set up safely, or did not finish."""
 
 
 class MissingExtraError(BagwiseError, ImportError):
@@ -217,5 +254,22 @@ def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseErr
     except BagwiseError:
         raise
     except Exception as error:
-        failure = describe(error)
+        failure = LowMemoryError() if is_low_memory(error) else describe(error)
     raise failure
+
+
+def is_low_memory(error: BaseException) -> bool:
+    """Tell whether an exception means that there was no memory left, and nothing else.
+
+    Libraries that are loaded when they are needed fail to load then; the loader says so in words
+    of the C library.
+
+    >>> is_low_memory(MemoryError()), is_low_memory(OSError(errno.ENOMEM, "")), is_low_memory(
+    ...     ImportError("x.so: failed to map segment from shared object")), is_low_memory(OSError())
+    (True, True, True, False)
+    """
+    if isinstance(error, ImportError):
+        return "failed to map segment" in str(error) or "Cannot allocate memory" in str(error)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
+    )

@@ -13,9 +13,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise._types import IntArray
+from bagwise._types import IntArray, index_type
 
 Seed = int | np.random.Generator | None
+
+_AT_ONCE = 2**20  # keys that are compared together, where there may be very many
 
 
 def make_generator(seed: Seed) -> np.random.Generator:
@@ -51,9 +53,20 @@ class NoiseSource(ABC):
         """Draw a uniform permutation of 0..count-1 by sorting distinct random words."""
         while True:
             keys = self.words(count)
-            order = np.argsort(keys, kind="stable")
-            if not np.any(np.diff(keys[order]) == 0):  # a tie would favour the input order
-                return order.astype(np.int64)
+            order = np.argsort(keys)
+            if not _has_ties(keys, order):  # a tie would favour the input order
+                del keys
+                places: IntArray = order.astype(index_type(count), copy=False)
+                return places
+
+
+def _has_ties(keys: NDArray[np.uint64], order: IntArray) -> bool:
+    """Tell whether two keys are equal; some at a time, so that they are not there twice."""
+    for first in range(0, order.size, _AT_ONCE):
+        some = keys[order[first : first + _AT_ONCE + 1]]
+        if np.any(some[1:] == some[:-1]):
+            return True
+    return False
 
 
 class SecureNoise(NoiseSource):

@@ -1,11 +1,15 @@
+import errno
 import os
+import signal
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from bagwise.errors import OutputExistsError
-from bagwise.files import atomic
+from bagwise.errors import OutputError, OutputExistsError
+from bagwise.files import atomic, locks
 
 ANY = atomic.DirectoryKind("a bagwise release", frozenset({"file"}), lambda _path: True)
 NONE = atomic.DirectoryKind("a bagwise release", frozenset({"file"}), lambda _path: False)
@@ -120,13 +124,25 @@ def test_what_is_added_between_check_and_move_survives(tmp_path, monkeypatch, ex
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+LEFT = ".out.0123456789abcdef"
+
+
 def test_what_a_killed_run_left_is_removed_but_nothing_added_to_it(tmp_path):
-    left = tmp_path / f".out.{dead_process_id()}-0123abcd.new"
+    left = tmp_path / f"{LEFT}.new"
     left.mkdir()
     (left / "file").write_text("half")
     (left / "thesis").write_text("precious")
     atomic.check_target(tmp_path / "out", force=False, kind=ANY)
     assert [path.name for path in left.iterdir()] == ["thesis"]
+
+
+def test_what_a_killed_run_left_for_another_target_is_removed_too(tmp_path):
+    (tmp_path / f"{LEFT}.new").mkdir()
+    (tmp_path / ".model.json.0123456789abcdef.part").write_text("half")
+    atomic.check_target(tmp_path / "elsewhere", force=False, kind=ANY)
+    with atomic.new_file(tmp_path / "other.json", force=False) as draft:
+        draft.write_text("x")
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
 
 
 def test_a_file_in_the_way_is_refused_and_an_empty_directory_is_not(tmp_path):
@@ -138,30 +154,168 @@ def test_a_file_in_the_way_is_refused_and_an_empty_directory_is_not(tmp_path):
     assert (tmp_path / "empty" / "file").read_text() == "new"
 
 
-def dead_process_id():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
 def test_the_next_run_puts_back_what_a_killed_one_moved_aside(tmp_path):
-    target, pid = tmp_path / "out", dead_process_id()
-    aside = tmp_path / f".out.{pid}-0123abcd.old"
+    target = tmp_path / "out"
+    aside = tmp_path / f"{LEFT}.old"
     aside.mkdir()
     (aside / "file").write_text("old")
-    half = tmp_path / f".out.{pid}-0123abce.new"
-    half.mkdir()
+    (tmp_path / f"{LEFT}.new").mkdir()
     with pytest.raises(OutputExistsError):
         atomic.check_target(target, force=False, kind=ANY)
     assert (target / "file").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_another_run_that_is_still_writing_is_left_alone(tmp_path):
-    busy = tmp_path / f".out.{os.getpid()}-0123abcd.new"
-    busy.mkdir()
-    atomic.check_target(tmp_path / "out", force=False, kind=ANY)
-    assert busy.is_dir()
+WRITER = """
+import sys, time
+from pathlib import Path
+from bagwise.files import atomic
+
+kind = atomic.DirectoryKind("a bagwise release", frozenset({"file"}), lambda _path: True)
+with atomic.new_directory(Path(sys.argv[1]), force=True, kind=kind) as draft:
+    (draft / "file").write_text("first")
+    print("writing", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    "outside", [[], ["unshare", "--user", "--map-root-user", "--pid", "--fork"]]
+)
+def test_another_run_that_is_still_writing_is_left_alone(tmp_path, outside):
+    """Also one in a container, whose process ids mean nothing here."""
+    if outside and subprocess.run([*outside, "true"], check=False, capture_output=True).returncode:
+        outside = []  # no namespaces here: the same process ids, and still a lock to respect
+    command = [*outside, sys.executable, "-c", WRITER, tmp_path / "out"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "writing\n"
+        (busy,) = tmp_path.glob(".out.*.new")
+        atomic.check_target(tmp_path / "out", force=False, kind=ANY)
+        write(tmp_path / "other", "second")
+        assert (busy / "file").read_text() == "first"
+        process.communicate("go on\n")
+    assert process.returncode == 0
+    assert (tmp_path / "out" / "file").read_text() == "first"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
+
+
+def test_where_there_are_no_locks_nothing_counts_as_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "fcntl", None)
+    left = tmp_path / f"{LEFT}.new"
+    left.mkdir()
+    write(tmp_path / "out", "new")
+    assert left.is_dir()
+    assert (tmp_path / "out" / "file").read_text() == "new"
+
+
+def test_a_draft_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    first = []
+
+    def swept_once(path):
+        if not first:
+            first.append(path)
+            path.rmdir()
+        return holding(path)
+
+    holding = locks.holding
+    monkeypatch.setattr(atomic, "holding", swept_once)
+    write(tmp_path / "out", "new")
+    assert first
+    assert (tmp_path / "out" / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize("opened", [atomic.new_file, atomic.new_directory])
+def test_a_signal_while_a_draft_is_made_leaves_none(tmp_path, monkeypatch, opened):
+    locked = locks.holding
+
+    def interrupted(path):
+        os.kill(os.getpid(), signal.SIGINT)  # kept until the draft is known
+        return locked(path)
+
+    monkeypatch.setattr(atomic, "holding", interrupted)
+    kind = {"kind": ANY} if opened is atomic.new_directory else {}
+    with pytest.raises(KeyboardInterrupt), opened(tmp_path / "out", force=False, **kind):
+        pytest.fail("the signal comes before the draft is used")
+    assert list(tmp_path.iterdir()) == []
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_draft_is_private_and_what_leaves_has_the_usual_permissions(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with atomic.new_directory(tmp_path / "out", force=False, kind=ANY) as draft:
+            atomic.create_private(draft / "file").write_text("x")
+            assert (mode_of(draft), mode_of(draft / "file")) == (0o700, 0o600)
+            assert draft.parent == tmp_path
+        with atomic.new_file(tmp_path / "model", force=False) as draft:
+            draft.write_text("x")
+            assert mode_of(draft) == 0o600
+            assert draft.parent == tmp_path
+    finally:
+        assert os.umask(before) == 0o027
+    assert mode_of(tmp_path / "out") == 0o750
+    assert mode_of(tmp_path / "out" / "file") == mode_of(tmp_path / "model") == 0o640
+
+
+def test_a_link_that_appears_at_the_last_moment_stays(tmp_path, monkeypatch):
+    write(tmp_path / "real", "old")
+    move, target = atomic._move_in, tmp_path / "out"
+
+    def move_late(draft, target, kind):
+        target.symlink_to(tmp_path / "real")
+        move(draft, target, kind)
+
+    monkeypatch.setattr(atomic, "_move_in", move_late)
+    with pytest.raises(OutputExistsError, match="is a symbolic link"):
+        write(target, "new", force=True)
+    assert target.is_symlink()
+    assert (target / "file").read_text() == "old"
+
+
+def test_a_rename_that_fails_puts_the_old_directory_back(tmp_path, monkeypatch):
+    target = tmp_path / "out"
+    write(target, "old")
+    rename = Path.rename
+
+    def fail_to_move_in(self, to):
+        if self.name.endswith(".new"):
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, to)
+
+    monkeypatch.setattr(atomic, "_exchange", no_exchange)
+    monkeypatch.setattr(Path, "rename", fail_to_move_in)
+    with pytest.raises(OutputError, match="out cannot be written: Input/output error"):
+        write(target, "new", force=True)
+    assert (target / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_another_run_that_was_faster_is_not_overwritten(tmp_path):
+    with (
+        pytest.raises(OutputExistsError, match="already exists"),
+        atomic.new_directory(tmp_path / "out", force=False, kind=ANY) as draft,
+    ):
+        write(tmp_path / "out", "first")
+        (draft / "file").write_text("second")
+    assert (tmp_path / "out" / "file").read_text() == "first"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_reported_with_the_path(tmp_path, number):
+    for new in (
+        lambda path: atomic.new_file(path, force=False),
+        lambda path: atomic.new_directory(path, force=False, kind=ANY),
+    ):
+        path = tmp_path / "out"
+        with pytest.raises(OutputError, match=f"{path} cannot be written: .*Make room"), new(path):
+            # As pyarrow says it: neither the path nor a bare reason.
+            raise OSError(number, "Error writing bytes to file. Detail: [errno 28]")
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):

@@ -1,6 +1,9 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import gettempdir
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -237,6 +240,8 @@ def test_no_flipped_bit_of_a_footer_ends_the_process(tmp_path):
 FLIP = """
 import sys
 from pathlib import Path
+from tempfile import gettempdir
+from types import SimpleNamespace
 from bagwise.errors import ReleaseError
 from bagwise.files.parquet_files import read_plain
 
@@ -255,10 +260,23 @@ print(refused)
 """
 
 
-def test_half_of_the_memory_is_the_most(tmp_path, monkeypatch):
+@pytest.mark.parametrize("memory", [0, 20_000])
+def test_beyond_half_of_the_memory_a_table_is_mapped(tmp_path, monkeypatch, memory):
     write_plain(some_table(), tmp_path / "t")
-    monkeypatch.setattr(parquet_files, "_memory", lambda: 20_000)
-    with pytest.raises(ReleaseError, match="half of this machine's memory"):
+    in_memory = read(tmp_path / "t")
+    monkeypatch.setattr(parquet_files, "_memory", lambda: memory)
+    before = pa.total_allocated_bytes()
+    mapped = read(tmp_path / "t")
+    assert mapped.equals(in_memory)
+    assert pa.total_allocated_bytes() - before < in_memory.nbytes / 10
+    assert not list(Path(gettempdir()).glob(".bagwise.*.spill/rows*"))
+
+
+def test_half_of_what_is_free_on_the_disk_is_the_most(tmp_path, monkeypatch):
+    write_plain(some_table(), tmp_path / "t")
+    monkeypatch.setattr(parquet_files, "_memory", lambda: 0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=20_000))
+    with pytest.raises(ReleaseError, match="memory and disk have room for"):
         read(tmp_path / "t")
 
 

@@ -4,21 +4,32 @@ A new directory is filled beside its target and moved there in one step. A renam
 directory that has files in it, so an existing one is exchanged atomically where the system can
 (Linux ``renameat2``), and otherwise moved aside first; if the process dies in between, the next
 run finds the old directory under its aside name and puts it back.
+
+Until then a draft is readable by its owner only, and its writer holds a lock on it, which ends with
+the process however that ends. What nobody holds is swept by the next run in the same directory. A
+process id would not do: on a volume that containers share, each of them counts its own.
 """
 
 import ctypes
+import errno
+import functools
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from bagwise.errors import OutputExistsError, ReleaseError, shielded
+from bagwise.errors import OutputError, OutputExistsError
+from bagwise.files.locks import holding, try_to_hold
+from bagwise.files.signals import undisturbed
 
 _REPLACE = "Choose another name, or replace it with force=True (--force)."
+_NO_LINKS = "Name the directory that it points to, or choose another name."
+_DRAFT_DIRECTORY = re.compile(r"\..+\.[0-9a-f]{16}\.new")
+_DRAFT_FILE = re.compile(r"\..+\.[0-9a-f]{16}\.part")
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -35,29 +46,40 @@ class DirectoryKind:
         Names of the files that it may have. It has no directories and no links.
     is_ours : callable
         Tells whether a directory with such files was made here.
+    parts : re.Pattern, optional
+        More names, of files that come in numbers.
     """
 
     name: str
     files: frozenset[str]
     is_ours: Callable[[Path], bool]
+    parts: re.Pattern[str] | None = None
+
+    def may_hold(self, name: str) -> bool:
+        """Tell whether a file of this name may be in such a directory."""
+        numbered = self.parts is not None and self.parts.fullmatch(name) is not None
+        return name in self.files or numbered
 
 
 @contextmanager
-def new_file(target: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a path beside `target` to write to; move it there when the block ends well.
+def new_file(target: Path, *, force: bool, private: bool = False) -> Iterator[Path]:
+    """Yield an empty file beside `target` to write to; move it there when the block ends well.
 
-    `force` allows replacing an existing file.
+    `force` allows replacing an existing file. Only its owner may read the file if it is `private`,
+    and whoever the process lets if not.
     """
     check_file(target, force=force)
-    target = target.resolve()  # through a symbolic link to what it names
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = _beside(target, "new")
-    try:
-        yield draft
-        _sync(draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    named, target = target, target.resolve()  # through a symbolic link to what it names
+    with _naming(named):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target.parent, _DRAFT_FILE, _remove)
+        with _held_draft(target, "part", create_private, _remove) as draft:
+            yield draft
+            _sync(draft)
+            draft.replace(target)
+            if not private:
+                _open_up(target)
+            _sync(target.parent)
 
 
 @contextmanager
@@ -67,18 +89,26 @@ def new_directory(target: Path, *, force: bool, kind: DirectoryKind) -> Iterator
     `force` allows replacing an existing directory of the same kind, and nothing else: a mistyped
     path must not cost a home directory. No file is deleted but those that the kind names.
     """
-    check_target(target, force=force, kind=kind)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = _beside(target, "new")
-    draft.mkdir()
-    try:
-        yield draft
-        for file in draft.iterdir():
-            _sync(file)
+    with _naming(target):
         check_target(target, force=force, kind=kind)
-        _move_in(draft, target, kind)
-    finally:
-        _discard(draft, kind)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        create = functools.partial(Path.mkdir, mode=0o700)
+        with _held_draft(target, "new", create, lambda path: _discard(path, kind)) as draft:
+            yield draft
+            for file in draft.iterdir():
+                _open_up(file)
+                _sync(file)
+            check_target(target, force=force, kind=kind)
+            _sync(draft)
+            _move_in(draft, target, kind)
+            _open_up(target)
+            _sync(target.absolute().parent)
+
+
+def create_private(path: Path) -> Path:
+    """Create an empty file that nobody but its owner may read, to be opened and written."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    return path
 
 
 def check_file(target: Path, *, force: bool) -> None:
@@ -93,7 +123,7 @@ def check_target(target: Path, *, force: bool, kind: DirectoryKind) -> None:
     """Refuse a target that is taken; cheap, so that callers can ask before they start work."""
     _recover(target, kind)
     if target.is_symlink():
-        raise OutputExistsError(f"{target} is a symbolic link. Choose another name.")
+        raise OutputExistsError(f"{target} is a symbolic link. {_NO_LINKS}")
     if not target.exists():
         return
     if not target.is_dir():
@@ -121,54 +151,80 @@ def _refuse_strangers(directory: Path, target: Path, kind: DirectoryKind) -> Non
 def _stranger(directory: Path, kind: DirectoryKind) -> str | None:
     """Describe an entry that a directory of this kind does not have."""
     for entry in directory.iterdir():
-        mode = entry.lstat().st_mode
+        try:
+            mode = entry.lstat().st_mode
+        except FileNotFoundError:
+            continue  # another run has just replaced the directory
         if stat.S_ISLNK(mode):
             return f"the symbolic link {entry.name!r}"
         if stat.S_ISDIR(mode):
             return f"the directory {entry.name!r}"
-        if entry.name not in kind.files or not stat.S_ISREG(mode):
+        if not kind.may_hold(entry.name) or not stat.S_ISREG(mode):
             return f"the file {entry.name!r}"
     return None
 
 
 def _discard(directory: Path, kind: DirectoryKind) -> None:
     """Delete a directory of this kind, but for what is not of it."""
-    for name in kind.files:
-        with suppress(OSError):
-            (directory / name).unlink()
+    for entry in list(directory.iterdir()) if directory.is_dir() else []:
+        if kind.may_hold(entry.name):
+            with suppress(OSError):
+                entry.unlink()
     with suppress(OSError):
         directory.rmdir()
 
 
 def _recover(target: Path, kind: DirectoryKind) -> None:
-    """Put right what an interrupted run left beside `target`."""
-    for leftover in list(_leftovers(target)):
-        if leftover.name.endswith(".old") and not target.exists():
-            leftover.rename(target)
+    """Put right what interrupted runs left beside `target`."""
+    parent = target.absolute().parent
+
+    def put_back(aside: Path) -> None:
+        if target.is_symlink() or target.exists():
+            _discard(aside, kind)
         else:
-            _discard(leftover, kind)
+            aside.rename(target)
+
+    aside_of_target = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.old")
+    _sweep(parent, aside_of_target, put_back)
+    _sweep(parent, _DRAFT_DIRECTORY, lambda path: _discard(path, kind))
 
 
 def _move_in(draft: Path, target: Path, kind: DirectoryKind) -> None:
-    if target.is_dir() and any(target.iterdir()):
-        if _exchange(draft, target):  # `draft` now holds the old directory; the caller removes it
-            _take_back(lambda: _exchange(draft, target), draft, target, kind)
-            return
-        aside = _beside(target, "old")
-        target.rename(aside)
-        _take_back(lambda: aside.rename(target), aside, target, kind)
+    while target.is_symlink() or (target.is_dir() and any(target.iterdir())):
+        # Held, so that no other run takes the old directory for one that was left behind.
+        with holding(target) as held:
+            if held:
+                _replace(draft, target, kind)
+                return
+    try:
         draft.rename(target)
-        _discard(aside, kind)
-    else:
-        shielded(
-            lambda: draft.rename(target),
-            lambda error: ReleaseError(f"cannot create {target}: {type(error).__name__}"),
-        )
+        return
+    except OSError as problem:
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    raise OutputExistsError(f"{target} was made by another run meanwhile. {_REPLACE}")
+
+
+def _replace(draft: Path, target: Path, kind: DirectoryKind) -> None:
+    if _exchange(draft, target):  # `draft` now holds the old directory; the caller removes it
+        _take_back(lambda: _exchange(draft, target), draft, target, kind)
+        return
+    aside = _beside(target, "old")
+    target.rename(aside)
+    _take_back(lambda: aside.rename(target), aside, target, kind)
+    try:
+        draft.rename(target)
+    except BaseException:
+        aside.rename(target)
+        raise
+    _discard(aside, kind)
 
 
 def _take_back(undo: Callable[[], object], old: Path, target: Path, kind: DirectoryKind) -> None:
-    """Put the old directory back if somebody added to it since it was checked."""
+    """Put the old directory back if somebody added to it, or replaced it, since it was checked."""
     try:
+        if old.is_symlink():
+            raise OutputExistsError(f"{target} is a symbolic link. {_NO_LINKS}")
         _refuse_strangers(old, target, kind)
     except OutputExistsError:
         undo()
@@ -186,32 +242,91 @@ def _exchange(first: Path, second: Path) -> bool:
     return bool(rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
 
 
-def _beside(target: Path, kind: str) -> Path:
-    # The process id tells a leftover from another run that is still writing.
-    return target.absolute().parent / f".{target.name}.{os.getpid()}-{token_hex(4)}.{kind}"
-
-
-def _leftovers(target: Path) -> Iterator[Path]:
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.(new|old)")
-    parent = target.absolute().parent
-    for path in parent.iterdir() if parent.is_dir() else ():
-        match = pattern.fullmatch(path.name)
-        if match and not _is_running(int(match[1])):
-            yield path
-
-
-def _is_running(pid: int) -> bool:
-    if os.name != "posix":  # elsewhere signal 0 would end the process
-        return False
+@contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Say of a full disk, or one that takes nothing, what could not be written, and why."""
+    failure = None
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        yield
+    except OSError as problem:
+        # Some libraries put the words of the system into a message of theirs, without a path.
+        reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
+        failure = OutputError(f"{target} cannot be written: {reason}.{_advice(problem.errno)}")
+    if failure is not None:
+        raise failure
 
 
-def _sync(file: Path) -> None:
-    with file.open("rb") as handle:
-        os.fsync(handle.fileno())
+def _advice(number: int | None) -> str:
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return " Nothing was left behind. Make room, or choose a place that has some."
+    return ""
+
+
+def _beside(target: Path, kind: str) -> Path:
+    # In the same directory, so in the same file system: only there a rename is one step.
+    return target.absolute().parent / f".{target.name}.{token_hex(8)}.{kind}"
+
+
+@contextmanager
+def _held_draft(
+    target: Path, kind: str, create: Callable[[Path], object], remove: Callable[[Path], None]
+) -> Iterator[Path]:
+    """Yield a new draft whose lock is held, and remove what is left of it at the end.
+
+    Another run may sweep a draft before it is locked, and then there is another one.
+    """
+    with ExitStack() as leaving:
+        while True:
+            draft = _beside(target, kind)
+            # A signal that waited for this comes at its end, when all that is to be done is known.
+            with undisturbed():
+                create(draft)
+                held = leaving.enter_context(holding(draft))
+                leaving.callback(_undisturbed, remove, draft)
+            if held:
+                break
+        yield draft
+
+
+def _undisturbed(remove: Callable[[Path], None], draft: Path) -> None:
+    with undisturbed():
+        remove(draft)
+
+
+def _remove(file: Path) -> None:
+    file.unlink(missing_ok=True)
+
+
+def _sweep(parent: Path, names: re.Pattern[str], remove: Callable[[Path], None]) -> None:
+    """Remove what runs left that are over; what another one still holds is its own."""
+    for path in list(parent.iterdir()) if parent.is_dir() else ():
+        if names.fullmatch(path.name) and not path.is_symlink():
+            with try_to_hold(path) as held:
+                if held:
+                    with suppress(FileNotFoundError):
+                        remove(path)
+
+
+def _open_up(path: Path) -> None:
+    """Give what is finished the permissions that a new file or directory would have."""
+    usual = 0o777 if path.is_dir() else 0o666
+    with suppress(OSError):  # some file systems know no permissions
+        path.chmod(usual & ~_umask())
+
+
+def _umask() -> int:
+    # The system tells it only to whoever sets it. What others create meanwhile is too private.
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def _sync(path: Path) -> None:
+    """Flush a file, or the names in a directory, to the disk."""
+    if os.name != "posix" and path.is_dir():
+        return  # elsewhere directories cannot be opened
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

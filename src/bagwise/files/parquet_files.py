@@ -7,9 +7,13 @@ bearable, before it is decoded.
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from io import BufferedReader
+from itertools import chain, cycle, islice, repeat
 from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bagwise.errors import BagwiseError, shielded
+from bagwise.files import stored
 from bagwise.files.parquet_layout import ROWS_AT_ONCE, Layout, LayoutError, read_layout
 from bagwise.files.regular_files import open_regular, size_of
+from bagwise.files.spill import SpillDirectory
 
 _MODEST = 128 * 2**20  # a table of this size is read whatever the size of its file
 _MOST_GROWTH = 200  # tables of features do not shrink further than that
@@ -28,11 +34,35 @@ _USUAL_MEMORY = 4 * 2**30  # where the system does not say how much it has
 _OPTIONS = {"compression": "zstd", "store_schema": False, "write_statistics": False}
 
 
+@dataclass(frozen=True)
+class WrittenTable:
+    """A table that `write_plain` has written somewhere."""
+
+    path: Path
+    rows: int
+    sha256: str
+
+
 def write_plain(rows: pa.Table | pa.RecordBatchReader, path: Path) -> None:
     """Write a table, or batches of one as they come, and nothing about where it came from."""
-    schema = _without_notes(rows.schema.empty_table()).schema
+    _write_groups(_row_groups(rows, repeat(ROWS_AT_ONCE)), rows.schema, path)
+
+
+def write_parts(
+    rows: pa.Table | pa.RecordBatchReader, paths: Iterable[Path], *, rows_per_file: int
+) -> None:
+    """Write a table, or batches of one, to as many files of `rows_per_file` rows as it takes."""
+    full, rest = divmod(rows_per_file, ROWS_AT_ONCE)
+    sizes = [ROWS_AT_ONCE] * full + [rest] * (rest > 0)
+    groups = _row_groups(rows, cycle(sizes))
+    for first, path in zip(groups, paths, strict=False):  # no path is asked for in vain
+        _write_groups(chain([first], islice(groups, len(sizes) - 1)), rows.schema, path)
+
+
+def _write_groups(groups: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
+    schema = _without_notes(schema.empty_table()).schema
     with pq.ParquetWriter(path, schema, **_OPTIONS) as file:
-        for group in _row_groups(rows):
+        for group in groups:
             file.write_table(_without_notes(group), row_group_size=ROWS_AT_ONCE)
 
 
@@ -53,13 +83,36 @@ def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
     return pa.Table.from_batches(pieces, plain.schema).cast(schema)
 
 
-def read_plain(path: Path, *, error: type[BagwiseError], sha256: str | None = None) -> pa.Table:
+def read_parts(
+    paths: Sequence[Path], *, error: type[BagwiseError], sha256: Sequence[str]
+) -> pa.Table:
+    """Read a table that `write_parts` wrote; all files but the last have the same number of rows.
+
+    Guarantee: that of `read_plain`, for all files together.
+    """
+    tables: list[pa.Table] = []
+    for path, digest in zip(paths, sha256, strict=True):
+        taken = min(sum(table.nbytes for table in tables), _memory() // 2)
+        tables.append(read_plain(path, error=error, sha256=digest, taken=taken))
+        if not tables[-1].schema.equals(tables[0].schema):
+            raise error(f"{path} has other columns than {paths[0].name}.")
+    *full, last = (table.num_rows for table in tables)
+    if full and (len(set(full)) > 1 or last > full[0]):
+        raise error(f"{paths[0].parent}: the rows are not divided the way bagwise divides them.")
+    return pa.concat_tables(tables)
+
+
+def read_plain(
+    path: Path, *, error: type[BagwiseError], sha256: str | None = None, taken: int = 0
+) -> pa.Table:
     """Read a table that `write_plain` wrote, and refuse files that hold anything besides.
 
     If a SHA-256 is given, the file must have it; it is taken of the same open file that is read.
 
-    Guarantee: no more memory is used than half of the machine's, nor, from 128 MB on, than 200
-    times the size of the file.
+    Guarantee: no more memory is used than half of the machine's, less what is `taken` (bytes), nor,
+    from 128 MB on, than 200 times the size of the file. A table that is too large for the memory
+    alone is unpacked into a private file without a name, if half of what is free on the disk is
+    enough, and mapped.
     """
     with open_regular(path, error=error) as handle:
         if sha256 is not None and hashlib.file_digest(handle, "sha256").hexdigest() != sha256:
@@ -68,41 +121,73 @@ def read_plain(path: Path, *, error: type[BagwiseError], sha256: str | None = No
                 "the manifest). Ask for the release again."
             )
         return shielded(
-            lambda: _read(handle, path, error),
+            lambda: _read(handle, path, error, taken),
             lambda _: error(f"{path} is not a readable Parquet file."),
         )
 
 
-def _row_groups(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield tables of `ROWS_AT_ONCE` rows, and what is left: the same whatever the batches are."""
-    waiting = rows.schema.empty_table()
+def _row_groups(rows: pa.Table | pa.RecordBatchReader, sizes: Iterator[int]) -> Iterator[pa.Table]:
+    """Yield tables of these numbers of rows, and what is left, whatever the batches are."""
+    waiting, size = rows.schema.empty_table(), next(sizes)
     for batch in rows.to_reader() if isinstance(rows, pa.Table) else rows:
         waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-        while waiting.num_rows >= ROWS_AT_ONCE:
-            yield waiting.slice(0, ROWS_AT_ONCE)
-            waiting = waiting.slice(ROWS_AT_ONCE)
+        while waiting.num_rows >= size:
+            yield waiting.slice(0, size)
+            waiting, size = waiting.slice(size), next(sizes)
     if waiting.num_rows:
         yield waiting
 
 
-def _read(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> pa.Table:
+def _read(handle: BufferedReader, path: Path, error: type[BagwiseError], taken: int) -> pa.Table:
     layout = _layout_of(handle, path, error)
-    allowed = _allowance(size_of(handle))
+    most = max(_MODEST, _MOST_GROWTH * size_of(handle))
     with pq.ParquetFile(handle, pre_buffer=False) as file:
         schema = file.schema_arrow
     if schema.metadata or any(field.metadata for field in schema):
         raise error(f"{path} holds Parquet metadata beside its table, which no release has.")
     needed = _estimate(layout, schema)
-    if needed > allowed:
-        raise _too_large(path, needed, error)
+    _check_size(path, needed, most, error)
+    fits = min(_memory() // 2 - taken, most)
     # Text stays as numbers into a list of strings until it is known how long it all is.
     text = [field.name for field in schema if _is_text(field.type)]
     with pq.ParquetFile(handle, read_dictionary=text, pre_buffer=False) as file:
-        table = file.read()
-    needed += sum(_text_size(table.column(name)) for name in text)
-    if needed > allowed:
-        raise _too_large(path, needed, error)
-    return _decoded(table, schema)
+        if needed <= fits:
+            table = file.read()
+            needed += sum(_text_size(table.column(name)) for name in text)
+            if needed <= fits:
+                return _decoded(table, schema)
+        most = min(most, shutil.disk_usage(gettempdir()).free // 2)
+        _check_size(path, needed, most, error)
+        return _read_to_disk(file, schema, lambda size: _check_size(path, size, most, error))
+
+
+def _read_to_disk(
+    file: pq.ParquetFile, schema: pa.Schema, check_size: Callable[[int], None]
+) -> pa.Table:
+    """Decode a table batch by batch into a file of its own; return it mapped."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        size = 0
+        for batch in file.iter_batches(batch_size=stored.BATCH):
+            part = pa.Table.from_batches([batch])
+            text = [name for name in part.column_names if _is_text(schema.field(name).type)]
+            size += batch.nbytes + sum(_text_size(part.column(name)) for name in text)
+            check_size(size)
+            yield from _decoded(part, schema).combine_chunks().to_batches()
+
+    spill = SpillDirectory(Path(gettempdir()))
+    try:
+        return stored.store(batches(), schema, spill.new_file("rows")).table()
+    finally:
+        spill.close()  # the file has no name any more
+
+
+def _check_size(path: Path, size: int, most: int, error: type[BagwiseError]) -> None:
+    if size > most:
+        raise error(
+            f"{path} describes a table of {size / 2**20:.0f} MB: more than {_MOST_GROWTH} times "
+            "the file, or than memory and disk have room for. It was not read."
+        )
 
 
 def _layout_of(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> Layout:
@@ -151,22 +236,11 @@ def _plain_text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return pc.cast(column, kind)
 
 
-def _allowance(file_size: int) -> int:
-    return min(_memory() // 2, max(_MODEST, _MOST_GROWTH * file_size))
-
-
 def _memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return _USUAL_MEMORY
-
-
-def _too_large(path: Path, needed: int, error: type[BagwiseError]) -> BagwiseError:
-    return error(
-        f"{path} describes a table of {needed / 2**20:.0f} MB, which is more than half of this "
-        f"machine's memory or than {_MOST_GROWTH} times the file. It was not read."
-    )
 
 
 def _without_notes(table: pa.Table) -> pa.Table:

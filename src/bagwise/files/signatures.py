@@ -1,0 +1,106 @@
+r"""Signatures by Ed25519 (RFC 8032): who made a release, and that nobody changed it since.
+
+What is signed are the bytes of one file: of a release its manifest, which has the hash of every
+other file. The signature is 64 bytes in a file of its own, and keys are PEM files, so that OpenSSL
+makes the keys and checks the signatures as well:
+
+.. code-block:: sh
+
+    openssl genpkey -algorithm ed25519 -out custodian.pem    # stays with the custodian, mode 600
+    openssl pkey -in custodian.pem -pubout -out custodian.pub
+    openssl pkeyutl -verify -pubin -inkey custodian.pub -rawin -in out/manifest.json \
+        -sigfile out/manifest.sig
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from bagwise.errors import MissingExtraError, SignatureError, shielded
+from bagwise.files.json_files import LARGEST
+from bagwise.files.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+LENGTH = 64
+"""Bytes of a signature."""
+
+_LARGEST_KEY = 2**14
+
+
+def read_signing_key(path: Path) -> "Ed25519PrivateKey":
+    """Read a private key; refuse one that others may read, or of another kind."""
+    ed25519, serialization = _library()
+    with open_regular(path, error=SignatureError) as handle:
+        mode = stat.S_IMODE(os.fstat(handle.fileno()).st_mode)
+        content = handle.read(_LARGEST_KEY)
+    if os.name == "posix" and mode & 0o077:
+        raise SignatureError(
+            f"{path} may be read by others than its owner (mode {mode:o}). It is a private key: "
+            "chmod 600 it."
+        )
+    key = shielded(
+        lambda: serialization.load_pem_private_key(content, password=None),
+        lambda _: SignatureError(
+            f"{path} is not a private key without a password. Make one with: openssl genpkey "
+            "-algorithm ed25519 -out KEY"
+        ),
+    )
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise SignatureError(f"{path} is a key of another kind than Ed25519.")
+    return cast("Ed25519PrivateKey", key)
+
+
+def read_public_key(path: Path) -> "Ed25519PublicKey":
+    """Read a public key; refuse one of another kind, and a private one."""
+    ed25519, serialization = _library()
+    with open_regular(path, error=SignatureError) as handle:
+        content = handle.read(_LARGEST_KEY)
+    key = shielded(
+        lambda: serialization.load_pem_public_key(content),
+        lambda _: SignatureError(
+            f"{path} is not a public key. Make it of the private one with: openssl pkey -in KEY "
+            "-pubout -out KEY.pub"
+        ),
+    )
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise SignatureError(f"{path} is a key of another kind than Ed25519.")
+    return cast("Ed25519PublicKey", key)
+
+
+def sign(content: bytes, key: "Ed25519PrivateKey") -> bytes:
+    """Return the signature of some bytes."""
+    return bytes(key.sign(content))
+
+
+def check_signature(signed: Path, signature: Path, key: "Ed25519PublicKey") -> None:
+    """Raise SignatureError unless the owner of the key has signed a file."""
+    if not signature.exists():
+        raise SignatureError(f"{signed} is not signed: there is no {signature}.")
+    with open_regular(signature, error=SignatureError) as handle:
+        found = handle.read(LENGTH + 1)
+    with open_regular(signed, error=SignatureError) as handle:
+        content = handle.read(LARGEST + 1)
+    if len(found) != LENGTH:
+        raise SignatureError(f"{signature} is not a signature of {LENGTH} bytes.")
+    shielded(
+        lambda: key.verify(found, content),
+        lambda _: SignatureError(
+            f"{signature} is not a signature of {signed} by this key: it was made by somebody "
+            "else, or the file was changed since."
+        ),
+    )
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingExtraError("signing", "sign") from None
+    return ed25519, serialization

@@ -1,0 +1,67 @@
+"""A private directory for what does not fit into memory; it goes with the process.
+
+It is readable by its owner only. A run that is killed leaves its directory behind, and no lock on
+it: the next run in the same place sweeps it.
+"""
+
+import re
+import shutil
+import weakref
+from contextlib import ExitStack
+from pathlib import Path
+from secrets import token_hex
+
+from bagwise.errors import OutputError
+from bagwise.files.locks import holding, try_to_hold
+from bagwise.files.signals import undisturbed
+
+_NAME = re.compile(r"\.bagwise\.[0-9a-f]{16}\.spill")
+
+
+class SpillDirectory:
+    """A new directory inside `parent`, which goes when this object does.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     spill = SpillDirectory(Path(parent))
+    ...     oct(spill.path.stat().st_mode & 0o777)
+    '0o700'
+    """
+
+    def __init__(self, parent: Path) -> None:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            sweep(parent)
+            locked = ExitStack()
+            with undisturbed():  # or it would be there, and nobody would know of it
+                self.path = parent.absolute() / f".bagwise.{token_hex(8)}.spill"
+                self.path.mkdir(mode=0o700)
+                locked.enter_context(holding(self.path))
+                self._end = weakref.finalize(self, _remove, self.path, locked)
+        except OSError as problem:
+            raise OutputError(
+                f"{parent} takes no directory for what does not fit into memory "
+                f"({type(problem).__name__}). Choose another output, or a larger memory limit."
+            ) from None
+
+    def new_file(self, kind: str) -> Path:
+        """Return a name that no file in the directory has."""
+        return self.path / f"{kind}.{token_hex(8)}"
+
+    def close(self) -> None:
+        """Remove the directory and all that is in it."""
+        self._end()
+
+
+def sweep(parent: Path) -> None:
+    """Remove the directories of runs that are over."""
+    for path in list(parent.iterdir()):
+        if _NAME.fullmatch(path.name) and not path.is_symlink():
+            with try_to_hold(path) as held:
+                if held:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path, locked: ExitStack) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    locked.close()
