@@ -264,3 +264,16 @@ def test_a_copy_of_the_label_is_refused_whatever_its_type(copy):
     with pytest.raises(ColumnError, match="column 'copy' equals the label 'y'"):
         refuse_copies_of_label(table, ["copy"], labels, label="y")
     refuse_copies_of_label(pa.table({"other": [1.0, 2.0, 3.0]}), ["other"], labels, label="y")
+
+
+def test_a_copy_is_one_if_every_part_of_it_is(monkeypatch):
+    monkeypatch.setattr(label_copies, "_AT_ONCE", 2)
+    labels = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    for values, is_copy in (
+        ([1.0, 2.0, 3.0, 4.0, 5.0], True),
+        (["1", "2", "3", "4", "5"], True),
+        ([1.0, 2.0, 3.0, 4.0, 6.0], False),
+        (["1", "2", "3", "4", "x"], False),
+        ([1.0, 2.0, None, 4.0, 5.0], False),
+    ):
+        assert label_copies.is_copy(pa.chunked_array([values]), labels) == is_copy

@@ -86,11 +86,9 @@ def test_unreadable_files_are_named(tmp_path):
         read_table(arrow)
     with pytest.raises(TableError, match="does not exist"):
         read_table(tmp_path / "nowhere.csv")
-    with pytest.raises(TableError, match="is a directory"):
-        read_table(tmp_path)
-    (tmp_path / "t.xlsx").write_text("x")
+    (tmp_path / "t.xyz").write_text("x")
     with pytest.raises(TableError, match="no known ending"):
-        read_table(tmp_path / "t.xlsx")
+        read_table(tmp_path / "t.xyz")
     with pytest.raises(TableError, match="cannot read a int as a table"):
         read_table(3)
 

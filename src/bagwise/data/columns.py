@@ -105,8 +105,8 @@ def as_float(column: pa.ChunkedArray) -> FloatArray:
     """Return a numeric or boolean column as float64, with nulls as NaN."""
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
-    floats = pc.cast(column, pa.float64(), safe=False)
-    return np.array(floats.to_numpy(), dtype=np.float64)
+    floats: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy()
+    return floats if floats.flags.writeable else floats.copy()  # what Arrow holds is not writeable
 
 
 def is_text(kind: pa.DataType) -> bool:

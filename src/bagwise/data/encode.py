@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.data.columns import (
     as_float,
     as_text,
@@ -23,6 +23,7 @@ from bagwise.data.columns import (
     is_numeric,
 )
 from bagwise.data.summary import LARGEST, ColumnSummary
+from bagwise.data.table import read_table
 from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, check_name
 from bagwise.files.records import Record, read_record, to_plain
 
@@ -30,6 +31,8 @@ NULLS: tuple[Literal["indicator", "error"], ...] = ("indicator", "error")
 
 DEFAULT_MAX_LEVELS = 32
 MANY_LEVELS = 256  # columns for levels, from which on X is mostly zeros
+_ROWS_IN_CACHE = 4096
+_TOGETHER = 16  # columns that are read before they are written: each may be a copy
 _MISSING = "(missing)"
 _POOLED = "(other)"
 
@@ -49,32 +52,29 @@ class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, froz
         """Names of the columns of X that this column becomes."""
         return [self.name] if self.fill is None else [self.name, f"{self.name}={_MISSING}"]
 
-    def write(self, column: pa.ChunkedArray, out: FloatArray) -> None:
-        """Fill ``out``, (n, len(outputs))."""
+    def read(self, column: pa.ChunkedArray) -> list[AnyArray]:
+        """Return the columns of X that this column becomes, each by itself."""
         if not (is_numeric(column.type) or pa.types.is_null(column.type)):
             raise ColumnError(
                 f"column {self.name!r} was numeric in the release, here it is {column.type}."
             )
-        values = as_float(column)
-        if np.any(np.abs(values) > LARGEST):
+        values = pc.cast(column, pa.float64(), safe=False).to_numpy()  # not a copy, if it can be
+        if np.any(values > LARGEST) or np.any(values < -LARGEST):
             raise _has_huge_values(self.name)
         missing = np.isnan(values)
         if self.fill is not None:
-            values[missing] = self.fill
-            out[:, 1] = missing
-        elif missing.any():
+            return [np.where(missing, self.fill, values), missing]
+        if missing.any():
             raise ColumnError(
                 f"column {self.name!r} is missing in {int(missing.sum())} row(s), and in the "
                 "release it never was, so that nothing was learned about missing values. Fill "
                 "them or drop those rows."
             )
-        out[:, 0] = values
+        return [values]
 
     def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
-        """Return what `write` writes, as a sparse matrix."""
-        dense = np.empty((len(column), len(self.outputs)))
-        self.write(column, dense)
-        return sparse.csr_array(dense)
+        """Return what `read` returns, as a sparse matrix."""
+        return sparse.csr_array(np.column_stack(self.read(column)).astype(np.float64))
 
 
 class LevelsColumn(Record, tag="levels", tag_field="kind", kw_only=False, frozen=True):
@@ -178,7 +178,7 @@ class Encoder(Record, kw_only=False, frozen=True):
         columns = []
         for name, fact in facts.items():
             if name not in named and fact.looks_like_a_key:
-                raise _like_an_id(name)
+                raise like_an_id(name)
             columns.append(_describe(name, fact, max_levels=max_levels, nulls=nulls))
         encoder = cls(tuple(columns), policy)
         _refuse_colliding(encoder.feature_names)
@@ -194,18 +194,26 @@ class Encoder(Record, kw_only=False, frozen=True):
         """Names of the columns of X."""
         return [output for column in self.columns for output in column.outputs]
 
-    def transform(self, table: pa.Table) -> FloatArray:
-        """Return X, (n, d), for a table that has the columns of the recipe."""
+    def transform(self, table: Any) -> FloatArray:
+        """Return X, (n, d), for a frame or file that has the columns of the recipe."""
+        table = _as_table(table)
         X = np.empty((table.num_rows, len(self.feature_names)))
-        start = 0
+        start, waiting = 0, dict[int, AnyArray]()
         for recipe in self.columns:
-            stop = start + len(recipe.outputs)
-            recipe.write(self._find(table, recipe), X[:, start:stop])
+            stop, column = start + len(recipe.outputs), self._find(table, recipe)
+            if isinstance(recipe, LevelsColumn):
+                recipe.write(column, X[:, start:stop])
+            else:
+                waiting.update(enumerate(recipe.read(column), start))
+            if len(waiting) >= _TOGETHER:
+                _write_columns(X, waiting)
             start = stop
+        _write_columns(X, waiting)
         return X
 
-    def transform_sparse(self, table: pa.Table) -> sparse.csr_array:
+    def transform_sparse(self, table: Any) -> sparse.csr_array:
         """Return X as a sparse matrix, for tables whose text columns have very many levels."""
+        table = _as_table(table)
         parts = [recipe.to_sparse(self._find(table, recipe)) for recipe in self.columns]
         if not parts:
             return sparse.csr_array((table.num_rows, 0))
@@ -231,6 +239,20 @@ class Encoder(Record, kw_only=False, frozen=True):
     def from_json(cls, spec: Mapping[str, Any]) -> Self:
         """Read a recipe back."""
         return read_record(cls, spec, error=ReleaseError, what="the encoder recipe")
+
+
+def _as_table(source: Any) -> pa.Table:
+    """Return a frame or file as a table; a table, or rows of an engine, as they are."""
+    return source if hasattr(source, "num_rows") else read_table(source)
+
+
+def _write_columns(X: FloatArray, columns: dict[int, AnyArray]) -> None:
+    """Write columns to their places, some rows at a time: rows of X are in the cache then."""
+    for first in range(0, X.shape[0], _ROWS_IN_CACHE):
+        rows = slice(first, first + _ROWS_IN_CACHE)
+        for place, values in columns.items():
+            X[rows, place] = values[rows]
+    columns.clear()
 
 
 def _describe(name: str, fact: ColumnSummary, *, max_levels: int, nulls: str) -> Column:
@@ -268,7 +290,8 @@ def _describe_levels(
     )
 
 
-def _like_an_id(name: str) -> ColumnError:
+def like_an_id(name: str) -> ColumnError:
+    """Return what to say of a column that is different in every row."""
     return ColumnError(
         f"column {name!r} is different in every row, like an id. Leave it out with "
         f"exclude=[{name!r}] (--exclude {name}), carry it along with id={name!r} "

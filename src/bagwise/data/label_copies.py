@@ -11,10 +11,10 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import rankdata
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.data.columns import as_float, as_text, is_numeric, is_text, without_dictionary
+from bagwise.data.ranks import mid_ranks
 from bagwise.errors import ColumnError
 from bagwise.show.operator_notes import tell_operator
 
@@ -24,6 +24,7 @@ SAME_ORDER = 0.999  # rank correlation; a predictor with an R² of 0.99 has 0.99
 MOST_LEVELS = 100  # of columns and labels that are compared as classes
 _FEWEST_OUTSIDE = 5  # rows beyond the most common level; fewer agree by chance
 _GLANCE = 2_000  # rows that show whether a column is worth a closer look
+_AT_ONCE = 2**20  # rows that are compared together with the label
 
 
 def refuse_copies_of_label(
@@ -31,12 +32,26 @@ def refuse_copies_of_label(
 ) -> None:
     """Refuse columns that would carry the label out under another name."""
     for name in columns:
-        values = _as_numbers(table.column(name))
-        if values is not None and np.array_equal(values, labels):
-            raise ColumnError(
-                f"column {name!r} equals the label {label!r} in every row: releasing it would "
-                f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
-            )
+        if is_copy(table.column(name), labels):
+            raise equals_label(name, label)
+
+
+def is_copy(column: pa.ChunkedArray, labels: FloatArray) -> bool:
+    """Tell whether a column, or a part of one, spells the labels."""
+    for first in range(0, labels.size, _AT_ONCE):  # most columns differ at once
+        some = slice(first, first + _AT_ONCE)
+        values = _as_numbers(column.slice(first, _AT_ONCE))
+        if values is None or not np.array_equal(values, labels[some]):
+            return False
+    return len(column) == labels.size
+
+
+def equals_label(name: str, label: str) -> ColumnError:
+    """Return what to say of a copy."""
+    return ColumnError(
+        f"column {name!r} equals the label {label!r} in every row: releasing it would "
+        f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
+    )
 
 
 def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: str) -> None:
@@ -51,10 +66,7 @@ def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: st
         except ColumnError:
             continue  # what cannot be read as text cannot spell the classes
         if pc.all(pc.equal(text, classes), skip_nulls=False).as_py():
-            raise ColumnError(
-                f"column {name!r} equals the label {label!r} in every row: releasing it would "
-                f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
-            )
+            raise equals_label(name, label)
 
 
 def note_likely_copies(
@@ -99,7 +111,8 @@ def _likely_copies(
 ) -> Iterator[str]:
     if len(labels) < FEWEST_ROWS:
         return
-    rows = np.random.default_rng().permutation(len(labels))[:MOST_ROWS]
+    few = min(len(labels), MOST_ROWS)
+    rows = np.random.default_rng().choice(len(labels), size=few, replace=False)
     labels, taken = labels[rows], pa.array(rows)
     levels = _as_levels(labels)
     for name in columns:
@@ -126,7 +139,7 @@ def _same_order(values: FloatArray, labels: FloatArray) -> bool:
     if allowed is None:
         return False
     if allowed:
-        off = np.abs(rankdata(values) - rankdata(labels))
+        off = np.abs(mid_ranks(values) - mid_ranks(labels))
         kept = np.argpartition(off, values.size - allowed)[: values.size - allowed]
         values, labels = values[kept], labels[kept]
     return _rank_correlation(values, labels) >= SAME_ORDER
@@ -138,7 +151,7 @@ def _rank_correlation(one: FloatArray, other: FloatArray) -> float:
     >>> _rank_correlation(np.array([1.0, 2.0, 9.0]), np.array([-1.0, -2.0, -3.0]))
     -1.0
     """
-    a, b = (ranks - ranks.mean() for ranks in (rankdata(one), rankdata(other)))
+    a, b = (ranks - ranks.mean() for ranks in (mid_ranks(one), mid_ranks(other)))
     size = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / size if size > 0 else 0.0
 

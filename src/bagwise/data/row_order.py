@@ -21,6 +21,8 @@ from bagwise.data.columns import as_float, as_text, is_numeric, without_dictiona
 from bagwise.errors import ColumnError
 from bagwise.rng import NoiseSource
 
+_AT_ONCE = 2**20  # rows that are looked at together, where there may be very many
+
 
 def secret_order(n_rows: int, source: NoiseSource) -> IntArray:
     """Return a uniformly random order of the rows."""
@@ -32,8 +34,8 @@ def feature_order(table: pa.Table, names: Sequence[str], source: NoiseSource) ->
 
     >>> from bagwise.rng import SecureNoise
     >>> table = pa.table({"x": [3, 1, 2], "y": [0, 0, 0]})
-    >>> feature_order(table, ["x"], SecureNoise())
-    array([1, 2, 0])
+    >>> feature_order(table, ["x"], SecureNoise()).tolist()
+    [1, 2, 0]
     """
     order = secret_order(table.num_rows, source)
     group = np.zeros(order.size, dtype=np.int64)  # rows that are equal in all columns so far
@@ -55,7 +57,9 @@ def inverse_order(order: IntArray) -> IntArray:
     array([1, 2, 0])
     """
     inverse = np.empty_like(order)
-    inverse[order] = np.arange(order.size)
+    for first in range(0, order.size, _AT_ONCE):
+        some = order[first : first + _AT_ONCE]
+        inverse[some] = np.arange(first, first + some.size)
     return inverse
 
 

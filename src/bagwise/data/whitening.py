@@ -12,14 +12,19 @@ farther below (`rounding`). Only those who solve equations go down to there, sin
 asked for is the solution, with intervals that say how little it is worth.
 """
 
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from scipy import linalg, sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.data.blocks import SpreadRows
+
+T = TypeVar("T")
 
 CHUNK = 65_536  # rows that are looked at together
 RANK_TOLERANCE = 1e-10
@@ -107,6 +112,57 @@ def principal_axes(
     return Axes(units, values[kept], vectors[:, kept], vectors[:, ~kept])
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean and squares of rows; those of two sets of rows add up with ``+``.
+
+    Attributes
+    ----------
+    count : int
+    mean : (d,)
+    squares : (d, d)
+        Sum of the products of centred rows.
+
+    References
+    ----------
+    Chan, Golub and LeVeque (1983), The American Statistician 37: no digits are lost on the way.
+    """
+
+    count: int
+    mean: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def of(cls, X: FloatArray) -> Self:
+        """Return the moments of a block of rows, of which there is one at least."""
+        mean = X.mean(axis=0)
+        return cls(X.shape[0], mean, _products(X, mean=mean))
+
+    def __add__(self, other: "Moments") -> "Moments":
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        return Moments(
+            count,
+            self.mean + apart * (other.count / count),
+            self.squares
+            + other.squares
+            + np.outer(apart, apart) * (self.count * other.count / count),
+        )
+
+    @property
+    def axes(self) -> Axes:
+        """The directions in which the rows differ.
+
+        >>> X = np.array([[1.0, 7.0], [3.0, 7.0], [3.0, 7.0]])
+        >>> both = Moments.of(X[:1]) + Moments.of(X[1:])
+        >>> np.allclose(both.axes.basis, Columns(X).axes.basis)
+        True
+        """
+        covariance = self.squares / self.count
+        flat = np.diag(covariance) <= FLAT * self.mean**2
+        return principal_axes(covariance, constant=flat)
+
+
 class Columns:
     """The columns of X, (n, d), dense or scipy sparse; moments are added up over blocks of rows.
 
@@ -126,11 +182,19 @@ class Columns:
     def __init__(self, X: Any, order: IntArray | None = None) -> None:
         self.is_sparse = sparse.issparse(X)
         self.n_rows = X.shape[0]
-        self._X, self._order = X, order
+        self._X, self._order, self._given_order = X, order, order
         if self.is_sparse:
             self._X, self._order = sparse.csr_array(X), None
             if order is not None:
                 self._X = self._X[order]
+
+    def over_parts(self, work: Callable[[Any], T]) -> Iterator[T]:
+        """Yield what work makes of each block."""
+        if isinstance(self._X, SpreadRows):
+            yield from self._X.over_blocks(work, operator.add)
+            return
+        for part in self.parts():
+            yield work(self.take(part))
 
     def parts(self) -> list[slice]:
         """Where each block begins and ends."""
@@ -143,7 +207,7 @@ class Columns:
     @cached_property
     def mean(self) -> FloatArray:
         """The mean of each column."""
-        total = sum(np.asarray(self.take(part).sum(axis=0)).ravel() for part in self.parts())
+        total = sum(self.over_parts(_column_sums))
         return np.asarray(total / self.n_rows, dtype=np.float64)
 
     @cached_property
@@ -155,7 +219,7 @@ class Columns:
         if self.is_sparse:
             variances = np.asarray(self._X.multiply(self._X).mean(axis=0)).ravel() - self.mean**2
         else:
-            squares = sum(((self.take(part) - self.mean) ** 2).sum(axis=0) for part in self.parts())
+            squares = sum(self.over_parts(partial(_column_squares, mean=self.mean)))
             variances = np.asarray(squares / self.n_rows)
         varies = ~self._constant(variances)
         return _inverse_roots(variances, varies)
@@ -167,9 +231,26 @@ class Columns:
             moments = (self._X.T @ self._X).toarray() / self.n_rows
             return np.asarray(moments - np.outer(self.mean, self.mean))
         total = np.zeros((self.mean.size, self.mean.size))
+        for part in self.over_parts(partial(_products, mean=self.mean)):
+            total += part
+        return np.asarray(total / self.n_rows)
+
+    def covariance_with(self, values: FloatArray) -> FloatArray:
+        """Return the population covariance of each column with values of the rows, (d,).
+
+        With `order`, values are those of the rows before they were ordered, as X is.
+
+        >>> X, values = np.array([[1.0, 7.0], [3.0, 7.0]]), np.array([0.0, 4.0])
+        >>> Columns(X).covariance_with(values).tolist()
+        [2.0, 0.0]
+        """
+        values = values if self._given_order is None else values[self._given_order]
+        centred = values - values.mean()
+        total = np.zeros(self.mean.size)
         for part in self.parts():
-            centred = self.take(part) - self.mean
-            total += centred.T @ centred
+            rows = self.take(part)  # centred values need no centred columns, but for rounding
+            moved = rows if self.is_sparse else rows - self.mean
+            total += np.asarray(moved.T @ centred[part]).ravel()
         return np.asarray(total / self.n_rows)
 
     @cached_property
@@ -183,6 +264,19 @@ class Columns:
 
     def _constant(self, variances: FloatArray) -> AnyArray:
         return variances <= (FLAT_SPARSE if self.is_sparse else FLAT) * self.mean**2
+
+
+def _column_sums(block: Any) -> FloatArray:
+    return np.asarray(block.sum(axis=0)).ravel()
+
+
+def _column_squares(block: Any, *, mean: FloatArray) -> FloatArray:
+    return np.asarray(((block - mean) ** 2).sum(axis=0))
+
+
+def _products(block: Any, *, mean: FloatArray) -> FloatArray:
+    centred = block - mean
+    return np.asarray(centred.T @ centred)
 
 
 def _inverse_roots(variances: FloatArray, varies: AnyArray) -> FloatArray:

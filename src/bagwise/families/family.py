@@ -62,6 +62,11 @@ class Family(ABC):
         return replace(self, link=link)
 
     @property
+    def has_log_link(self) -> bool:
+        """Whether eta is the logarithm of the expected label, so that exposure adds to it."""
+        return self.links[self.link] == "logarithm"
+
+    @property
     def eta_range(self) -> tuple[float, float]:
         """The open interval in which eta must lie."""
         return (-np.inf, np.inf)

@@ -1,0 +1,76 @@
+"""Queries to SQLite, and to PostgreSQL where BAGWISE_TEST_POSTGRESQL names a server."""
+
+import os
+import sqlite3
+
+import pytest
+
+from bagwise.data.sources import Query
+from bagwise.data.table import read_table
+from bagwise.errors import TableError
+
+SECRET = "918273645"
+SERVER = os.environ.get("BAGWISE_TEST_POSTGRESQL")
+
+
+@pytest.fixture
+def database(tmp_path):
+    with sqlite3.connect(tmp_path / "t%20 t.db") as made:  # a name that an address would change
+        made.execute("CREATE TABLE t (a INTEGER, y REAL, mixed)")
+        made.executemany("INSERT INTO t VALUES (?, ?, ?)", [(i, i / 4, 1) for i in range(70_000)])
+        made.execute("INSERT INTO t VALUES (-1, 0.5, ?)", [f"no{SECRET}"])
+    made.close()
+    return tmp_path / "t%20 t.db"
+
+
+def test_rows_of_a_query(database):
+    read = read_table(Query(database, "SELECT a, y FROM t WHERE a BETWEEN 3 AND 4 ORDER BY a"))
+    assert read.to_pydict() == {"a": [3, 4], "y": [0.75, 1.0]}
+    assert read_table(Query(str(database), "SELECT a FROM t")).num_rows == 70_001
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT nope FROM t", "no such column 'nope'"),
+        ("SELECT a FROM nowhere", "no such table 'nowhere'"),
+        ("SELEC a FROM t", "near 'SELEC'"),
+        ("SELECT mixed FROM t", "each column has one type"),
+        ("DELETE FROM t", "could not be read"),
+        (f"SELECT {SECRET}(1)", "could not be read"),
+    ],
+)
+def test_queries_that_fail_say_so_in_their_own_words(database, sql, message):
+    with pytest.raises(TableError, match=message) as caught:
+        read_table(Query(database, sql))
+    assert f"no{SECRET}" not in str(caught.value)
+    assert caught.value.__context__ is None
+    with sqlite3.connect(database) as made:
+        assert made.execute("SELECT count(*) FROM t").fetchone() == (70_001,)
+    made.close()
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(TableError, match=r"Got neither: .*nowhere\.db"):
+        Query(tmp_path / "nowhere.db", "SELECT 1")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(TableError, match="Got neither") as caught:
+        Query(f"mysql://me:{SECRET}@host/db", "SELECT 1")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.skipif(SERVER is None, reason="BAGWISE_TEST_POSTGRESQL names no server")
+def test_postgresql():
+    numbers = "generate_series(1, 2) i"
+    sql = f"SELECT i AS a, i / 4.0 AS y, 'x' || i AS b, NULL::numeric AS z FROM {numbers}"  # noqa: S608
+    read = read_table(Query(SERVER, sql))
+    assert read.to_pydict() == {"a": [1, 2], "y": [0.25, 0.5], "b": ["x1", "x2"], "z": [None, None]}
+    for bad, message in (
+        ("SELECT nope FROM generate_series(1, 2)", "column 'nope'"),
+        (f"SELECT CAST('no{SECRET[:4]}' || '{SECRET[4:]}' AS integer)", "could not be read"),
+        ("CREATE TABLE written (a integer)", "could not be read"),
+    ):
+        with pytest.raises(TableError, match=message) as caught:
+            read_table(Query(SERVER, bad))
+        assert SECRET not in str(caught.value)
+        assert caught.value.__context__ is None
