@@ -13,25 +13,33 @@ import numpy as np
 import pytest
 
 from bagwise.bagging.bags import Bags
+from bagwise.errors import BoundsError
 from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.grid import LABEL_STEPS
+from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import (
+    LabelChannel,
     LaplaceBagMeans,
     LaplacePicks,
     MeansBudget,
+    NoisyChoice,
+    NoisyLimit,
+    NoisyRange,
     PickedLabels,
     StaircaseBagMeans,
 )
 from bagwise.privacy.noise import (
     noisy_labels,
     private_bag_means,
+    private_centred_means,
     private_picks,
     private_shares,
 )
+from bagwise.privacy.private_bounds import choose_bounds
 from bagwise.privacy.private_loss import design_loss, release_mean_loss
 from bagwise.privacy.private_model import design_model, release_statistics, unit_columns
+from bagwise.privacy.private_range import PRICE_OF_DOUBLING, limit_of, tightened
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
 
@@ -51,6 +59,10 @@ def weaker(event, factor):
     """The same event with less noise."""
     if isinstance(event, After):
         return After(weaker(event.scores, factor), weaker(event.means, factor))
+    if isinstance(event, NoisyChoice):
+        return msgspec.structs.replace(event, epsilon=event.epsilon / factor)
+    if isinstance(event, LabelChannel):
+        return type(event).calibrated(epsilon=event.row_epsilon / factor, bounds=BOUNDS)
     if isinstance(event, PickedLabels | LaplacePicks):
         scales = tuple((size, scale * factor) for size, scale in event.scales)
         return msgspec.structs.replace(event, scales=scales)
@@ -88,6 +100,77 @@ def on_bags(mechanism):
 means, picks = on_bags(private_bag_means), on_bags(private_picks)
 
 
+@on_bags
+def centred_means(labels, bags, *, bounds, event, source):
+    """Labels at both bounds are far from what is expected, and clipped to the limit."""
+    expected = np.full(labels.size, 0.5)
+    return private_centred_means(labels, expected, bags, bounds=bounds, event=event, source=source)
+
+
+def choice_of_limit(choose, values):
+    """Score a limit by its width: the attacked label is the only one beyond the narrower ones.
+
+    There are so few values that the price of the widest limit is what one of them weighs.
+    """
+
+    def kind(event):
+        def draw(label):
+            found = np.zeros(values)
+            found[0] = label
+
+            def scores(count):
+                source = SecureNoise()
+                looked = {"epsilon": event.epsilon, "rows": event.rows, "source": source}
+                return np.array([choose(found, **looked) for _ in range(count)])
+
+            return scores
+
+        return draw
+
+    return kind
+
+
+def choice_of_bounds(event):
+    """Score bounds by whether the upper one is above 0 and the lower one is not below.
+
+    The attacked label is just above 0, and its neighbour just below: it moves the costs of both
+    bounds. As many others are below as make a lower bound of 0 as dear as one below.
+    """
+    zeros, below, near = 2500, round(2 * PRICE_OF_DOUBLING / event.epsilon), 0.5e-9
+
+    def draw(label):
+        found = np.array([near if label else -near] + [-near] * below + [0.0] * zeros)
+
+        def score(source):
+            try:
+                low, high = choose_bounds(found, epsilon=event.epsilon, source=source).bounds
+            except BoundsError:  # both are 0
+                return 0.0
+            return float(low == 0 < high)
+
+        return lambda count: np.array([score(SecureNoise()) for _ in range(count)])
+
+    return draw
+
+
+def reported(event):
+    """Score what is reported for a label at a bound by how much better either of them fits."""
+    one, other = np.log(event.shares_of(np.array([1.0, 0.0])))
+
+    def draw(label):
+        def scores(count):
+            found = event.report(np.full(count, label), SecureNoise())
+            return (one - other)[np.searchsorted(event.reported(), found)]
+
+        return scores
+
+    return draw
+
+
+limits = choice_of_limit(lambda found, **looked: limit_of(found, 1.0, **looked), 20)
+ranges = choice_of_limit(lambda found, **looked: tightened(found, (-1.0, 1.0), **looked)[1], 40)
+
+
 def every_label(event):
     def draw(label):
         def scores(count):
@@ -114,7 +197,7 @@ def attack_on_model(design, ratio):
 
             def scores(count):
                 source, found = SecureNoise(), np.empty(count)
-                column = next(unit_columns(MODEL_X, design))[2][3]
+                column = unit_columns(MODEL_X, design)[1][3]
                 for i in range(count):
                     released = release_statistics(
                         MODEL_X, labels, design=design, bounds=BOUNDS, event=event, source=source
@@ -261,6 +344,16 @@ MECHANISMS = {
         AUTO.bag_means(square=UNIT_ROWS, rows=UNIT_ROWS, numbers=UNIT_ROWS),
         20_000,
     ),
+    "range": (ranges, NoisyRange(EPSILON), 8000),
+    "limit": (limits, NoisyLimit(EPSILON), 8000),
+    "bounds": (choice_of_bounds, NoisyChoice(EPSILON), 16_000),
+    "unbiased labels": (reported, AUTO.single_labels("unbiased"), DRAWS),
+    "bins": (reported, AUTO.single_labels("bins"), DRAWS),
+    "centred means": (
+        centred_means,
+        LaplaceBagMeans.for_budget(PURE).on_grid(grid_step((-0.25, 0.25))),
+        20_000,
+    ),
 }
 
 
@@ -300,6 +393,12 @@ def test_a_tenth_of_the_noise_is_caught(name):
         "laplace model",
         "shares of classes",
         "a unit in several bags",
+        "range",
+        "limit",
+        "bounds",
+        "unbiased labels",
+        "bins",
+        "centred means",
     ],
 )
 def test_half_of_the_noise_is_caught_where_it_needs_no_delta(name):

@@ -20,7 +20,10 @@ from bagwise.privacy.noise_laws import (
 from bagwise.rng import SimulatedNoise
 from tests import stats
 
-LAWS = [GaussianLaw(), LaplaceLaw(), StaircaseLaw(4.0, 0.2), StaircaseLaw(1.0, 0.417)]
+LAWS = [
+    GaussianLaw(), LaplaceLaw(), StaircaseLaw(4.0, 0.2), StaircaseLaw(1.0, 0.417),
+    StaircaseLaw(16.0, 0.005),  # of which hardly any noise is beyond the first step
+]  # fmt: skip
 SPREADS = [0.25, 0.7, 2.5]
 
 
@@ -44,7 +47,7 @@ def noise_density(law, z):
 @pytest.mark.parametrize("spread", SPREADS)
 def test_density_is_the_convolution_of_noise_and_normal(law, spread):
     differs = []
-    for r in (-3.0, -0.4, 0.0, 0.1, 2.2, 6.0):
+    for r in (-3.0, -1.6, -0.4, 0.0, 0.1, 2.2, 6.0):
         grid = np.linspace(r - 9 * spread, r + 9 * spread, 400_001)
         expected = integrate.trapezoid(
             noise_density(law, grid) * distributions.norm.pdf(r - grid, scale=spread), grid

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
+from bagwise.data import blocks
 from bagwise.errors import RankWarning
 from bagwise.paper.synthetic import isotropic_problem
 from bagwise.privacy import private_model
@@ -123,7 +124,7 @@ def test_brute_force_sensitivity_of_the_released_integers(X):
 @pytest.mark.parametrize(("norm", "order"), [("L2", 2), ("L1", 1)])
 def test_integer_columns_have_length_one(X, norm, order):
     design = design_model(X, names(X), norm=norm)
-    columns = np.concatenate([c for _, c in _integer_columns(X, design)])
+    columns = _integer_columns(X, design)
     lengths = np.linalg.norm(columns, ord=order, axis=1)
     np.testing.assert_allclose(lengths / 2**20, 1.0, atol=4e-6)
 
@@ -328,9 +329,7 @@ def test_squared_labels_cost_nothing(X, norm, order, even, monkeypatch):
     design = design_model(X, names(X), norm=norm, even=even)
     values = np.linspace(-LABEL_STEPS // 2, LABEL_STEPS // 2, 129).astype(np.int64)
     steps = np.zeros(len(X), dtype=np.int64)
-    lengths = np.linalg.norm(
-        np.concatenate([c for _, c in _integer_columns(X, design)]), ord=order, axis=1
-    )
+    lengths = np.linalg.norm(_integer_columns(X, design), ord=order, axis=1)
 
     def largest():
         found = []
@@ -360,12 +359,10 @@ def test_rows_that_weigh_alike_leave_the_model_without_bias(norm):
     rows = np.column_stack([indicators(), np.random.default_rng(1).standard_exponential(3000)])
     design = design_model(rows, names(rows), norm=norm, even=0.5)
     order = 1 if norm == "L1" else 2
-    lengths, jacobian = [], np.zeros((design.rank, design.rank))
-    for _, Z, columns in unit_columns(rows, design):
-        jacobian += columns.T @ Z
-        lengths.append(np.linalg.norm(columns, ord=order, axis=1))
+    Z, columns = unit_columns(rows, design)
+    jacobian = columns.T @ Z
     np.testing.assert_allclose(design.decoder @ jacobian, np.eye(design.rank), atol=1e-9)
-    below = np.concatenate(lengths) < 1 - 1e-9
+    below = np.linalg.norm(columns, ord=order, axis=1) < 1 - 1e-9
     assert np.mean(below) == pytest.approx(0.5, abs=0.06)
     best = design_model(rows, names(rows), norm=norm)
     assert best.privacy_trace < design.privacy_trace < 1.3 * best.privacy_trace
@@ -373,17 +370,17 @@ def test_rows_that_weigh_alike_leave_the_model_without_bias(norm):
 
 def test_sums_beyond_64_bits_are_exact(monkeypatch):
     """As many blocks as make the sum of products pass 2^63; before they are rounded, that is."""
-    X = np.zeros((1, 1))
+    X = np.zeros((8, 1))
     design = design_model(np.arange(9.0)[:, None], ["x"])
     block = np.full((1, design.rank), 2**44)
-    monkeypatch.setattr(
-        private_model, "_integer_columns", lambda *_: ((slice(None), block) for _ in range(8))
-    )
-    found = _integer_statistics(X, np.array([LABEL_STEPS // 2]), design)
+    monkeypatch.setattr(private_model, "_integer_columns", lambda *_: block)
+    size = blocks.BLOCK
+    monkeypatch.setattr(blocks, "BLOCK", 1)
+    found = _integer_statistics(X, np.full(8, LABEL_STEPS // 2), design)
     assert found[0] == 8 * 2**44 * LABEL_STEPS // 2 >> 20
     assert 8 * 2**44 * LABEL_STEPS // 2 > 2**63
     # A block of rows with columns of length one fits 64 bits by far.
-    assert private_model._CHUNK * (LABEL_STEPS // 2) * 2**20 <= 2**53
+    assert size * (LABEL_STEPS // 2) * 2**20 <= 2**53
 
 
 @pytest.mark.parametrize("value", [0.1, -1 / 3, 1e9 + 0.1])

@@ -13,15 +13,19 @@ import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import composed_delta, least_epsilon
-from bagwise.privacy.loss_distributions import GaussianCurve, composed_delta_of
+from bagwise.privacy.loss_distributions import GaussianCurve, composed_delta_of, composed_epsilon_of
 from bagwise.privacy.mechanisms import Mechanism, is_known
 from bagwise.privacy.mechanisms.mechanism import PicksOne, PicksWithGaussianNoise
 
 # An uninstructed reader wants the curve at points people talk about.
 CURVE_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+
+_FINE_FOR_GROUPS = 1e-6
+"""Share by which the epsilon of a group may be too large: it is there to be read, in few digits."""
 
 
 def gaussian_part(mechanisms: Sequence[Mechanism]) -> float:
@@ -41,13 +45,13 @@ def total_delta(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
     exact = _closed_form(mechanisms, epsilon)
     if exact is not None:
         return exact
-    composed = composed_delta_of([m.curve for m in _for_units(mechanisms)], epsilon)
+    composed = composed_delta_of([m.curve for m in for_units(mechanisms)], epsilon)
     return min(composed, _off_the_top(mechanisms, epsilon))
 
 
 def pure_total(mechanisms: Sequence[Mechanism]) -> Fraction | None:
     """Return what all mechanisms cost together without a delta, exactly; None if one needs it."""
-    pure = [mechanism.pure_epsilon for mechanism in _for_units(mechanisms)]
+    pure = [mechanism.pure_epsilon for mechanism in for_units(mechanisms)]
     known = [one for one in pure if one is not None]
     return sum(known, Fraction(0)) if len(known) == len(pure) else None
 
@@ -100,7 +104,7 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
     return None
 
 
-def _for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
+def for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
     """Return what each mechanism amounts to for a protected unit.
 
     Where picks bring the bound for groups, scores were set for single rows (`calibrate.picks`).
@@ -113,7 +117,7 @@ def _for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
 
 def _off_the_top(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
     """Bound delta by taking pure epsilons off: they change likelihoods by e^epsilon at most."""
-    units = _for_units(mechanisms)
+    units = for_units(mechanisms)
     pure = [m for m in units if m.pure_epsilon is not None]
     # Gaussian picks bring the bound for groups for the scores before them; others do not.
     grouped = any(isinstance(m, PicksWithGaussianNoise) for m in mechanisms)
@@ -127,12 +131,42 @@ def _off_the_top(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
 
 def total_epsilon(mechanisms: Sequence[Mechanism], delta: float) -> float:
     """Return the epsilon of all mechanisms together at `delta`."""
+    if delta == 0 and (pure := pure_total(mechanisms)) is not None:
+        near = float(pure)
+        return near if Fraction(near) >= pure else math.nextafter(near, math.inf)
     return least_epsilon(lambda epsilon: total_delta(mechanisms, epsilon), delta)
+
+
+def epsilon_of_releases(releases: Sequence[Sequence[Mechanism]], delta: float) -> float:
+    """Return the epsilon of several releases of one table together, each with its mechanisms.
+
+    Guarantee: an upper bound if all parameters were fixed in advance. Which rows of a unit a
+    mechanism allows for is a matter of its own release, so that each is widened with its own.
+
+    >>> from bagwise.privacy.mechanisms import NoisyChoice
+    >>> epsilon_of_releases([[NoisyChoice(0.5)], [NoisyChoice(0.25)]], 0.0)
+    0.75
+    """
+    spending = [events for events in releases if events]
+    if delta == 0:  # said of nothing that needs a delta, however small it is
+        pure = [pure_total(events) for events in spending]
+        known = [one for one in pure if one is not None]
+        return float(sum(known)) if len(known) == len(pure) else math.inf
+    if len(spending) == 1:
+        return total_epsilon(spending[0], delta)
+    units = [mechanism for events in spending for mechanism in for_units(events)]
+    return composed_epsilon_of([mechanism.curve for mechanism in units], delta)
 
 
 def privacy_curve(mechanisms: Sequence[Mechanism]) -> list[tuple[float, float]]:
     """Return (epsilon, delta) at a dozen points."""
-    return [(epsilon, total_delta(mechanisms, epsilon)) for epsilon in CURVE_EPSILONS]
+    return list(_privacy_curve(tuple(mechanisms)))
+
+
+# A certificate is written, read and compared by these numbers, several times over in one run.
+@lru_cache(maxsize=256)
+def _privacy_curve(mechanisms: tuple[Mechanism, ...]) -> tuple[tuple[float, float], ...]:
+    return tuple((epsilon, total_delta(mechanisms, epsilon)) for epsilon in CURVE_EPSILONS)
 
 
 def group_epsilon(mechanisms: Sequence[Mechanism], delta: float, rows: int) -> float:
@@ -142,13 +176,25 @@ def group_epsilon(mechanisms: Sequence[Mechanism], delta: float, rows: int) -> f
     times as far. For picks and staircases by the general bound: (epsilon, delta) for one row is
     (rows * epsilon, delta * (e^(rows*epsilon) - 1) / (e^epsilon - 1)) for `rows` of them.
     """
-    if not any(isinstance(mechanism, PicksOne) for mechanism in mechanisms):
-        return total_epsilon([mechanism.widened(rows) for mechanism in mechanisms], delta)
+    return _group_epsilon(tuple(mechanisms), delta, rows)
 
-    def curve(epsilon: float) -> float:
-        return group_delta(lambda e: total_delta(mechanisms, e), epsilon, rows)
 
-    return least_epsilon(curve, delta)
+@lru_cache(maxsize=256)
+def _group_epsilon(mechanisms: tuple[Mechanism, ...], delta: float, rows: int) -> float:
+    if any(isinstance(mechanism, PicksOne) for mechanism in mechanisms):
+
+        def curve(epsilon: float) -> float:
+            return group_delta(lambda e: total_delta(mechanisms, e), epsilon, rows)
+
+    else:
+        widened = [mechanism.widened(rows) for mechanism in mechanisms]
+        if delta == 0 and pure_total(widened) is not None:
+            return total_epsilon(widened, delta)
+
+        def curve(epsilon: float) -> float:
+            return total_delta(widened, epsilon)
+
+    return least_epsilon(curve, delta, precision=_FINE_FOR_GROUPS)
 
 
 def group_delta(curve: Callable[[float], float], epsilon: float, rows: int) -> float:

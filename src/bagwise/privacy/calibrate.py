@@ -6,6 +6,7 @@ asked again before a mechanism that completes a budget is handed out.
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,10 +21,12 @@ from bagwise.privacy.accounting import gaussian_part, pure_total, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, gaussian_mu
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import (
+    BinnedLabels,
     GaussianLabels,
     GaussianModel,
     HidesBagMeans,
     HidesPicks,
+    LabelChannel,
     LaplaceLabels,
     LaplaceMeanLoss,
     LaplaceModel,
@@ -33,13 +36,19 @@ from bagwise.privacy.mechanisms import (
     NoisyChoice,
     PickedLabels,
     RandomisedPicks,
+    UnbiasedLabels,
     bag_means_mechanisms,
 )
 from bagwise.privacy.mechanisms.gaussian import root_steps
 
 M = TypeVar("M", bound=Mechanism)
 
-NoiseKind = Literal["auto", "laplace", "staircase", "gaussian"]
+NoiseKind = Literal["auto", "laplace", "staircase", "gaussian", "unbiased", "bins"]
+
+SINGLE_LABELS: dict[str, type[LabelChannel]] = {
+    kind.noise: kind for kind in (UnbiasedLabels, BinnedLabels)
+}
+"""Ways to report every label by itself, by the name that `noise` takes."""
 """What noise to use: "auto" is the least that keeps the promise, the others insist on one."""
 
 ScoreNoise = Literal["laplace", "gaussian"]
@@ -235,9 +244,15 @@ class ExactCalibration:
         chosen, refused = _bag_means(self, tuple(spent), budget)
         if chosen is None:
             raise refused or BudgetError(
-                f"noise={self.noise!r} is not possible here. Leave noise at 'auto'."
+                f"noise={self.noise!r} is not possible for these bags. Leave noise at 'auto'."
             )
         return self._checked(chosen, spent)
+
+    def single_labels(self, noise: str, *, rows: int = 1) -> LabelChannel:
+        """Return the chances by which every label is reported by itself; they need no delta."""
+        kind = SINGLE_LABELS[noise]
+        event = kind.calibrated(epsilon=_below(self._exactly_left / rows), bounds=self.bounds)
+        return self._checked(event.widened(rows), ())
 
     def picks(
         self,
@@ -249,16 +264,20 @@ class ExactCalibration:
     ) -> HidesPicks:
         """Return the least noise on picked labels that fits the budget after `spent`.
 
-        Each bag size has its own. If scores decide how large a row's bag is, give the `smallest`
+        Each bag size has its own; a mapping tells how often each occurs. If scores decide how
+        large a row's bag is, give the `smallest`
         that a bag can be: then every size gets the noise of that one. Noise by size would be read
         together with the scores, and the worst size may be another for every score.
 
         More than one of the `rows` of a protected unit is covered by the general bound for groups,
         for the picks and for what was spent on scores, which must have been calibrated by row.
         """
+        if self.noise in SINGLE_LABELS:
+            raise BudgetError(f"noise={self.noise!r} is for single labels (bag_size=1), not picks.")
         if self.noise == "staircase":
             raise BudgetError("noise='staircase' is for means; picks have 'laplace' or 'gaussian'.")
-        every = np.array([int(size) for size in sizes])
+        counted = Counter(sizes)
+        every, times = (np.array(list(some)) for some in (counted.keys(), counted.values()))
         occurring = sorted({*every.tolist(), *([] if smallest is None else [smallest])})
         alike = bool(spent) or smallest is not None
         offers: list[HidesPicks] = []
@@ -270,9 +289,12 @@ class ExactCalibration:
                 refused = refused or error
         if not offers:
             raise refused or BudgetError("picked labels need Laplace noise or a positive delta.")
-        least = min(
-            offers, key=lambda one: float(np.linalg.norm(one.noise_sd(every) / one.grid_step))
-        )
+
+        def noise(offer: HidesPicks) -> float:
+            each = offer.noise_sd(every) / offer.grid_step
+            return float(np.linalg.norm(each * np.sqrt(times)))
+
+        least = min(offers, key=noise)
         return self._checked(least, spent)
 
     def _laplace_picks(
@@ -338,6 +360,10 @@ class ExactCalibration:
         """Return the calibration for single rows that covers groups of `rows`."""
         epsilon, delta = row_budget(self.left, self.delta, rows)
         return ExactCalibration(epsilon, delta, self.bounds, noise=self.noise)
+
+    def within(self, bounds: Bounds, event: NoisyChoice) -> "ExactCalibration":
+        """Return the calibration for a private range of labels, and for what finding it left."""
+        return dataclasses.replace(self, bounds=bounds, prior=(*self.prior, event))
 
     def with_noise(self, noise: NoiseKind) -> "ExactCalibration":
         """Return the calibration with this kind of noise."""
@@ -470,7 +496,11 @@ def _least_noise(offers: Sequence[HidesBagMeans]) -> HidesBagMeans:
     """
     best, *others = sorted(offers, key=lambda offer: offer.pure_epsilon is None)
     for offer in others:
-        if offer.sum_sd <= math.sqrt(1 - WORTHWHILE) * best.sum_sd:  # squares may overflow
+        # In steps, so that bounds have no part in it; no squares, which may overflow.
+        if (
+            offer.sum_sd / offer.grid_step
+            <= math.sqrt(1 - WORTHWHILE) * best.sum_sd / best.grid_step
+        ):
             best = offer
     return best
 

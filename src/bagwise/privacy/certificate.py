@@ -26,6 +26,7 @@ from bagwise.privacy.circumstances import (
     exact,
 )
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
+from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import (
     MECHANISMS,
     Mechanism,
@@ -34,6 +35,7 @@ from bagwise.privacy.mechanisms import (
     mechanisms_from_json,
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
+from bagwise.show import charts, html
 
 SCHEMA = "bagwise-certificate/2"
 
@@ -46,6 +48,7 @@ HEADLINE_PATTERN = rf"^(NOT PRIVATE|\({_NUMBER}, {_NUMBER}\)-label-DP)\Z"
 GROUPS = (2, 5, 10)
 
 _ROW_UNIT = "one row's label"
+_BAG_LABELS = ("bag means", "single labels", "bag picks", "class picks")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,12 @@ class Certificate:
         What made the release.
     asked_epsilon, asked_delta : float or None
         What was asked for, where less is spent; None: what is delivered.
+    tightened : (float, float) or None
+        A range within the bounds that was chosen privately; labels outside were clipped to it.
+    limit : float or None
+        What a private model leaves of labels was clipped to plus or minus that.
+    mark : Mark or None
+        Id, day, and the name of the data set; None where nothing is promised.
     """
 
     epsilon: float | None
@@ -91,6 +100,9 @@ class Certificate:
     software: str = SOFTWARE
     asked_epsilon: float | None = None
     asked_delta: float | None = None
+    tightened: Bounds | None = None
+    limit: float | None = None
+    mark: Mark | None = None
 
     def __post_init__(self) -> None:
         # One way to say that what was asked for is delivered, so that equal ones compare as equal.
@@ -128,9 +140,7 @@ class Certificate:
     @property
     def headline(self) -> str:
         """The promise in one line."""
-        if self.epsilon is None or self.delta is None:
-            return NOT_PRIVATE
-        return f"({exact(self.epsilon)}, {exact(self.delta)})-label-DP"
+        return headline_of(self.epsilon, self.delta)
 
     @property
     def protected(self) -> str:
@@ -173,7 +183,48 @@ class Certificate:
                 + ("" if self.unit else " Several rows of one person are protected one by one."),
                 *((less,) if (less := self.spends_less) else ()),
             )
-        return (*promise, *self.remarks)
+        return (*promise, *self.looks, *self.remarks)
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """What was looked at privately before, in words, and what that has cost."""
+        said = []
+        if self.tightened is not None:
+            low, high = self.tightened
+            of = "" if self.limit is None else " for the model that labels were centred on"
+            said.append(
+                f"Labels were clipped to {low:.4g} and {high:.4g}{of}: a range within the bounds "
+                f"that was chosen privately, for epsilon {_spent(self.events, 'range')}."
+            )
+        if cost := _spent(self.events, "limit"):
+            used = (
+                "centring did not pay, and was not done"
+                if self.limit is None
+                else f"what it leaves of a label was clipped to {self.limit:.4g} either way"
+            )
+            said.append(
+                f"A private model was made to centre labels on; {used}. Finding that limit cost "
+                f"epsilon {cost}."
+            )
+        return tuple(said)
+
+    @property
+    def clipped_to(self) -> Bounds | None:
+        """What the labels of bags were clipped to: labels that are centred only to the bounds."""
+        return self.bounds if self.tightened is None or self.limit is not None else self.tightened
+
+    @property
+    def tells_of_model(self) -> bool:
+        """Whether a private model was paid for."""
+        return any(event.hides == "model" for event in self.events)
+
+    def range_of(self, event: Mechanism) -> Bounds | None:
+        """Return the range of what an event has hidden."""
+        if event.hides in _BAG_LABELS and self.limit is not None:
+            return (-self.limit, self.limit)
+        if event.hides in (*_BAG_LABELS, "labels", "model") and self.tightened is not None:
+            return self.tightened
+        return self.bounds
 
     def curve(self) -> list[tuple[float, float]]:
         """Return (epsilon, delta) at a dozen points; empty when there is no noise."""
@@ -217,7 +268,7 @@ class Certificate:
         for event in self.events:
             if not is_known(event):  # also where nothing is promised, and nobody adds it up
                 raise CertificateError(f"event {type(event).__name__} is not registered.")
-            event.check(self.bounds)
+            event.check(self.range_of(event))
         self._check_units()
         if (self.epsilon is None) != (self.delta is None):
             raise CertificateError("the certificate contradicts itself about being private.")
@@ -245,6 +296,26 @@ class Certificate:
             raise CertificateError("the certificate contradicts itself about units.")
         if self.covers is not None and not re.fullmatch("[0-9a-f]{64}", self.covers):
             raise CertificateError("what the certificate covers is not named by a SHA-256.")
+        if self.mark is not None:
+            self.mark.check()
+        self._check_looks()
+
+    def _check_looks(self) -> None:
+        """Refuse a range or a limit that is impossible, or that nothing was spent on."""
+        hidden = [event.hides for event in self.events]
+        if (self.tightened is not None) != ("range" in hidden):
+            raise CertificateError("the certificate does not pay for the range that it names.")
+        if self.tightened is not None:
+            (low, high), bounds = self.tightened, self.bounds
+            if bounds is None or not bounds[0] <= low < high <= bounds[1]:
+                raise CertificateError("the range of the certificate is not within its bounds.")
+        if self.limit is None:
+            return
+        if "limit" not in hidden or "model" not in hidden or "bag means" not in hidden:
+            raise CertificateError("the certificate does not pay for the limit that it names.")
+        widest = self.tightened or self.bounds
+        if widest is None or not 0 < 2 * self.limit < widest[1] - widest[0]:
+            raise CertificateError("the limit of the certificate is not within its range.")
 
     def _check_units(self) -> None:
         """Refuse noise that was set for fewer rows than a unit has."""
@@ -252,7 +323,7 @@ class Certificate:
         grouped = any(event.hides == "bag picks" for event in self.events)
         for event in self.events:
             covered = grouped and event.hides in ("labels", "model")
-            if not covered and not event.allows_units(self.unit_rows, self.bounds):
+            if not covered and not event.allows_units(self.unit_rows, self.range_of(event)):
                 raise CertificateError(
                     f"event {event.kind!r} does not allow for units of {self.unit_rows} rows."
                 )
@@ -297,6 +368,9 @@ class Certificate:
         """Return the certificate as plain values: words first, then numbers."""
         return {
             "schema": SCHEMA,
+            "id": None if self.mark is None else self.mark.id,
+            "date": None if self.mark is None else self.mark.date,
+            "dataset": None if self.mark is None else self.mark.dataset,
             "headline": self.headline,
             "statement": list(self.statement),
             "private": self.is_private,
@@ -308,6 +382,8 @@ class Certificate:
             "unit": self.unit,
             "unit_rows": self.unit_rows,
             "bounds": None if self.bounds is None else list(self.bounds),
+            "tightened": None if self.tightened is None else list(self.tightened),
+            "limit": self.limit,
             "smallest_bag": self.smallest_bag,
             "curve": [list(point) for point in self.curve()],
             "group_epsilon": {
@@ -344,6 +420,9 @@ class Certificate:
                 software=str(entry["software"]),
                 asked_epsilon=_optional_float(entry["asked_epsilon"]),
                 asked_delta=_optional_float(entry["asked_delta"]),
+                tightened=_optional_pair(entry["tightened"]),
+                limit=_optional_float(entry["limit"]),
+                mark=_optional_mark(entry["id"], entry["date"], entry["dataset"]),
             ),
             lambda _: CertificateError(
                 "the certificate is damaged: a field is missing or malformed."
@@ -367,6 +446,16 @@ class Certificate:
             schema["properties"][name]["items"] = {"oneOf": closed_schemas(records)}
         return schema
 
+    def plot(self) -> charts.Chart:
+        """Draw delta against epsilon; needs the extra ``bagwise[plot]``."""
+        if self.epsilon is None or self.delta is None:
+            raise CertificateError("nothing is promised, so that there is nothing to draw.")
+        return charts.privacy_curve(self.curve(), promised=(self.epsilon, self.delta))
+
+    def _repr_html_(self) -> str:
+        headline, *lines = self.text().split("\n")
+        return html.text(headline, lines)
+
     def text(self) -> str:
         """Return the certificate for reading."""
         lines = [self.headline, *self.statement]
@@ -374,7 +463,20 @@ class Certificate:
             what = "rows" if self.unit is None else "units"
             groups = (f"{epsilon:.3g} for {size}" for size, epsilon in self.group().items())
             lines.append(f"Epsilon for several {what} together: {', '.join(groups)}.")
+        if self.mark is not None and self.mark.dataset is not None:
+            lines.append(f"Of {self.mark.dataset!r}, {self.mark.date}, charge {self.mark.id}.")
         return "\n".join(printable(line) for line in lines)
+
+
+def headline_of(epsilon: float | None, delta: float | None) -> str:
+    """Return a promise in one line; None promises nothing.
+
+    >>> headline_of(0.5, 1e-6), headline_of(None, None)
+    ('(0.5, 1e-06)-label-DP', 'NOT PRIVATE')
+    """
+    if epsilon is None or delta is None:
+        return NOT_PRIVATE
+    return f"({exact(epsilon)}, {exact(delta)})-label-DP"
 
 
 def promised_in(headline: str) -> tuple[float, float] | None:
@@ -385,6 +487,12 @@ def promised_in(headline: str) -> tuple[float, float] | None:
     """
     found = re.match(rf"\(({_NUMBER}), ({_NUMBER})\)", headline)
     return (float(found[1]), float(found[2])) if found else None
+
+
+def _spent(events: Sequence[Mechanism], hides: str) -> str:
+    """Return the epsilon of what hides this, as text; nothing if there is none."""
+    found = [event.pure_epsilon for event in events if event.hides == hides]
+    return f"{float(sum(one for one in found if one is not None)):.3g}" if found else ""
 
 
 def _same(mine: Any, theirs: Any) -> bool:
@@ -402,6 +510,10 @@ def _same(mine: Any, theirs: Any) -> bool:
 
 def _optional_text(value: Any) -> str | None:
     return None if value is None else str(value)
+
+
+def _optional_mark(id: Any, date: Any, dataset: Any) -> Mark | None:
+    return None if id is None else Mark(str(id), str(date), _optional_text(dataset))
 
 
 def _optional_float(value: Any) -> float | None:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import log_ndtr
 
 from bagwise._types import FloatArray
@@ -149,8 +149,13 @@ def laplace_delta(epsilon: float, *, shift: int, scale: int) -> float:
     return float(laplace_deltas(np.asarray(epsilon, dtype=np.float64), shift=shift, scale=scale))
 
 
-def least_epsilon(curve: Callable[[float], float], delta: float) -> float:
-    """Return the least epsilon >= 0 at which a decreasing curve is at most `delta`."""
+def least_epsilon(
+    curve: Callable[[float], float], delta: float, *, precision: float = 1e-14
+) -> float:
+    """Return the least epsilon >= 0 at which a decreasing curve is at most `delta`.
+
+    It is too large by a share of `precision` at most, and never too small.
+    """
     if not 0 <= delta < 1:
         raise BudgetError(f"delta must be at least 0 and below 1, got {delta:g}.")
     if curve(0.0) <= delta:
@@ -161,7 +166,7 @@ def least_epsilon(curve: Callable[[float], float], delta: float) -> float:
         if high > _LARGEST_EPSILON:
             return math.inf
     # Bisection, since the curve may be flat at 0; `high` is always on the private side.
-    while high - low > 1e-14 * high:
+    while high - low > precision * high:
         middle = (low + high) / 2
         if not low < middle < high:
             break
@@ -247,7 +252,7 @@ def _largest_mu(curve: Callable[[float], float], epsilon: float, delta: float) -
         )
     if excess(high) <= 0:
         raise BudgetError(f"epsilon {epsilon:g} with delta {delta:g} asks for hardly any noise.")
-    mu = math.exp(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16))
+    mu = math.exp(scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16))
     while curve(mu) > delta:  # the root search may end on either side
         mu *= 1 - 1e-14
     return mu

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+import scipy
+from scipy import special
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 
 FALSE_ALARMS = 1e-9
 """How often an honest release may fail the test: once in a billion."""
@@ -40,10 +41,14 @@ class ClaimedNoise:
         Grid steps, in which the noise is drawn, in one unit of the bag's label.
     within : callable
         The chance that the noise of each bag is at most so many whole steps, or a bit more.
+    beyond : callable
+        The chance that the noise of each bag is so many steps up or more, or a bit more; as large
+        as it is for the noise to be down by so many.
     """
 
     steps_per_unit: FloatArray
     within: Callable[[FloatArray], FloatArray]
+    beyond: Callable[[FloatArray], FloatArray]
 
 
 def dispersion_p_value(labels: FloatArray, features: FloatArray, noise: ClaimedNoise) -> float:
@@ -59,7 +64,9 @@ def dispersion_p_value(labels: FloatArray, features: FloatArray, noise: ClaimedN
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> noise = ClaimedNoise(np.ones(200), lambda r: 1 - np.exp(-(r + 1) / 50))
+    >>> noise = ClaimedNoise(
+    ...     np.ones(200), lambda r: 1 - np.exp(-(r + 1) / 50), lambda r: np.exp(-r / 50)
+    ... )
     >>> claimed = rng.laplace(scale=50, size=200)
     >>> none = np.zeros((200, 0))
     >>> bool(dispersion_p_value(claimed, none, noise) > 0.001)
@@ -98,7 +105,7 @@ def _uniform_sum_tail(mean: float, count: int) -> float:
     mean = max(mean, 1e-9)
     t = 1 / mean  # what is left of the equation where e^t would overflow
     if t < 700:
-        t = optimize.brentq(lambda t: 1 / t - 1 / np.expm1(t) - mean, 1e-6, 700.0)
+        t = scipy.optimize.brentq(lambda t: 1 / t - 1 / np.expm1(t) - mean, 1e-6, 700.0)
     return float(np.exp(count * (t * mean + np.log(-np.expm1(-t) / t))))
 
 
@@ -111,6 +118,53 @@ def _design(features: FloatArray, m: int) -> FloatArray:
     return scaled
 
 
+def reach_p_value(off: FloatArray, noise: ClaimedNoise) -> float:
+    """Return how likely it is that noise carries any label so far, at most.
+
+    Parameters
+    ----------
+    off : (m,) floats
+        How far each label is from where it can be without noise, in its units; below 0 inside.
+    noise : ClaimedNoise
+
+    Examples
+    --------
+    >>> claimed = ClaimedNoise(np.ones(2), lambda r: 1 - np.exp(-r), lambda r: np.exp(-r))
+    >>> reach_p_value(np.array([-3.0, 0.5]), claimed)
+    1.0
+    >>> reach_p_value(np.array([-3.0, 50.0]), claimed) < 1e-9
+    True
+    """
+    steps = np.floor(off * noise.steps_per_unit)
+    chances = np.where(steps > 0, noise.beyond(np.maximum(steps, 1.0)), 1.0)
+    return min(1.0, off.size * float(chances.min()))
+
+
+def frequencies_p_value(counts: IntArray, least: FloatArray, most: FloatArray) -> float:
+    """Return how likely numbers are that are reported so often, or so rarely, at most.
+
+    Each of the numbers has, whatever a label is, a chance between `least` and `most` of being the
+    one that is reported for it. How often it is, of all labels, is never larger by chance than a
+    binomial variable with the largest of these chances, and never smaller than one with the least.
+
+    Parameters
+    ----------
+    counts, least, most : (k,)
+
+    Examples
+    --------
+    >>> least, most = np.array([0.3, 0.3]), np.array([0.7, 0.7])
+    >>> frequencies_p_value(np.array([500, 500]), least, most)
+    1.0
+    >>> frequencies_p_value(np.array([900, 100]), least, most) < 1e-9
+    True
+    """
+    total = int(counts.sum())
+    rare = special.bdtr(counts, total, least)
+    often = np.where(counts > 0, special.bdtrc(counts - 1, total, most), 1.0)
+    return min(1.0, 2 * counts.size * float(min(rare.min(), often.min())))
+
+
 def discrete_laplace_within(steps: FloatArray, scale: FloatArray | float) -> FloatArray:
     """Return the chance that discrete Laplace noise is at most so many steps, exactly.
 
@@ -118,6 +172,24 @@ def discrete_laplace_within(steps: FloatArray, scale: FloatArray | float) -> Flo
     """
     q = np.exp(-1 / np.asarray(scale))
     chance: FloatArray = 1 - 2 * q ** (steps + 1) / (1 + q)
+    return chance
+
+
+def discrete_laplace_beyond(steps: FloatArray, scale: FloatArray | float) -> FloatArray:
+    """Return the chance that discrete Laplace noise is so many steps up, from 1 on, or more."""
+    q = np.exp(-1 / np.asarray(scale))
+    chance: FloatArray = q**steps / (1 + q)
+    return chance
+
+
+def discrete_gaussian_beyond(steps: FloatArray, scale: FloatArray | float) -> FloatArray:
+    """Return an upper bound of the chance that discrete Gaussian noise is so many steps up or more.
+
+    The mean of exp(t Z) is at most that of Gaussian noise of the same scale, since Gaussian weights
+    on whole numbers add up to most where the peak is on one of them (Canonne, Kamath and Steinke
+    2020); so the bound of Chernoff holds for it, too.
+    """
+    chance: FloatArray = np.exp(-((steps / np.asarray(scale)) ** 2) / 2)
     return chance
 
 

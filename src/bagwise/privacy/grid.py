@@ -20,6 +20,9 @@ LOSS_STEPS = 2**24
 model is a small part of the largest, and sums of 2**38 losses still fit 64 bits."""
 
 
+_AT_ONCE = 2**20  # labels
+
+
 def grid_step(bounds: Bounds) -> float:
     """Return the width of one step; exact, since the number of steps is a power of two."""
     low, high = bounds
@@ -32,10 +35,12 @@ def grid_step(bounds: Bounds) -> float:
 def labels_to_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntArray:
     """Return each label, clipped to the bounds, as a whole number of steps above the lower one."""
     low, high = bounds
-    steps = np.rint((np.clip(labels, low, high) - low) / step).astype(np.int64)
+    steps = np.empty(labels.shape, dtype=np.int64)
+    for first in range(0, labels.shape[0], _AT_ONCE):  # all at once would need four copies
+        part = slice(first, first + _AT_ONCE)
+        steps[part] = np.rint((np.clip(labels[part], low, high) - low) / step)
     # Rounding in the division must not widen the range that the noise was set for.
-    clipped: IntArray = np.clip(steps, 0, round((high - low) / step))
-    return clipped
+    return np.clip(steps, 0, round((high - low) / step), out=steps)
 
 
 def one_hot(codes: IntArray, classes: int) -> IntArray:

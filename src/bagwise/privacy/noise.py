@@ -39,8 +39,60 @@ def private_bag_means(
 ) -> FloatArray:
     """Return the noisy mean of each bag, as `event` describes."""
     sums = bags.sum(labels_to_steps(labels, bounds=bounds, step=event.grid_step))
-    noisy = sums + event.draw(bags.n_bags, source)
-    return bounds[0] + event.grid_step * noisy / bags.sizes
+    return hidden_means(sums, bags.sizes, bounds=bounds, event=event, source=source)
+
+
+def hidden_means(
+    sums: IntArray,
+    sizes: IntArray,
+    *,
+    bounds: Bounds,
+    event: HidesBagMeans,
+    source: NoiseSource,
+    expected: IntArray | int = 0,
+) -> FloatArray:
+    """Return noisy means of bags with these sums of label steps: all of them, or some at a time.
+
+    If the sums are of what predictions leave, `expected` has those of the predictions.
+    """
+    noisy = sums + event.draw(sums.size, source)
+    return bounds[0] + event.grid_step * (noisy + expected) / sizes
+
+
+def private_centred_means(
+    labels: FloatArray,
+    predictions: FloatArray,
+    bags: Bags,
+    *,
+    bounds: Bounds,
+    event: HidesBagMeans,
+    source: NoiseSource,
+) -> FloatArray:
+    """Return the noisy mean of each bag: of predictions, and of what they leave of the labels."""
+    left, expected = centred_steps(labels, predictions, bounds=bounds, step=event.grid_step)
+    return hidden_means(
+        bags.sum(left),
+        bags.sizes,
+        bounds=bounds,
+        event=event,
+        source=source,
+        expected=bags.sum(expected),
+    )
+
+
+def centred_steps(
+    labels: FloatArray, predictions: FloatArray, *, bounds: Bounds, step: float
+) -> tuple[IntArray, IntArray]:
+    """Return what predictions leave of labels, and the predictions, in whole steps.
+
+    Predictions are rounded to label steps before they are subtracted, so that what is left is a
+    whole number of them too. It is clipped to half of LABEL_STEPS on either side, which is as far
+    as the sensitivity of the noise allows, and a label moves it by that at most.
+    """
+    half = LABEL_STEPS // 2
+    expected = labels_to_steps(predictions, bounds=bounds, step=step)
+    left = np.clip(labels_to_steps(labels, bounds=bounds, step=step) - expected, -half, half)
+    return left, expected
 
 
 def private_picks(
@@ -49,7 +101,14 @@ def private_picks(
     """Return one label of each bag, picked in secret, with noise by the bag's size."""
     steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
     picked = pick_labels(steps.astype(np.float64), bags, source).astype(np.int64)
-    noisy = picked + event.draw(bags.sizes, source)
+    return hidden_picks(picked, bags.sizes, bounds=bounds, event=event, source=source)
+
+
+def hidden_picks(
+    picked: IntArray, sizes: IntArray, *, bounds: Bounds, event: HidesPicks, source: NoiseSource
+) -> FloatArray:
+    """Return picked label steps of bags of these sizes with noise: all, or some at a time."""
+    noisy = picked + event.draw(sizes, source)
     return bounds[0] + event.grid_step * noisy.astype(np.float64)
 
 
@@ -61,21 +120,29 @@ def private_shares(
     Every class is a label of 0 or 1 with bounds (0, 1). One row that changes its class changes two
     of them, which the sensitivity of `event` must allow for.
     """
-    counts = bags.sum(one_hot(codes, classes)) * LABEL_STEPS
-    noise = event.draw(counts.size, source).reshape(counts.shape)
-    return (counts + noise) / LABEL_STEPS / bags.sizes[:, None]
+    counts = bags.sum(one_hot(codes, classes))
+    return hidden_shares(counts, bags.sizes, event=event, source=source)
+
+
+def hidden_shares(
+    counts: IntArray, sizes: IntArray, *, event: HidesBagMeans, source: NoiseSource
+) -> FloatArray:
+    """Return noisy shares of bags with these counts, (bags, classes): all, or some at a time."""
+    steps = counts * LABEL_STEPS
+    noise = event.draw(steps.size, source).reshape(steps.shape)
+    return (steps + noise) / LABEL_STEPS / sizes[:, None]
 
 
 def private_class_picks(
     codes: IntArray, bags: Bags, *, event: RandomisedPicks, source: NoiseSource
 ) -> FloatArray:
-    """Return an unbiased estimate of each class's share from one randomised pick, (m, classes).
-
-    The picked class has the largest entry of its row, so that nothing of the pick is lost; entries
-    below 0 and above 1 undo the chance of a replaced class.
-    """
+    """Return an unbiased estimate of each class's share from one randomised pick, (m, classes)."""
     picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
-    reported = event.randomise(picked, bags.sizes, source)
-    keep = event.keep_chances(bags.sizes)
-    other = (1 - keep) / (event.classes - 1)
-    return (one_hot(reported, event.classes) - other[:, None]) / (keep - other)[:, None]
+    return hidden_class_picks(picked, bags.sizes, event=event, source=source)
+
+
+def hidden_class_picks(
+    picked: IntArray, sizes: IntArray, *, event: RandomisedPicks, source: NoiseSource
+) -> FloatArray:
+    """Return estimates of shares from the picked classes of bags: all, or some at a time."""
+    return event.estimates(event.randomise(picked, sizes, source), sizes)

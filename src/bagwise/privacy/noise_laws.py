@@ -18,12 +18,12 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from bagwise._types import FloatArray
+from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import check_name
 
 _LEAST, _MOST = 0.25, 3.0
@@ -99,47 +99,74 @@ class StaircaseLaw:
     name: str = "staircase"
 
     @cached_property
-    def _steps(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return where steps begin and end, on both sides of 0, and how high they are."""
-        count = max(3, math.ceil(40 / self.epsilon))
-        levels = np.arange(count)
+    def _width(self) -> float:
+        """The width of a step, in standard deviations of the noise."""
+        levels = np.arange(max(3, math.ceil(40 / self.epsilon)))
         begin = np.concatenate([1.0 * levels, levels + self.inner])
         end = np.concatenate([levels + self.inner, levels + 1.0])
         height = np.exp(-self.epsilon * np.concatenate([levels, levels + 1.0]))
-        mass = height * (end - begin)
-        second = height * (end**3 - begin**3) / 3
-        total = 2 * mass.sum()
-        width = 1 / math.sqrt(2 * second.sum() / total)
-        height = np.concatenate([height, height]) / (total * width)
-        lower = np.concatenate([begin, -end]) * width
-        upper = np.concatenate([end, -begin]) * width
-        used = upper > lower
-        return lower[used], upper[used], height[used]
+        mass = float((height * (end - begin)).sum())
+        return 1 / math.sqrt(float((height * (end**3 - begin**3)).sum()) / 3 / mass)
 
     def terms(self, residual: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return log density and score, from the normal's integral over each step."""
-        lower, upper, height = self._steps
-        r = np.abs(residual)
-        # Beyond the steps that are counted, the density falls on as it does from step to step.
-        last, fall = float(upper.max()) - 4 * self._width, self.epsilon / self._width
-        inside = np.minimum(r, last)
+        """Return log density and score, from the normal's integral over each step in reach.
+
+        Steps are counted from the one that a residual lies on, and their heights are in units of
+        its height, so that nothing vanishes far out.
+        """
+        width, r = self._width, np.abs(residual)
+        here = np.floor(r / width)
+        reach = self._reach(float(spread.max(initial=_LEAST)) / width)
         density, slope = np.zeros_like(r), np.zeros_like(r)
-        for low, high, top in zip(lower, upper, height, strict=True):
-            # A step from low to high sees the normal between these; both in the same tail.
-            near, far = (inside - low) / spread, (inside - high) / spread
-            flip = near + far > 0
-            one, two = np.where(flip, -far, near), np.where(flip, -near, far)
-            density += top * (ndtr(one) - ndtr(two))
-            slope += top * (np.exp(-(near**2) / 2) - np.exp(-(far**2) / 2))
+        edge = _Edge.at((r - (here - reach) * width) / spread)
+        for away in range(-reach, reach + 1):
+            level = here + away
+            middle = level + np.where(level < 0, 1 - self.inner, self.inner)
+            # Left of 0 steps rise: they are those of the other side, seen in a mirror.
+            rising = np.exp(self.epsilon * np.where(level < 0, level + here, 0.0))
+            falls = math.exp(-self.epsilon)
+            first = np.where(level < 0, rising, falls**away)
+            second = np.where(level < 0, rising / falls, falls ** (away + 1))
+            for end, height in ((middle, first), (level + 1, second)):
+                last, edge = edge, _Edge.at((r - end * width) / spread)
+                density += height * last.between(edge)
+                slope += height * (last.peak - edge.peak)
         density = np.maximum(density, 1e-300)
-        rate = np.where(r > last, fall, -slope / (spread * math.sqrt(2 * np.pi) * density))
-        return np.log(density) - (r - inside) * fall, np.sign(residual) * rate
+        score = -slope / (spread * math.sqrt(2 * np.pi) * density)
+        value = np.log(density) - self.epsilon * here - math.log(self._mass * width)
+        return value, np.sign(residual) * score
 
     @property
-    def _width(self) -> float:
-        """The width of a step, in standard deviations of the noise."""
-        lower, upper, _ = self._steps
-        return float(upper[lower == 0.0].max() / self.inner)
+    def _mass(self) -> float:
+        """What all steps add up to where the highest has height 1, in widths."""
+        fall = math.exp(-self.epsilon)
+        return 2 * (self.inner + (1 - self.inner) * fall) / (1 - fall)
+
+    def _reach(self, spread: float) -> int:
+        """Return how many steps away matter to a normal of this spread, in widths of a step.
+
+        A step that is D nearer to 0 is ``exp(epsilon D)`` times as high, and the normal there less
+        than ``exp(-(D / spread)**2 / 2)`` of what it is: together less than 1e-17.
+        """
+        loss, rise = 40.0, self.epsilon * spread
+        return math.ceil(spread * (rise + math.sqrt(rise**2 + 2 * loss))) + 1
+
+
+class _Edge(NamedTuple):
+    """Where a step ends, as the normals around residuals see it: the tail beyond it, and a peak."""
+
+    right: AnyArray
+    tail: FloatArray
+    peak: FloatArray
+
+    @classmethod
+    def at(cls, z: FloatArray) -> "_Edge":
+        return cls(z < 0, ndtr(-np.abs(z)), np.exp(-(z**2) / 2))
+
+    def between(self, other: "_Edge") -> FloatArray:
+        """Return the mass of the normals between this edge and one farther to the right."""
+        apart = self.right != other.right
+        return np.asarray(np.where(apart, 1 - self.tail - other.tail, abs(self.tail - other.tail)))
 
 
 LAWS: dict[str, NoiseLaw] = {law.name: law for law in (GaussianLaw(), LaplaceLaw())}

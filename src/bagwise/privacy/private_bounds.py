@@ -1,20 +1,13 @@
-"""Bounds for labels whose range nobody knows: private quantiles on a public grid of round numbers.
+"""Bounds for labels whose range nobody knows: a private choice on a public grid of round numbers.
 
 Bounds read off the labels would publish two of them. Here candidates are fixed beforehand, 0 and
-plus or minus 1, 2, 5 times powers of ten. A bound moves outwards over them until only few labels
-are left beyond it; the counts and the limit carry Laplace noise, and nothing is told but where it
-stopped.
-
-Guarantee: this is the "above threshold" mechanism. Replacing one label changes every count by at
-most one, so that noise of scale 2/epsilon on the limit and 4/epsilon on each count makes the
-stopping place epsilon-private, however many candidates are passed (Dwork and Roth 2014, Theorem
-3.23; the proof shifts noise by whole steps only, so that it holds for discrete noise). Each of the
-two bounds gets half of epsilon.
+plus or minus 1, 2, 5 times powers of ten. Each bound is the candidate that costs least: by the
+labels beyond it, and by a price for each step outwards, with noise on all costs and nothing told
+but the winner (`private_range`, which has the proof). Each of the two bounds gets half of epsilon.
 """
 
 import hashlib
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
@@ -30,14 +23,17 @@ from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import check_epsilon
-from bagwise.privacy.mechanisms import NoisyChoice
-from bagwise.privacy.samplers import discrete_laplace
+from bagwise.privacy.mark import Mark
+from bagwise.privacy.mechanisms import BeforeDraw, NoisyChoice, nothing_first
+from bagwise.privacy.private_range import PRICE_OF_DOUBLING, cheapest
 from bagwise.rng import NoiseSource, SecureNoise
+from bagwise.show import charts, html
 
 SCHEMA: Final = "bagwise-bounds/2"
 
 _EXPONENTS = range(-9, 16)
-_PRECISION = 1000  # counts are in thousandths, so that a whole noise scale can be fine
+_FEWEST = 0.4  # scales of the noise that a step outwards must cost, or chance decides
+_MOST = 0.25  # of all labels: what all steps together may cost
 
 
 @dataclass(frozen=True)
@@ -51,11 +47,14 @@ class PrivateBounds:
         To be charged to whatever is released with these bounds.
     unit : str or None
         The column whose values were protected together.
+    mark : Mark
+        Id, day and data set: a ledger knows by it what was paid already.
     """
 
     bounds: Bounds
     event: NoisyChoice
     unit: str | None = None
+    mark: Mark = field(default_factory=Mark.new)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the bounds as a JSON file for ``bagwise release --bounds-file``."""
@@ -79,7 +78,9 @@ class PrivateBounds:
         if not low < high or low not in grid or high not in grid:
             raise BoundsError(f"{path} holds bounds that are not from the public candidates.")
         check_epsilon(file.epsilon)
-        found = cls((low, high), NoisyChoice(file.epsilon, file.rows), file.unit)
+        mark = Mark(file.id, file.date, file.dataset)
+        mark.check()
+        found = cls((low, high), NoisyChoice(file.epsilon, file.rows), file.unit, mark)
         if found.digest != file.sha256:
             raise BoundsError(f"{path} was changed after it was written. Find the bounds again.")
         return found
@@ -96,6 +97,7 @@ class PrivateBounds:
             noise_source=SecureNoise.name,
             unit=self.unit,
             unit_rows=self.event.rows if self.unit is not None else 1,
+            mark=self.mark,
         )
 
     @property
@@ -103,9 +105,27 @@ class PrivateBounds:
         """SHA-256 that ties the bounds to what they cost."""
         return self._to_file().sha256
 
+    def plot(self) -> charts.Chart:
+        """Draw the range between the bounds; needs the extra ``bagwise[plot]``."""
+        return charts.span(*self.bounds, title="bounds of the labels, chosen privately")
+
+    def _repr_html_(self) -> str:
+        low, high = self.bounds
+        return html.table(
+            "Private bounds",
+            [
+                ("bounds", f"{low:g} to {high:g}"),
+                ("privacy", self.certificate.headline),
+                ("protected", self.certificate.protected),
+            ],
+        )
+
     def _to_file(self) -> "_BoundsFile":
         content = _BoundsFile(
             schema=SCHEMA,
+            id=self.mark.id,
+            date=self.mark.date,
+            dataset=self.mark.dataset,
             bounds=self.bounds,
             epsilon=self.event.epsilon,
             unit=self.unit,
@@ -120,6 +140,9 @@ class _BoundsFile(Record, frozen=True):
     """The fields of a bounds file."""
 
     schema: Literal["bagwise-bounds/2"]
+    id: str
+    date: str
+    dataset: str | None
     bounds: tuple[float, float]
     epsilon: float
     unit: str | None
@@ -139,55 +162,59 @@ def candidates() -> FloatArray:
 
 
 def choose_bounds(
-    labels: FloatArray, *, epsilon: float, outside: float, source: NoiseSource, rows: int = 1
+    labels: FloatArray,
+    *,
+    epsilon: float,
+    source: NoiseSource,
+    outside: float | None = None,
+    rows: int = 1,
+    before_draw: BeforeDraw = nothing_first,
 ) -> PrivateBounds:
-    """Choose bounds with about a share `outside` of the labels beyond each, spending epsilon.
+    """Choose bounds that few labels leave, spending epsilon.
 
     Parameters
     ----------
     labels : (n,) floats
     epsilon : float
         For both bounds together, without a delta.
-    outside : float
-        Share of labels that may be clipped on each side. It is raised where the noise would hide
-        so few: beyond the last label all candidates look alike.
     source : NoiseSource
+    outside : float, optional
+        Share of labels that may be clipped on each side. Without it labels are weighed against
+        noise: a step outwards is taken if about ``4 / epsilon`` labels would be clipped otherwise,
+        which is what the noise on counts allows to see, and no more than the noise on labels is
+        worth.
     rows : int
         Rows of a protected unit.
+    before_draw : callable
+        Called with the event when nothing but the draw is left.
     """
     check_epsilon(epsilon)
-    if not 0 <= outside < 0.25:
+    if outside is not None and not 0 <= outside < 0.25:
         raise BoundsError(f"outside must be at least 0 and below 0.25, got {outside:g}.")
     grid = candidates()
-    # The noise of all counts and of the limit stays below this, except with probability 0.01.
-    visible = (8 + 4) * rows / epsilon * math.log(grid.size / 0.01)
-    allowed = max(outside * labels.size, visible)
-    if allowed > labels.size / 4:
+    steps = np.arange(grid.size, dtype=np.float64)  # each is about a doubling
+    price = min(PRICE_OF_DOUBLING, _MOST * labels.size * epsilon / 2 / (rows * grid.size))
+    if price < _FEWEST:
         raise BoundsError(
             f"{labels.size} labels are too few for private bounds at epsilon {epsilon:g}. "
             "Give public bounds, or more epsilon."
         )
+
+    def choose(beyond: IntArray) -> int:
+        free = 0.0 if outside is None else outside * labels.size
+        return cheapest(
+            beyond, steps, epsilon=epsilon / 2, rows=rows, source=source, price=price, free=free
+        )
+
     ordered = np.sort(labels)
-    below = np.searchsorted(ordered, grid, side="left")  # labels under each candidate
     above = labels.size - np.searchsorted(ordered, grid, side="right")
-    high = grid[_first_clear(above, allowed, epsilon / 2, rows, source)]
-    low = grid[::-1][_first_clear(below[::-1], allowed, epsilon / 2, rows, source)]
+    below = np.searchsorted(ordered, grid[::-1], side="left")
+    event = NoisyChoice(float(epsilon), rows)
+    before_draw((event,))
+    high, low = grid[choose(above)], grid[::-1][choose(below)]
     if not low < high:
         raise BoundsError(
             "the labels are too alike for private bounds. Give public bounds; note that this try "
             "has spent its epsilon."
         )
-    return PrivateBounds((float(low), float(high)), NoisyChoice(float(epsilon), rows))
-
-
-def _first_clear(
-    counts: IntArray, allowed: float, epsilon: float, rows: int, source: NoiseSource
-) -> int:
-    """Return the first place where a noisy count is at most a noisy limit, or the last place."""
-    step = _PRECISION * rows  # how far a unit moves a count, in thousandths
-    limit = round(allowed * _PRECISION) + discrete_laplace(
-        1, scale=math.ceil(2 * step / epsilon), source=source
-    )
-    noise = discrete_laplace(counts.size, scale=math.ceil(4 * step / epsilon), source=source)
-    clear = np.flatnonzero(counts.astype(np.int64) * _PRECISION + noise <= limit)
-    return int(clear[0]) if clear.size else counts.size - 1
+    return PrivateBounds((float(low), float(high)), event)

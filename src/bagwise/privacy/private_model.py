@@ -41,14 +41,17 @@ whole grid steps before they meet, and the sensitivity is that of the rounded co
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
 from scipy import linalg
+from threadpoolctl import threadpool_limits
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.data.blocks import SpreadRows, over_blocks, over_labelled_blocks
 from bagwise.data.labels import Bounds
 from bagwise.data.whitening import Axes, Columns
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
@@ -56,11 +59,19 @@ from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel
 from bagwise.rng import NoiseSource
 
 _COLUMN_BITS = 20
-_CHUNK = 65_536  # rows; sums of as many products of labels and columns fit 53 bits
 _HALF = LABEL_STEPS // 2
 _MOST_ROUNDS = 500
 _TOLERANCE = 1e-9
 _WORTHWHILE, _PATIENCE = 1e-3, 5  # a search ends after so many rounds that bring less than that
+_ROUGHLY = 1e-4  # tolerance where rows are a sample; the privacy error moves with its square
+_EVERY = 8  # a search of a sample begins with every eighth of its rows
+_SHORT = 1 / 3  # a quarter of the way to where the gradient points
+_LEAST_SPREAD = 0.3  # variance that some rows must have in every direction in which all have 1
+_KEPT = 2**28  # bytes of coordinates that are computed once for a search
+_ROUNDING = 1e-6
+
+SAMPLED_ROWS, SAMPLED_BLOCK = 2**17, 2**8
+"""Rows from which weights are found, in blocks that are cheap to read."""
 
 Norm = Literal["L1", "L2"]
 """In which columns have length one: L2 for Gaussian noise, L1 for Laplace noise."""
@@ -154,7 +165,7 @@ class LinearScores:
 
     Attributes
     ----------
-    family : str
+    family, link : str
         What a label is; coefficients are those of the linear predictor.
     """
 
@@ -162,10 +173,13 @@ class LinearScores:
     coef: FloatArray
     dropped: tuple[str, ...]
     family: str = "gaussian"
+    link: str = "canonical"
 
     def predict(self, X: FloatArray) -> FloatArray:
         """Return the linear predictor of each row, which rises with its expected label."""
-        return X @ self.coef + self.intercept
+        scores: FloatArray = X @ self.coef
+        scores += self.intercept  # in place: there may be very many rows
+        return scores
 
 
 def design_model(
@@ -174,49 +188,170 @@ def design_model(
     """Find the optimal weights for the rows of X; labels are not needed.
 
     In L1 they are the best of a search, and a good choice rather than the optimum. A share `even`
-    of the rows, those that are weighed most, weigh alike.
+    of the rows, those that are weighed most, weigh alike. Of many rows a sample is enough to find
+    the weights; J and the sensitivity, on which the promise rests, are always those of all rows.
     """
-    columns = Columns(X)
-    basis, dropped = _with_constant(columns.axes), _dependent(columns, names)
-    one = np.eye(basis.shape[1])
-    start = ModelDesign(columns.mean, columns.axes.spread, basis, one, one, 0, dropped, norm, even)
-    if norm == "L2":
-        best = _solved_in_l2(X, start)
-    else:
-        starts = [start]
-        if columns.axes.rank == X.shape[1]:
-            # Turned back by the principal axes: of all white coordinates closest to the features.
-            turned = basis.copy()
-            turned[1:, 1:] = basis[1:, 1:] @ columns.axes.vectors.T
-            starts.append(dataclasses.replace(start, basis=turned))
-        found = [_solved_in_l1(X, each) for each in starts]
-        best = min(found, key=lambda each: each.privacy_trace)
-    return dataclasses.replace(best, sensitivity_steps=_sensitivity_steps(X, best))
+    designs = Designs(X, names, even=even)
+    return designs.finished(designs.sketch(norm))
 
 
-def _solved_in_l2(X: FloatArray, design: ModelDesign) -> ModelDesign:
-    """Iterate A = F(A) until it holds."""
-    rank = design.rank
-    values, vectors = np.full(rank, float(X.shape[0])), np.eye(rank)
+class Designs:
+    """Designs for the rows of X, one for each norm: what they have in common is computed once."""
+
+    def __init__(self, X: FloatArray, names: Sequence[str], *, even: float = 0.0) -> None:
+        self._X, self._names, self._even = X, names, even
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return Columns(self._X)
+
+    @cached_property
+    def _sample(self) -> FloatArray:
+        return _sampled(self._X)
+
+    @cached_property
+    def _dropped(self) -> tuple[str, ...]:
+        return _dependent(self._columns, self._names)
+
+    @property
+    def least_trace(self) -> float:
+        """A privacy trace that no design of either norm is below; cheap, since it needs no search.
+
+        With ``sum z z' = n I`` and columns that are no longer than one in L2, as those of length
+        one in L1 are, the singular values of J add up to ``sum_i |z_i| <= n sqrt(r)`` at most.
+        ``tr (J'J)^-1`` is smallest if they are equal: ``r^2 / n^2``.
+        """
+        rank = 1 + self._columns.axes.rank
+        return (1 - _ROUNDING) * float(rank / self._X.shape[0]) ** 2
+
+    def sketch(self, norm: Norm) -> ModelDesign:
+        """Return the design of all rows, or of many rows what a sample tells of it."""
+        # Small matrices by the thousand: threads for each of them wait longer than they work.
+        with threadpool_limits(1):
+            return self._sketched(norm)
+
+    def _sketched(self, norm: Norm) -> ModelDesign:
+        columns, sample = self._columns, self._sample
+        is_sample = sample.shape[0] < self._X.shape[0]  # few rows on many machines are all there
+        basis = _with_constant(columns.axes)
+        one = np.eye(basis.shape[1])
+        center, spread = columns.mean, columns.axes.spread
+        start = ModelDesign(
+            center, spread, basis, one, one, 0, self._dropped, norm, even=self._even
+        )
+        if norm == "L2":
+            best = _solved_in_l2(sample, start, is_sample=is_sample)
+        else:
+            starts = [start]
+            if columns.axes.rank == self._X.shape[1]:
+                # Turned back by the principal axes: of white coordinates closest to the features.
+                turned = basis.copy()
+                turned[1:, 1:] = basis[1:, 1:] @ columns.axes.vectors.T
+                starts.append(dataclasses.replace(start, basis=turned))
+            best = _best_in_l1(sample, starts, is_sample=is_sample)
+        steps = _sensitivity_steps(sample, best)
+        copies = self._X.shape[0] / sample.shape[0]  # 1 if all rows are in it
+        return dataclasses.replace(best, jacobian=copies * best.jacobian, sensitivity_steps=steps)
+
+    def finished(self, sketch: ModelDesign) -> ModelDesign:
+        """Return the design with what the promise rests on: J and the sensitivity of all rows."""
+        if self._sample is self._X:
+            return sketch
+        with threadpool_limits(1):
+            best = _measured(self._X, sketch)
+            return dataclasses.replace(best, sensitivity_steps=_sensitivity_steps(self._X, best))
+
+
+def _sampled(X: FloatArray) -> FloatArray:
+    """Return X, or of many rows short blocks from everywhere: they may be sorted by a feature."""
+    n = X.shape[0]
+    if isinstance(X, SpreadRows):
+        return X.sampled(SAMPLED_ROWS)
+    if n <= SAMPLED_ROWS:
+        return X
+    blocks = SAMPLED_ROWS // SAMPLED_BLOCK
+    middles = (2 * np.arange(blocks) + 1) * n // (2 * blocks)  # of equal parts, so that all count
+    starts = (middles - SAMPLED_BLOCK // 2).tolist()
+    return np.concatenate([X[start : start + SAMPLED_BLOCK] for start in starts])
+
+
+class _WhiteRows:
+    """The rows of X in coordinates z, for a search that goes through them again and again."""
+
+    def __init__(self, X: FloatArray, design: ModelDesign) -> None:
+        self._X, self._design = X, design
+        self._kept: FloatArray | None = None
+        if 8 * X.shape[0] * design.rank <= _KEPT:
+            self._kept = np.concatenate(list(over_blocks(X, partial(_white, design=design))))
+
+    def measured(self, design: ModelDesign) -> ModelDesign:
+        """Return the design with the J that follows from its G; its basis is the one at hand."""
+        if self._kept is None:
+            return _measured(self._X, design)
+        return _measured(self._kept, design, is_white=True)
+
+
+def _few_rows(X: FloatArray, design: ModelDesign) -> FloatArray | None:
+    """Return some rows of a sample to begin a search with; None if they do not tell enough.
+
+    They must have every direction in about the share that all rows have.
+    """
+    few = X[::_EVERY]
+    Z = _white(few, design)
+    least = linalg.eigvalsh(Z.T @ Z / Z.shape[0], subset_by_index=(0, 0))[0]
+    return few if least > _LEAST_SPREAD else None
+
+
+def _solved_in_l2(X: FloatArray, design: ModelDesign, *, is_sample: bool) -> ModelDesign:
+    """Iterate A = F(A) until it holds: of a sample, which is itself not exact, roughly."""
+    n, rank = X.shape[0], design.rank
+    start = np.full(rank, float(n)), np.eye(rank)
+    if not is_sample:
+        return _iterated(X, design, *start, _TOLERANCE)[0]
+    if (few := _few_rows(X, design)) is not None:
+        start = _iterated(few, design, *start, _ROUGHLY)[1:]
+    return _iterated(X, design, *start, _ROUGHLY)[0]
+
+
+def _iterated(
+    X: FloatArray, design: ModelDesign, values: FloatArray, vectors: FloatArray, tolerance: float
+) -> tuple[ModelDesign, FloatArray, FloatArray]:
+    """Return the design, and the eigenvalues and eigenvectors of the A that came next."""
+    rank, rows = design.rank, _WhiteRows(X, design)
     for _ in range(_MOST_ROUNDS):
         old = (vectors * values) @ vectors.T
         mix = (vectors * values**-0.75) @ vectors.T
-        design = _measured(X, dataclasses.replace(design, mix=mix))
+        design = rows.measured(dataclasses.replace(design, mix=mix))
         new = (vectors * values**0.75) @ vectors.T @ design.jacobian  # sum_i w_i z_i z_i'
         # F(cA) = c^(3/4) F(A), so the scale can be set right at once: c^(1/4) = tr(A^-1 F(A)) / r.
         growth = float(np.trace(linalg.solve(old, new, assume_a="pos"))) / rank
         A = growth**3 * (new + new.T) / 2
         values, vectors = linalg.eigh(A)
-        if np.abs(A - old).max() <= _TOLERANCE * np.abs(A).max():
+        if np.abs(A - old).max() <= tolerance * np.abs(A).max():
             break
-    return design
+    return design, values, vectors
 
 
-def _solved_in_l1(X: FloatArray, design: ModelDesign) -> ModelDesign:
-    """Follow the gradient of the privacy error; return the best that was met on the way."""
+def _best_in_l1(X: FloatArray, starts: list[ModelDesign], *, is_sample: bool) -> ModelDesign:
+    """Search from each start; of a sample, from where a search among some of its rows ended.
+
+    That is near the best, so that shorter steps come nearer.
+    """
+    few = _few_rows(X, starts[0]) if is_sample else None
+    found = [_solved_in_l1(X if few is None else few, each) for each in starts]
+    best = min(found, key=lambda each: each.privacy_trace)
+    return best if few is None else _solved_in_l1(X, best, stride=_SHORT)
+
+
+def _solved_in_l1(X: FloatArray, design: ModelDesign, *, stride: float = 1.0) -> ModelDesign:
+    """Follow the gradient of the privacy error; return the best that was met on the way.
+
+    `stride` is what the gradient counts beside the G before it, both in length one.
+    """
     best, trace, since = design, math.inf, 0
+    rows = _WhiteRows(X, design)
     for _ in range(_MOST_ROUNDS):
-        design = _measured(X, design)
+        design = rows.measured(design)
         now = design.privacy_trace
         since = 0 if now < trace * (1 - _WORTHWHILE) else since + 1
         if now < trace:
@@ -226,14 +361,14 @@ def _solved_in_l1(X: FloatArray, design: ModelDesign) -> ModelDesign:
         inverse = linalg.inv(design.jacobian.T @ design.jacobian)
         gradient = design.jacobian @ inverse @ inverse
         # Halfway, since a step that goes all the way is followed by one that goes back.
-        mix = design.mix / linalg.norm(design.mix) + gradient / linalg.norm(gradient)
+        mix = design.mix / linalg.norm(design.mix) + stride * gradient / linalg.norm(gradient)
         design = dataclasses.replace(design, mix=mix)
     return best
 
 
 def release_statistics(
     X: FloatArray,
-    labels: FloatArray,
+    labels: FloatArray | None,
     *,
     design: ModelDesign,
     bounds: Bounds,
@@ -242,9 +377,8 @@ def release_statistics(
 ) -> NoisyStatistics:
     """Return the statistics with noise; everything after the noise is post-processing."""
     low, high = bounds
-    # Measured from the middle of the bounds, which is public: half the range, half the bias.
-    steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step) - _HALF
-    exact = _integer_statistics(X, steps, design)
+    to_steps = partial(_centred_steps, bounds=bounds, step=event.grid_step)
+    exact = _integer_statistics(X, labels, design, to_steps)
     noisy = np.asarray(event.grid_step * (exact + event.draw(exact.size, source)), dtype=np.float64)
     unit = 4 * (high - low) / SQUARE_EIGHTHS[design.norm]  # h / k
     return NoisyStatistics(
@@ -292,12 +426,10 @@ def _instance_error(design: ModelDesign, *, n_rows: int, bag_size: int) -> tuple
     return shrunk, (bag_size + d - 1) / (n_rows * bag_size**2)
 
 
-def _white_rows(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield blocks of z."""
-    for start in range(0, X.shape[0], _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        scaled = (X[rows] - design.center) / design.spread
-        yield rows, np.column_stack([np.ones(scaled.shape[0]), scaled]) @ design.basis
+def _white(block: FloatArray, design: ModelDesign) -> FloatArray:
+    """Return the coordinates z of the rows of a block."""
+    scaled = (block - design.center) / design.spread
+    return np.asarray(np.column_stack([np.ones(scaled.shape[0]), scaled]) @ design.basis)
 
 
 def _with_constant(axes: Axes) -> FloatArray:
@@ -321,67 +453,118 @@ def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[j] for j in sorted(pivots[axes.rank :]))
 
 
-def _measured(X: FloatArray, design: ModelDesign) -> ModelDesign:
-    """Return the design with the J and the shortest column that follow from its G."""
+def _measured(X: FloatArray, design: ModelDesign, *, is_white: bool = False) -> ModelDesign:
+    """Return the design with the J and the shortest column that follow from its G.
+
+    `is_white` says that the rows of X are coordinates z already.
+    """
     if design.even > 0:
-        strengths = [
-            _directions(Z @ design.mix.T, design.norm)[1] for _, Z in _white_rows(X, design)
-        ]
+        if isinstance(X, SpreadRows):
+            raise AssertionError("strengths of all rows would have to fit into one machine")
+        strengths = list(over_blocks(X, partial(_strengths, design=design, is_white=is_white)))
         shortest = float(np.quantile(np.concatenate(strengths), design.even))
         design = dataclasses.replace(design, shortest=shortest)
     jacobian = np.zeros((design.rank, design.rank))
-    for _, Z, columns in unit_columns(X, design):
-        jacobian += columns.T @ Z
+    for part in over_blocks(X, partial(_jacobian, design=design, is_white=is_white)):
+        jacobian += part
     return dataclasses.replace(design, jacobian=jacobian)
 
 
-def unit_columns(
-    X: FloatArray, design: ModelDesign
-) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-    """Yield blocks of rows: which they are, their coordinates z_i, and their columns b_i."""
-    for rows, Z in _white_rows(X, design):
-        columns, strength = _directions(Z @ design.mix.T, design.norm)
-        if design.shortest > 0:
-            columns = columns * np.minimum(1.0, strength / design.shortest)[:, None]
-        yield rows, Z, columns
+def _strengths(block: FloatArray, *, design: ModelDesign, is_white: bool) -> FloatArray:
+    Z = block if is_white else _white(block, design)
+    return _brought(Z @ design.mix.T, design.norm)
 
 
-def _integer_columns(X: FloatArray, design: ModelDesign) -> Iterator[tuple[slice, IntArray]]:
-    """Yield the columns b_i of unit length, as whole multiples of 2**-20, (rows, rank)."""
-    for rows, _, unit in unit_columns(X, design):
-        yield rows, np.rint(unit * 2**_COLUMN_BITS).astype(np.int64)
+def _jacobian(block: FloatArray, *, design: ModelDesign, is_white: bool) -> FloatArray:
+    Z = block if is_white else _white(block, design)
+    return np.asarray(_columns_of(Z, design).T @ Z)
 
 
-def _directions(mixed: FloatArray, norm: Norm) -> tuple[FloatArray, FloatArray]:
-    """Return a column of length one for each row c = G z of the array, and what it brings, b'c."""
-    size = np.abs(mixed)
-    squares = mixed**2
+def unit_columns(block: FloatArray, design: ModelDesign) -> tuple[FloatArray, FloatArray]:
+    """Return the coordinates z_i, and the columns b_i, of the rows of a block."""
+    Z = _white(block, design)
+    return Z, _columns_of(Z, design)
+
+
+def _columns_of(Z: FloatArray, design: ModelDesign) -> FloatArray:
+    mixed = Z @ design.mix.T
+    columns = _directions(mixed, design.norm)
+    if design.shortest > 0:
+        columns *= np.minimum(1.0, _brought(mixed, design.norm) / design.shortest)[:, None]
+    return columns
+
+
+def _integer_columns(block: FloatArray, design: ModelDesign) -> IntArray:
+    """Return the columns b_i of unit length, as whole multiples of 2**-20, (rows, rank)."""
+    unit = unit_columns(block, design)[1]
+    return np.asarray(np.rint(unit * 2**_COLUMN_BITS), dtype=np.int64)
+
+
+def _directions(mixed: FloatArray, norm: Norm) -> FloatArray:
+    """Return a column of length one for each row c = G z of the array."""
+    length, columns = (mixed**2).sum(axis=1, keepdims=True), mixed
     if norm == "L2":
-        strength = np.sqrt(squares.sum(axis=1))
-        length, columns = strength[:, None], mixed
+        length = np.sqrt(length)
     else:
-        length, columns = squares.sum(axis=1, keepdims=True), mixed * size
-        cubes = (squares * size).sum(axis=1)
-        strength = np.divide(cubes, length[:, 0], out=np.zeros_like(cubes), where=cubes > 0)
+        columns = mixed * np.abs(mixed)
     unit = np.divide(columns, length, out=np.zeros_like(columns), where=length > 0)
-    return unit, strength
+    return np.asarray(unit)
 
 
-def _integer_statistics(X: FloatArray, steps: IntArray, design: ModelDesign) -> IntArray:
+def _brought(mixed: FloatArray, norm: Norm) -> FloatArray:
+    """Return what the column of each row c = G z brings, b'c."""
+    squares = mixed**2
+    length = squares.sum(axis=1)
+    if norm == "L2":
+        return np.asarray(np.sqrt(length))
+    cubes = (squares * np.abs(mixed)).sum(axis=1)
+    strength = np.divide(cubes, length, out=np.zeros_like(cubes), where=cubes > 0)
+    return np.asarray(strength)
+
+
+def _integer_statistics(
+    X: FloatArray,
+    labels: AnyArray | None,
+    design: ModelDesign,
+    to_steps: Callable[[FloatArray], IntArray] = np.asarray,
+) -> IntArray:
     """Return sum_i b_i y_i, and the squares after it, in label steps.
 
     Sums are exact before they are rounded to steps. A block fits 53 bits, and blocks are added up
     in integers of any length, so that there may be any number of rows.
     """
-    total: list[int] = [0] * design.rank
-    square = 0
-    for rows, columns in _integer_columns(X, design):
-        here = steps[rows] @ columns
-        total = [old + int(new) for old, new in zip(total, here, strict=True)]
-        square += int(_square_steps(steps[rows], design.norm).sum())
+    work = partial(_statistics_of_block, design=design, to_steps=to_steps)
+    *total, square = sum(over_labelled_blocks(X, labels, work), _Whole([0] * (design.rank + 1)))
     half = 1 << (_COLUMN_BITS - 1)
     rounded = [(each + half) >> _COLUMN_BITS for each in total]  # to the nearest step
     return np.array([*rounded, square], dtype=np.int64)
+
+
+def _statistics_of_block(
+    block: FloatArray,
+    labels: FloatArray,
+    *,
+    design: ModelDesign,
+    to_steps: Callable[[FloatArray], IntArray],
+) -> "_Whole":
+    steps = to_steps(labels)
+    sums = steps @ _integer_columns(block, design)
+    return _Whole([*sums.tolist(), int(_square_steps(steps, design.norm).sum())])
+
+
+class _Whole(list[int]):
+    """Whole numbers of any length, which add up one by one."""
+
+    def __add__(self, other: list[int]) -> "_Whole":  # type: ignore[override]
+        return _Whole(one + more for one, more in zip(self, other, strict=True))
+
+
+def _centred_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntArray:
+    """Return labels in steps from the middle of the bounds, which is public.
+
+    Half the range, half the bias.
+    """
+    return np.asarray(labels_to_steps(labels, bounds=bounds, step=step) - _HALF)
 
 
 def _square_steps(steps: IntArray, norm: Norm) -> IntArray:
@@ -398,12 +581,16 @@ def _sensitivity_steps(X: FloatArray, design: ModelDesign) -> int:
     and rank + 1 in L1.
     """
     numbers, one = design.rank + 1, 2**_COLUMN_BITS
+    lengths = over_blocks(X, partial(_longest, design=design), max)
     if design.norm == "L1":
-        sums = (
-            int(np.abs(columns).sum(axis=1).max()) for _, columns in _integer_columns(X, design)
-        )
-        return int(-(-LABEL_STEPS * max(one, *sums) // one)) + numbers
-    squares = (int((columns**2).sum(axis=1).max()) for _, columns in _integer_columns(X, design))
-    longest = max(one**2, *squares)
+        return int(-(-LABEL_STEPS * max(one, *lengths) // one)) + numbers
+    longest = max(one**2, *lengths)
     length = math.isqrt(LABEL_STEPS**2 * longest) + 1  # in units of 2**-20 steps, rounded up
     return int(-(-length // one)) + math.isqrt(numbers) + 1
+
+
+def _longest(block: FloatArray, *, design: ModelDesign) -> int:
+    """Return the length of the longest column of a block in L1, or its square in L2."""
+    columns = _integer_columns(block, design)
+    sizes = np.abs(columns) if design.norm == "L1" else columns**2
+    return int(sizes.sum(axis=1).max())

@@ -18,6 +18,11 @@ WEAK_EPSILON = 10.0
 """Above, a promise is worth a second look."""
 
 
+_FRACTIONS = ((4, 0.9), (10, 0.9), (20, 0.9), (4, 0.75), (10, 0.75), (100, 0.5), (1000, 0.5))
+"""Denominators in the order in which they are tried, and the share of the doubt that must stay."""
+
+_WORDS = {(3, 4): "three in four", (9, 10): "nine in ten"}
+
 LOST_MEAN = 0.1
 """Noise on the mean of all labels, in widths of the bounds, that leaves nothing to learn."""
 
@@ -42,6 +47,24 @@ def odds_in_words(epsilon: float, delta: float) -> str:
     if wrong >= 0.001:
         return f"from one chance in two to at most {100 * (1 - wrong):.3g} %"
     return f"from one chance in two to all but certainty (wrong once in {1 / wrong:.2g} times)"
+
+
+def odds_in_fractions(epsilon: float, delta: float) -> str:
+    """Say the same with a fraction that everybody knows, never below the true chance.
+
+    >>> odds_in_fractions(1.0, 0.0)
+    'From one chance in two to at most three in four'
+    >>> odds_in_fractions(0.1, 0.0), odds_in_fractions(4.0, 0.0)
+    ('From one chance in two to at most 11 in 20', 'From one chance in two to at most 99 in 100')
+    """
+    right = chance_of_guessing(epsilon, delta)
+    for parts, least in _FRACTIONS:
+        several = math.ceil(right * parts)
+        # The doubt that is left, (parts - several) / parts, is understated, but not by too much.
+        if several < parts and parts - several >= least * (1 - right) * parts:
+            words = _WORDS.get((several, parts), f"{several:,} in {parts:,}")
+            return f"From one chance in two to at most {words}"
+    return "From one chance in two to all but certainty"
 
 
 def noise_on_mean(epsilon: float, n_rows: int) -> float:

@@ -54,7 +54,7 @@ LONGEST = 11.0
 #   gamma             61 * 2**-53 as long as gamma < 11.2, for E > gamma < 2**-47
 #
 # Together less than 0.64 * 2**-45. A logarithm 9 units off would still be covered. Staircase noise
-# adds up to `MOST_ZEROS` times ln 2 to E, and comes to 0.80 * 2**-45; docs/noise.md has the sum.
+# adds up to `MOST_ZEROS` times ln 2 to E, and comes to 0.80 * 2**-45: docs/noise/exactness.md.
 MARGIN = 2.0**-45
 
 LN_2 = log(2)
@@ -95,6 +95,22 @@ def discrete_laplace(count: int, *, scale: int, source: NoiseSource) -> IntArray
         return _with_sign(sizes[kept], words[kept])
 
     return _fill(count, candidates)
+
+
+def discrete_exponential(count: int, *, scale: int, source: NoiseSource) -> IntArray:
+    """Draw integers y >= 0 with probability proportional to exp(-y / scale).
+
+    Parameters and result as for `discrete_laplace`.
+
+    Examples
+    --------
+    >>> from bagwise.rng import SimulatedNoise
+    >>> draws = discrete_exponential(10_000, scale=1000, source=SimulatedNoise(0))
+    >>> bool(draws.min() >= 0 and abs(draws.mean() - 1000) < 50)
+    True
+    """
+    scale = _checked(scale)
+    return _fill(count, lambda size: _magnitudes(source.words(size), scale, source))
 
 
 def discrete_gaussian(count: int, *, scale: int, source: NoiseSource) -> IntArray:

@@ -1,6 +1,7 @@
 """The protected unit when a person has several rows: how far their labels move what is hidden."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,20 @@ from bagwise._types import IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.data.columns import without_dictionary
 from bagwise.errors import ColumnError
+
+
+class ProtectedUnits(Protocol):
+    """Who is protected, wherever the rows are; bags are where the rows are, too."""
+
+    @property
+    def largest(self) -> int:
+        """Rows of the unit with the most."""
+
+    def square_in_bags(self, bags: Any) -> int:
+        """Return max over units of the sum over bags of (rows of the unit in the bag)^2."""
+
+    def bags_touched(self, bags: Any) -> int:
+        """Return the largest number of bags that the rows of one unit are in."""
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,29 @@ Accountant, certificate and verification ask a mechanism by the names that `mech
 them have. A kind that is not listed here is refused wherever it turns up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from bagwise.errors import CertificateError
 from bagwise.files.records import read_record, to_plain
 from bagwise.privacy.mechanisms.bag_means import HidesBagMeans, MeansBudget
+from bagwise.privacy.mechanisms.binned_labels import BinnedLabels
 from bagwise.privacy.mechanisms.gaussian_bag_means import GaussianBagMeans
 from bagwise.privacy.mechanisms.gaussian_labels import GaussianLabels
 from bagwise.privacy.mechanisms.gaussian_model import GaussianModel
+from bagwise.privacy.mechanisms.label_channel import LabelChannel
 from bagwise.privacy.mechanisms.laplace_bag_means import LaplaceBagMeans
 from bagwise.privacy.mechanisms.laplace_labels import LaplaceLabels
 from bagwise.privacy.mechanisms.laplace_mean_loss import LaplaceMeanLoss
 from bagwise.privacy.mechanisms.laplace_model import LaplaceModel
 from bagwise.privacy.mechanisms.laplace_picks import LaplacePicks
 from bagwise.privacy.mechanisms.mechanism import HidesBagLabels, Mechanism, kind_of
-from bagwise.privacy.mechanisms.noisy_choice import NoisyChoice
+from bagwise.privacy.mechanisms.noisy_choice import NoisyChoice, NoisyLimit, NoisyRange
 from bagwise.privacy.mechanisms.picked_labels import PickedLabels
 from bagwise.privacy.mechanisms.picks import HidesPicks
 from bagwise.privacy.mechanisms.randomised_picks import RandomisedPicks
 from bagwise.privacy.mechanisms.staircase_bag_means import StaircaseBagMeans
+from bagwise.privacy.mechanisms.unbiased_labels import UnbiasedLabels
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     kind_of(mechanism): mechanism
@@ -36,15 +39,27 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         LaplaceBagMeans,
         StaircaseBagMeans,
         LaplaceMeanLoss,
+        BinnedLabels,
+        UnbiasedLabels,
         PickedLabels,
         LaplacePicks,
         RandomisedPicks,
         NoisyChoice,
+        NoisyRange,
+        NoisyLimit,
     )
 }
 
 MOST_MECHANISMS = 100
 """Mechanisms that a certificate may list. A release has a handful."""
+
+
+BeforeDraw = Callable[[tuple[Mechanism, ...]], None]
+"""Called with all mechanisms of a request when the next step is to draw: whoever charges, does."""
+
+
+def nothing_first(_events: tuple[Mechanism, ...]) -> None:
+    """Charge nobody."""
 
 
 def bag_means_mechanisms() -> dict[str, type[HidesBagMeans]]:
@@ -87,12 +102,15 @@ def mechanism_from_json(entry: Mapping[str, Any]) -> Mechanism:
 
 __all__ = [
     "MECHANISMS",
+    "BeforeDraw",
+    "BinnedLabels",
     "GaussianBagMeans",
     "GaussianLabels",
     "GaussianModel",
     "HidesBagLabels",
     "HidesBagMeans",
     "HidesPicks",
+    "LabelChannel",
     "LaplaceBagMeans",
     "LaplaceLabels",
     "LaplaceMeanLoss",
@@ -101,12 +119,16 @@ __all__ = [
     "MeansBudget",
     "Mechanism",
     "NoisyChoice",
+    "NoisyLimit",
+    "NoisyRange",
     "PickedLabels",
     "RandomisedPicks",
     "StaircaseBagMeans",
+    "UnbiasedLabels",
     "bag_means_mechanisms",
     "is_known",
     "mechanism_from_json",
     "mechanism_to_json",
     "mechanisms_from_json",
+    "nothing_first",
 ]

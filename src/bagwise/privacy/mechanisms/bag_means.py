@@ -70,6 +70,9 @@ class HidesBagMeans(Mechanism, HidesBagLabels, DrawsNoise, Protocol):
     def law(self) -> NoiseLaw:
         """The distribution of the noise, for whoever learns from the means."""
 
+    def on_grid(self, step: float) -> Self:
+        """Return the same noise in the same number of steps, of another width."""
+
     @classmethod
     def for_budget(cls, budget: MeansBudget) -> Self | None:
         """Return the least noise that the budget allows; None if it allows none of this kind."""

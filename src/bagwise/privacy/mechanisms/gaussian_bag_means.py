@@ -5,7 +5,11 @@ from typing import ClassVar, Self
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
-from bagwise.privacy.dispersion import ClaimedNoise, discrete_gaussian_within
+from bagwise.privacy.dispersion import (
+    ClaimedNoise,
+    discrete_gaussian_beyond,
+    discrete_gaussian_within,
+)
 from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
 from bagwise.privacy.mechanisms.gaussian import GaussianNoise, root_steps
 from bagwise.privacy.mechanisms.gaussian_labels import allows_root
@@ -49,7 +53,9 @@ class GaussianBagMeans(GaussianNoise, frozen=True, tag="gaussian-bag-means"):
     def claimed_noise(self, sizes: IntArray) -> ClaimedNoise:
         """Return the noise on each mean, for a test of its absence."""
         return ClaimedNoise(
-            sizes / self.grid_step, lambda steps: discrete_gaussian_within(steps, self.scale)
+            sizes / self.grid_step,
+            lambda steps: discrete_gaussian_within(steps, self.scale),
+            lambda steps: discrete_gaussian_beyond(steps, self.scale),
         )
 
     def suits_classes(self, classes: int | None) -> bool:

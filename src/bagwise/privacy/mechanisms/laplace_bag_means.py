@@ -4,7 +4,11 @@ from typing import ClassVar, Self
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
-from bagwise.privacy.dispersion import ClaimedNoise, discrete_laplace_within
+from bagwise.privacy.dispersion import (
+    ClaimedNoise,
+    discrete_laplace_beyond,
+    discrete_laplace_within,
+)
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
 from bagwise.privacy.mechanisms.laplace import LaplaceNoise, allows_rows
@@ -47,7 +51,9 @@ class LaplaceBagMeans(LaplaceNoise, frozen=True, tag="laplace-bag-means"):
     def claimed_noise(self, sizes: IntArray) -> ClaimedNoise:
         """Return the noise on each mean, for a test of its absence."""
         return ClaimedNoise(
-            sizes / self.grid_step, lambda steps: discrete_laplace_within(steps, self.scale)
+            sizes / self.grid_step,
+            lambda steps: discrete_laplace_within(steps, self.scale),
+            lambda steps: discrete_laplace_beyond(steps, self.scale),
         )
 
     def suits_classes(self, classes: int | None) -> bool:

@@ -14,7 +14,11 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.dispersion import ClaimedNoise, discrete_laplace_within
+from bagwise.privacy.dispersion import (
+    ClaimedNoise,
+    discrete_laplace_beyond,
+    discrete_laplace_within,
+)
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.loss_distributions import Curve, LaplaceCurve, PickCurve
 from bagwise.privacy.mechanisms.mechanism import Hides
@@ -82,7 +86,11 @@ class LaplacePicks(NoisyPicks, frozen=True, tag="laplace-picks"):
         """Return the noise on each label, for a test of its absence."""
         scales = self.scales_of(sizes) / self.grid_step
         steps_per_unit = np.full(sizes.size, 1 / self.grid_step)
-        return ClaimedNoise(steps_per_unit, lambda steps: discrete_laplace_within(steps, scales))
+        return ClaimedNoise(
+            steps_per_unit,
+            lambda steps: discrete_laplace_within(steps, scales),
+            lambda steps: discrete_laplace_beyond(steps, scales),
+        )
 
     def exported(self, google: Any) -> list[Any]:
         """Return it as an event of dp-accounting, which has no such mixture: as the worst."""

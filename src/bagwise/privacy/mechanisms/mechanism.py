@@ -26,8 +26,21 @@ from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.loss_distributions import Curve
 from bagwise.rng import NoiseSource
 
-Hides = Literal["labels", "model", "bag means", "bag picks", "class picks", "mean loss", "bounds"]
-"""What is hidden. Labels and a model are for sorting rows, the next three are labels of bags."""
+Hides = Literal[
+    "labels",
+    "model",
+    "bag means",
+    "single labels",
+    "bag picks",
+    "class picks",
+    "mean loss",
+    "bounds",
+    "range",
+    "limit",
+]
+"""What is hidden. Labels and a model are for sorting rows or for centring, the next four are
+labels of bags; bounds, a range and a limit say what labels, or what a model leaves of them, were
+clipped to."""
 
 LARGEST_COUNT = 2**48
 """Rows, classes or bag sizes that a mechanism may name."""
@@ -153,6 +166,15 @@ class OneScale(Tagged, frozen=True, kw_only=False):
     def widened(self, rows: int) -> Self:
         """Return what it amounts to for `rows` units: they move what is hidden so far at most."""
         return msgspec.structs.replace(self, sensitivity=self.sensitivity * rows)
+
+    def on_grid(self, step: float) -> Self:
+        """Return the same noise in the same number of steps, of another width: it costs the same.
+
+        So a range that is found privately decides about what is hidden, and not how well.
+        """
+        return msgspec.structs.replace(
+            self, sensitivity=self.shift * step, noise_scale=self.scale * step, grid_step=step
+        )
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse parameters that no release within these bounds could have."""

@@ -1,7 +1,7 @@
-"""Candidates compared with noisy counts of labels, and only one of them told: private bounds."""
+"""Candidates compared by noisy counts, and only one of them told: bounds, a range, a limit."""
 
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from bagwise.data.labels import Bounds
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
@@ -11,7 +11,7 @@ from bagwise.privacy.mechanisms.randomised_response import exported_coin
 
 
 class NoisyChoice(Tagged, frozen=True, tag="noisy-choice", kw_only=False):
-    """A choice that is `epsilon`-private without a delta; `private_bounds` has the proof.
+    """Bounds for labels, chosen `epsilon`-privately without a delta (`private_range`).
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class NoisyChoice(Tagged, frozen=True, tag="noisy-choice", kw_only=False):
         """The worst that a pure mechanism can be: a coin."""
         return PureCurve(self.epsilon)
 
-    def widened(self, rows: int) -> "NoisyChoice":
+    def widened(self, rows: int) -> Self:
         """Return what it amounts to for `rows` units: epsilons add up."""
-        return NoisyChoice(self.epsilon * rows, self.rows * rows)
+        return type(self)(self.epsilon * rows, self.rows * rows)
 
     def check(self, bounds: Bounds | None) -> None:  # noqa: ARG002 (it may have found them)
         """Refuse parameters that nothing can have."""
@@ -52,3 +52,15 @@ class NoisyChoice(Tagged, frozen=True, tag="noisy-choice", kw_only=False):
     def exported(self, google: Any) -> list[Any]:
         """Return it as an event of dp-accounting."""
         return [exported_coin(self.epsilon, google)]
+
+
+class NoisyRange(NoisyChoice, frozen=True, tag="noisy-range", kw_only=False):
+    """A range within the bounds that labels were clipped to, chosen in the same way."""
+
+    hides: ClassVar[Hides] = "range"
+
+
+class NoisyLimit(NoisyChoice, frozen=True, tag="noisy-limit", kw_only=False):
+    """A limit that was set to what a private model leaves of labels, chosen in the same way."""
+
+    hides: ClassVar[Hides] = "limit"

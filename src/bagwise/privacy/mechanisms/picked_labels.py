@@ -8,7 +8,11 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import composed_pick_mu
-from bagwise.privacy.dispersion import ClaimedNoise, discrete_gaussian_within
+from bagwise.privacy.dispersion import (
+    ClaimedNoise,
+    discrete_gaussian_beyond,
+    discrete_gaussian_within,
+)
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.loss_distributions import Curve, GaussianCurve, PickCurve
 from bagwise.privacy.mechanisms.mechanism import Hides
@@ -87,7 +91,11 @@ class PickedLabels(NoisyPicks, frozen=True, tag="picked-labels"):
         """Return the noise on each label, for a test of its absence."""
         scales = self.scales_of(sizes) / self.grid_step
         steps_per_unit = np.full(sizes.size, 1 / self.grid_step)
-        return ClaimedNoise(steps_per_unit, lambda steps: discrete_gaussian_within(steps, scales))
+        return ClaimedNoise(
+            steps_per_unit,
+            lambda steps: discrete_gaussian_within(steps, scales),
+            lambda steps: discrete_gaussian_beyond(steps, scales),
+        )
 
     def exported(self, google: Any) -> list[Any]:
         """Return it as events of dp-accounting, one for each size."""

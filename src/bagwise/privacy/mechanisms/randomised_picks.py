@@ -11,6 +11,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
+from bagwise.privacy.grid import one_hot
 from bagwise.privacy.loss_distributions import (
     Curve,
     GroupCurve,
@@ -101,6 +102,16 @@ class RandomisedPicks(Tagged, frozen=True, tag="randomised-picks", kw_only=False
         step = 1 + source.index_below(np.full(sizes.size, self.classes - 1))
         return np.where(kept, codes, (codes + step) % self.classes)
 
+    def estimates(self, reported: IntArray, sizes: IntArray) -> FloatArray:
+        """Return an unbiased estimate of each class's share in each bag, (m, classes).
+
+        The reported class has the largest entry of its row, so that nothing of it is lost; entries
+        below 0 and above 1 undo the chance of a replaced class.
+        """
+        keep = self.keep_chances(sizes)
+        other = (1 - keep) / (self.classes - 1)
+        return (one_hot(reported, self.classes) - other[:, None]) / (keep - other)[:, None]
+
     def noise_sd(self, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the estimated share of a class, for bags of each size.
 
@@ -113,7 +124,7 @@ class RandomisedPicks(Tagged, frozen=True, tag="randomised-picks", kw_only=False
         return sd
 
     def claimed_noise(self, sizes: IntArray) -> None:
-        """Classes are replaced, not moved: there is no noise whose absence could be seen."""
+        """Classes are replaced, not moved; `verify` counts how often each is reported instead."""
 
     def suits_classes(self, classes: int | None) -> bool:
         """Tell by the classes that it names."""

@@ -128,12 +128,20 @@ class Staircase:
         >>> bool(np.isclose(stairs.within(np.array([0.0]))[0], stairs.top))
         True
         """
-        periods, rest = np.divmod(np.floor(steps) + 1, float(self.shift))
+        chance: FloatArray = 1 - 2 * self.beyond(np.floor(steps) + 1)
+        return chance
+
+    def beyond(self, steps: FloatArray) -> FloatArray:
+        """Return the chance that the noise is so many whole steps up, from 1 on, or more."""
+        periods, rest = np.divmod(steps, float(self.shift))
         higher = np.maximum(0.0, self.inner - rest)
         lower = self.shift - np.maximum(rest, float(self.inner))
         whole = (self.inner + (self.shift - self.inner) * self.fall) * self.fall / self._drop
-        beyond = np.exp(-periods * (self.shift / self.scale)) * (higher + lower * self.fall + whole)
-        chance: FloatArray = 1 - 2 * self.top * beyond
+        chance: FloatArray = (
+            self.top
+            * np.exp(-periods * (self.shift / self.scale))
+            * (higher + lower * self.fall + whole)
+        )
         return chance
 
 
@@ -248,7 +256,8 @@ class StaircaseBagMeans(OneScale, frozen=True, tag="staircase-bag-means", kw_onl
 
     def claimed_noise(self, sizes: IntArray) -> ClaimedNoise:
         """Return the noise on each mean, for a test of its absence."""
-        return ClaimedNoise(sizes / self.grid_step, self.distribution.within)
+        stairs = self.distribution
+        return ClaimedNoise(sizes / self.grid_step, stairs.within, stairs.beyond)
 
     def suits_classes(self, classes: int | None) -> bool:
         """Shares of classes need noise for two counts that change, each a move of its own."""

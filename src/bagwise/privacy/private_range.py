@@ -1,0 +1,253 @@
+"""Private ranges: a limit that is no farther out than it must be for few values to lie beyond.
+
+Candidates for the limit are fixed beforehand, from public numbers. Each has a cost: the number of
+values beyond it, and a public price for its width. The cheapest by noisy costs is told, and nothing
+else. The price prefers the smallest limit that suffices: far out, where no value lies, counts say
+nothing any more.
+
+Guarantee: replacing one value by another moves all counts the same way, by one at most. If it moves
+up, it is counted beyond the limits that it passes, and beyond no limit less often than before; and
+the other way round. So with noise of scale 1/epsilon the choice is epsilon-private, where costs
+that could move against each other would need twice as much. Proof: let candidate j win, which it
+does if its noise g is at least some threshold that the noise of the others sets. On the neighbour
+this threshold is higher by one at most: either the others become cheaper by one at most and j does
+not become dearer, or j becomes dearer by one at most and the others do not become cheaper. And
+``P(g >= t + 1) >= exp(-epsilon) P(g >= t)`` for exponential noise, and for discrete exponential
+noise on any grid that has 1 on it. A unit of r rows has r times the noise: its rows may move counts
+against each other, but are replaced one by one at the price of epsilon / r each.
+
+The mechanism is "report noisy max" with exponential noise, which is permute-and-flip (McKenna and
+Sheldon 2020; Ding, Kifer and others 2021); that monotone counts need half the noise is known of the
+exponential mechanism and of the sparse vector technique too (Lyu, Su and Li 2017, section 4.3).
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.data.labels import Bounds
+from bagwise.privacy.samplers import discrete_exponential
+from bagwise.rng import NoiseSource
+
+PRICE_OF_DOUBLING = 2.0
+"""What a limit twice as far out must save at least: so many times the scale of the noise on counts.
+With less, limits far beyond all values are taken by chance."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How noise is weighed against values that are clipped; public.
+
+    Attributes
+    ----------
+    price : float
+        What a limit twice as far out must save besides: so large a share of all values. It has
+        four times the variance of the noise.
+    most : float
+        Share of all values that the narrowest candidate may cost more than the widest. A label
+        that is 0 in nearly every row says all that it says by the few others, and these must not be
+        clipped away for the sake of less noise. So where counts have much noise, candidates end
+        early.
+    """
+
+    price: float
+    most: float
+
+
+OF_LABELS = Terms(price=0.0025, most=0.025)
+"""Labels that are clipped are large ones that a model should learn of."""
+
+OF_LEFTOVERS = Terms(price=0.005, most=0.05)
+"""What a model leaves of labels is noise for the most part, and clipping it does less harm."""
+
+_DEEPEST = 13.0  # doublings: no stated range is ten thousand times too wide
+_STEP = 0.25  # doublings between neighbouring candidates
+_AT_ONCE = 2**20  # values that are counted together
+_PRECISION = 1000  # counts are in thousandths, so that a whole noise scale can be fine
+
+
+def cheapest(
+    beyond: IntArray,
+    doublings: FloatArray,
+    *,
+    epsilon: float,
+    rows: int,
+    source: NoiseSource,
+    price: float = PRICE_OF_DOUBLING,
+    free: float = 0.0,
+) -> int:
+    """Return the place of the candidate that costs least, by noisy costs; it spends epsilon.
+
+    Parameters
+    ----------
+    beyond : (k,) integers
+        Values beyond each candidate; secret.
+    doublings : (k,) floats
+        How wide each candidate is, as a logarithm to base two; public.
+    rows : int
+        Rows of a protected unit.
+    price : float
+        Of a doubling, in scales of the noise; public.
+    free : float
+        So many values may lie beyond a candidate without a cost; public.
+    """
+    scale = math.ceil(_PRECISION * rows / Fraction(epsilon))  # never less noise than promised
+    prices = np.rint(price * scale * (doublings - doublings.min())).astype(np.int64)
+    costs = prices + np.maximum(beyond.astype(np.int64) * _PRECISION - round(free * _PRECISION), 0)
+    noisy = costs - discrete_exponential(costs.size, scale=scale, source=source)
+    return int(np.argmin(noisy))
+
+
+def depth(n_values: int, *, epsilon: float, rows: int = 1, terms: Terms = OF_LABELS) -> float:
+    """Return how many times a range may be halved by a choice that costs epsilon: public.
+
+    >>> depth(40_000, epsilon=0.01), depth(1000, epsilon=0.001), depth(10**6, epsilon=1.0)
+    (5.0, 0.0125, 10.0)
+    """
+    price = _price(terms, n_values, epsilon, rows)
+    return min(_DEEPEST, terms.most * n_values * epsilon / (price * rows))
+
+
+def _price(terms: Terms, n_values: int, epsilon: float, rows: int) -> float:
+    """Return the price of a doubling, in scales of the noise."""
+    return max(PRICE_OF_DOUBLING, terms.price * n_values * epsilon / rows)
+
+
+def looks_for_range(bounds: Bounds) -> int:
+    """Return how many choices a range takes, each by its part of epsilon."""
+    return 1 if bounds[0] < 0 < bounds[1] else 2
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far values, clipped to a range, are from a point."""
+
+    low: float
+    high: float
+    origin: float
+
+    def of(self, values: FloatArray) -> FloatArray:
+        """Return the distance of each value."""
+        return np.asarray(np.abs(np.clip(values, self.low, self.high) - self.origin))
+
+
+@runtime_checkable
+class CountsItself(Protocol):
+    """Values that are on many machines."""
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+
+    def count_beyond(self, distance: Distance, limits: FloatArray) -> IntArray:
+        """Return how many values are farther than each limit; limits fall."""
+
+
+def tightened(
+    values: FloatArray | CountsItself,
+    bounds: Bounds,
+    *,
+    epsilon: float,
+    rows: int,
+    source: NoiseSource,
+) -> Bounds:
+    """Return a range within the bounds that few values leave; it spends epsilon.
+
+    Between bounds of different signs it is as wide on both sides of zero, as far as the bounds
+    reach: one choice. Elsewhere the upper end is chosen by half of epsilon, and then the lower one,
+    from candidates that depend on the upper.
+
+    Parameters
+    ----------
+    values : (n,) floats
+        Secret. Values outside the bounds count as if they were on them.
+
+    Examples
+    --------
+    >>> from bagwise.rng import SimulatedNoise
+    >>> prices = np.random.default_rng(0).uniform(300, 19_000, size=40_000)
+    >>> low, high = tightened(
+    ...     prices, (0.0, 1e6), epsilon=0.05, rows=1, source=SimulatedNoise(0)
+    ... )
+    >>> low, 15_000 < high < 60_000
+    (0.0, True)
+    """
+    low, high = bounds
+    look = partial(_narrowed, values, epsilon=epsilon, rows=rows, source=source, terms=OF_LABELS)
+    if looks_for_range(bounds) == 1:
+        reach = look(Distance(low, high, 0.0), max(-low, high))
+        return max(low, -reach), min(high, reach)
+    look = partial(look, epsilon=epsilon / 2)
+    # Rounding must not carry an end beyond the bounds.
+    upper = min(high, low + look(Distance(low, high, low), high - low))
+    lower = max(low, upper - look(Distance(low, upper, upper), upper - low))
+    return lower, upper
+
+
+def limit_of(
+    sizes: FloatArray | CountsItself,
+    largest: float,
+    *,
+    epsilon: float,
+    rows: int,
+    source: NoiseSource,
+) -> float:
+    """Return a limit, `largest` at most, that few of the sizes exceed; it spends epsilon.
+
+    Parameters
+    ----------
+    sizes : (n,) floats
+        Absolute values; secret.
+    """
+    distance = Distance(0.0, math.inf, 0.0)
+    return _narrowed(
+        sizes, distance, largest, epsilon=epsilon, rows=rows, source=source, terms=OF_LEFTOVERS
+    )
+
+
+def _narrowed(
+    values: FloatArray | CountsItself,
+    distance: Distance,
+    largest: float,
+    *,
+    epsilon: float,
+    rows: int,
+    source: NoiseSource,
+    terms: Terms,
+) -> float:
+    limits = largest * _shrinking(depth(values.size, epsilon=epsilon, rows=rows, terms=terms))
+    if isinstance(values, CountsItself):
+        beyond = values.count_beyond(distance, limits)
+    else:
+        beyond = count_beyond(values, distance, limits)
+    price = _price(terms, values.size, epsilon, rows)
+    place = cheapest(
+        beyond, np.log2(limits), epsilon=epsilon, rows=rows, source=source, price=price
+    )
+    return float(limits[place])
+
+
+def count_beyond(values: FloatArray, distance: Distance, limits: FloatArray) -> IntArray:
+    """Return how many values are farther than each limit; limits fall.
+
+    >>> here = Distance(0.0, 10.0, 0.0)
+    >>> count_beyond(np.array([0.5, 1.0, 3.0, 9.0]), here, np.array([4.0, 2.0, 1.0]))
+    array([1, 2, 2])
+    """
+    rising = limits[::-1]
+    passed = np.zeros(limits.size + 1, dtype=np.int64)  # values that are above so many limits
+    for first in range(0, values.size, _AT_ONCE):
+        sizes = distance.of(values[first : first + _AT_ONCE])
+        above = np.searchsorted(rising, sizes, side="left")
+        passed += np.bincount(above, minlength=passed.size)
+    return np.cumsum(passed[:0:-1])
+
+
+def _shrinking(halvings: float) -> FloatArray:
+    """Return 1 and what is left of it after every quarter of a halving."""
+    return np.asarray(0.5 ** np.arange(0.0, halvings + 1e-9, _STEP))

@@ -1,0 +1,164 @@
+import math
+
+import numpy as np
+import pytest
+
+from bagwise.privacy import private_range
+from bagwise.privacy.private_range import OF_LEFTOVERS, cheapest, depth, limit_of, tightened
+from bagwise.privacy.samplers import discrete_exponential
+from bagwise.rng import SecureNoise, SimulatedNoise
+
+
+def test_exponential_noise_has_the_stated_probabilities():
+    scale, draws = 3, 200_000
+    drawn = discrete_exponential(draws, scale=scale, source=SimulatedNoise(1))
+    seen = np.bincount(drawn, minlength=60)[:60] / draws
+
+    def gap(scale):
+        expected = -math.expm1(-1 / scale) * np.exp(-np.arange(60) / scale)
+        return np.abs(seen - expected).max() * math.sqrt(draws / expected.max())
+
+    assert gap(scale) < 5  # standard deviations of the likeliest cell, at most
+    assert gap(1.04 * scale) > 5  # the twin: a scale four hundredths larger
+
+
+def chances(beyond, doublings, *, epsilon):
+    """Return the exact chance of each candidate to be chosen, by enumeration of the noise.
+
+    Written from the rule alone: each cost less its own geometric noise, the first of equals wins.
+    """
+    scale = math.ceil(1000 / epsilon)
+    prices = np.rint(private_range.PRICE_OF_DOUBLING * scale * (doublings - doublings.min()))
+    costs = (prices + 1000 * np.asarray(beyond)).astype(int)
+    noise = np.arange(30 * scale)
+    weight = -math.expm1(-1 / scale) * np.exp(-noise / scale)
+
+    def above(level):  # P(noise >= level)
+        return np.where(level <= 0, 1.0, np.exp(-np.maximum(level, 0) / scale))
+
+    found = []
+    for j, cost in enumerate(costs):
+        wins = np.ones(noise.size)
+        for k, other in enumerate(costs):
+            if k != j:  # the other stays dearer: strictly so if it stands before
+                wins *= 1 - above(other - (cost - noise) + (k > j))
+        found.append(float(weight @ wins))
+    return np.array(found)
+
+
+def test_chances_are_those_of_the_mechanism():
+    beyond, doublings, runs = np.array([6, 3, 1, 0]), np.array([0.0, 0.5, 1.0, 1.5]), 20_000
+    expected = chances(beyond, doublings, epsilon=1.0)
+    assert expected.sum() == pytest.approx(1.0, abs=1e-9)
+    source = SimulatedNoise(3)
+    picked = [cheapest(beyond, doublings, epsilon=1.0, rows=1, source=source) for _ in range(runs)]
+    seen = np.bincount(picked, minlength=4) / runs
+    spread = np.sqrt(expected * (1 - expected) / runs)
+    assert np.all(np.abs(seen - expected) < 5 * spread)
+    others = chances(beyond, doublings, epsilon=1.3)
+    assert np.any(np.abs(seen - others) > 5 * spread)  # the twin
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
+def test_one_value_costs_epsilon_at_most(epsilon):
+    """Exactly, for every way in which one value can move counts: all of them the same way."""
+    doublings = np.array([0.0, 0.25, 0.5, 1.0, 3.0])
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for _ in range(3):
+        before = np.sort(rng.integers(1, 12, size=5))[::-1]
+        for passed in range(1, 6):
+            for start in range(6 - passed):
+                after = before.copy()
+                after[start : start + passed] += 1
+                p, q = (chances(c, doublings, epsilon=epsilon) for c in (before, after))
+                likely = p > 1e-6  # beyond, the enumeration itself rounds
+                worst = max(worst, float(np.abs(np.log(p[likely] / q[likely])).max()))
+    assert worst <= epsilon * (1 + 1e-5)
+    assert worst > 0.9 * epsilon  # no less noise would do
+    # The twin: counts that move against each other cost more, so that it is the order that counts.
+    p, q = (chances(c, np.zeros(2), epsilon=epsilon) for c in ([9, 4], [10, 3]))
+    assert np.abs(np.log(p / q)).max() > 1.8 * epsilon
+
+
+def test_units_move_counts_by_all_their_rows():
+    """A unit of r rows has r times the noise: the same chances as one row has at epsilon / r."""
+    counts, doublings = np.array([30, 12, 0]), np.array([0.0, 1.0, 2.0])
+    runs = 20_000
+    picked = [
+        [
+            cheapest(counts, doublings, epsilon=e, rows=r, source=SimulatedNoise(draw))
+            for draw in range(runs // 10)
+        ]
+        for e, r in ((0.4, 4), (0.1, 1))
+    ]
+    assert picked[0] == picked[1]
+
+
+def test_rows_of_a_unit_may_move_counts_against_each_other():
+    """One of two rows goes up and the other one down: exactly, at the noise for two rows."""
+    epsilon, worst = 1.0, 0.0
+    for before, after in (([9, 4], [10, 3]), ([5, 5, 1], [6, 4, 1]), ([7, 6, 6], [6, 6, 7])):
+        doublings = np.zeros(len(before))
+        p, q = (chances(counts, doublings, epsilon=epsilon / 2) for counts in (before, after))
+        worst = max(worst, float(np.abs(np.log(p / q)).max()))
+    assert 0.9 * epsilon < worst <= epsilon * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bounds"),
+    [
+        (0, 900, (0.0, 50_000.0)),
+        (-40, 30, (-10_000.0, 10_000.0)),
+        (200, 800, (0.0, 1000.0)),
+        (-900, -2, (-50_000.0, 0.0)),
+    ],
+)
+def test_a_range_is_within_the_bounds_and_as_wide_as_the_labels(low, high, bounds):
+    labels = np.random.default_rng(0).uniform(low, high, size=40_000)
+    for draw in range(20):
+        found = tightened(labels, bounds, epsilon=0.2, rows=1, source=SimulatedNoise(draw))
+        assert bounds[0] <= found[0] < found[1] <= bounds[1]
+        assert np.mean((labels < found[0]) | (labels > found[1])) < 0.02
+        assert found[1] - found[0] < 8 * max(abs(low), abs(high))
+
+
+def test_labels_beyond_the_bounds_count_as_on_them():
+    labels = np.random.default_rng(0).uniform(0, 100, size=20_000)
+    far = np.where(labels > 60, 1e300, labels)
+    near = np.where(labels > 60, 70.0, labels)
+    found = [
+        tightened(y, (0.0, 70.0), epsilon=0.1, rows=1, source=SimulatedNoise(0))
+        for y in (far, near)
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("epsilon", [0.002, 0.01, 0.1, 1.0])
+def test_rare_labels_are_not_clipped_away(epsilon):
+    """One row in twenty is all that a label tells, and bounds are ten times too wide."""
+    labels = np.zeros(40_000)
+    labels[::20] = 1.0
+    source = SecureNoise()
+    for _ in range(20):
+        _, high = tightened(labels, (0.0, 10.0), epsilon=epsilon, rows=1, source=source)
+        assert high >= 1.0
+
+
+def test_fewer_rows_narrow_less():
+    assert depth(1000, epsilon=0.05) < 1 < depth(9000, epsilon=0.05) < depth(10**6, epsilon=0.05)
+    assert depth(40_000, epsilon=0.05, rows=10) == pytest.approx(depth(40_000, epsilon=0.005))
+    few = np.random.default_rng(0).uniform(0, 1, size=1000)
+    assert tightened(few, (0.0, 1e6), epsilon=0.01, rows=1, source=SecureNoise())[1] == 1e6
+
+
+def test_a_limit_leaves_about_as_many_as_its_price():
+    rng = np.random.default_rng(0)
+    left = np.abs(rng.normal(size=100_000))
+    limits = [
+        limit_of(left, 50.0, epsilon=0.5, rows=1, source=SimulatedNoise(draw)) for draw in range(20)
+    ]
+    beyond = [np.mean(left > limit) for limit in limits]
+    # A quarter of a doubling must save a quarter of the price, or is not worth it.
+    assert np.median(beyond) < 4 * OF_LEFTOVERS.price
+    assert max(limits) < 5.0
