@@ -61,14 +61,14 @@ def error_of(X, bags, scale="whiten"):
 
 
 def simplex_bags(X, seed=0):
-    whitened, _ = coordinates(X, "whiten")
+    whitened = coordinates(X, "whiten")[0][:]
     r = whitened.shape[1]
     corners = aligning._simplex(r + 1, r, np.random.default_rng(seed))
     return Bags.from_labels((whitened @ corners.T).argmax(axis=1))
 
 
 def sign_bags(X):
-    whitened, _ = coordinates(X, "whiten")
+    whitened = coordinates(X, "whiten")[0][:]
     j = np.abs(whitened).argmax(axis=1)
     return Bags.from_labels(2 * j + (np.take_along_axis(whitened, j[:, None], 1)[:, 0] > 0))
 
@@ -520,3 +520,29 @@ def test_private_releases_verify_and_their_fits_have_the_error_that_is_predicted
 
 def with_intercept(X):
     return np.column_stack([X, np.ones(X.shape[0])])
+
+
+class FromElsewhere:
+    """Rows that are no array: they can only be read by slices."""
+
+    def __init__(self, X):
+        self._X, self.shape = X, X.shape
+
+    def __getitem__(self, rows):
+        assert (rows.stop or self.shape[0]) - (rows.start or 0) <= 700
+        return self._X[rows].copy()
+
+
+def test_rows_that_are_read_in_blocks_get_the_same_bags(monkeypatch):
+    for module in ("bagwise.cluster.blocks", "bagwise.data.whitening"):
+        monkeypatch.setattr(f"{module}.CHUNK", 700)
+    rng = np.random.default_rng(4)
+    X = rng.standard_t(3, size=(3000, 5)) @ rng.normal(size=(5, 5))
+    X[:3] *= 40  # are drawn in
+    made = [
+        AlignedBags().assign(X, None, bag_size=30, rng=np.random.default_rng(8)),
+        AlignedBags().assign_blocks(
+            lambda order: FromElsewhere(X[order]), 3000, bag_size=30, rng=np.random.default_rng(8)
+        ),
+    ]
+    assert np.array_equal(made[0].index, made[1].index)

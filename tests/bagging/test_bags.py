@@ -115,3 +115,34 @@ def test_ids_of_any_kind_give_the_same_bags():
 def test_ids_that_cannot_be_compared_are_refused():
     with pytest.raises(BagsError, match="mixed types"):
         Bags.from_labels(np.array([1, "a", None], dtype=object))
+
+
+def test_scikit_learn_can_cut_bags_with_the_rows():
+    from sklearn.utils import _safe_indexing, indexable
+
+    bags = Bags(np.array([0, 0, 1, 1, 2, 2]))
+    rows = np.array([4, 5, 0])
+    assert bags.shape == (6,)
+    assert _safe_indexing(bags, rows).index.tolist() == [0, 0, 1]
+    assert bags[2:].index.tolist() == [0, 0, 1, 1]
+    assert np.asarray(bags).tolist() == bags.index.tolist()
+    assert indexable(np.zeros((6, 1)), bags)[1] is bags
+    with pytest.raises(BagsError, match="single row"):
+        bags[3]
+
+
+def test_an_array_that_nobody_else_has_is_checked_and_not_copied():
+    index = np.array([0, 1, 0])
+    assert Bags.owning(index).index is index
+    with pytest.raises(ValueError, match="read-only"):
+        index[0] = 1
+    with pytest.raises(BagsError, match="empty"):
+        Bags.owning(np.array([0, 2]))
+
+
+def test_taking_rows_leaves_the_bags_that_they_were_taken_of():
+    bags = Bags(np.array([0, 1, 0, 1]))
+    assert bags.take(np.array([3, 2, 1, 0])).index.tolist() == [0, 1, 0, 1]
+    assert bags.index.tolist() == [0, 1, 0, 1]
+    assert bags.take(np.array([1, 0, 2, 3])).index.tolist() == [0, 1, 1, 0]
+    assert bags.index.tolist() == [0, 1, 0, 1]

@@ -68,7 +68,9 @@ def test_compiled_and_numpy_agree_and_respect_sizes(ordered, size):
     if ordered.size < 2 * size:
         return
     numpy_sizes = _cut.trace_back(_cut.best_last_lengths(ordered, size))
-    compiled_sizes = _kernels.trace_back(_kernels.best_last_lengths(ordered, size))
+    compiled_sizes = _kernels.trace_back(
+        _cut.best_last_lengths(ordered, size, _kernels.extend_lengths)
+    )
     scale = max(1.0, float(np.var(ordered)) * ordered.size)
     for sizes in (numpy_sizes, compiled_sizes):
         assert sizes.sum() == ordered.size
@@ -92,7 +94,7 @@ def test_close_values_far_from_zero_keep_their_digits():
 
 def test_numpy_is_used_where_numba_is_missing(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr(_kernels, "best_last_lengths", None)
+    monkeypatch.setattr(_kernels, "extend_lengths", None)
     values = np.array([0, 0.1, 0.2, 5, 5.1, 5.2])
     assert _cut.optimal_sizes(values, 2).tolist() == [3, 3]
 
@@ -106,3 +108,24 @@ def test_equal_sizes(count, size):
     assert sizes.min() >= size
     assert sizes.max() - sizes.min() <= 1
     assert np.all(np.diff(sizes) >= 0)
+
+
+@pytest.mark.parametrize("extend", [None, _kernels.extend_lengths])
+@pytest.mark.parametrize("count", [24, 25, 59, 60, 61, 250])
+def test_values_that_are_looked_at_some_at_a_time_are_cut_the_same(count, extend, monkeypatch):
+    values = np.random.default_rng(count).normal(size=count)
+    order = np.argsort(values).astype(np.int32)
+    at_once = _cut.best_last_lengths(values[order], 5, extend)
+    expected = _cut.trace_back(at_once)
+    monkeypatch.setattr(_cut, "_AT_ONCE", 20)
+    parts = _cut.best_last_lengths(_cut.InOrder(values, order), 5, extend)
+    assert np.array_equal(at_once, parts)
+    assert np.array_equal(_cut.trace_back(parts), expected)
+    whole = np.empty(count, dtype=np.int64)
+    whole[order] = _cut.group_index(expected)
+    assert np.array_equal(_cut.rows_in_groups(order, expected), whole)
+
+
+def test_groups_of_very_many_values_have_room_for_their_lengths():
+    values = np.concatenate([np.zeros(40_000), np.ones(70_000)])
+    assert _cut.optimal_sizes(values, 40_000).tolist() == [40_000, 70_000]

@@ -156,3 +156,88 @@ def test_bags_do_not_change_their_input():
     kept = X.copy()
     bags_of(X, 5)
     assert np.array_equal(X, kept)
+
+
+# --- the metric of a model ------------------------------------------------------------------------
+
+
+def by_scores(X, scores, bag_size=20, *, seed=0, **parameters):
+    strategy = KMeansBags(scale="model", **{"effort": "fast"} | parameters)
+    return make_bags(X, bag_size=bag_size, strategy=strategy, scores=scores, seed=seed)
+
+
+def within(X, bags):
+    """Share of the variance of each column that lies within bags."""
+    left = X - bags.repeat(bags.mean(X))
+    return (left**2).mean(axis=0) / X.var(axis=0)
+
+
+def test_columns_that_matter_to_the_scores_hardly_differ_within_bags():
+    X = rows(3000, 8)
+    plain, model = bags_of(X, 20, scale="std"), by_scores(X, 3 * X[:, 0] - 2 * X[:, 1])
+    assert within(X, model)[:2].max() < 0.5 * within(X, plain)[:2].min()
+    assert within(X, model)[2:].min() > within(X, plain)[2:].max()  # paid by all others
+    assert within(X, model)[2:].max() < 0.99  # which count a little all the same
+
+
+def test_scores_need_no_units_and_features_none():
+    X = rows(800, 4)
+    scores = X @ [1.0, -2.0, 0.0, 0.5]
+    index = by_scores(X, scores).index
+    assert np.array_equal(by_scores(X, 1e6 * scores - 3e7).index, index)
+    assert np.array_equal(by_scores(X, -scores).index, index)
+    wider = X * [1.0, 1024.0, 2.0, 0.25]
+    assert np.array_equal(by_scores(wider, scores).index, index)
+
+
+def test_scores_that_tell_nothing_leave_the_columns_in_standard_deviations():
+    X = rows(400, 3) * [1.0, 100.0, 3.0]
+    expected = bags_of(X, 20, scale="std").index
+    assert np.array_equal(by_scores(X, np.full(400, 7.0)).index, expected)
+    assert by_scores(np.ones((40, 2)), np.arange(40.0)).sizes.tolist() == [20, 20]
+
+
+def test_the_metric_of_a_model_needs_scores_of_all_rows():
+    X = rows(100)
+    with pytest.raises(StrategyError, match="takes what matters from scores"):
+        by_scores(X, None)
+    with pytest.raises(StrategyError, match="one per row"):
+        by_scores(X, np.ones(99))
+    with pytest.raises(StrategyError, match="needs its scores"):
+        KMeansBags(scale="model").assign(X, None, bag_size=5, rng=np.random.default_rng(0))
+
+
+def test_sparse_rows_are_measured_like_dense_ones():
+    X = rows(300, 5) * (np.random.default_rng(1).random((300, 5)) < 0.3)
+    scores = X @ [3.0, 1.0, 0.0, 0.0, -1.0]
+    dense, thin = by_scores(X, scores), by_scores(sparse.csr_array(X), scores)
+    assert np.allclose(within(X, dense), within(X, thin), atol=0.05)
+
+
+@pytest.mark.parametrize("scale", [*SCALES, "model"])
+@pytest.mark.parametrize("sizes", ["near-equal", "free"])
+def test_honest_bags_are_never_suspected(scale, sizes):
+    rng = np.random.default_rng(2)
+    awkward = [
+        rng.normal(size=(60, 2)),
+        rng.standard_cauchy(size=(200, 3)),
+        (rng.random((150, 6)) < 0.1).astype(float),
+        np.column_stack([rng.lognormal(sigma=3, size=300), rng.integers(0, 3, size=(300, 2))]),
+        rng.normal(size=(300, 2)) @ rng.normal(size=(2, 9)),
+        np.ones((30, 2)),
+    ]
+    for X in awkward:
+        scores = X @ rng.normal(size=X.shape[1])
+        for size in (1, 2, 9, 15):
+            strategy = KMeansBags(scale=scale, sizes=sizes, effort="fast")
+            given_scores = scores if scale == "model" else None
+            bags = make_bags(X, bag_size=size, strategy=strategy, scores=given_scores, seed=0)
+            assert strategy.contradiction(bags.index, X=X, scores=scores) is None
+
+
+@pytest.mark.parametrize("scale", [*SCALES, "model"])
+def test_bags_that_have_nothing_to_do_with_the_features_are_suspected(scale):
+    X, strategy = rows(1000, 3), KMeansBags(scale=scale)
+    index = make_bags(X, bag_size=20, seed=0).index
+    found = strategy.contradiction(index, X=X, scores=X[:, 0])
+    assert "not compact" in found

@@ -1,5 +1,6 @@
 """What single strategies promise beyond the contract."""
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.api import make_bags
-from bagwise.bagging import find_strategy
+from bagwise.bagging import find_strategy, sorted_bags
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
@@ -139,3 +140,38 @@ def test_strategies_that_a_manifest_cannot_describe_are_refused_before_labels_ar
     ):
         with pytest.raises(StrategyError, match=message):
             find_strategy(strategy)
+
+
+@pytest.mark.parametrize("levels", [None, 1, 3, 40])
+def test_scores_that_are_sorted_by_parts_are_sorted(levels, monkeypatch):
+    monkeypatch.setattr(sorted_bags, "_AT_ONCE", 100)
+    monkeypatch.setattr(sorted_bags, "_SAMPLED", 50)
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=1_234) if levels is None else rng.integers(0, levels, 1_234) / 7
+    order = sorted_bags.sort_with_random_ties(scores, np.random.default_rng(1))
+    assert np.array_equal(np.sort(order), np.arange(scores.size))
+    assert np.all(np.diff(scores[order]) >= 0)
+    if levels is None:
+        assert np.array_equal(order, np.argsort(scores))
+
+
+def test_equal_scores_that_are_sorted_by_parts_are_in_any_order(monkeypatch):
+    monkeypatch.setattr(sorted_bags, "_AT_ONCE", 2)
+    scores, first = np.array([0.0, 1.0, 1.0, 1.0, 1.0]), np.zeros(5)
+    for seed in range(2_000):
+        first[sorted_bags.sort_with_random_ties(scores, np.random.default_rng(seed))[1]] += 1
+    assert stats.is_uniform(first[1:])
+
+
+@pytest.mark.parametrize(("strategy", "bytes_a_row"), [(RandomBags(), 9), (SortedBags(), 13)])
+def test_vectors_of_all_rows_are_few(strategy, bytes_a_row, monkeypatch):
+    monkeypatch.setattr(sorted_bags, "_AT_ONCE", 2**14)
+    n = 2**20
+    scores = np.random.default_rng(0).normal(size=n)
+    nothing = np.empty((n, 0))
+    strategy.assign(nothing[:100], scores[:100], bag_size=50, rng=np.random.default_rng(0))
+    tracemalloc.start()
+    strategy.assign(nothing, scores, bag_size=50, rng=np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < bytes_a_row * n + 2**23  # which is for blocks of rows

@@ -152,3 +152,25 @@ def test_a_time_budget_holds_for_all_starts():
     X = np.random.default_rng(0).normal(size=(3000, 4))
     model = SizeConstrainedKMeans(size_min=10, n_clusters=100, time_budget=1e-6, random_state=0)
     assert model.fit(X).cluster_sizes_.min() >= 10
+
+
+def test_starts_can_be_chosen_as_in_ordinary_kmeans():
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    X = np.repeat(centres, 20, axis=0) + rng.normal(size=(60, 2))
+    options = {"size_min": 20, "size_max": 20, "n_clusters": 3, "random_state": 0}
+    for init in ("k-means++", "random", centres, lambda _X, _k, random_state: centres):
+        model = SizeConstrainedKMeans(init=init, n_init=2, max_iter=10, **options).fit(X)
+        assert sorted(model.cluster_sizes_) == [20, 20, 20]
+        assert model.inertia_ < 60 * 2 * 1.5  # two columns of variance 1
+    with pytest.raises(ValueError, match="n_clusters or size_max"):
+        SizeConstrainedKMeans(size_min=20, init="random").fit(X)
+    with pytest.raises(ValueError, match="shape"):
+        SizeConstrainedKMeans(init=centres[:2], **options).fit(X)
+
+
+def test_centres_have_the_precision_of_the_rows():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    for kind in (np.float32, np.float64):
+        model = SizeConstrainedKMeans(size_min=5, random_state=0).fit(X.astype(kind))
+        assert model.cluster_centers_.dtype == kind

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy import linalg, sparse
 
 from bagwise.cluster import metric
 from bagwise.cluster.metric import make_points, regularised
 from bagwise.data import whitening
-from bagwise.data.whitening import principal_axes
+from bagwise.data.whitening import Columns, principal_axes
 
 RNG = np.random.default_rng(0)
 
@@ -158,3 +158,39 @@ def test_very_wide_sparse_rows_need_no_matrix_of_their_width():
         points = make_points(X, scale, np.random.default_rng(0))
         assert points.shape == (300, metric.SPARSE_DIMENSIONS)
         assert np.isfinite(points).all()
+
+
+def test_importance_is_that_of_car_scores():
+    """Against their definition, with a root of the correlations by another way."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(4000, 4)) @ rng.normal(size=(4, 4)) + 3
+    scores = X @ [1.0, 0.0, -0.5, 2.0] + rng.normal(size=4000)
+    both = np.asarray(np.corrcoef(np.column_stack([X, scores]).T))
+    expected = np.linalg.solve(linalg.sqrtm(both[:4, :4]), both[:4, 4])
+    # Their squares add up to the share that is linear.
+    design = np.column_stack([X, np.ones(4000)])
+    left = scores - design @ np.linalg.lstsq(design, scores)[0]
+    assert np.sum(expected**2) == pytest.approx(1 - left.var() / scores.var())
+    floor = metric.FLOOR * np.mean(expected**2)
+    found = metric.importance(Columns(X), scores)
+    assert found == pytest.approx(np.sqrt(expected**2 + floor), rel=1e-6)
+    plain = np.abs(np.linalg.lstsq(design, scores)[0][:4]) * X.std(axis=0)  # the twin: slopes
+    assert not np.allclose(found / found.sum(), plain / plain.sum(), rtol=0.2)
+
+
+def test_columns_that_are_nearly_alike_share_what_they_bring():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=2000)
+    X = np.column_stack([x, x + 1e-4 * rng.normal(size=2000), rng.normal(size=2000)])
+    noisy = x + 50 * (X[:, 0] - X[:, 1])  # such slopes come from noise
+    found = metric.importance(Columns(X), noisy)
+    assert found[0] == pytest.approx(found[1], rel=0.05)
+    assert found[2] < found[0] / 2
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_importance_knows_the_order_of_the_rows(form):
+    X = np.random.default_rng(7).normal(size=(500, 3))
+    scores, order = X @ [1.0, -2.0, 0.0], np.random.default_rng(8).permutation(500)
+    found = metric.importance(Columns(form(X), order), scores)
+    assert found == pytest.approx(metric.importance(Columns(X), scores), rel=1e-9)

@@ -269,7 +269,7 @@ def test_a_loop_is_compiled_for_one_kind_of_input_only():
     loops = [
         kernels.bisect.split_all, kernels.exchange.visit_pairs, kernels.exchange.list_pairs,
         kernels.moves.choose_moves, kernels.moves.carry_out, kernels.neighbours.select_nearest,
-        kernels.repair.reach_targets,
+        kernels.repair.hand_on,
     ]  # fmt: skip
     for loop in loops:
         kinds = {str(signature) for signature in loop.signatures}

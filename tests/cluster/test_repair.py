@@ -3,20 +3,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import kernels
+from bagwise.cluster import repairing
 from tests.cluster import reference
 
 
-def reach(Z, labels, targets, graph, *, rounds=200, fixed=False):
+def reach(Z, labels, targets, graph, *, fixed=False):
     """Labels, centres and sizes after `reach_targets`; the graph holds a list per cluster."""
     clusters = len(targets)
     centres = reference.centres_of(Z, labels, clusters)
     sizes = np.bincount(labels, minlength=clusters)
     labels = labels.astype(np.int32)
-    starts, neighbours = kernels.neighbours.both_ways(np.array(graph, dtype=np.int32))
-    kernels.repair.reach_targets(
-        Z, centres, sizes, np.array(targets), labels, starts, neighbours, rounds, fixed
-    )
+    graph = np.array(graph, dtype=np.int32)
+    repairing.reach_targets(Z, centres, sizes, np.array(targets), labels, graph, fixed=fixed)
     return labels, centres, sizes
 
 
@@ -35,10 +33,14 @@ def sizes_to_repair(draw):
     return Z, rng.permutation(np.repeat(np.arange(clusters), sizes)), targets, graph
 
 
-@given(sizes_to_repair(), st.booleans(), st.sampled_from([0, 1, 200]))
-def test_sizes_are_the_targets_whatever_the_start_and_the_graph(case, fixed, rounds):
+@given(sizes_to_repair(), st.booleans(), st.sampled_from([0, 1, 20]), st.sampled_from([0, 10]))
+def test_sizes_are_the_targets_whatever_the_start_and_the_graph(case, fixed, rounds, pairs):
     Z, labels, targets, graph = case
-    found, centres, sizes = reach(Z, labels, targets, graph, rounds=rounds, fixed=fixed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repairing, "ROUNDS", rounds)
+        patch.setattr(repairing, "PAIRS", pairs)
+        patch.setattr(repairing, "BRIDGES", 1)
+        found, centres, sizes = reach(Z, labels, targets, graph, fixed=fixed)
     assert np.array_equal(sizes, targets)
     assert np.array_equal(np.bincount(found, minlength=targets.size), targets)
     expected = reference.centres_of(Z, labels if fixed else found, targets.size)

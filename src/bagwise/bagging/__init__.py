@@ -7,15 +7,26 @@ It never sees a label, so whatever it does is post-processing and costs no priva
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
+from bagwise.bagging._strata import NOTHING_GIVEN, Given, assign_given
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.strategies import STRATEGIES
-from bagwise.bagging.strategy import BaggingStrategy, RecognisesItsBags, Traits, traits_of
+from bagwise.bagging.strategy import (
+    BaggingStrategy,
+    KeepsGroups,
+    ReadsBlocks,
+    RecognisesItsBags,
+    SharesItsMetric,
+    Traits,
+    measures_by_scores,
+    traits_of,
+)
+from bagwise.cluster.blocks import RowBlocks
 from bagwise.errors import BagTooSmallError, StrategyError, check_name, did_you_mean
 
 
@@ -91,15 +102,34 @@ def assign_bags(
     *,
     bag_size: int,
     rng: np.random.Generator,
+    given: Given = NOTHING_GIVEN,
 ) -> Bags:
     """Check the request, run the strategy, and check that it kept its word."""
     check_bag_size(bag_size, n_rows=X.shape[0])
     if strategy.uses_scores:
         scores = _check_scores(strategy, scores, n_rows=X.shape[0])
-    bags = strategy.assign(X, scores, bag_size=bag_size, rng=rng)
-    if bags.n_rows != X.shape[0] or bags.sizes.min() < bag_size:
+    bags = assign_given(strategy, X, scores, given, bag_size=bag_size, rng=rng)
+    return _as_promised(bags, strategy.name, n_rows=X.shape[0], bag_size=bag_size)
+
+
+def assign_blocks(
+    strategy: ReadsBlocks,
+    take: Callable[[IntArray], RowBlocks],
+    n_rows: int,
+    *,
+    bag_size: int,
+    rng: np.random.Generator,
+) -> Bags:
+    """Do the same with a strategy that reads rows in blocks; `take` brings them into an order."""
+    check_bag_size(bag_size, n_rows=n_rows)
+    bags = strategy.assign_blocks(take, n_rows, bag_size=bag_size, rng=rng)
+    return _as_promised(bags, strategy.name, n_rows=n_rows, bag_size=bag_size)
+
+
+def _as_promised(bags: Bags, name: str, *, n_rows: int, bag_size: int) -> Bags:
+    if bags.n_rows != n_rows or bags.sizes.min() < bag_size:
         raise StrategyError(
-            f"strategy {strategy.name!r} broke its contract: {bags} for {X.shape[0]} rows and "
+            f"strategy {name!r} broke its contract: {bags} for {n_rows} rows and "
             f"bag_size {bag_size}. This is a fault of the strategy, not of your data."
         )
     return bags
@@ -122,7 +152,7 @@ def _check_scores(
 ) -> FloatArray:
     if scores is None:
         raise StrategyError(
-            f"strategy {strategy.name!r} sorts rows by scores, and got none. Give scores, "
+            f"strategy {strategy.name!r} {_use_of_scores(strategy)}, and got none. Give scores, "
             "or use a strategy that looks at features only, such as 'random'."
         )
     scores = np.asarray(scores, dtype=np.float64)
@@ -131,6 +161,12 @@ def _check_scores(
     if not np.isfinite(scores).all():
         raise StrategyError("scores hold NaN or infinite values.")
     return scores
+
+
+def _use_of_scores(strategy: BaggingStrategy) -> str:
+    if measures_by_scores(strategy):
+        return "takes what matters from scores (scale='model')"
+    return "sorts rows by scores"
 
 
 def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> dict[str, Any]:
@@ -171,12 +207,18 @@ def _parse_value(name: str, text: str, kind: Any) -> Any:
 __all__ = [
     "STRATEGIES",
     "BaggingStrategy",
+    "Given",
+    "KeepsGroups",
+    "ReadsBlocks",
     "RecognisesItsBags",
+    "SharesItsMetric",
     "Traits",
     "accepts_sparse",
     "assign_bags",
+    "assign_blocks",
     "check_bag_size",
     "find_strategy",
+    "measures_by_scores",
     "parameters_of",
     "settings_of",
     "spell_settings",

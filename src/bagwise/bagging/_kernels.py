@@ -4,27 +4,37 @@ Each kernel has a NumPy twin with the same name that the tests hold it against. 
 on first use and kept in numba's on-disk cache.
 """
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 import numba
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
-@numba.njit(cache=True)
-def best_last_lengths(ordered: FloatArray, size: int) -> IntArray:
-    """Length of the last group in the best cut of each prefix; twin of the one in ``_cut``."""
-    count, reach = ordered.size, 3 * size - 2
-    lengths = np.zeros(count + 1, dtype=np.int64)
+def _compiled(function: F) -> F:
+    """Compile on first use; keep the result where numba can write, and nowhere else."""
+    try:
+        kept: Any = numba.njit(cache=True)(function)
+    except RuntimeError:
+        kept = numba.njit(function)
+    return cast(F, kept)
+
+
+@_compiled
+def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyArray) -> None:
+    """Find the lengths of the next prefixes; twin of the one in ``_cut``."""
+    reach = 3 * size - 2
     sums = np.zeros(reach + 1)
     squares = np.zeros(reach + 1)
-    costs = np.full(2 * size - 1, np.inf)
-    costs[size - 1] = 0.0
     fresh = np.empty(size)
-    for first in range(size, count + 1, size):
-        start = first - 2 * size + 1
-        origin = ordered[min(max(start + reach // 2, 0), count - 1)]
+    for first in range(0, lengths.size, size):
+        origin = part[first + reach // 2]
         for i in range(reach):
-            value = ordered[min(max(start + i, 0), count - 1)] - origin
+            value = part[first + i] - origin
             sums[i + 1] = sums[i] + value
             squares[i + 1] = squares[i] + value * value
         before = costs - squares[: 2 * size - 1]
@@ -36,16 +46,14 @@ def best_last_lengths(ordered: FloatArray, size: int) -> IntArray:
                 if cost < best:
                     best, best_length = cost, 2 * size - 1 - c
             fresh[t] = best + squares[2 * size - 1 + t]
-            if first + t <= count:
-                lengths[first + t] = best_length
+            lengths[first + t] = best_length
         costs[: size - 1] = costs[size:]
         costs[size - 1 :] = fresh
         costs -= costs.min()
-    return lengths
 
 
-@numba.njit(cache=True)
-def trace_back(lengths: IntArray) -> IntArray:
+@_compiled
+def trace_back(lengths: AnyArray) -> IntArray:
     """Sizes of the groups that the lengths lead to; twin of the one in ``_cut``."""
     sizes = np.empty(lengths.size, dtype=np.int64)
     groups, end = 0, lengths.size - 1

@@ -1,11 +1,15 @@
 """Telling bags that a strategy cannot have made, from what is published."""
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.data.ranks import mid_ranks
 
 _FALSE_ALARMS = 1e-9
+_SLACK, _ROOM = 1.25, 0.1
+"""Times the spread within bags that plain cuts leave, and of the spread of all rows: a search for
+compact bags leaves less than plain cuts, but for chance among very few rows."""
 
 
 def overlaps(
@@ -46,7 +50,7 @@ def follows_features(index: IntArray, X: FloatArray | None) -> str | None:
     _, group = np.unique(index, return_inverse=True)
     smallest = 1.0
     for column in X.T:
-        ranks = stats.rankdata(column)
+        ranks = mid_ranks(column)
         ranks -= ranks.mean()
         variance = float(np.mean(ranks**2))
         if variance == 0 or np.mean(ranks**4) > 3 * variance**2:
@@ -57,3 +61,54 @@ def follows_features(index: IntArray, X: FloatArray | None) -> str | None:
     if smallest * X.shape[1] < _FALSE_ALARMS:
         return "they follow the features, and bags drawn at random do not"
     return None
+
+
+def far_apart(index: IntArray, points: FloatArray) -> str | None:
+    """Look for bags of points that are less compact than plain cuts would make them.
+
+    Rows are cut in two where they differ most, and each part again, until there are parts of the
+    sizes of the bags. A search for compact bags starts from better cuts than these. Bags that were
+    made for another metric, or by something else than the features, are far less compact in this
+    one.
+
+    >>> points = np.random.default_rng(0).normal(size=(400, 2)) * [10, 1]
+    >>> near, other = (np.argsort(np.argsort(column)) // 40 for column in points.T)
+    >>> far_apart(near, points), far_apart(other, points)
+    (None, 'its bags are not compact in the metric that they were made for')
+    """
+    kept = index >= 0
+    points, (numbers, bag) = points[kept], np.unique(index[kept], return_inverse=True)
+    sizes = np.bincount(bag)
+    if numbers.size < 2:
+        return None
+    points = np.asarray(points, dtype=np.float64) - points.mean(axis=0)
+    cut = np.repeat(np.arange(numbers.size), sizes)
+    order = _cut_apart(points, np.concatenate([[0], np.cumsum(sizes)]))
+    found, plain = spread_within(points, bag), spread_within(points[order], cut)
+    if found > _SLACK * plain + _ROOM * float(np.sum(points**2)):
+        return "its bags are not compact in the metric that they were made for"
+    return None
+
+
+def spread_within(points: FloatArray, bag: IntArray) -> float:
+    """Return the sum of squared distances from the means of the bags."""
+    sizes = np.bincount(bag)
+    between = sum(float(np.sum(np.bincount(bag, column) ** 2 / sizes)) for column in points.T)
+    return max(0.0, float(np.sum(points**2)) - between)
+
+
+def _cut_apart(points: FloatArray, starts: IntArray) -> IntArray:
+    """Return an order of rows in which starts[g]..starts[g+1] are near: cuts along columns."""
+    order = np.arange(points.shape[0])
+    parts = [(0, starts.size - 1)]
+    while parts:
+        low, high = parts.pop()
+        if high - low < 2:
+            continue
+        middle = (low + high) // 2
+        rows = order[starts[low] : starts[high]]
+        column = points[rows, int(np.argmax(np.var(points[rows], axis=0)))]
+        here = int(starts[middle] - starts[low])
+        order[starts[low] : starts[high]] = rows[np.argpartition(column, here)]
+        parts += [(low, middle), (middle, high)]
+    return order

@@ -1,7 +1,9 @@
 """Few large bags of rows that point the same way: bags whose noisy sums say most."""
 
+import functools
 import importlib.util
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,6 +14,7 @@ from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._parameters import check_choices, check_clip
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.aligning import Effort, align_rows
+from bagwise.cluster.blocks import RowBlocks, mapped, parts
 from bagwise.cluster.metric import Scale, regularised
 from bagwise.cluster.search import EffortName, time_limit
 from bagwise.cluster.sizes import SizeRange
@@ -56,6 +59,8 @@ class AlignedBags:
         drawn in to that much while bags are chosen, so that no direction belongs to fewer rows
         than a bag has. At least 1; None trusts the model.
 
+    Notes
+    -----
     The noise on the sum of a bag's labels does not grow with the bag. So what the labels say of
     the coefficients is ``A = sum s s'`` over the sums s of the bags' rows, and rows that point to
     different sides cancel. The error is ``tr(W A^-1)``, intercept left out; it never rises in the
@@ -63,7 +68,9 @@ class AlignedBags:
     that size fit, as many as fit are made, for the directions of largest spread, and the log says
     so. Where rows do not differ at all, bags are random. Needs ``bagwise[fast]``.
 
-    Guarantee: on the rows as drawn in, ``tr(W A^-1)`` is at most that of the bags along the
+    Guarantee
+    ---------
+    On the rows as drawn in, ``tr(W A^-1)`` is at most that of the bags along the
     directions of a regular simplex, from which the search starts.
 
     References
@@ -108,14 +115,25 @@ class AlignedBags:
         rng: np.random.Generator,
     ) -> Bags:
         """Put rows together so that the sums of bags determine the coefficients best."""
+        return self.assign_blocks(lambda order: X[order], X.shape[0], bag_size=bag_size, rng=rng)
+
+    def assign_blocks(
+        self,
+        take: Callable[[IntArray], RowBlocks],
+        n_rows: int,
+        *,
+        bag_size: int,
+        rng: np.random.Generator,
+    ) -> Bags:
+        """Do the same with rows that need not be in memory: the bags are the same."""
         if importlib.util.find_spec("numba") is None:
             raise MissingExtraError("the strategy 'aligned'", "fast")
-        order = rng.permutation(X.shape[0])  # as in k-means bags: the place may tell a label
+        order = rng.permutation(n_rows)  # as in k-means bags: the place may tell a label
         index = np.empty(order.size, dtype=np.int64)
-        index[order] = self._group(X[order], bag_size, rng)
+        index[order] = self._group(take(order), bag_size, rng)
         return Bags(index)
 
-    def _group(self, X: FloatArray, bag_size: int, rng: np.random.Generator) -> IntArray:
+    def _group(self, X: RowBlocks, bag_size: int, rng: np.random.Generator) -> IntArray:
         """Return the bag of each row."""
         n = X.shape[0]
         if self.clip is not None:
@@ -126,11 +144,11 @@ class AlignedBags:
             return group_index(equal_sizes(n, bag_size))
         if limits.clusters == 1:
             return np.zeros(n, dtype=np.int64)
-        learnable = slice(limits.clusters - 1)  # one bag is for the intercept
+        learnable = min(limits.clusters - 1, rows.shape[1])  # one bag is for the intercept
         with time_limit(None) as waiting:
             return align_rows(
-                np.ascontiguousarray(rows[:, learnable]),
-                weights[learnable],
+                mapped(rows, lambda block: block[:, :learnable], learnable),
+                weights[:learnable],
                 limits,
                 self._effort(n),
                 rng=rng,
@@ -167,7 +185,7 @@ class AlignedBags:
         return SizeRange(min(wanted, largest), bag_size, most)
 
 
-def coordinates(X: FloatArray, scale: Scale) -> tuple[FloatArray, FloatArray]:
+def coordinates(X: RowBlocks, scale: Scale) -> tuple[RowBlocks, FloatArray]:
     """Return X in coordinates of equal spread, (n, r), and what each coefficient's error counts.
 
     The weights, (r,), rise: the first coordinates are those in which X has the largest spread.
@@ -186,19 +204,34 @@ def coordinates(X: FloatArray, scale: Scale) -> tuple[FloatArray, FloatArray]:
     weights, turn = np.linalg.eigh(back.T @ back)
     # Units that are far apart leave nothing but rounding of the smallest weights.
     weights = np.maximum(weights, ROUNDING * weights[-1])
-    return np.asarray((X - columns.mean) @ (units * (whitening @ turn))), weights
+    middle, W = columns.mean, units * (whitening @ turn)
+    return mapped(X, lambda block: (block - middle) @ W, W.shape[1]), weights
 
 
-def draw_in(X: FloatArray, limit: float) -> FloatArray:
+def draw_in(X: RowBlocks, limit: float) -> RowBlocks:
     """Shrink rows towards the mean until hardly any has a leverage above `limit`.
 
     A row that is very far out hides others, so that one round is not enough.
     """
     for _ in range(ROUNDS):
-        rows, _ = coordinates(X, "whiten")
-        leverage = np.einsum("ij,ij->i", rows, rows) / X.shape[0]
-        if leverage.max(initial=0.0) <= NEARLY * limit:
+        columns = Columns(X)
+        middle = columns.mean
+        W = columns.axes.units[:, None] * regularised(columns.axes)
+        most = max(_leverage(X[part], middle, W, X.shape[0]).max() for part in parts(X))
+        if most <= NEARLY * limit:
             break
-        middle = X.mean(axis=0)
-        X = middle + (X - middle) * np.sqrt(limit / np.maximum(leverage, limit))[:, None]
+        shrink = functools.partial(_shrink, middle=middle, W=W, limit=limit, n_rows=X.shape[0])
+        X = mapped(X, shrink, X.shape[1])
     return X
+
+
+def _leverage(block: FloatArray, middle: FloatArray, W: FloatArray, n_rows: int) -> FloatArray:
+    rows = (block - middle) @ W
+    return np.asarray(np.einsum("ij,ij->i", rows, rows) / n_rows)
+
+
+def _shrink(
+    block: FloatArray, *, middle: FloatArray, W: FloatArray, limit: float, n_rows: int
+) -> FloatArray:
+    leverage = _leverage(block, middle, W, n_rows)
+    return middle + (block - middle) * np.sqrt(limit / np.maximum(leverage, limit))[:, None]

@@ -9,12 +9,13 @@ from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BagsError, shielded
-from bagwise.show import html
+from bagwise.show import charts, html
 
 if TYPE_CHECKING:
     from bagwise.bagging.quality import BagQuality
 
 LEFT_OUT = -1
+_AT_ONCE = 2**20  # rows that are looked at together, where there may be very many
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,22 +45,16 @@ class Bags:
     sizes: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        index = np.array(self.index)  # a copy: the caller keeps its own
-        if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
-            raise BagsError("a bag index is a one-dimensional array of integers.")
-        index = index.astype(np.int64, copy=False)
-        if index.size == 0 or index.max() < 0:
-            raise BagsError("no row is in a bag.")
-        if index.min() < LEFT_OUT:
-            raise BagsError(f"bag numbers start at 0 (or -1 for left out), got {index.min()}.")
-        sizes = np.bincount(index[index >= 0])
-        if not sizes.all():
-            raise BagsError(
-                f"bag {int(np.argmin(sizes))} is empty. Use Bags.from_labels to relabel."
-            )
-        for name, array in (("index", index), ("sizes", sizes)):
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+        self._hold(*_checked(np.array(self.index)))  # of a copy: the caller keeps its own
+
+    @classmethod
+    def owning(cls, index: IntArray) -> Self:
+        """Make bags of an array that nobody else has: it is checked, and not copied.
+
+        >>> Bags.owning(np.array([0, 1, 0])).sizes
+        array([2, 1])
+        """
+        return cls._of_valid(*_checked(index))
 
     @classmethod
     def from_labels(cls, labels: Sequence[Any] | AnyArray) -> Self:
@@ -102,6 +97,26 @@ class Bags:
     def __len__(self) -> int:
         return self.n_bags
 
+    @property
+    def shape(self) -> tuple[int]:
+        """One entry for each row: scikit-learn cuts bags into folds with the rows by it."""
+        return (self.n_rows,)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        """Return the bag of each row."""
+        return np.array(self.index, dtype=dtype, copy=copy)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Select rows, as `take` does; scikit-learn asks for ``bags[rows, ...]``.
+
+        >>> Bags(np.array([0, 1, 0, 1]))[np.array([3, 2])].index
+        array([0, 1])
+        """
+        chosen = rows[0] if isinstance(rows, tuple) else rows
+        if np.ndim(chosen) == 0 and not isinstance(chosen, slice):
+            raise BagsError("a single row is no bags. Ask for several, or for bags.index[row].")
+        return self.take(np.arange(self.n_rows)[chosen])
+
     def __repr__(self) -> str:
         return (
             f"Bags({self.n_rows} rows in {self.n_bags} bags "
@@ -120,9 +135,15 @@ class Bags:
             ],
         )
 
+    def plot(self) -> charts.Chart:
+        """Draw how many bags have how many rows; needs the extra ``bagwise[plot]``."""
+        return charts.bag_sizes(self.sizes)
+
     def sum(self, values: AnyArray) -> AnyArray:
         """Add up `values`, (n,) or (n, d), in each bag; integers stay exact integers."""
         values = self._row_aligned(values)
+        if values.ndim == 1:
+            return self._sum_one(values)
         # One entry per row that is in a bag: O(n), where a dense m x n matrix would be O(mn).
         starts = np.concatenate([[0], np.cumsum(self.in_bag)])
         ones = np.ones(starts[-1], dtype=values.dtype)
@@ -130,6 +151,16 @@ class Bags:
             (ones, self.index[self.in_bag], starts), shape=(self.n_rows, self.n_bags)
         )
         total: AnyArray = member.T @ values
+        return total
+
+    def _sum_one(self, values: AnyArray) -> AnyArray:
+        """Add up one number a row, some rows at a time: as a matrix, they would be there thrice."""
+        total = np.zeros(self.n_bags, dtype=values.dtype)
+        for first in range(0, self.n_rows, _AT_ONCE):
+            index, part = self.index[first : first + _AT_ONCE], values[first : first + _AT_ONCE]
+            if (index < 0).any():
+                index, part = index[index >= 0], part[index >= 0]
+            np.add.at(total, index, part)
         return total
 
     def mean(self, values: AnyArray) -> FloatArray:
@@ -162,9 +193,42 @@ class Bags:
         """
         index = self.index[rows]
         kept = index >= 0
+        if kept.all() and index.size == self.n_rows:
+            index, sizes = _checked(index)
+            return self._of_valid(*_renumber(index, sizes, out=index))
         renumbered = np.full(index.size, LEFT_OUT, dtype=np.int64)
         renumbered[kept] = type(self).from_labels(index[kept]).index
         return type(self)(renumbered)
+
+    def count_sizes(self) -> dict[int, int]:
+        """Return how many bags there are of each size.
+
+        >>> Bags(np.array([1, -1, 0, 1, 2])).count_sizes()
+        {1: 2, 2: 1}
+        """
+        sizes, times = np.unique(self.sizes, return_counts=True)
+        return dict(zip(sizes.tolist(), times.tolist(), strict=True))
+
+    def renumbered(self) -> Self:
+        """Return the same bags, numbered in the order they first appear.
+
+        >>> Bags(np.array([1, -1, 0, 1])).renumbered().index
+        array([ 0, -1,  1,  0])
+        """
+        out = np.empty_like(self.index)
+        return self._of_valid(*_renumber(self.index, self.sizes, out=out))
+
+    @classmethod
+    def _of_valid(cls, index: IntArray, sizes: IntArray) -> Self:
+        """Make bags of arrays that are known to be right, and that nobody else has: no copies."""
+        made = object.__new__(cls)
+        made._hold(index, sizes)
+        return made
+
+    def _hold(self, index: IntArray, sizes: IntArray) -> None:
+        for name, array in (("index", index), ("sizes", sizes)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
 
     def quality(self, X: Any) -> "BagQuality":
         """Measure what bag means keep of the rows of X, (n, d), an array or a sparse matrix.
@@ -189,6 +253,38 @@ class Bags:
     @staticmethod
     def _column(values: AnyArray, ndim: int) -> AnyArray:
         return values if ndim == 1 else values[:, None]
+
+
+def _checked(index: AnyArray) -> tuple[IntArray, IntArray]:
+    """Return the bag of each row and the sizes of bags, or say what is wrong with them."""
+    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
+        raise BagsError("a bag index is a one-dimensional array of integers.")
+    index = index.astype(np.int64, copy=False)
+    if index.size == 0 or index.max() < 0:
+        raise BagsError("no row is in a bag.")
+    if index.min() < LEFT_OUT:
+        raise BagsError(f"bag numbers start at 0 (or -1 for left out), got {index.min()}.")
+    sizes = np.bincount(index if index.min() >= 0 else index[index >= 0])
+    if not sizes.all():
+        raise BagsError(f"bag {int(np.argmin(sizes))} is empty. Use Bags.from_labels to relabel.")
+    return index, sizes
+
+
+def _renumber(index: IntArray, sizes: IntArray, *, out: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the index and sizes of bags in the order they first appear; `out` may be `index`."""
+    first = np.empty(sizes.size, dtype=np.int64)
+    blocks = [slice(start, start + _AT_ONCE) for start in range(0, index.size, _AT_ONCE)]
+    for block in reversed(blocks):  # backwards, so that the first place is written last
+        bags = index[block][::-1]
+        places = np.arange(block.start, block.start + bags.size)[::-1]
+        first[bags[bags >= 0]] = places[bags >= 0]
+    order = np.argsort(first)
+    number = np.empty(sizes.size + 1, dtype=np.int64)
+    number[order] = np.arange(sizes.size)
+    number[LEFT_OUT] = LEFT_OUT  # the last place is that of -1, too
+    for block in blocks:
+        out[block] = number[index[block]]
+    return out, sizes[order]
 
 
 def _first_places(ids: AnyArray) -> tuple[IntArray, IntArray]:

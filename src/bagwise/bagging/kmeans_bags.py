@@ -1,6 +1,6 @@
 """Bags of rows with similar features: the paper's instance k-means, with a minimum size."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -8,11 +8,14 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
 from bagwise.bagging._parameters import check_choices, check_time_budget
+from bagwise.bagging._recognise import far_apart
 from bagwise.bagging.bags import Bags
-from bagwise.cluster.metric import Scale, make_points
+from bagwise.cluster.metric import ScaleOrModel, linear_map, make_points
 from bagwise.cluster.search import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience
+from bagwise.data.whitening import Columns
+from bagwise.errors import StrategyError
 
 Sizes = Literal["near-equal", "free"]
 
@@ -23,10 +26,12 @@ class KMeansBags:
 
     Parameters
     ----------
-    scale : {"whiten", "std", "none"}
+    scale : {"whiten", "std", "none", "model"}
         What "similar" means: after whitening with the sample covariance (so that units and
         correlations do not matter; best for the error of a linear model), in standard deviations
-        of each column, or in the columns' own units.
+        of each column, or in the columns' own units. "model" is in standard deviations times what
+        scores owe to each column: those of a private model, in a release. It is for learners that
+        are not linear, such as boosted trees (``learner="flexible"``).
     effort : {"fast", "default", "best"}
         How long to search. At 50,000 rows and 32 columns: about one, two and five seconds.
     time_budget : float or None
@@ -37,72 +42,114 @@ class KMeansBags:
         `bag_size`, or one more, unless there are too few rows for that. "free" gives
         ``bag_size .. 2*bag_size-1``, more compact in few dimensions.
 
+    Notes
+    -----
     Every bag has at least `bag_size` rows whenever the search ends, also by Ctrl-C. The same seed
     gives the same bags on the same machine, whatever the number of threads. Needs
     ``bagwise[fast]``.
 
-    Guarantee: never less compact than recursive balanced bisection; in one dimension, and if
+    Guarantee
+    ---------
+    Never less compact than recursive balanced bisection; in one dimension, and if
     `bag_size` divides the number of rows or sizes are free, as compact as can be.
 
     References
     ----------
     Thm 2 (thm:LLP-bag-UB1) and Thm 3 (thm:MIR-agg-UB1), for which the paper advises instance
     k-means, and Lemmas 18 and 19 on its scaled form. Status: corrected, E4. Exact gains of moves
-    and swaps: Hartigan (1975).
+    and swaps: Hartigan (1975). What a column counts by a model: CAR scores, Zuber and Strimmer
+    (2011), "High-dimensional regression and variable selection using CAR scores".
     """
 
     name: ClassVar[str] = "kmeans"
     summary: ClassVar[str] = "rows with similar features"
     compact: ClassVar[bool] = True
     extra: ClassVar[str] = "fast"
-    uses_scores: ClassVar[bool] = False
     accepts_sparse: ClassVar[bool] = True
 
-    scale: Scale = "whiten"
+    scale: ScaleOrModel = "whiten"
     effort: EffortName = "default"
     time_budget: float | None = None
     sizes: Sizes = "near-equal"
 
     def __post_init__(self) -> None:
-        check_choices(self, scale=Scale, effort=EffortName, sizes=Sizes)
+        check_choices(self, scale=ScaleOrModel, effort=EffortName, sizes=Sizes)
         check_time_budget(self.time_budget)
+
+    @property
+    def uses_scores(self) -> bool:
+        """Only the metric of a model reads scores."""
+        return self.scale == "model"
 
     def assign(
         self,
         X: AnyArray,
-        scores: FloatArray | None,  # noqa: ARG002 (features alone)
+        scores: FloatArray | None,
         *,
         bag_size: int,
         rng: np.random.Generator,
     ) -> Bags:
         """Put rows that are near each other together."""
         with time_limit(self.time_budget) as waiting:
-            return self.assign_until(waiting, X, bag_size=bag_size, rng=rng)
+            return self.assign_until(waiting, X, scores, bag_size=bag_size, rng=rng)
 
     def assign_until(
-        self, waiting: Patience, X: AnyArray, *, bag_size: int, rng: np.random.Generator
+        self,
+        waiting: Patience,
+        X: AnyArray,
+        scores: FloatArray | None = None,
+        *,
+        bag_size: int,
+        rng: np.random.Generator,
     ) -> Bags:
         """Do what `assign` does, as long as there is time."""
+        self._check_scores(scores)
         # Ties are broken by place, and the place in a table may tell a label: shuffle first.
         order = rng.permutation(X.shape[0])
         index = np.empty(order.size, dtype=np.int64)
-        index[order] = self._group(waiting, X, order, bag_size, rng)
+        index[order] = self._group(waiting, X, scores, order, bag_size, rng)
         return Bags(index)
+
+    def shared_metric(
+        self, columns: Columns, scores: FloatArray | None = None
+    ) -> tuple[FloatArray, "KMeansBags"]:
+        """Return the map from centred rows to points, (d, r), and the strategy for points."""
+        self._check_scores(scores)
+        return linear_map(columns, self.scale, scores), replace(self, scale="none")
+
+    def contradiction(
+        self,
+        index: IntArray,
+        *,
+        X: FloatArray | None = None,
+        scores: FloatArray | None = None,
+        rounding: float = 0.0,  # noqa: ARG002 (nothing here turns on a last digit)
+    ) -> str | None:
+        """Return what speaks against bags of rows that are near each other."""
+        if X is None or X.shape[1] == 0 or (self.uses_scores and scores is None):
+            return None
+        rng = np.random.default_rng(0)  # of a projection, if X is sparse
+        return far_apart(index, make_points(X, self.scale, rng, scores=scores))
+
+    def _check_scores(self, scores: FloatArray | None) -> None:
+        if self.uses_scores and scores is None:
+            raise StrategyError("the metric of a model needs its scores.")
 
     def _group(
         self,
         waiting: Patience,
         X: AnyArray,
+        scores: FloatArray | None,
         order: IntArray,
         bag_size: int,
         rng: np.random.Generator,
     ) -> IntArray:
-        """Return the bag of each row of ``X[order]``."""
+        """Return the bag of each row of ``X[order]``; scores are in the order of X."""
         n = order.size
         near_equal, free = SizeRange.near_equal(n, bag_size), self.sizes == "free"
         if bag_size == 1 or near_equal.clusters == 1 or X.shape[1] == 0:
             return group_index(equal_sizes(n, bag_size))
-        points = make_points(X, self.scale, rng, order=order)
+        points = make_points(X, self.scale, rng, order=order, scores=scores)
         if points.shape[1] == 1 and (free or near_equal.least == near_equal.most):
             return _cut_line(points[:, 0], bag_size, optimal=free)
         return find_clusters(

@@ -25,7 +25,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.data.whitening import RANK_TOLERANCE, principal_axes
 from bagwise.errors import BagsError
-from bagwise.show import html
+from bagwise.show import charts, html
 
 _EPS = float(np.finfo(np.float64).eps)
 _BLOCK = 2**21  # entries of X at a time: 65,536 rows of 32 columns, 16 MB
@@ -150,6 +150,10 @@ class BagQuality:
         pairs = self._pairs()
         width = max(len(name) for name, _ in pairs)
         return "\n".join(f"{name:<{width}}  {text}" for name, text in pairs)
+
+    def plot(self) -> charts.Chart:
+        """Draw the share kept in each direction; needs the extra ``bagwise[plot]``."""
+        return charts.kept_shares(self.kept)
 
     def _repr_html_(self) -> str:
         return html.table("Bag quality", self._pairs())

@@ -39,7 +39,8 @@ class RandomBags:
     ) -> Bags:
         """Put the rows into bags of `bag_size`, or one more."""
         index = group_index(equal_sizes(X.shape[0], bag_size))
-        return Bags(rng.permutation(index))
+        rng.shuffle(index)  # in place: there may be very many rows
+        return Bags.owning(index)
 
     def contradiction(
         self,

@@ -14,6 +14,7 @@ from bagwise.bagging.optimal_bags import OptimalBags as OptimalBags
 from bagwise.bagging.aligned_bags import AlignedBags as AlignedBags
 from bagwise.bagging.sorted_bags import SortedBags as SortedBags
 from bagwise.bagging.super_bags import SuperBags as SuperBags
+from bagwise.bagging.group_bags import GroupBags as GroupBags
 # isort: on
 
 STRATEGIES: dict[str, type[BaggingStrategy]] = {

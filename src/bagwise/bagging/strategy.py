@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
+from bagwise.cluster.blocks import RowBlocks
+from bagwise.data.whitening import Columns
 
 
 @runtime_checkable
@@ -48,9 +51,56 @@ class RecognisesItsBags(Protocol):
     ) -> str | None:
         """Return what speaks against it in words, or None.
 
-        Given are the bag of each row, and either the features or the scores, which another machine
-        may have computed with an error of `rounding`.
+        Given are the bag of each row, and the features, or the scores, which another machine may
+        have computed with an error of `rounding`; or both, if scores are a metric for the features.
         """
+
+
+@runtime_checkable
+class KeepsGroups(Protocol):
+    """A strategy that takes groups of rows which have to stay together."""
+
+    name: ClassVar[str]
+
+    def assign_groups(
+        self, X: FloatArray, groups: IntArray, *, bag_size: int, rng: np.random.Generator
+    ) -> Bags:
+        """Put groups, numbered by row, into bags; none is split.
+
+        Nor are two merged that have `bag_size` rows each: `verify` looks for both.
+        """
+
+
+@runtime_checkable
+class SharesItsMetric(Protocol):
+    """A strategy that can be told what is near by more rows than it sees."""
+
+    name: ClassVar[str]
+
+    def shared_metric(
+        self, columns: Columns, scores: FloatArray | None = None
+    ) -> tuple[FloatArray, BaggingStrategy]:
+        """Return the map from centred rows to points, (d, r), and the strategy for points.
+
+        Scores, one per row, are for a strategy that reads them.
+        """
+
+
+@runtime_checkable
+class ReadsBlocks(Protocol):
+    """A strategy that reads rows a block at a time, so that they need not fit into memory."""
+
+    name: ClassVar[str]
+
+    def assign_blocks(
+        self,
+        take: Callable[[IntArray], RowBlocks],
+        n_rows: int,
+        *,
+        bag_size: int,
+        rng: np.random.Generator,
+    ) -> Bags:
+        """Make the bags that `assign` makes; `take` returns the rows in an order."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +139,16 @@ class Traits:
     free_sizes: bool = False
     planned: bool = True
     extra: str = ""
+
+
+def measures_by_scores(strategy: BaggingStrategy) -> bool:
+    """Tell whether scores say how far rows are apart, instead of which come after each other.
+
+    >>> from bagwise.bagging.kmeans_bags import KMeansBags
+    >>> measures_by_scores(KMeansBags(scale="model")), measures_by_scores(KMeansBags())
+    (True, False)
+    """
+    return strategy.uses_scores and traits_of(strategy).compact
 
 
 def traits_of(strategy: BaggingStrategy | type[BaggingStrategy]) -> Traits:

@@ -28,6 +28,8 @@ class SuperBags:
         Output only one half of each super-bag and leave the other rows out, as the paper's
         algorithm is printed. By default both halves are bags.
 
+    Notes
+    -----
     Rows that do not fill another super-bag are spread over the last ones; a table too small for one
     super-bag becomes a single bag.
 

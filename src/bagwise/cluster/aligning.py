@@ -10,6 +10,8 @@ largest ``x'K s`` with K = A^-1 W A^-1, since -2 K s is the gradient of the trac
 assigned at once, as in k-means, they would overshoot: directions in which A is small attract rows
 until they are the large ones. So K is renewed after each block of rows, and each change is checked
 against the exact trace.
+
+Rows are read in blocks, one after the other, once for each sweep: they need not be in memory.
 """
 
 from dataclasses import dataclass
@@ -18,8 +20,9 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.cluster import kernels
+from bagwise.cluster.blocks import RowBlocks, mapped, parts
 from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import CHUNK, sums_of_clusters
+from bagwise.cluster.state import sums_of_clusters
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import report_progress
 
@@ -38,7 +41,7 @@ class Effort:
 
 
 def align_rows(
-    X: FloatArray,
+    X: RowBlocks,
     weights: FloatArray,
     limits: SizeRange,
     effort: Effort,
@@ -58,7 +61,7 @@ def align_rows(
         There must be more clusters than r: their sums have to determine an intercept as well.
     """
     kernels.load_kernels()
-    rows = np.column_stack([X, np.ones(X.shape[0])])
+    rows = mapped(X, _with_constant, X.shape[1] + 1)
     weights = np.append(weights / weights.max(), 0.0)
     best, found = np.inf, np.empty(0, dtype=np.int64)
     with Workers(1, n_rows=X.shape[0]):
@@ -70,8 +73,12 @@ def align_rows(
     return found
 
 
+def _with_constant(block: FloatArray) -> FloatArray:
+    return np.column_stack([block, np.ones(block.shape[0])])
+
+
 def _lower_trace(
-    rows: FloatArray,
+    rows: RowBlocks,
     labels: IntArray,
     weights: FloatArray,
     limits: SizeRange,
@@ -90,24 +97,31 @@ def _lower_trace(
     return trace
 
 
-def _sweep(rows: FloatArray, labels: IntArray, weights: FloatArray, limits: SizeRange) -> float:
+def _sweep(rows: RowBlocks, labels: IntArray, weights: FloatArray, limits: SizeRange) -> float:
     """Look at every row once, and change labels in place; return the trace."""
     sizes = np.bincount(labels, minlength=limits.clusters)
-    sums = sums_of_clusters(
-        rows, labels, limits.clusters
-    )  # anew in each sweep: updates gather rounding
+    sums = _sums(rows, labels, limits.clusters)  # anew in each sweep: updates gather rounding
     step = min(-(-rows.shape[0] // BLOCKS), LARGEST_BLOCK)
-    for first in range(0, rows.shape[0], step):
-        part = slice(first, first + step)
-        P = _inverse(sums)
-        pulled = rows[part] @ ((P * weights) @ P)
-        selves = np.einsum("ij,ij->i", pulled, rows[part])
-        worthwhile = WORTHWHILE * float(weights @ np.diag(P))
-        kernels.align.exchange(
-            rows[part], pulled @ sums.T, selves, labels[part], sizes, sums, P, weights,
-            limits.least, limits.most, worthwhile,
-        )  # fmt: skip
+    for part in parts(rows):
+        block, theirs = rows[part], labels[part]
+        for first in range(0, theirs.size, step):
+            some = slice(first, first + step)
+            P = _inverse(sums)
+            pulled = block[some] @ ((P * weights) @ P)
+            selves = np.einsum("ij,ij->i", pulled, block[some])
+            worthwhile = WORTHWHILE * float(weights @ np.diag(P))
+            kernels.align.exchange(
+                block[some], pulled @ sums.T, selves, theirs[some], sizes, sums, P, weights,
+                limits.least, limits.most, worthwhile,
+            )  # fmt: skip
     return float(weights @ np.diag(_inverse(sums)))
+
+
+def _sums(rows: RowBlocks, labels: IntArray, clusters: int) -> FloatArray:
+    total = np.zeros((clusters, rows.shape[1]))
+    for part in parts(rows):
+        total += sums_of_clusters(rows[part], labels[part], clusters)
+    return total
 
 
 def _inverse(sums: FloatArray) -> FloatArray:
@@ -125,24 +139,27 @@ def _simplex(clusters: int, dimensions: int, rng: np.random.Generator) -> FloatA
     return np.linalg.qr(np.column_stack([np.ones(clusters), drawn]))[0][:, 1:]
 
 
-def _within(limits: SizeRange, X: FloatArray, directions: FloatArray) -> IntArray:
+def _within(limits: SizeRange, X: RowBlocks, directions: FloatArray) -> IntArray:
     """Let each row join the direction along which it lies farthest, as far as sizes allow."""
     labels, along = np.empty(X.shape[0], dtype=np.int64), np.empty(X.shape[0])
-    for first in range(0, X.shape[0], CHUNK):
-        part = slice(first, first + CHUNK)
+    for part in parts(X):
         found = X[part] @ directions.T
         labels[part], along[part] = found.argmax(axis=1), found.max(axis=1)
     sizes = np.bincount(labels, minlength=limits.clusters)
     for b in np.flatnonzero(sizes < limits.least).tolist():
         spare = np.maximum(np.bincount(labels, minlength=limits.clusters) - limits.least, 0)
-        _fill(labels, b, limits.least - sizes[b], spare, along - X @ directions[b])
+        _fill(labels, b, limits.least - sizes[b], spare, along - _along(X, directions[b]))
     for b in range(limits.clusters):
         sizes = np.bincount(labels, minlength=limits.clusters)
         spare = np.maximum(sizes - limits.most, 0)
         wanted = min(limits.most - sizes[b], spare.sum())
         if wanted > 0:
-            _fill(labels, b, wanted, spare, along - X @ directions[b])
+            _fill(labels, b, wanted, spare, along - _along(X, directions[b]))
     return labels
+
+
+def _along(X: RowBlocks, direction: FloatArray) -> FloatArray:
+    return np.concatenate([X[part] @ direction for part in parts(X)])
 
 
 def _fill(labels: IntArray, b: int, wanted: int, spare: IntArray, regret: FloatArray) -> None:

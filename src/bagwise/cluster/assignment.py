@@ -12,14 +12,13 @@ from itertools import pairwise
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.cluster import kernels
 from bagwise.cluster.centre_graph import CentreGraph
+from bagwise.cluster.repairing import reach_targets
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Workers
 
 EXACT_CLUSTERS = 300
 EXACT_DISTANCES = 2e7
-ROUNDS = 10_000
 ROUNDING = 1e-12  # of the largest distance: a chain is cheaper only by more than this
 
 
@@ -39,11 +38,9 @@ def assign_in_range(
         return _Chains(points, centres, nearest).bring_into(limits)
     labels: AnyArray = nearest.astype(np.int32)
     graph = CentreGraph(limits.clusters, seed=0, workers=workers)
-    starts, neighbours = kernels.neighbours.both_ways(graph.refresh(centres))
     targets = limits.nearest(sizes)
-    kernels.repair.reach_targets(
-        points, centres, sizes, targets, labels, starts, neighbours, ROUNDS, True
-    )
+    near = graph.refresh(centres)
+    reach_targets(points, centres, sizes, targets, labels, near, fixed=True)
     return labels.astype(np.int64)
 
 

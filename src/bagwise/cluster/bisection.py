@@ -6,6 +6,7 @@ from bagwise._types import AnyArray, IntArray
 from bagwise.cluster import kernels
 from bagwise.cluster.workers import Workers
 
+ROUNDS = 3  # of 2-means in each cut
 SUBTREES = 32  # nodes from which on each is one piece of work, together with all below it
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -46,6 +47,16 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ``2 * size_min``: a larger cluster could be split into two more compact ones.
     effort : {"fast", "default", "best"}
         How long to search.
+    init : "auto", "k-means++", "random", (n_clusters, d) floats or callable
+        Where the search starts from, besides a start of its own: from ordinary k-means, as
+        scikit-learn's ``KMeans`` has it, whose centres are then filled to size. "auto" does so with
+        "k-means++" up to 300 clusters, where the start matters. Others need `n_clusters` or
+        `size_max`.
+    n_init : "auto" or int
+        How many such starts are tried, the best result counting; "auto" is 3, and 1 for centres
+        that are given.
+    max_iter : int
+        Most iterations of ordinary k-means in each start.
     time_budget : float or None
         Seconds after which the search ends with what it has; sizes are as asked all the same.
     random_state : int, RandomState or None
@@ -60,6 +71,8 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     cluster_sizes_ : (m,) ints
     inertia_ : float
         Sum of squared distances of the rows to their centres.
+    n_iter_ : int
+        Most iterations that ordinary k-means took in one start; 1 without such starts.
 
     Notes
     -----
@@ -84,6 +97,9 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         "size_max": [Interval(Integral, 1, None, closed="left"), None],
         "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
         "effort": [StrOptions({"fast", "default", "best"})],
+        "init": [StrOptions({"auto", "k-means++", "random"}), callable, "array-like"],
+        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "time_budget": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
         "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
@@ -96,6 +112,9 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters: int | None = None,
         *,
         effort: EffortName = "default",
+        init: Any = "auto",
+        n_init: int | str = "auto",
+        max_iter: int = 300,
         time_budget: float | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -104,6 +123,9 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.size_max = size_max
         self.n_clusters = n_clusters
         self.effort = effort
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
         self.time_budget = time_budget
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -116,6 +138,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         points = make_points(X, "none", np.random.default_rng(seed))
+        self.n_iter_ = 1
         with time_limit(self.time_budget) as waiting:
             labels = find_clusters(
                 points,
@@ -125,7 +148,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 seed=seed,
                 waiting=waiting,
                 threads=self.n_jobs,
-                starts=self._kmeans_starts(points, sizes, seed),
+                starts=self._kmeans_starts(X, points, sizes, seed),
             )
         _, self.labels_ = np.unique(labels, return_inverse=True)
         self.cluster_sizes_ = np.bincount(self.labels_)
@@ -191,12 +214,36 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return SizeRange(clusters, least, min(most, n - (clusters - 1) * least))
 
     def _kmeans_starts(
-        self, points: AnyArray, sizes: SizeRange | None, seed: int
+        self, X: Any, points: AnyArray, sizes: SizeRange | None, seed: int
     ) -> Iterable[IntArray]:
-        if sizes is None or not 1 < sizes.clusters <= FEW_CLUSTERS or self.effort == "fast":
+        auto = isinstance(self.init, str) and self.init == "auto"
+        if auto and (sizes is None or not 1 < sizes.clusters <= FEW_CLUSTERS):
             return ()
-        clusters = sizes.clusters
-        return (_kmeans(points, clusters, seed + start) for start in range(KMEANS_STARTS))
+        if auto and self.effort == "fast" and self.n_init == "auto":
+            return ()
+        if sizes is None:
+            raise ValueError(
+                "init starts from a number of clusters that is known: give n_clusters or size_max, "
+                "or leave init at 'auto'."
+            )
+        named = isinstance(self.init, str)
+        # Centres that are given, or made by a function, are in the units of X.
+        space, init = (points, "k-means++" if auto else self.init) if named else (X, self.init)
+        count = (KMEANS_STARTS if named else 1) if self.n_init == "auto" else int(self.n_init)
+        if not count:
+            return ()
+        options = {"init": init, "max_iter": self.max_iter}
+        # Made now, so that centres of a wrong shape are refused here.
+        first = self._kmeans(space, sizes.clusters, seed, options)
+        others = (self._kmeans(space, sizes.clusters, seed + i, options) for i in range(1, count))
+        return chain([first], others)
+
+    def _kmeans(self, points: Any, clusters: int, seed: int, options: dict[str, Any]) -> IntArray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # equal rows; it is only a start
+            model = KMeans(clusters, n_init=1, random_state=seed, **options).fit(points)
+        self.n_iter_ = max(self.n_iter_, int(model.n_iter_))
+        return np.asarray(model.labels_, dtype=np.int64)
 
     def _about_centre(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return rows and centres around a common origin, so that no digits are lost."""
@@ -213,15 +260,10 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _kmeans(points: AnyArray, clusters: int, seed: int) -> IntArray:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # equal rows; it is only a start
-        model = KMeans(clusters, n_init=1, random_state=seed).fit(points)
-    return np.asarray(model.labels_, dtype=np.int64)
-
-
 def _centres(X: Any, labels: IntArray, sizes: IntArray) -> FloatArray:
-    return sums_of_clusters(X.astype(np.float64, copy=False), labels, sizes.size) / sizes[:, None]
+    """Return the means of clusters, added up in double precision, in the precision of X."""
+    sums = sums_of_clusters(X.astype(np.float64, copy=False), labels, sizes.size)
+    return np.asarray((sums / sizes[:, None]).astype(X.dtype, copy=False))
 
 
 def _inertia(X: Any, labels: IntArray, centres: FloatArray) -> float:

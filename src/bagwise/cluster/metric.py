@@ -1,6 +1,16 @@
 """What "near" means: rows become points whose Euclidean distance is the one that counts.
 
 Any metric is a linear map, so one engine serves all: the points are ``(X - middle) @ W``.
+
+The metric "model" takes columns in standard deviations, times what scores of the rows, such as the
+predictions of a model, owe to each of them. Columns that hardly matter to the scores may then
+differ within a bag, and those that matter may not. What is owed is told by CAR scores,
+
+    w = R^(-1/2) r
+
+with R the correlations of the columns and r those with the scores (Zuber and Strimmer 2011). Their
+squares add up to the share of the scores that is linear, columns that are alike share what they
+bring, and none of them grows without limit where columns are nearly collinear, as coefficients do.
 """
 
 from typing import Any, Literal
@@ -12,6 +22,11 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.data.whitening import Axes, Columns
 
 Scale = Literal["whiten", "std", "none"]
+ScaleOrModel = Literal["whiten", "std", "none", "model"]
+
+FLOOR = 0.1
+"""What a column counts at least, as a share of the mean square of all: a linear model does not see
+all that matters, and a noisy one is not to be believed that something does not matter at all."""
 
 RIDGE = 1e-6  # of the largest variance along a direction: what is added to all of them
 SPARSE_DIMENSIONS = 128  # wider sparse data are projected
@@ -20,9 +35,16 @@ FAR_OUT = 1e3
 
 
 def make_points(
-    X: Any, scale: Scale, rng: np.random.Generator, *, order: IntArray | None = None
+    X: Any,
+    scale: ScaleOrModel,
+    rng: np.random.Generator,
+    *,
+    order: IntArray | None = None,
+    scores: FloatArray | None = None,
 ) -> AnyArray:
     """Return the points of the rows of X, dense or scipy sparse, as a new array.
+
+    The scale "model" needs scores, one for each row of X.
 
     With `order`, of the rows in that order, and even rounding does not depend on how X was ordered.
     Points are float32, or float64 where outliers or a single dimension would need the digits, and
@@ -32,7 +54,7 @@ def make_points(
     never made dense.
     """
     rows = Columns(X, order)
-    W = _linear_map(rows, scale)
+    W = _linear_map(rows, scale, scores)
     if rows.is_sparse and (X.shape[1] if W is None else W.shape[1]) > SPARSE_DIMENSIONS:
         W = _projected(W, X.shape[1], rng)
     origin = _middle(rows)
@@ -55,12 +77,47 @@ def regularised(axes: Axes) -> FloatArray:
     return np.asarray(axes.vectors / np.sqrt(axes.values + RIDGE * axes.values.max(initial=0.0)))
 
 
-def _linear_map(columns: Columns, scale: Scale) -> Any:
+def linear_map(
+    columns: Columns, scale: ScaleOrModel, scores: FloatArray | None = None
+) -> FloatArray:
+    """Return the map from centred dense rows to points, (d, r)."""
+    W = _linear_map(columns, scale, scores)
+    return np.eye(columns.mean.size) if W is None else _dense(W)
+
+
+def importance(columns: Columns, scores: FloatArray) -> FloatArray:
+    """Return what scores owe to each column, (d,), for columns in standard deviations.
+
+    It is the absolute CAR score, with a floor; 1 for all columns if they tell nothing of the
+    scores.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> importance(Columns(X), X[:, 0] - 0.5 * X[:, 1]).round(1)
+    array([0.9, 0.5, 0.2])
+    """
+    axes, spread = columns.axes, float(np.std(scores))
+    if spread == 0 or axes.rank == 0:
+        return np.ones(axes.units.size)
+    correlations = axes.units * columns.covariance_with(scores) / spread
+    owed = (axes.vectors / np.sqrt(axes.values)) @ (axes.vectors.T @ correlations)
+    mean_square = float(np.mean(owed**2))
+    if mean_square == 0:
+        return np.ones_like(owed)
+    return np.asarray(np.sqrt(owed**2 + FLOOR * mean_square))
+
+
+def _linear_map(columns: Columns, scale: ScaleOrModel, scores: FloatArray | None) -> Any:
     """Return the map from centred rows to points, (d, r); None for the identity."""
     if scale == "none":
         return None
     if scale == "std":
         return sparse.diags_array(columns.units).tocsr()
+    if scale == "model":
+        if scores is None:
+            raise AssertionError("the metric of a model needs its scores")
+        return sparse.diags_array(columns.units * importance(columns, scores)).tocsr()
     axes = columns.axes
     return axes.units[:, None] * regularised(axes) if axes.rank else np.zeros((axes.units.size, 1))
 

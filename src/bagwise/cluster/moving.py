@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from bagwise._types import AnyArray
+from bagwise._types import AnyArray, IntArray
 from bagwise.cluster import kernels
+from bagwise.cluster.bisection import ROUNDS, bisect
 from bagwise.cluster.centre_graph import CentreGraph
+from bagwise.cluster.repairing import reach_targets
 from bagwise.cluster.state import Rows, Search, geometric
 
 REFRESH_EVERY = 4  # passes between two looks at which clusters are near
@@ -12,7 +14,7 @@ BATCHES = 32  # of a pass; each sees the centres as the ones before have left th
 # The price of sizes out of range rises over the passes, in units of what one row has to gain.
 FIRST_WEIGHT, LAST_WEIGHT = 0.05, 3.0
 USUAL_SIZE = 10.0  # a price per row counts for less in large clusters
-REPAIR_ROUNDS = 200
+MUCH = 0.05  # of the rows in clusters that are full: too many to be handed on one by one
 
 
 def move_rows(rows: Rows, graph: CentreGraph, scale: float, search: Search) -> None:
@@ -70,14 +72,49 @@ class _Passes:
         return moved
 
 
+def replace_the_nearly_empty(rows: Rows, targets: IntArray, search: Search) -> int:
+    """Make clusters of what others have too many, in place of clusters that few rows are left in.
+
+    In many dimensions rows far from all others keep clusters to themselves, which nobody else
+    finds. To fill them, rows would have to be handed on over many clusters, one by one. Return how
+    many clusters were replaced.
+    """
+    surplus = np.maximum(rows.sizes - targets, 0)
+    empty = np.flatnonzero(rows.sizes < targets / 2)
+    empty = empty[np.argsort(rows.sizes[empty], kind="stable")][: surplus.sum() // targets.max()]
+    if empty.size == 0 or surplus.sum() <= MUCH * rows.labels.size:
+        return 0
+    gone = np.zeros(targets.size, dtype=bool)
+    gone[empty] = True
+    spare = np.concatenate([_farthest(rows, surplus), np.flatnonzero(gone[rows.labels])])
+    Z, ids = rows.Z[spare], np.arange(spare.size, dtype=np.int32)
+    starts = np.arange(empty.size + 1) * spare.size // empty.size
+    bisect(Z, ids, starts, rounds=ROUNDS, seed=search.seed, workers=search.workers)
+    rows.labels[spare[ids]] = np.repeat(empty, np.diff(starts))
+    rows.settle()
+    return int(empty.size)
+
+
+def _farthest(rows: Rows, counts: IntArray) -> IntArray:
+    """Return so many rows of each cluster, those that are farthest from its centre."""
+    affected = np.flatnonzero(counts[rows.labels])
+    label = rows.labels[affected]
+    offsets = rows.Z[affected] - rows.centres[label]
+    order = np.lexsort((-np.einsum("ij,ij->i", offsets, offsets), label))
+    sizes = np.bincount(label, minlength=counts.size)
+    place = np.arange(label.size) - (np.cumsum(sizes) - sizes)[label[order]]
+    return affected[order[place < counts[label[order]]]]
+
+
 def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
     """Bring all sizes into range."""
     targets = search.sizes.nearest(rows.sizes)
     if np.array_equal(targets, rows.sizes):
         return
-    starts, neighbours = kernels.neighbours.both_ways(graph.refresh(rows.centres))
-    kernels.repair.reach_targets(
-        rows.Z, rows.centres, rows.sizes, targets, rows.labels, starts, neighbours, REPAIR_ROUNDS,
-        False,
+    if replace_the_nearly_empty(rows, targets, search):
+        targets = search.sizes.nearest(rows.sizes)
+    reach_targets(
+        rows.Z, rows.centres, rows.sizes, targets, rows.labels, graph.refresh(rows.centres),
+        fixed=False,
     )  # fmt: skip
     rows.settle()

@@ -20,10 +20,12 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster import kernels
-from bagwise.cluster.bisection import bisect
+from bagwise.cluster.bisection import ROUNDS, bisect
 from bagwise.cluster.centre_graph import CentreGraph
+from bagwise.cluster.dimension import effective_dimension
 from bagwise.cluster.exchanging import exchange_rows
 from bagwise.cluster.moving import move_rows, repair_sizes
+from bagwise.cluster.plain import find_clusters_plainly, is_small
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.state import EFFORTS, Effort, Rows, Search
 from bagwise.cluster.workers import Patience, Workers, patience
@@ -32,15 +34,16 @@ from bagwise.show.stages import report_progress
 
 EffortName = Literal["fast", "default", "best"]
 
-ROUNDS = 3  # of 2-means in each cut
-SAMPLED_WINDOWS = 1000
 SAMPLED_ROWS = 20_000
-SMALLEST_WINDOW, LARGEST_WINDOW = 10, 64
 # Above this effective dimension, or this size, annealing hardly finds what moves have not.
 ROUGH_DIMENSION, ROUGH_SIZE = 6.0, 64.0
+# Entries of all rows that annealed sweeps look at, together: more would take minutes. Rows whose
+# text columns have many levels have many entries that say little.
+MOST_WORK = 4e8
 # Fewer rows than these get up to so many times the sweeps, as they cost so little.
 MANY_ROWS = {"fast": (1, 1), "default": (20_000, 4), "best": (50_000, 5)}
 FEW_ROWS, TRIES = 5_000, 8  # and with "best", few rows several tries
+COMPILED_FOR = 2_000  # rows: enough to need every stage, repair among them
 SEED_STEP = 1000  # more than the seeds that one attempt uses
 
 
@@ -48,9 +51,9 @@ SEED_STEP = 1000  # more than the seeds that one attempt uses
 def time_limit(seconds: float | None) -> Iterator[Patience]:
     """Say when to stop; afterwards, warn if it was Ctrl-C that stopped the search.
 
-    The kernels are there before the clock starts.
+    With a limit, the kernels are there before the clock starts.
     """
-    kernels.load_kernels()
+    kernels.require_numba()
     if seconds is not None:
         few = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)
         find_clusters(few, None, least=4, effort="default", seed=0, waiting=Patience())
@@ -80,14 +83,33 @@ def find_clusters(
 
     Without `sizes` there may be as many clusters of at least `least` rows as suits the data. The
     search is repeated from each of the `starts` as long as there is time; the best result counts.
+    Where kernels would have to be compiled first, few rows do without.
     """
-    kernels.load_kernels()
     n = points.shape[0]
+    if sizes is not None and starts == () and is_small(n, sizes) and not kernels.are_compiled():
+        kernels.compile_in_background()
+        return find_clusters_plainly(points, sizes, effort=effort, seed=seed, waiting=waiting)
+    kernels.load_kernels()
+    if kernels.are_to_be_kept():
+        compile_kernels()
     with Workers(threads, n_rows=n) as workers:
         if sizes is None:
             sizes = free_range(points, least, seed=seed, workers=workers)
         search = Search(sizes, find_effort(effort, n), seed, workers, waiting, report_progress)
         return partition(points, search, starts=starts)
+
+
+def compile_kernels() -> None:
+    """Search once among rows that need every kernel, and note on disk that all are there."""
+    points = np.random.default_rng(0).normal(size=(COMPILED_FOR, 8)).astype(np.float32)
+    sizes = SizeRange.near_equal(COMPILED_FOR, 10)
+    with Workers(1, n_rows=COMPILED_FOR) as workers:
+        partition(points, Search(sizes, EFFORTS["default"], 0, workers, Patience(), _tell_nobody))
+    kernels.mark_compiled()
+
+
+def _tell_nobody(_what: str, _share: float) -> None:
+    pass
 
 
 def find_effort(name: str, n_rows: int) -> Effort:
@@ -148,7 +170,8 @@ def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntAr
         move_rows(rows, graph, scale, search)
     roughness = min(1.0, ROUGH_DIMENSION / dimension) ** 2
     roughness *= min(1.0, ROUGH_SIZE * search.sizes.clusters / rows.labels.size)
-    exchange_rows(rows, graph, scale, round(search.effort.sweeps * roughness), search)
+    sweeps = min(search.effort.sweeps * roughness, MOST_WORK / rows.Z.size)
+    exchange_rows(rows, graph, scale, round(sweeps), search)
     spread = rows.spread
     return (_in_order(rows), spread) if spread <= first_spread else (first, first_spread)
 
@@ -165,25 +188,3 @@ def _in_order(rows: Rows) -> IntArray:
     labels = np.empty(rows.ids.size, dtype=np.int64)
     labels[rows.ids] = rows.labels
     return labels
-
-
-def effective_dimension(Z: AnyArray, clusters: int) -> float:
-    """Estimate in how many directions neighbouring rows differ, as if all counted the same.
-
-    For w rows with d such directions the participation ratio ``tr(G)^2 / |G|^2`` of their Gram
-    matrix is about ``1 / (1/d + 1/(w-1))``. After bisection, neighbours stand side by side.
-    """
-    n, features = Z.shape
-    window = min(n, int(np.clip(n // clusters, SMALLEST_WINDOW, LARGEST_WINDOW)))
-    firsts = np.linspace(0, n - window, num=min(SAMPLED_WINDOWS, n // window), dtype=np.int64)
-    local = Z[firsts[:, None] + np.arange(window)].astype(np.float64)
-    local -= local.mean(axis=1, keepdims=True)
-    gram = local @ local.transpose(0, 2, 1)
-    squares, traces = np.einsum("bij,bij->b", gram, gram), np.einsum("bii->b", gram)
-    differ = squares > 0
-    if not differ.any():
-        return float(features)
-    ratio = float(np.mean(traces[differ] ** 2 / squares[differ]))
-    rest = window - 1 - ratio
-    dimension = ratio * (window - 1) / rest if rest > 0 else features
-    return float(np.clip(dimension, min(2, features), features))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from itertools import pairwise
 from types import FrameType
 from typing import Any, Self
@@ -63,10 +64,29 @@ class Patience:
         return self.interrupted or (self._end is not None and time.monotonic() >= self._end)
 
 
+_keeps_what_it_has: ContextVar[bool] = ContextVar("keeps_what_it_has", default=True)
+
+
+@contextmanager
+def interrupted_for_good() -> Iterator[None]:
+    """Inside, Ctrl-C ends a search as it ends anything else.
+
+    For work that goes on to publish something: whoever presses Ctrl-C wants none of it.
+    """
+    token = _keeps_what_it_has.set(False)
+    try:
+        yield
+    finally:
+        _keeps_what_it_has.reset(token)
+
+
 @contextmanager
 def patience(seconds: float | None) -> Iterator[Patience]:
     """Turn the first Ctrl-C into a request to stop; the second one is an ordinary interrupt."""
     waiting = Patience(seconds)
+    if not _keeps_what_it_has.get():
+        yield waiting
+        return
     if threading.current_thread() is not threading.main_thread():
         yield waiting  # only the main thread hears signals
         return

@@ -6,9 +6,14 @@ function, and those who never search need neither numba nor its second of start.
 """
 
 import functools
+import hashlib
 import importlib
 import importlib.util
 import logging
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,26 +39,103 @@ else:
 
 
 __all__ = [
-    "align", "arith", "bisect", "exchange", "load_kernels", "moves", "neighbours", "repair",
+    "align", "are_compiled", "are_to_be_kept", "arith", "bisect", "compile_in_background",
+    "exchange", "load_kernels", "mark_compiled", "moves", "neighbours", "repair", "require_numba",
     "trace",
 ]  # fmt: skip
 
 _log = logging.getLogger("bagwise")
 
+WAIT = "BAGWISE_KERNELS"
+"""The variable that says "wait" where the first search, too, has to wait for its kernels."""
+
 
 def load_kernels() -> None:
-    """Import the kernels, and say so if this is the first use and they have to be compiled."""
-    if importlib.util.find_spec("numba") is None:
-        raise MissingExtraError("size-constrained k-means", "fast")
-    _announce()
+    """Make sure that kernels can be used, and say so if they have to be compiled first."""
+    require_numba()
+    if not _on_disk():
+        _announce("compiling kernels, once (about 15 seconds)")
+
+
+def are_to_be_kept() -> bool:
+    """Tell whether kernels could be on disk, and are not all there."""
+    return _mark() is not None and not _on_disk()
 
 
 @functools.cache
-def _announce() -> None:
-    """Tell once in a process if there are no compiled kernels on disk."""
+def are_compiled() -> bool:
+    """Tell whether kernels are on disk, or worth waiting for.
+
+    Decided once in a process, so that within it the same seed gives the same clusters.
+    """
+    require_numba()
+    return os.environ.get(WAIT) == "wait" or _on_disk()
+
+
+@functools.cache
+def compile_in_background() -> None:
+    """Start a process that compiles all kernels for later, once, and leave it to itself."""
+    if _mark() is None:
+        _announce(
+            "compiled kernels cannot be kept: neither the package's directory nor your home can be "
+            "written to. Few rows are searched without them; NUMBA_CACHE_DIR names another place."
+        )
+        return
+    _announce(
+        "compiling kernels in the background. Until then, few rows are searched without them, and "
+        f"bags are a few percent less compact; {WAIT}=wait waits instead."
+    )
+    nothing = subprocess.DEVNULL
+    with suppress(OSError):  # then the next search tries again
+        subprocess.Popen(  # this very program, without any data
+            [sys.executable, "-m", "bagwise.cluster.compile"],
+            stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True,
+            env={**os.environ, WAIT: "wait"},
+        )  # fmt: skip
+
+
+def mark_compiled() -> None:
+    """Note on disk that all kernels are there."""
+    mark = _mark()
+    if mark is not None:
+        with suppress(OSError):
+            mark.touch()
+
+
+def require_numba() -> None:
+    """Name the extra where numba is not installed."""
+    if importlib.util.find_spec("numba") is None:
+        raise MissingExtraError("size-constrained k-means", "fast")
+
+
+def _on_disk() -> bool:
+    mark = _mark()
+    return mark is not None and mark.exists()
+
+
+@functools.cache
+def _mark() -> Path | None:
+    """Return the file that says that kernels are compiled; None where they cannot be kept.
+
+    What numba keeps is of use to the same versions, processor and sources only.
+    """
+    import llvmlite.binding
+    import numba
+
     from bagwise.cluster.kernels import exchange
 
     last: Any = exchange.visit_pairs
-    cached = Path(last.stats.cache_path).glob(f"*{last.__name__}*.nbi")
-    if not last.signatures and not any(cached):
-        _log.warning("compiling kernels, once (about 15 seconds)")
+    if not last.stats.cache_path:
+        return None
+    key = hashlib.sha256()
+    for part in (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name()):
+        key.update(part.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        key.update(source.read_bytes())
+    return Path(last.stats.cache_path) / f"bagwise-{key.hexdigest()[:16]}.ready"
+
+
+@functools.cache
+def _announce(notice: str) -> None:
+    """Tell once in a process."""
+    _log.warning(notice)

@@ -21,9 +21,11 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def kernel(function: F) -> F:
     """Compile a function on first use, and keep the result on disk."""
-    compiled: Any = numba.njit(cache=True, nogil=True, fastmath=FAST_MATH, error_model="numpy")(
-        function
-    )
+    options: dict[str, Any] = {"nogil": True, "fastmath": FAST_MATH, "error_model": "numpy"}
+    try:
+        compiled: Any = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # nowhere to write to; a place that others can write to would be unsafe
+        compiled = numba.njit(**options)(function)
     return cast(F, compiled)
 
 

@@ -85,11 +85,21 @@ def _principal_axis(Z: AnyArray, start: int, stop: int, seed: int) -> AnyArray:
                 along += (Z[i, f] - mean[f]) * axis[f]
             for f in range(features):
                 following[f] += along * (Z[i, f] - mean[f])
-        norm = np.sqrt(np.sum(following * following))
-        if norm == 0.0:
+        if not _normalise(following, axis):
             break
-        axis[:] = following / norm
     return axis.astype(Z.dtype)
+
+
+@kernel
+def _normalise(vector: AnyArray, out: AnyArray) -> bool:
+    """Write the direction of a vector, one entry at a time: arrays take seconds more to compile."""
+    squares = 0.0
+    for f in range(vector.size):
+        squares += vector[f] * vector[f]
+    if squares > 0.0:
+        for f in range(vector.size):
+            out[f] = vector[f] / np.sqrt(squares)
+    return squares > 0.0
 
 
 @kernel

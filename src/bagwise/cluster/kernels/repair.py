@@ -13,7 +13,7 @@ from bagwise.cluster.kernels.moves import transfer
 
 
 @kernel
-def reach_targets(
+def hand_on(
     Z: AnyArray,
     C: AnyArray,
     sizes: IntArray,
@@ -24,10 +24,9 @@ def reach_targets(
     rounds: int,
     fixed: bool,
 ) -> None:
-    """Hand rows on until ``sizes == targets``, which have the same sum.
+    """Hand rows on until ``sizes == targets``, as far as neighbours lead in so many rounds.
 
-    With `fixed` centres the cost of a row is its distance alone, as in assigning new rows. Where
-    neighbours do not lead to the need, rows go there directly.
+    With `fixed` centres the cost of a row is its distance alone, as in assigning new rows.
     """
     count = C.shape[0]
     head = np.full(count, -1, dtype=np.int64)
@@ -37,21 +36,38 @@ def reach_targets(
         head[labels[i]] = i
     steps = np.empty(count, dtype=np.int64)
     queue = np.empty(count, dtype=np.int64)
+    best = np.empty(Z.shape[0], dtype=np.float64)
+    to = np.empty(Z.shape[0], dtype=np.int64)
     handed = 1
     while rounds > 0 and handed > 0:
         rounds -= 1
         handed = 0
         _count_steps(sizes, targets, starts, neighbours, steps, queue)
         for a in range(count):
-            handed += _hand_on(
-                Z, C, sizes, targets, labels, head, following, a, steps, starts, neighbours, fixed
-            )
-    for a in range(count):
-        while sizes[a] > targets[a]:
-            row, before, b = _cheapest_anywhere(
-                Z, C, sizes, targets, head, following, a, queue, fixed
-            )
-            _hand_over(Z, C, sizes, labels, head, following, row, before, b, fixed)
+            if sizes[a] > targets[a] and steps[a] > 0:
+                handed += _hand_on(
+                    Z, C, sizes, targets, labels, head, following, best, to, a, steps, starts,
+                    neighbours, fixed,
+                )  # fmt: skip
+
+
+@kernel
+def hand_over(
+    Z: AnyArray,
+    C: AnyArray,
+    sizes: IntArray,
+    targets: IntArray,
+    labels: AnyArray,
+    rows: IntArray,
+    to: IntArray,
+    fixed: bool,
+) -> None:
+    """Hand rows over, one offer after the other, wherever that helps both sides."""
+    for t in range(rows.size):
+        row, b = rows[t], to[t]
+        a = labels[row]
+        if sizes[a] > targets[a] and sizes[b] < targets[b]:
+            _move(Z, C, sizes, labels, row, b, fixed)
 
 
 @kernel
@@ -63,23 +79,76 @@ def _hand_on(
     labels: AnyArray,
     head: IntArray,
     following: IntArray,
+    best: AnyArray,
+    to: IntArray,
     a: int,
     steps: IntArray,
     starts: IntArray,
     neighbours: AnyArray,
     fixed: bool,
 ) -> int:
-    """Let cluster `a` hand on what it has too many, as far as neighbours want it; count rows."""
+    """Let cluster `a` hand on what it has too many, as far as neighbours want it; count rows.
+
+    Every row is priced once, and again only where the neighbour that it was for is full: to price
+    all rows for each that goes would take the square of what is too many.
+    """
+    row = head[a]
+    while row >= 0:
+        to[row] = _price_row(Z, C, sizes, targets, row, a, steps, starts, neighbours, fixed, best)
+        row = following[row]
     handed = 0
-    while sizes[a] > targets[a] and steps[a] > 0:
-        row, before, b = _cheapest(
-            Z, C, sizes, targets, head, following, a, steps, starts, neighbours, fixed
-        )
-        if row < 0:
+    while sizes[a] > targets[a]:
+        cheapest, before_it = -1, -1
+        before, row = -1, head[a]
+        while row >= 0:
+            if to[row] >= 0 and (cheapest < 0 or best[row] < best[cheapest]):
+                cheapest, before_it = row, before
+            before, row = row, following[row]
+        if cheapest < 0:
             break
-        _hand_over(Z, C, sizes, labels, head, following, row, before, b, fixed)
+        b = to[cheapest]
+        if steps[b] == 0 and sizes[b] >= targets[b]:
+            to[cheapest] = _price_row(
+                Z, C, sizes, targets, cheapest, a, steps, starts, neighbours, fixed, best
+            )
+            continue
+        if before_it < 0:
+            head[a] = following[cheapest]
+        else:
+            following[before_it] = following[cheapest]
+        following[cheapest] = head[b]
+        head[b] = cheapest
+        _move(Z, C, sizes, labels, cheapest, b, fixed)
         handed += 1
     return handed
+
+
+@kernel
+def _price_row(
+    Z: AnyArray,
+    C: AnyArray,
+    sizes: IntArray,
+    targets: IntArray,
+    row: int,
+    a: int,
+    steps: IntArray,
+    starts: IntArray,
+    neighbours: AnyArray,
+    fixed: bool,
+    best: AnyArray,
+) -> int:
+    """Return the neighbour one step nearer to the need that is cheapest for a row, -1 if none."""
+    found = -1
+    best[row] = np.inf
+    for t in range(starts[a], starts[a + 1]):
+        b = neighbours[t]
+        if steps[b] != steps[a] - 1 or (steps[b] == 0 and sizes[b] >= targets[b]):
+            continue
+        price = _price(Z, C, sizes, row, a, b, fixed)
+        if price < best[row]:
+            best[row] = price
+            found = b
+    return found
 
 
 @kernel
@@ -122,85 +191,17 @@ def _price(
 
 
 @kernel
-def _cheapest(
-    Z: AnyArray,
-    C: AnyArray,
-    sizes: IntArray,
-    targets: IntArray,
-    head: IntArray,
-    following: IntArray,
-    a: int,
-    steps: IntArray,
-    starts: IntArray,
-    neighbours: AnyArray,
-    fixed: bool,
-) -> tuple[int, int, int]:
-    """Find the cheapest row of `a` to hand to a neighbour one step nearer to the need."""
-    best, best_row, best_before, best_to = np.inf, -1, -1, -1
-    for t in range(starts[a], starts[a + 1]):
-        b = neighbours[t]
-        if steps[b] != steps[a] - 1 or (steps[b] == 0 and sizes[b] >= targets[b]):
-            continue
-        before, row = -1, head[a]
-        while row >= 0:
-            price = _price(Z, C, sizes, row, a, b, fixed)
-            if price < best:
-                best, best_row, best_before, best_to = price, row, before, b
-            before, row = row, following[row]
-    return best_row, best_before, best_to
-
-
-@kernel
-def _cheapest_anywhere(
-    Z: AnyArray,
-    C: AnyArray,
-    sizes: IntArray,
-    targets: IntArray,
-    head: IntArray,
-    following: IntArray,
-    a: int,
-    queue: IntArray,
-    fixed: bool,
-) -> tuple[int, int, int]:
-    """Find the cheapest row of `a` and needy cluster, however far: where no neighbours lead."""
-    needy = 0
-    for b in range(sizes.size):
-        if sizes[b] < targets[b]:
-            queue[needy] = b
-            needy += 1
-    best, best_row, best_before, best_to = np.inf, -1, -1, -1
-    before, row = -1, head[a]
-    while row >= 0:
-        for t in range(needy):
-            price = _price(Z, C, sizes, row, a, queue[t], fixed)
-            if price < best:
-                best, best_row, best_before, best_to = price, row, before, queue[t]
-        before, row = row, following[row]
-    return best_row, best_before, best_to
-
-
-@kernel
-def _hand_over(
+def _move(
     Z: AnyArray,
     C: AnyArray,
     sizes: IntArray,
     labels: AnyArray,
-    head: IntArray,
-    following: IntArray,
     row: int,
-    before: int,
     b: int,
     fixed: bool,
 ) -> None:
-    a = labels[row]
-    if before < 0:
-        head[a] = following[row]
-    else:
-        following[before] = following[row]
-    following[row] = head[b]
-    head[b] = row
     if fixed:
-        sizes[a] -= 1
+        sizes[labels[row]] -= 1
         sizes[b] += 1
         labels[row] = b
     else:
