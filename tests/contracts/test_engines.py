@@ -5,13 +5,18 @@ A new engine is one more line in `ENGINES`: how it is made from an Arrow table.
 
 import functools
 import itertools
+import json
 import math
 import operator
+import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import bagwise as bw
 from bagwise.bagging import STRATEGIES, assign_bags, traits_of
@@ -20,12 +25,47 @@ from bagwise.data.summary import ColumnSummary, exact_sum
 from bagwise.engines import Rows
 from bagwise.engines.encoded import EncodedRows
 from bagwise.engines.local import LocalRows
-from bagwise.errors import BagwiseWarning, ColumnError
+from bagwise.engines.memory import Memory, needed
+from bagwise.engines.opening import open_rows
+from bagwise.engines.spilled import SpilledRows
+from bagwise.errors import BagwiseWarning, ColumnError, StrategyError
+from bagwise.files import stored
 from bagwise.files.json_files import canonical
 from bagwise.privacy.private_model import design_model
 from bagwise.rng import SecureNoise, SimulatedNoise
 
-ENGINES = {"local": LocalRows}
+SCRATCH = tempfile.TemporaryDirectory()
+
+
+def on_disk(table, *, spooled=False):
+    """The rows of a table in a file, of which hardly any may be in memory at once."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))  # files must stay as long as their rows
+    path = folder / ("table.arrow" if spooled else "table.parquet")
+    if spooled:
+        feather.write_feather(table, path)
+    else:
+        pq.write_table(table, path, row_group_size=17)
+    rows = open_rows(path, memory=Memory(1, folder))
+    assert isinstance(rows, SpilledRows)
+    assert rows.rows_at_once < rows.num_rows
+    return rows
+
+
+def streamed(table):
+    """The rows of a stream, whose first batches are in memory when the limit is reached."""
+    limit = needed(34, table.slice(0, 34).nbytes) if table.num_rows > 34 else 1
+    memory = Memory(limit, Path(tempfile.mkdtemp(dir=SCRATCH.name)))
+    rows = open_rows(table.to_reader(max_chunksize=17), memory=memory)
+    assert isinstance(rows, SpilledRows)
+    return rows
+
+
+ENGINES = {
+    "local": LocalRows,
+    "spilled": on_disk,
+    "spooled": functools.partial(on_disk, spooled=True),
+    "streamed": streamed,
+}
 
 N = 120
 FEATURES = ["a", "holes", "count", "city", "kind"]
@@ -46,6 +86,11 @@ def some_table():
             "y": rng.normal(size=N),
         }
     )
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr(stored, "BATCH", 16)
 
 
 @pytest.fixture(params=ENGINES.values(), ids=list(ENGINES))
@@ -69,7 +114,10 @@ def test_rows_are_those_of_the_table(engine):
         assert taken.block(["city", "y"], 5, 25).to_pylist() == (
             expected.select(["city", "y"]).slice(5, 20).to_pylist()
         )
+        scanned = pa.concat_tables(taken.scan(["city", "y"]))
+        assert scanned.to_pylist() == expected.select(["city", "y"]).to_pylist()
     assert rows.column("y").to_pylist() == table["y"].to_pylist()
+    assert pa.concat_tables(rows.scan(["y"]))["y"].to_pylist() == table["y"].to_pylist()
 
 
 def test_what_leaves_has_no_list_of_levels(engine):
@@ -94,18 +142,36 @@ def test_facts_give_the_recipe_of_the_rows(engine, subset):
     assert found == Encoder.for_table(some_table().take(order), FEATURES)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "kmeans scale=model"])
 def test_releases_are_the_same_as_from_the_table(engine, strategy, tmp_path):
+    strategy, _, setting = strategy.partition(" ")
     options = {"label": "y", "bag_size": 10, "strategy": strategy, "seed": 4, "not_private": True}
+    if setting:
+        options["strategy_parameters"] = dict([setting.split("=")])
+    if hasattr(STRATEGIES[strategy], "assign_groups"):
+        options["by"] = "city"
     private = {"epsilon": 2.0, "delta": 1e-4, "bounds": (-3, 3), "label_kind": "mean"}
-    written = []
+    traits, written = traits_of(STRATEGIES[strategy]), []
     for name, source in (("table", some_table()), ("engine", engine(some_table()))):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
+            by_cells = isinstance(source, SpilledRows) and source.rows_at_once < N
+            by_cells &= traits.needs_features and not hasattr(STRATEGIES[strategy], "assign_blocks")
+            if by_cells and not traits.compact:  # or they would have to be all in memory
+                with pytest.raises(StrategyError, match=r"in(to)? memory"):
+                    bw.make_release(source, **options, **private, noise_source=SimulatedNoise(7))
+                return
             made = bw.make_release(source, **options, **private, noise_source=SimulatedNoise(7))
         path = made.save(tmp_path / name, simulated_noise=True)
         written.append({file.name: file.read_bytes() for file in path.iterdir()})
-    assert written[0] == written[1]
+    if by_cells:
+        spent = [json.loads(files["certificate.json"]) for files in written]
+        for certificate in spent:
+            del certificate["smallest_bag"]
+        assert spent[0] == spent[1]
+    else:
+        assert written[0] == written[1]
+    bw.Release.load(path).verify()
 
 
 def merge(parts):

@@ -23,9 +23,12 @@ from bagwise.errors import BagwiseError, BudgetError, CertificateError
 from bagwise.privacy.accounting import total_delta, total_epsilon
 from bagwise.privacy.audit import audit
 from bagwise.privacy.certificate import Certificate
+from bagwise.privacy.curves import gaussian_delta
+from bagwise.privacy.filters import Cost
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
 from bagwise.privacy.mechanisms import (
     MECHANISMS,
+    BinnedLabels,
     GaussianBagMeans,
     GaussianLabels,
     GaussianModel,
@@ -38,9 +41,12 @@ from bagwise.privacy.mechanisms import (
     LaplacePicks,
     MeansBudget,
     NoisyChoice,
+    NoisyLimit,
+    NoisyRange,
     PickedLabels,
     RandomisedPicks,
     StaircaseBagMeans,
+    UnbiasedLabels,
     bag_means_mechanisms,
     is_known,
     mechanism_from_json,
@@ -297,6 +303,58 @@ def quieter_classes(mechanism, factor):
     return msgspec.structs.replace(mechanism, keeps=keeps)
 
 
+# Every label by itself, by a table of chances
+
+
+WHOLE = 2**48
+TABLE = ((6, 1, 1), (2, 3, 3), (1, 1, 6))  # eighths
+
+
+def channel_pairs(mechanism, units=1):
+    """Every change of so many labels, each of which is reported by itself."""
+    shares = np.array(mechanism.chances) / WHOLE
+    rows = units * mechanism.rows
+    for old in itertools.combinations_with_replacement(range(len(shares)), rows):
+        for new in itertools.product(range(len(shares)), repeat=rows):
+            p, q = np.ones(1), np.ones(1)
+            for one, other in zip(old, new, strict=True):
+                p, q = np.outer(p, shares[one]).ravel(), np.outer(q, shares[other]).ravel()
+            yield p, q
+
+
+def channel_draw(mechanism, count, source):
+    got = mechanism.randomise(np.ones(count, dtype=np.int64), source)
+    return got, np.array(mechanism.chances[1]) / WHOLE, 0
+
+
+def channel_attack(mechanism):
+    source, shares = SecureNoise(), np.log(np.array(TABLE, dtype=float))
+    scores = shares[0] - shares[2]
+    return tuple(
+        lambda count, point=point: scores[mechanism.randomise(np.full(count, point), source)]
+        for point in (0, 2)
+    )
+
+
+def quieter_channel(mechanism, factor):
+    whole = np.eye(3, dtype=np.int64) * WHOLE
+    share = int(factor * 2**20)
+    mixed = (np.array(mechanism.chances) // 2**20) * share + (whole // 2**20) * (2**20 - share)
+    return msgspec.structs.replace(mechanism, chances=tuple(map(tuple, mixed.tolist())))
+
+
+def channel_example(kind):
+    chances = tuple(tuple(eighth * WHOLE // 8 for eighth in row) for row in TABLE)
+    return Example(
+        small=kind(0.0, 4.0, (-0.5, 0.5, 1.5), chances),
+        real=kind(*BOUNDS, (-0.5, 0.5, 1.5), chances),
+        pairs=channel_pairs,
+        draw=channel_draw,
+        attack=channel_attack,
+        quieter=quieter_channel,
+    )
+
+
 def choice_pairs(mechanism, units=1):
     """The worst mechanism of its epsilon, a coin that lies; for several units one coin each."""
     coins = [np.array(coin(mechanism.epsilon / mechanism.rows)).T] * (mechanism.rows * units)
@@ -350,7 +408,12 @@ def examples():
             attack=class_attack,
             quieter=quieter_classes,
         ),
-        "noisy-choice": Example(small=NoisyChoice(0.7), real=NoisyChoice(0.7), pairs=choice_pairs),
+        "binned-labels": channel_example(BinnedLabels),
+        "unbiased-labels": channel_example(UnbiasedLabels),
+        **{
+            kind_of(choice): Example(small=choice(0.7), real=choice(0.7), pairs=choice_pairs)
+            for choice in (NoisyChoice, NoisyRange, NoisyLimit)
+        },
     }
 
 
@@ -422,6 +485,24 @@ def _both_ways(pairs):
     for p, q in pairs:
         yield p, q
         yield q, p
+
+
+@each
+@pytest.mark.parametrize("order", [1.5, 4.0])
+def test_what_a_ledger_charges_is_at_least_what_the_worst_neighbours_cost(kind, order):
+    example = EXAMPLES[kind]
+    cost = Cost.of((example.small,), order=order)
+    pairs = [(p, q) for p, q in _both_ways(example.pairs(example.small))]
+    moments = [float(np.sum(q * np.exp(order * np.log(p / q)))) for p, q in pairs]
+    worst = math.log(max(moments)) / (order - 1)
+    assert worst <= cost.renyi * (1 + 1e-9)
+    # The curve is that of both directions at once, and so may cost a little more than either.
+    assert worst > 0.8 * cost.renyi
+    if cost.mu_square is not None:
+        mu = math.sqrt(cost.mu_square)
+        for epsilon in epsilons_for(example.small):
+            there = gaussian_delta(epsilon, mu)
+            assert max(summed(p, q, epsilon) for p, q in pairs) <= there + example.slack
 
 
 @each
@@ -607,15 +688,31 @@ def moments_of_bags(kind, size):
         # The class that was there, as the estimate of its own share.
         draws = ((got == 1) - keep) / (keep - other)
         return math.sqrt(worse) / (keep - other), draws
+    if example.small.hides == "single labels":
+        return moments_of_single_labels(example.small)
     draws, pmf, low = example.draw(example.small, 200_000, SecureNoise())
     support = low + np.arange(pmf.size)
     per_label = size if isinstance(example.small, HidesBagMeans) else 1
     return math.sqrt(float(pmf @ support.astype(float) ** 2)) / per_label, draws / per_label
 
 
+def moments_of_single_labels(mechanism):
+    """By a fine sum over labels that are all as likely, and draws of such labels."""
+    labels = 4.0 * (np.arange(200_000) + 0.5) / 200_000
+    place = labels / 2
+    below = np.minimum(place.astype(int), 1)
+    up = place - below
+    shares = np.array(TABLE) / 8
+    chances = (1 - up)[:, None] * shares[below] + up[:, None] * shares[below + 1]
+    off = np.array([-2.0, 2.0, 6.0])[None, :] - labels[:, None]
+    exact = math.sqrt(float((chances * off**2).sum(axis=1).mean()))
+    return exact, mechanism.report(labels, SecureNoise()) - labels
+
+
 @of_bags
 def test_the_noise_of_a_bag_has_the_stated_standard_deviation(kind):
-    size, mechanism = 2, EXAMPLES[kind].small
+    mechanism = EXAMPLES[kind].small
+    size = 1 if mechanism.hides == "single labels" else 2
     exact, draws = moments_of_bags(kind, size)
     (stated,) = mechanism.noise_sd(np.array([size]))
     # Scales name continuous noise; rounded to whole numbers it is less by 1 / (24 scale^2).
@@ -633,7 +730,7 @@ def test_claimed_noise_never_understates_the_chance_of_small_noise(kind):
     example, size = EXAMPLES[kind], 2
     claimed = example.small.claimed_noise(np.array([size]))
     if claimed is None:
-        assert example.small.hides == "class picks"
+        assert example.small.hides in ("class picks", "single labels")
         return
     per_label = size if isinstance(example.small, HidesBagMeans) else 1
     assert claimed.steps_per_unit.tolist() == [per_label]
@@ -686,6 +783,16 @@ def impossible_values(name, value, real):
         "inner": lambda: [0, -1, real.shift + 1],
         "units": lambda: [0, -1, 2**60],
         "classes": lambda: [0, 1, 2**60],
+        "low": lambda: [math.nan, -math.inf, value - 1, real.high],
+        "high": lambda: [math.nan, math.inf, value + 1, real.low],
+        "outputs": lambda: [(), (0.5,), value[::-1], (*value, 9.0), (math.nan, *value[1:])],
+        "chances": lambda: [
+            (),
+            value[:1],
+            (value[0], value[1][:2], value[2]),
+            (value[0], (0, WHOLE // 2, WHOLE // 2), value[2]),
+            (value[0], (1, 1, 1), value[2]),
+        ],
         "scales": lambda: [
             (),
             ((0, value[0][1]),),

@@ -13,8 +13,10 @@ from bagwise.bagging.bags import Bags
 from bagwise.data.row_order import inverse_order
 from bagwise.errors import BagwiseWarning
 from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.release.budget import Budget
 from bagwise.release.build import build_model
-from bagwise.release.request import Budget, Columns, ModelRequest
+from bagwise.release.columns import Columns
+from bagwise.release.request import ModelRequest
 from bagwise.rng import SimulatedNoise
 
 N = 90
@@ -68,7 +70,12 @@ def files(release, path):
 
 
 WAYS = {
-    **{name: {"strategy": name} for name, kind in STRATEGIES.items() if not kind().uses_scores},
+    **{
+        name: {"strategy": name, **({"by": "city"} if hasattr(kind, "assign_groups") else {})}
+        for name, kind in STRATEGIES.items()
+        if not kind().uses_scores
+    },
+    "within strata": {"strategy": "kmeans", "within": "city"},
     "super sorted": {"strategy": bw.SuperBags(order="sorted"), "scores": "model"},
     "sorted by model": {"strategy": "sorted", "scores": "model"},
     "sorted by noisy labels": {"strategy": "sorted", "scores": "noisy-labels"},

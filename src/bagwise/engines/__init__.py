@@ -1,18 +1,19 @@
 """Engines: where the rows of a table are, and how they are read.
 
 A release needs little of a table: one column at a time, a block of rows at a time, and facts that
-add up over its parts. `Rows` says what; `local` has it for tables in memory. Vectors with one
-number a row (labels, bags, an order) are in memory with every engine, columns of features need not
-be.
+add up over its parts. `Rows` says what; `local` has it for tables in memory, and `spilled` for
+those that do not fit. Vectors with one number a row (labels, bags, an order) are in memory with
+both, columns of features need not be. `opening` chooses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
 from bagwise._types import IntArray
 from bagwise.data.summary import ColumnSummary
+from bagwise.files.stored import StoredTable
 from bagwise.rng import NoiseSource
 
 
@@ -32,8 +33,19 @@ class Rows(Protocol):
     def column_names(self) -> list[str]:
         """Names of all columns, the label among them."""
 
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows may be in memory with all their columns."""
+
+    @property
+    def stored(self) -> StoredTable | None:
+        """What was handed over, where it is on disk: to be read without mapping it."""
+
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one column."""
+
+    def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of all rows, one table after the other."""
 
     def take(self, order: IntArray) -> Self:
         """Return these rows, none twice, in this order, without touching them yet."""

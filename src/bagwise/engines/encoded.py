@@ -1,13 +1,19 @@
-"""X as it is needed: encoded block by block, and never there as a whole."""
+"""X as it is needed: encoded block by block, and never in memory as a whole."""
 
+import tempfile
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.data.encode import Encoder
+from bagwise.data.row_order import inverse_order
 from bagwise.engines import Rows
+from bagwise.files import stored
+from bagwise.files.spill import SpillDirectory
 
 BLOCK = 65_536
 
@@ -34,7 +40,7 @@ class EncodedRows:
     ndim = 2
 
     def __init__(self, rows: Rows, encoder: Encoder) -> None:
-        self._rows, self._encoder = rows, encoder
+        self._rows, self.encoder = rows, encoder
         self.shape = (rows.num_rows, len(encoder.feature_names))
 
     @cached_property
@@ -42,13 +48,13 @@ class EncodedRows:
         n, d = self.shape
         if 8 * n * d > KEPT:
             return None
-        return self._encoder.transform(self._rows.block(self._encoder.inputs, 0, n))
+        return self.encoder.transform(self._rows.block(self.encoder.inputs, 0, n))
 
     def __getitem__(self, rows: slice) -> FloatArray:
         start, stop, _ = rows.indices(self.shape[0])
         if self._small is not None:
             return self._small[start:stop]
-        return self._encoder.transform(self._rows.block(self._encoder.inputs, start, stop))
+        return self.encoder.transform(self._rows.block(self.encoder.inputs, start, stop))
 
     def __iter__(self) -> Iterator[FloatArray]:
         for start in range(0, self.shape[0], BLOCK):
@@ -66,4 +72,42 @@ class EncodedRows:
         return np.asarray(np.sqrt(squares / self.shape[0]))
 
     def __matmul__(self, vector: FloatArray) -> FloatArray:
-        return np.concatenate([block @ vector for block in self])
+        product, start = np.empty(self.shape[0]), 0
+        for block in self:
+            product[start : start + block.shape[0]] = block @ vector
+            start += block.shape[0]
+        return product
+
+
+def encode_to_disk(
+    table: pa.Table, encoder: Encoder, order: IntArray, folder: Path, *, rows_at_once: int
+) -> FloatArray:
+    """Return X of all rows of a table, in an order, as an array in a file that is mapped.
+
+    It can be used as any other array; the system reads what is looked at, and forgets it when it
+    needs the memory. The file has no name, and goes with the array.
+
+    >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
+    >>> encoder = Encoder.for_table(table, ["x"])
+    >>> order, folder = np.array([2, 0, 1]), Path(tempfile.gettempdir())
+    >>> encode_to_disk(table, encoder, order, folder, rows_at_once=2).ravel().tolist()
+    [6.0, 1.0, 2.0]
+    """
+    spill, chosen = SpillDirectory(folder), table.select(encoder.inputs)
+    try:
+        arranged = stored.arrange(
+            chosen.to_batches(stored.BATCH),
+            chosen.schema,
+            inverse_order(order),
+            spill.path,
+            rows_at_once=rows_at_once,
+        )
+        with tempfile.TemporaryFile(dir=spill.path) as file:
+            shape = (table.num_rows, len(encoder.feature_names))
+            X = np.memmap(file, dtype=np.float64, mode="w+", shape=shape)
+        for start in range(0, table.num_rows, BLOCK):
+            stop = min(table.num_rows, start + BLOCK)
+            X[start:stop] = encoder.transform(arranged.block(encoder.inputs, start, stop))
+        return X
+    finally:
+        spill.close()

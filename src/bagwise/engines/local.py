@@ -1,7 +1,7 @@
 """The engine for tables that fit into memory: an Arrow table, of which no second copy is made."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -49,10 +49,24 @@ class LocalRows:
         """Names of all columns."""
         return list(self._columns)
 
+    @property
+    def rows_at_once(self) -> int:
+        """All rows are in memory."""
+        return self._num_rows
+
+    @property
+    def stored(self) -> None:
+        """Nothing is on disk."""
+        return None
+
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one column."""
         column = self._columns[name]
         return column if self._order is None else column.take(pa.array(self._order))
+
+    def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of all rows at once: they are in memory."""
+        yield pa.table({name: self.column(name) for name in names})
 
     def take(self, order: IntArray) -> Self:
         """Return these rows, in this order."""

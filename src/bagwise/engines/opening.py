@@ -1,0 +1,173 @@
+"""Which engine reads a table: it is told by an estimate, before anything is read.
+
+Bags may differ with the engine, and so labels must have no part in the estimate: a label column
+counts with the same number of bytes in each row, whatever is in it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from bagwise.data.sources import StreamedSource, open_source
+from bagwise.data.sources.arrow_files import DatasetSource, ParquetFiles
+from bagwise.data.table import choose_columns, refuse_empty
+from bagwise.engines import Rows
+from bagwise.engines.local import read_rows
+from bagwise.engines.memory import Memory, needed, shown
+from bagwise.engines.spilled import ScannedTable, SpilledRows, Stored, row_bytes
+from bagwise.errors import TableError, shielded
+from bagwise.files.spill import SpillDirectory
+from bagwise.files.stored import StoredTable, store
+
+WORTH_TELLING = 2**30
+
+TEXT_GROWTH = 1.5
+"""How much larger a table of text is in memory than in its file, about."""
+
+_LABEL_BYTES = 8  # a row
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of a table before it is read."""
+
+    n_rows: int | None
+    needed: int
+
+    def is_large(self, memory: Memory) -> bool:
+        """Tell whether it is worth telling."""
+        return self.needed > min(memory.limit, WORTH_TELLING)
+
+    def sentence(self, memory: Memory) -> str:
+        """Say how much memory it takes, and what is done about it."""
+        fits = self.needed <= memory.limit
+        rows = "" if self.n_rows is None else f"{self.n_rows} rows, "
+        return (
+            f"{rows}about {shown(self.needed)} in memory; the limit is {shown(memory.limit)}: "
+            f"{'in memory' if fits else 'out of core, with a private directory beside the output'}"
+        )
+
+
+def open_rows(
+    source: Any,
+    *,
+    memory: Memory | None = None,
+    named: Sequence[str] = (),
+    label: str | None = None,
+) -> Rows:
+    """Return the rows of a source: in memory if they fit, and on disk if not.
+
+    Without a limit they are in memory. A stream, whose size nobody knows, is in memory until it has
+    used up the limit; then all of it goes to disk. `label` is a column that is secret.
+    """
+    if memory is None or isinstance(source, Rows):
+        return read_rows(source, named=named)
+    source = open_source(source)
+    estimate = estimate_size(source, label=label)
+    if estimate is None and isinstance(source, StreamedSource):
+        return _read_stream(source, memory, named, label)
+    if estimate is None or estimate.needed <= memory.limit:
+        return read_rows(source, named=named)
+    spill = SpillDirectory(memory.spill)
+    if isinstance(source, ParquetFiles | DatasetSource):
+        dataset = source.open()
+        names = choose_columns(dataset.schema.empty_table(), named)
+        return _spilled(ScannedTable(dataset, names), memory, spill)
+    reader = source.batches(named)
+    return _spilled(_spooled(reader, reader.schema, spill, named), memory, spill)
+
+
+def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
+    """Estimate what a release of a source needs; None where nobody can tell without reading it.
+
+    How well a column is encoded depends on what is in it, and that of the label is secret.
+    """
+    if isinstance(source, ParquetFiles):
+        import pyarrow.parquet as pq  # noqa: PLC0415 (only for files of this kind)
+
+        found = [
+            shielded(lambda path=path: pq.read_metadata(path), _damaged)  # type: ignore[misc]
+            for path in source.files.paths
+        ]
+        n_rows = sum(one.num_rows for one in found)
+        groups = [one.row_group(i) for one in found for i in range(one.num_row_groups)]
+        public = sum(_public_bytes(group, label) for group in groups)
+        size = max(public + _secret_bytes(n_rows, label), 8 * n_rows)
+        return Estimate(n_rows, needed(n_rows, size))
+    if isinstance(source, DatasetSource):
+        dataset = source.open()
+        n_rows = shielded(dataset.count_rows, _damaged)
+        return Estimate(n_rows, needed(n_rows, n_rows * row_bytes(dataset.schema)))
+    paths = getattr(getattr(source, "files", None), "paths", getattr(source, "paths", ()))
+    if isinstance(source, StreamedSource) and paths:
+        size = int(TEXT_GROWTH * sum(path.stat().st_size for path in paths))
+        return Estimate(None, needed(0, size))
+    return None
+
+
+def _public_bytes(group: Any, label: str | None) -> int:
+    """Return how many bytes the columns of a row group take, but for the label."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    return sum(
+        int(column.total_uncompressed_size)
+        for column in columns
+        if label is None or not f"{column.path_in_schema}.".startswith(f"{label}.")
+    )
+
+
+def _secret_bytes(n_rows: int, label: str | None) -> int:
+    return 0 if label is None else _LABEL_BYTES * n_rows
+
+
+def _read_stream(
+    source: StreamedSource, memory: Memory, named: Sequence[str], label: str | None
+) -> Rows:
+    """Read a stream, which is there once: into memory, or to disk as soon as it is too large."""
+    reader, read, n_rows, size = source.batches(named), list[pa.RecordBatch](), 0, 0
+    while needed(n_rows, size) <= memory.limit:
+        batch = shielded(lambda: next(reader, None), _damaged)
+        if batch is None:
+            return read_rows(pa.Table.from_batches(read, reader.schema), named=named)
+        read.append(batch)
+        public = batch.select([name for name in batch.schema.names if name != label])
+        n_rows += batch.num_rows
+        size += int(public.nbytes) + _secret_bytes(batch.num_rows, label)
+    spill = SpillDirectory(memory.spill)
+    waiting = _emptying(read)
+    return _spilled(_spooled(chain(waiting, reader), reader.schema, spill, named), memory, spill)
+
+
+def _spilled(stored: Stored, memory: Memory, spill: SpillDirectory) -> SpilledRows:
+    refuse_empty(stored.num_rows, len(stored.schema))
+    return SpilledRows(stored, memory, spill)
+
+
+def _spooled(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    spill: SpillDirectory,
+    named: Sequence[str],
+) -> StoredTable:
+    names = choose_columns(schema.empty_table(), named)
+    kept = pa.schema([schema.field(name).remove_metadata() for name in names])
+    return shielded(lambda: store(_selected(batches, kept), kept, spill.new_file("rows")), _damaged)
+
+
+def _emptying(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    batches.reverse()
+    while batches:
+        yield batches.pop()
+
+
+def _selected(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch([batch[name] for name in schema.names], schema=schema)
+
+
+def _damaged(_error: Exception) -> TableError:
+    return TableError(
+        "the table cannot be read: a file is damaged, cut short, or of several types in a column."
+    )

@@ -1,0 +1,12 @@
+"""The engine for tables past one machine: Spark spreads the work, Arrow and NumPy do it.
+
+Nothing here knows about privacy. A table is a list of splits, pieces of Parquet files that a task
+reads by itself (`table`); work goes to splits, or from splits to other tasks by way of Spark's
+shuffle (`tasks`). What a step makes is written before the next one reads it, so that a task that
+fails, runs twice or is lost changes nothing but time:
+
+- a task writes under a name of its own, and only the names that Spark reports back count;
+- what is random is a function of a secret key and the number of a row (`keys`), never of a task.
+
+Modules that import PySpark do so when they are called: nobody else waits for it, or needs it.
+"""

@@ -1,0 +1,31 @@
+"""Make a release on a cluster on which one task meets with an accident; see `test_faults`."""
+
+import functools
+import json
+import sys
+from pathlib import Path
+
+import bagwise as bw
+from bagwise.engines.spark.tasks import Cluster
+from bagwise.release import spread_bags
+from tests.spark import faults
+from tests.spark.conftest import PRIVATE
+
+
+def main(asked):
+    folder = Path(asked["folder"])
+    spread_bags.BUCKET = 1000
+    fault = functools.partial(
+        faults.Once, marker=str(folder / "marker"), accident=getattr(faults, asked["accident"])
+    )
+    setattr(Cluster, asked["method"], faults.put_into(asked["method"], fault))
+    made = bw.make_release(
+        asked["files"], engine="spark", strategy="random", tighten="none", spill=folder,
+        spark=asked["settings"], **PRIVATE,
+    )  # fmt: skip
+    made.save(folder / "out")
+    made.save(folder / "again")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
