@@ -26,6 +26,9 @@ FAMILIES = {
 }
 
 
+GAUSSIAN = find_family("gaussian")
+
+
 def rows(n=2000, seed=0):
     rng = np.random.default_rng(seed)
     skewed = rng.standard_exponential(n)
@@ -62,7 +65,7 @@ def test_without_noise_the_weighted_equations_are_solved(family, norm):
     """Against a solver that knows nothing of how they are solved here."""
     X, y, design, kind, bounds, _ = fitted(family, norm=norm)
     y = np.clip(y, *bounds)
-    columns = np.vstack([each for _, _, each in unit_columns(X, design)])
+    columns = unit_columns(X, design)[1]
     middle = sum(bounds) / 2
     square = float(np.sum((y - middle) ** 2))
     exact = private_model.NoisyStatistics(columns.T @ (y - middle), square, middle, 1e-6, 1e-6)
@@ -86,7 +89,7 @@ def test_without_noise_the_weighted_equations_are_solved(family, norm):
 
 
 def white(X, design):
-    return np.vstack([z for _, z, _ in unit_columns(X, design)])
+    return unit_columns(X, design)[0]
 
 
 def test_the_gaussian_model_is_the_posterior_mean_and_tau_the_most_likely():
@@ -94,7 +97,7 @@ def test_the_gaussian_model_is_the_posterior_mean_and_tau_the_most_likely():
     X, _, design, kind, bounds, found = fitted("gaussian", epsilon=1.0)
     fit = fit_statistics(X, found, design=design, family=kind, bounds=bounds)
     Z = white(X, design)
-    B = np.vstack([each for _, _, each in unit_columns(X, design)])
+    B = unit_columns(X, design)[1]
     H = B.T @ Z  # the sums measure labels from the middle, which is zero here
     omega = found.noise_sd**2 * np.eye(4) + fit.dispersion * B.T @ B
     slopes = np.diag([0.0, 1.0, 1.0, 1.0])
@@ -274,3 +277,30 @@ def test_scores_are_those_of_the_family():
             table, label="y", bounds=(-1, 16), epsilon=4.0, bag_size=50, strategy="sorted",
             family="poisson",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", ["L2", "L1"])
+def test_a_line_needs_no_columns_to_be_followed(norm, monkeypatch):
+    """What follows from J is what a pass over all rows adds up; far-off labels and columns too."""
+    rng = np.random.default_rng(11)
+    X = rows(900) + np.array([2000.0, 0.0, 0.0])
+    bounds = (1000.0, 1008.0)
+    design = design_model(X, ["a", "b", "c"], norm=norm)
+    rule = ExactCalibration(1.0, 1e-6 if norm == "L2" else 0.0, bounds)
+    price = rule.model if norm == "L2" else rule.laplace_model
+    event = price(share=1.0, sensitivity_steps=design.sensitivity_steps)
+    y = 1004 + 0.9 * (X[:, 0] - 2000) + rng.normal(size=900)
+    told = release_statistics(
+        X, y, design=design, bounds=bounds, event=event, source=SimulatedNoise(1)
+    )
+
+    def fit():
+        return fit_statistics(X, told, design=design, family=GAUSSIAN, bounds=bounds)
+
+    quick = fit()
+    monkeypatch.setattr(from_statistics, "_LINE", "")
+    slow = fit()
+    np.testing.assert_allclose(quick.estimate, slow.estimate, rtol=1e-8)
+    np.testing.assert_allclose(quick.standard_errors, slow.standard_errors, rtol=1e-8)
+    assert quick.dispersion == pytest.approx(slow.dispersion, rel=1e-8)
+    assert quick.variance == pytest.approx(slow.variance, rel=1e-6)

@@ -2,20 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy import stats
+import scipy
 
 from bagwise._printable import printable
 from bagwise._types import FloatArray
-from bagwise.errors import MissingExtraError, StrategyError
+from bagwise.errors import StrategyError
 from bagwise.files.atomic import new_file
-from bagwise.show import html
-
-if TYPE_CHECKING:
-    import altair as alt
+from bagwise.show import charts, html
 
 INTERCEPT = "(intercept)"
 _PLOTS: dict[str, dict[str, Any]] = {
@@ -89,12 +86,12 @@ class Coefficients:
     @property
     def p_value(self) -> FloatArray:
         """Chance of so large a statistic, either way, if the coefficient were zero."""
-        return np.asarray(2 * stats.t.sf(np.abs(self.statistic), self.freedom))
+        return np.asarray(2 * scipy.stats.t.sf(np.abs(self.statistic), self.freedom))
 
     @property
     def interval(self) -> FloatArray:
         """Lower and upper end of each confidence interval, (p, 2)."""
-        reach = stats.t.ppf(0.5 + self.level / 2, self.freedom) * self._error
+        reach = scipy.stats.t.ppf(0.5 + self.level / 2, self.freedom) * self._error
         return np.column_stack([self.center - reach, self.center + reach])
 
     def to_table(self) -> pa.Table:
@@ -167,29 +164,15 @@ class Coefficients:
     def _repr_html_(self) -> str:
         return html.grid(self.title, self.cells(), note=self.note)
 
-    def plot(self, *, intercept: bool = False) -> "alt.LayerChart":
+    def plot(self, *, intercept: bool = False) -> charts.Chart:
         """Draw each coefficient with its interval; needs the extra ``bagwise[plot]``."""
-        try:
-            import altair as alt
-        except ImportError:
-            raise MissingExtraError("a coefficient plot", "plot") from None
         rows = [
             row
             for row in self.to_table().to_pylist()
             if intercept or not row["coefficient"].endswith(INTERCEPT)
         ]
-        for row in rows:
-            row["coefficient"] = _drawn(row["coefficient"])
-        spread = f"estimate and {100 * self.level:g} % interval"
-        base = alt.Chart(alt.InlineData(rows), title=_drawn(self.title)).encode(
-            y=alt.Y("coefficient:N", sort=None, title=None),
-            tooltip=["coefficient:N", "estimate:Q", "lower:Q", "upper:Q"],
-        )
-        zero = alt.Chart(alt.InlineData([{"x": 0}])).mark_rule(color="#999").encode(x="x:Q")
-        bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q", title=spread), x2="upper:Q")
-        dots = base.mark_point(filled=True, size=60).encode(x="estimate:Q")
-        layers = [zero, dots] if self.standard_error is None else [zero, bars, dots]
-        return alt.LayerChart(layer=layers)
+        spread = None if self.standard_error is None else f"{100 * self.level:g} % interval"
+        return charts.intervals(rows, title=self.title, spread=spread)
 
     def save_plot(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the plot as .html (which needs no network), .svg or .png."""
@@ -201,11 +184,6 @@ class Coefficients:
         with new_file(target, force=force) as draft:
             chart.save(str(draft), **_PLOTS[kind])
         return target
-
-
-def _drawn(text: str) -> str:
-    """Return a name for a plot. Its HTML holds names within a script, which none may end."""
-    return printable(text).replace("<", "‹")
 
 
 def _is_nan(value: object) -> bool:

@@ -20,13 +20,17 @@ statistics; no label enters.
 """
 
 import math
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, fields
+from functools import cached_property, partial, reduce
 from typing import Final
 
 import numpy as np
-from scipy import linalg, stats
+import scipy
+from scipy import linalg
 
 from bagwise._types import FloatArray
+from bagwise.data.blocks import over_blocks
 from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import Family, find_family
@@ -42,6 +46,7 @@ _ATTEMPTS = 16
 _ROOM = 4.0  # how much larger tau^2 may become than it looks without slopes
 _INTERCEPT_SD = 3.0  # on the scale of a logarithm, as for fits to bags
 _UNDETERMINED = 1e-6
+_LINE = find_family("gaussian").name  # expected labels are linear in theta
 
 RELEASED_NOTE: Final = (
     "Released directly. Estimates are shrunk by the known noise. Standard errors hold the privacy "
@@ -214,24 +219,28 @@ class _Equations:
 
     def at(self, theta: FloatArray) -> _Near:
         """Return the linear model at theta, by one pass over the rows."""
-        family, known, rank = self.family, self.statistics, self.design.rank
-        low, high = self.bounds
+        if self.family.name == _LINE:
+            return self._on_a_line(theta)
+        known, rank = self.statistics, self.design.rank
         expected, jacobian, spread = np.zeros(rank), np.zeros((rank, rank)), np.zeros((rank, rank))
         square = total = variances = beyond = 0.0
+        work = partial(
+            _expected_of_block,
+            theta=theta,
+            middle=known.middle,
+            design=self.design,
+            family=self.family,
+            bounds=self.bounds,
+        )
         with np.errstate(over="ignore", invalid="ignore"):
-            for _, Z, columns in unit_columns(self.X, self.design):
-                eta = Z @ theta
-                off = family.mean(eta) - known.middle
-                variance = family.variance(eta)
-                expected += columns.T @ off
-                jacobian += columns.T @ (family.slope(eta)[:, None] * Z)
-                spread += columns.T @ (variance[:, None] * columns)
-                # An expected label lies within the bounds, whatever a line says of odd rows.
-                possible = np.clip(off, low - known.middle, high - known.middle)
-                square += float(possible @ possible)
-                total += float(possible.sum())
-                beyond += float(np.sum((off - possible) ** 2))
-                variances += float(variance.sum())
+            for part in over_blocks(self.X, work):
+                expected += part.expected
+                jacobian += part.jacobian
+                spread += part.spread
+                square += part.square
+                total += part.total
+                beyond += part.beyond
+                variances += part.variances
             dispersion = self._dispersion(known.square - square, variances)
         within = square - total**2 / self.X.shape[0]
         return _Near(
@@ -245,6 +254,31 @@ class _Equations:
             beyond,
         )
 
+    def _on_a_line(self, theta: FloatArray) -> _Near:
+        """Return the same where expected labels are linear: sums follow from J, without columns."""
+        known, jacobian, n_rows = self.statistics, self.design.jacobian, self.X.shape[0]
+        off = theta.copy()
+        off[0] -= known.middle  # the first coordinate of every row is 1
+        own = _to_own_units(self.design)[0] @ off
+        look = partial(_within_of_block, own=own, middle=known.middle, bounds=self.bounds)
+        square, total, beyond = reduce(operator.add, over_blocks(self.X, look))
+        return _Near(
+            theta,
+            known.sums - jacobian @ off,
+            jacobian,
+            self._squared_columns,
+            self._dispersion(known.square - float(square), float(n_rows)),
+            known.noise_sd,
+            float(square - total**2 / n_rows),
+            float(beyond),
+        )
+
+    @cached_property
+    def _squared_columns(self) -> FloatArray:
+        """How the sums vary by chance of labels whose variance is 1."""
+        square = partial(_squared_columns_of, design=self.design)
+        return reduce(operator.add, over_blocks(self.X, square))
+
     def _dispersion(self, excess: float, variances: float) -> float:
         """Return phi by what is left of the squared labels; never more than bounds allow."""
         low, high = self.bounds
@@ -255,6 +289,65 @@ class _Equations:
         return float(max(least, min(excess / variances, most)))
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """What the rows of a block add to `_Near`."""
+
+    expected: FloatArray
+    jacobian: FloatArray
+    spread: FloatArray
+    square: float
+    total: float
+    beyond: float
+    variances: float
+
+    def __add__(self, other: "_Expected") -> "_Expected":
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return _Expected(*(one + more for one, more in pairs))
+
+
+def _expected_of_block(
+    block: FloatArray,
+    *,
+    theta: FloatArray,
+    middle: float,
+    design: ModelDesign,
+    family: Family,
+    bounds: Bounds,
+) -> _Expected:
+    low, high = bounds
+    with np.errstate(over="ignore", invalid="ignore"):
+        Z, columns = unit_columns(block, design)
+        eta = Z @ theta
+        off = family.mean(eta) - middle
+        variance = family.variance(eta)
+        # An expected label lies within the bounds, whatever a line says of odd rows.
+        possible = np.clip(off, low - middle, high - middle)
+        return _Expected(
+            expected=columns.T @ off,
+            jacobian=columns.T @ (family.slope(eta)[:, None] * Z),
+            spread=columns.T @ (variance[:, None] * columns),
+            square=float(possible @ possible),
+            total=float(possible.sum()),
+            beyond=float(np.sum((off - possible) ** 2)),
+            variances=float(variance.sum()),
+        )
+
+
+def _squared_columns_of(block: FloatArray, *, design: ModelDesign) -> FloatArray:
+    columns = unit_columns(block, design)[1]
+    return np.asarray(columns.T @ columns)
+
+
+def _within_of_block(
+    block: FloatArray, *, own: FloatArray, middle: float, bounds: Bounds
+) -> FloatArray:
+    """Return `square`, `total` and `beyond` of `_Expected` for a line."""
+    off = block @ own[:-1] + own[-1]
+    possible = np.clip(off, bounds[0] - middle, bounds[1] - middle)
+    return np.array([possible @ possible, possible.sum(), np.sum((off - possible) ** 2)])
+
+
 def _constant_start(equations: _Equations) -> FloatArray:
     """Return the theta that predicts the mean label, as far as it can be told, for every row.
 
@@ -262,14 +355,15 @@ def _constant_start(equations: _Equations) -> FloatArray:
     of a normal distribution which is cut there, so that no noise carries it to an end.
     """
     known, design, (low, high) = equations.statistics, equations.design, equations.bounds
-    columns = sum(unit.sum(axis=0) for _, _, unit in unit_columns(equations.X, design))
+    columns = design.jacobian[:, 0]  # their sum, since the first coordinate of every row is 1
     length = float(np.linalg.norm(columns))
     seen = known.middle + float(columns @ known.sums) / length**2
     sd = known.noise_sd / length
     mean = seen
     if not low + 8 * sd < seen < high - 8 * sd:
         inside = min(max(seen, low - 30 * sd), high + 30 * sd)  # farther off nothing changes
-        mean = float(stats.truncnorm.mean((low - inside) / sd, (high - inside) / sd, inside, sd))
+        limits = (low - inside) / sd, (high - inside) / sd
+        mean = float(scipy.stats.truncnorm.mean(*limits, inside, sd))
     theta = np.zeros(design.rank)
     theta[0] = float(equations.family.predictor(np.array(equations.family.interior(mean))))
     return theta

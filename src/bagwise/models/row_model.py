@@ -15,8 +15,9 @@ from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.data.columns import find_column
 from bagwise.data.encode import Encoder
+from bagwise.data.exposure import exposure_vector
 from bagwise.data.table import read_table
-from bagwise.errors import ModelFileError, shielded
+from bagwise.errors import ModelFileError, StrategyError, shielded
 from bagwise.families import find_family
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical, write_json
@@ -24,6 +25,7 @@ from bagwise.files.records import Record, read_file, to_plain
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN
+from bagwise.show import charts
 
 SCHEMA: Final = "bagwise-model/3"
 
@@ -76,6 +78,7 @@ class _ModelFile(Record, frozen=True):
     classes: tuple[str, ...] | None
     coef: list[Any]
     intercept: float | list[float]
+    exposure: str | None
     unshrunk: list[float] | None
     standard_errors: list[float | None] | None
     freedom: float | None
@@ -114,6 +117,8 @@ class RowModel:
         Degrees of freedom behind intervals.
     note : str
         Where the standard errors come from, or why there are none.
+    exposure : str or None
+        The column that expected labels are multiplied by: what is modelled is a rate.
     """
 
     family: str
@@ -131,6 +136,7 @@ class RowModel:
     freedom: float = np.inf
     note: str = NO_ERRORS
     unshrunk: FloatArray | None = None
+    exposure: str | None = None
 
     def certified(self, certificate: Certificate) -> Self:
         """Return the model with a certificate that belongs to these very coefficients."""
@@ -145,24 +151,38 @@ class RowModel:
         del content["software"]  # another version may write the same model
         return _digest(content)
 
-    def predict(self, table: Any) -> FloatArray:
-        """Return the expected label of each row of a table or file; of classes their chances."""
-        return self.predict_encoded(self.encoder.transform(read_table(table)))
+    def predict(self, table: Any, *, rate: bool = False) -> FloatArray:
+        """Return the expected label of each row of a table or file; of classes their chances.
 
-    def predict_table(self, table: pa.Table, *, id: str | None = None) -> pa.Table:
+        A model of a rate multiplies it by the exposure in the table, unless `rate` is asked for.
+        """
+        return self.predict_rows(read_table(table), rate=rate)
+
+    def predict_rows(self, table: pa.Table, *, rate: bool = False) -> FloatArray:
+        """Do what `predict` does, for a table that was read."""
+        predicted = self.predict_encoded(self.encoder.transform(table))
+        if rate and self.exposure is None:
+            raise StrategyError("this model has no exposure, and so no rate: leave out rate.")
+        if rate or self.exposure is None:
+            return predicted
+        return predicted * exposure_vector(table, self.exposure)
+
+    def predict_table(
+        self, table: pa.Table, *, id: str | None = None, rate: bool = False
+    ) -> pa.Table:
         """Return a column `prediction`, beside the column `id` if one is named.
 
         For classes there is a column ``prediction=NAME`` with the chance of each.
         """
         key = {} if id is None else {id: find_column(table, id, role="id")}
-        predicted = self.predict_encoded(self.encoder.transform(table))
+        predicted = self.predict_rows(table, rate=rate)
         if self.classes is None:
             return pa.table({**key, "prediction": predicted})
         names = [f"prediction={name}" for name in self.classes]
         return pa.table({**key, **dict(zip(names, predicted.T, strict=True))})
 
     def predict_encoded(self, X: FloatArray) -> FloatArray:
-        """Return the expected label of each row of X, already encoded."""
+        """Return the expected label of each row of X, already encoded; for an exposure of one."""
         eta: FloatArray = X @ self.coef.T + self.intercept
         return find_family(self.family, self.link).mean(eta)
 
@@ -241,6 +261,7 @@ class RowModel:
             "classes": None if self.classes is None else list(self.classes),
             "coef": self.coef.tolist(),
             "intercept": np.asarray(self.intercept).tolist(),
+            "exposure": self.exposure,
             "unshrunk": None if self.unshrunk is None else self.unshrunk.tolist(),
             "standard_errors": self._errors_to_json(),
             "freedom": float(self.freedom) if np.isfinite(self.freedom) else None,
@@ -263,8 +284,11 @@ class RowModel:
         width = len(file.encoder.feature_names)
         if coef.shape != (*outputs, width) or intercept.shape != outputs:
             raise ModelFileError("the number of coefficients does not fit the encoder.")
-        if find_family(file.family, file.link).has_classes != (file.classes is not None):
+        family = find_family(file.family, file.link)
+        if family.has_classes != (file.classes is not None):
             raise ModelFileError("the family of the model does not fit its classes.")
+        if file.exposure is not None and not family.has_log_link:
+            raise ModelFileError("the link of the model does not fit its exposure.")
         errors = file.standard_errors
         for listed in (errors, file.unshrunk):
             if listed is not None and len(listed) != coef.size + intercept.size:
@@ -283,6 +307,7 @@ class RowModel:
             standard_errors=None if errors is None else np.array(errors, dtype=np.float64),
             freedom=np.inf if file.freedom is None else file.freedom,
             note=file.note,
+            exposure=file.exposure,
             unshrunk=None if file.unshrunk is None else np.array(file.unshrunk, dtype=np.float64),
         )
         if file.certificate is None:
@@ -294,6 +319,10 @@ class RowModel:
         if certificate.covers != self.digest:
             raise ModelFileError("the certificate belongs to another model.")
         return dataclasses.replace(self, certificate=certificate)
+
+    def plot(self) -> charts.Chart:
+        """Draw each coefficient with its interval; needs the extra ``bagwise[plot]``."""
+        return self.summary().plot()
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()

@@ -1,0 +1,219 @@
+"""Boosted trees as plain arrays: anybody can read and evaluate them, with NumPy alone.
+
+They are not kept in the form of the library that grew them. A file of a stranger would have to be
+given to a parser that was not made for strangers, and whoever predicts would need that library.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.errors import ModelFileError
+from bagwise.files.records import Record
+from bagwise.models.links import SOFTMAX, means_of
+
+_LEAVES = 4096  # of one tree: more is not a boosted tree
+
+
+class Tree(Record, frozen=True):
+    """A tree of yes-or-no questions; inner node 0 is asked first, leaves are numbered apart.
+
+    Attributes
+    ----------
+    column : (inner,) ints
+        Which column each inner node asks about.
+    cut : (inner,) floats
+        A number: yes if the value is at most this. A category: yes if the value is this.
+    is_level : (inner,) bools
+        Whether the column is a category.
+    yes, no : (inner,) ints
+        The next node; a leaf is written as -1 - its number.
+    value : (leaves,) floats
+    """
+
+    column: tuple[int, ...]
+    cut: tuple[float, ...]
+    is_level: tuple[bool, ...]
+    yes: tuple[int, ...]
+    no: tuple[int, ...]
+    value: tuple[float, ...]
+
+    def add_to(self, columns: Sequence[AnyArray], scores: FloatArray) -> None:
+        """Add the value of each row's leaf to `scores`, (n,); columns are one array each."""
+        waiting: list[tuple[int, IntArray | slice]] = [(0 if self.column else -1, slice(None))]
+        while waiting:
+            node, rows = waiting.pop()
+            if node < 0:
+                scores[rows] += self.value[-1 - node]
+                continue
+            values = columns[self.column[node]][rows]
+            says_yes = values == self.cut[node] if self.is_level[node] else values <= self.cut[node]
+            numbers = np.arange(len(scores)) if isinstance(rows, slice) else rows
+            waiting.append((self.yes[node], numbers[says_yes]))
+            waiting.append((self.no[node], numbers[~says_yes]))
+
+    def check(self, n_columns: int) -> None:
+        """Refuse questions about columns that are not there, and ways that lead in a circle."""
+        inner, leaves = len(self.column), len(self.value)
+        lengths = {len(part) for part in (self.cut, self.is_level, self.yes, self.no)} | {inner}
+        follows = [*self.yes, *self.no]
+        # Each node but the first follows one other, so that no way can lead back.
+        everyone = sorted([*range(-leaves, 0), *range(1, inner)]) if inner else []
+        if (
+            lengths != {inner}
+            or leaves != inner + 1
+            or leaves > _LEAVES
+            or sorted(follows) != everyone
+            or any(not 0 <= column < n_columns for column in self.column)
+            or any(child <= node for node, child in self._inner_children())
+            or not np.isfinite([*self.cut, *self.value]).all()
+        ):
+            raise ModelFileError("a tree of the model is malformed.")
+
+    def _inner_children(self) -> list[tuple[int, int]]:
+        both = [*enumerate(self.yes), *enumerate(self.no)]
+        return [(node, child) for node, child in both if child >= 0]
+
+    @classmethod
+    def from_lightgbm(cls, structure: dict[str, Any]) -> Self:
+        """Read what LightGBM's ``dump_model`` says of a tree; nodes are numbered from the top."""
+        inner: list[tuple[int, float, bool, list[int]]] = []
+        values: list[float] = []
+
+        def visit(node: dict[str, Any]) -> int:
+            if "split_feature" not in node:
+                values.append(float(node["leaf_value"]))
+                return -len(values)
+            is_level = node["decision_type"] == "=="
+            children = [0, 0]
+            number = len(inner)
+            inner.append((int(node["split_feature"]), float(node["threshold"]), is_level, children))
+            children[:] = visit(node["left_child"]), visit(node["right_child"])
+            return number
+
+        visit(structure)
+        return cls(
+            column=tuple(column for column, _, _, _ in inner),
+            cut=tuple(cut for _, cut, _, _ in inner),
+            is_level=tuple(is_level for _, _, is_level, _ in inner),
+            yes=tuple(children[0] for _, _, _, children in inner),
+            no=tuple(children[1] for _, _, _, children in inner),
+            value=tuple(values),
+        )
+
+
+class Member(Record, frozen=True):
+    """One fit: a linear start in the encoded columns, and trees that add to its scores.
+
+    Attributes
+    ----------
+    weight : float
+        Its share of the prediction.
+    coef : (outputs, d) floats
+        All zero where the start is a constant.
+    intercept, low, high : (outputs,) floats
+        The start is kept within the limits that it had on the rows it was fitted to: far from
+        them, a straight line is a guess.
+    trees : (outputs, rounds) trees
+    """
+
+    weight: float
+    coef: tuple[tuple[float, ...], ...]
+    intercept: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    trees: tuple[tuple[Tree, ...], ...]
+
+    def scores(self, X: FloatArray, columns: Sequence[AnyArray]) -> FloatArray:
+        """Return the scores of each row, (n, outputs)."""
+        scores = start_scores(
+            X, np.array(self.coef), np.array(self.intercept), (self.low, self.high)
+        )
+        for output, trees in enumerate(self.trees):
+            column = np.ascontiguousarray(scores[:, output])
+            for tree in trees:
+                tree.add_to(columns, column)
+            scores[:, output] = column
+        return scores
+
+    def check(self, width: int, n_columns: int, outputs: int) -> None:
+        """Refuse parts that do not fit together."""
+        parts = (self.coef, self.intercept, self.low, self.high, self.trees)
+        numbers = [self.weight, *self.intercept, *self.low, *self.high, *sum(self.coef, ())]
+        if any(len(part) != outputs for part in parts) or not np.isfinite(numbers).all():
+            raise ModelFileError("the parts of a boosted model do not fit together.")
+        if any(len(row) != width for row in self.coef):
+            raise ModelFileError("the number of coefficients does not fit the encoder.")
+        for tree in sum(self.trees, ()):
+            tree.check(n_columns)
+
+
+class Levels(Record, frozen=True):
+    """How columns of X become those of the trees: runs of indicators are one category each.
+
+    Attributes
+    ----------
+    runs : (k, 2) ints
+        First column of each run and the one after its last; a run of one is a number.
+    """
+
+    runs: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def find(cls, X: FloatArray) -> Self:
+        """Take neighbouring columns of zeros and ones for one category, as far as no row has two.
+
+        That is what an encoder makes of a category; and where columns exclude each other by
+        chance, asking "is it this one?" is all the same.
+
+        >>> Levels.find(np.array([[2.5, 0, 1, 1], [0.1, 1, 0, 1], [3.0, 0, 0, 0]])).runs
+        ((0, 1), (1, 3), (3, 4))
+        """
+        is_binary = np.all((X == 0) | (X == 1), axis=0)
+        starts, taken = [0], np.zeros(len(X))
+        for place in range(X.shape[1]):
+            new = not is_binary[place] or np.any(taken + X[:, place] > 1)
+            if new and place > 0:
+                starts.append(place)
+            if new or place == 0:
+                taken = np.zeros(len(X))
+            taken = taken + X[:, place] if is_binary[place] else np.full(len(X), 2.0)
+        return cls(runs=tuple(pairwise([*starts, X.shape[1]])))
+
+    @property
+    def categories(self) -> list[int]:
+        """The columns of the trees that are categories."""
+        return [place for place, (first, end) in enumerate(self.runs) if end - first > 1]
+
+    def columns(self, X: FloatArray) -> list[FloatArray]:
+        """Return the columns that trees see; a category is 0 where it is none of its levels."""
+        return [self._column(X[:, first:end]) for first, end in self.runs]
+
+    @staticmethod
+    def _column(part: FloatArray) -> FloatArray:
+        if part.shape[1] == 1:
+            return np.ascontiguousarray(part[:, 0])
+        is_level = part > 0.5
+        return np.where(is_level.any(axis=1), 1.0 + np.argmax(is_level, axis=1), 0.0)
+
+
+def start_scores(
+    X: FloatArray, coef: FloatArray, intercept: FloatArray, limits: tuple[Any, Any]
+) -> FloatArray:
+    """Return the scores of a linear start, (n, outputs), kept within limits."""
+    return np.asarray(np.clip(X @ coef.T + intercept, *limits))
+
+
+def committee_means(
+    members: Sequence[Member], levels: Levels, X: FloatArray, link: str
+) -> FloatArray:
+    """Return what the members predict together: the weighted mean of their expected labels."""
+    columns = levels.columns(X)
+    total: FloatArray = np.zeros(())
+    for member in members:
+        scores = member.scores(X, columns)
+        total = total + member.weight * means_of(scores if link == SOFTMAX else scores[:, 0], link)
+    return total
