@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
+from bagwise.engines.encoded import encode_to_disk
 from bagwise.errors import ColumnError, LabelError, LeakWarning, StrategyError
 from bagwise.families import FAMILIES, find_family
+from bagwise.learn import from_release
 
 TRUTH = {"x": 0.8, "z": -0.5}
 
@@ -131,3 +133,42 @@ def test_bags_sorted_by_the_labels_get_no_intervals():
     model = bw.fit_release(release, loss="instance")
     assert model.standard_errors is None
     assert "put together by the labels" in str(model.summary())
+
+
+def counted(n=3000):
+    rng = np.random.default_rng(2)
+    x, town = rng.normal(size=n), rng.choice(["Bonn", "Pune", "Oslo"], size=n)
+    time = rng.uniform(0.5, 2.0, size=n)
+    mean = time * np.exp(0.3 + 0.5 * x + 0.4 * (town == "Pune"))
+    y = np.minimum(rng.poisson(mean), 20)
+    return pa.table({"x": x, "town": town, "time": time, "y": y.astype(float)})
+
+
+@pytest.mark.parametrize(
+    ("options", "family"),
+    [
+        ({"strategy": "kmeans"}, "gaussian"),
+        ({"strategy": "kmeans", "exposure": "time"}, "poisson"),
+        ({"strategy": bw.SuperBags(half=True)}, "gaussian"),  # some rows are in no bag
+    ],
+    ids=["gaussian", "exposure", "left out"],
+)
+def test_a_fit_from_disk_is_that_from_memory(options, family, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    release = bw.make_release(
+        counted(), label="y", bounds=(0, 20), epsilon=4.0, bag_size=10, seed=1, **options
+    )
+    made = []
+    real = encode_to_disk
+    monkeypatch.setattr(
+        from_release, "encode_to_disk", lambda *a, **k: made.append(real(*a, **k)) or made[-1]
+    )
+    inside = bw.fit_release(release, family=family)
+    assert not made
+    outside = bw.fit_release(release, family=family, memory_limit=1)
+    assert isinstance(made[0], np.memmap)
+    assert made[0].shape[0] == release.bags.in_bag.sum()
+    np.testing.assert_allclose(outside.coef, inside.coef, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(outside.standard_errors, inside.standard_errors, rtol=1e-6)
+    assert list(tmp_path.iterdir()) == []  # the file has no name

@@ -396,7 +396,7 @@ def is_about_labels(error):
             "check_sample_weight_equivalence_on_dense_data": "15 rows do not determine 30 "
             "coefficients, and without a penalty no finite ones are best"
         }
-        if estimator.family in ("poisson", "multinomial")
+        if estimator.family in ("poisson", "multinomial", "inverse_gaussian")
         else {}
     ),
 )

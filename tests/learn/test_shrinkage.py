@@ -1,5 +1,6 @@
 """Fits that know their noise: the penalty, the likelihood of the noise, and what intervals mean."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -227,6 +228,47 @@ def test_a_mean_that_noise_has_carried_out_of_its_range_is_no_end_of_a_fit():
     assert np.all((model.predict(X) > 0) & (model.predict(X) < 20))
 
 
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_a_choice_that_chases_its_fit_is_ended_by_shrinking_further(monkeypatch, law):
+    X, bags, labels, sd, _ = noisy(noise=2.0, law=law)
+    usual = fit(X, bags, labels, sd, noise=law)
+
+    def chased(*given, **options):
+        found = solve_shrunk(*given, **options)
+        return dataclasses.replace(
+            found, solution=dataclasses.replace(found.solution, converged=False)
+        )
+
+    monkeypatch.setattr("bagwise.learn.fitting.solve_shrunk", chased)
+    model = fit(X, bags, labels, sd, noise=law)  # a warning would be an error
+    assert model.converged_
+    assert np.linalg.norm(model.coef_) <= np.linalg.norm(usual.coef_) * 1.01
+    assert np.linalg.norm(model.coef_ - usual.coef_) < 0.1 * np.linalg.norm(usual.coef_)
+    assert model.summary().standard_error is not None
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+def test_instance_loss_does_not_run_away_in_the_noise(monkeypatch):
+    """Sorted rows, counts, and noise that takes half of the bag labels below zero."""
+    far = {}
+    for held in (True, False):
+        if not held:  # the twin: what came of such fits before
+            monkeypatch.setattr("bagwise.learn.fitting._stays", lambda _: True)
+        far[held] = 0
+        for seed in (6, 7, 24, 37):
+            rng = np.random.default_rng(seed)
+            X = np.column_stack([rng.normal(size=(2000, 3)), rng.exponential(size=2000) ** 2])
+            counts = rng.poisson(np.exp(-1 + 0.3 * X[:, 0]))
+            index = np.empty(2000, dtype=np.int64)
+            index[np.argsort(X @ [0.3, 0.1, 0.0, 0.0])] = np.arange(2000) // 100
+            bags = bw.Bags(index)
+            labels = bags.mean(counts) + 0.8 * rng.laplace(size=20)
+            model = fit(X, bags, labels, np.full(20, 1.13), family="poisson", loss="instance")
+            far[held] += not model.predict(1.5 * X).max() < 1e3
+    assert far[True] == 0
+    assert far[False] > 0
+
+
 def test_a_fit_that_gives_up_predicts_the_mean_and_is_not_saved(tmp_path, monkeypatch):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 1))
@@ -238,8 +280,6 @@ def test_a_fit_that_gives_up_predicts_the_mean_and_is_not_saved(tmp_path, monkey
     assert np.ptp(model.predict(X)) == 0.0
     assert 0 < model.predict(X)[0] < 5
     assert "every row gets the mean" in str(model.summary())
-    import dataclasses
-
     from bagwise.models.row_model import RowModel, TrainedOn
 
     kept = RowModel(
@@ -300,3 +340,31 @@ def test_no_fit_runs_farther_than_the_bounds_of_its_labels():
     assert max(spread[False]) > 1500
     with pytest.raises(Exception, match="lo < hi"):
         fit(X, bags, labels, sd, bounds=(3.0, 3.0))
+
+
+def test_a_column_that_never_differs_gets_no_slope():
+    """Rounding is all that could decide it, and a new row that has the level would be lost."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.normal(size=(600, 3)), np.zeros(600), np.ones(600)])
+    bags = np.arange(600) // 6
+    y = (X[:, 0] - X[:, 1]).reshape(100, 6).mean(axis=1) + rng.normal(0, 0.1, size=100)
+    model = bw.BaggedGLM().fit(X, y[bags], bags=bags, noise_sd=0.1)
+    assert np.abs(model.coef_[3:]).max() < 1e-9
+    assert abs(model.coef_[0] - 1) < 0.2
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli"])
+def test_a_constant_column_does_not_spoil_a_fit_with_noise(family):
+    """The mean of many equal entries is off by rounding, which is no spread to divide by."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(27_000, 2)), np.full((27_000, 3), -0.13)])
+    bags = np.arange(27_000) // 10
+    chance = 1 / (1 + np.exp(-X[:, 0]))
+    labels = np.bincount(bags, weights=rng.random(27_000) < chance) / 10
+    noisy = labels + rng.normal(scale=0.03, size=labels.size)
+    options = {"bags": bags, "noise_sd": 0.03}
+    found = bw.BaggedGLM(family).fit(X, noisy[bags], **options)
+    without = bw.BaggedGLM(family).fit(X[:, :2], noisy[bags], **options)
+    assert found.converged_
+    assert np.allclose(found.coef_[:2], without.coef_, rtol=1e-3)
+    assert np.abs(found.coef_[2:]).max() < 1e-6

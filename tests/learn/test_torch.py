@@ -412,3 +412,52 @@ except ImportError as error:
 """
         advice = 'needs an optional part: pip install "bagwise[torch]"'
         assert self.run(code).splitlines() == [f"BaggedNetwork {advice}", f"BagMeanLoss {advice}"]
+
+
+class TestClasses:
+    def rows(self, n=3000, size=5):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, size=(n, 2))
+        scores = np.column_stack([np.zeros(n), 3 * np.abs(X[:, 0]) - 3, 2 * X[:, 1]])
+        chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        marks = np.array([rng.multinomial(1, chance) for chance in chances], dtype=float)
+        return X, chances, marks, Bags(np.argsort(np.argsort(X[:, 0])) // size)
+
+    @pytest.mark.parametrize("noise", [0.0, 0.1])
+    def test_shares_of_classes(self, noise):
+        X, chances, marks, bags = self.rows()
+        shares = bags.mean(marks)
+        shares = shares + noise * np.random.default_rng(1).normal(size=shares.shape)
+        network = BaggedNetwork((32,), family="multinomial", epochs=60, random_state=0)
+        y = bags.repeat(shares)
+        network.fit(X, y, bags=bags, noise_sd=noise or None)
+        found = network.predict(X)
+        assert found.shape == chances.shape
+        assert found.sum(axis=1) == pytest.approx(1)
+        assert np.mean((found - chances) ** 2) < 0.15 * np.mean((chances - chances.mean(0)) ** 2)
+        assert network.score(X, y, bags=bags, noise_sd=noise or None) > 0.6
+
+    def test_classes_of_rows(self):
+        X, chances, marks, _ = self.rows()
+        names = np.array(["a", "b", "c"])
+        network = BaggedNetwork((32,), family="multinomial", epochs=20, random_state=0)
+        network.fit(X, names[marks.argmax(axis=1)])
+        assert network.classes_.tolist() == ["a", "b", "c"]
+        assert np.mean(network.predict(X).argmax(1) == chances.argmax(1)) > 0.85
+
+    def test_loss_by_hand(self):
+        scores = torch.log(tensor([0.2, 0.8], [0.6, 0.4], [0.5, 0.5]))
+        index, labels = torch.tensor([0, 0, 1]), tensor([0.5, 0.5], [1.0, 0.0])
+        loss = BagMeanLoss("multinomial")
+        # Bag means are (0.4, 0.6) and (0.5, 0.5).
+        assert float(loss(scores, index, labels)) == pytest.approx((2 * 0.01 + 2 * 0.25) / 4)
+        weight = tensor(3.0, 1.0)
+        assert float(loss(scores, index, labels, weight)) == pytest.approx((0.06 + 0.5) / 8)
+        each = tensor([3.0, 1.0], [0.0, 4.0])
+        assert float(loss(scores, index, labels, each)) == pytest.approx((0.04 + 1.0) / 8)
+
+    def test_a_module_has_to_fit_the_classes(self):
+        X, _, marks, _ = self.rows(n=100)
+        network = BaggedNetwork(family="multinomial", module=lambda d: torch.nn.Linear(d, 2))
+        with pytest.raises(StrategyError, match="3 numbers per row"):
+            network.fit(X, marks)

@@ -7,7 +7,9 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
+from bagwise.data.whitening import Axes
 from bagwise.errors import BagsError
+from bagwise.learn.chunks import SpreadBags
 from bagwise.learn.repeats import warn_of_repeats
 
 
@@ -26,6 +28,12 @@ class BagData:
         Sample weight of each bag: the mean of its rows' weights.
     row_weight : (n,) or None
         Sample weights of single rows, where they may differ inside a bag.
+    offset : (n,) or None
+        What is known of each row's linear predictor.
+    axes : Axes or None
+        The directions in which rows differ, where X is not all of them.
+    spread : SpreadBags or None
+        The rows, where they are on many machines and X has none.
     """
 
     X: FloatArray
@@ -34,6 +42,9 @@ class BagData:
     noise_sd: FloatArray
     weight: FloatArray
     row_weight: FloatArray | None = None
+    offset: FloatArray | None = None
+    axes: Axes | None = None
+    spread: SpreadBags | None = None
 
 
 def read_bags(
@@ -44,6 +55,7 @@ def read_bags(
     noise_sd: Any = None,
     sample_weight: FloatArray | None = None,
     weights_differ: bool = False,
+    offset: FloatArray | None = None,
 ) -> BagData:
     """Bring validated X and y, one label per row, into bags; say which bag contradicts itself.
 
@@ -76,6 +88,7 @@ def read_bags(
         _noise_per_bag(noise_sd, partition),
         weight,
         sample_weight if weights_differ else None,
+        offset,
     )
 
 

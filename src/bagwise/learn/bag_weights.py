@@ -14,18 +14,23 @@ half. That costs about one more fit, and happens only if the weights depend on s
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
+from bagwise.families import find_family
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.weights import Trust
 from bagwise.privacy.aggregate import LabelKind
 
-# Fit to the bags in the mask, (m,), with weights, (m,); return the predicted mean of every bag.
+# Fit to the bags in the mask, (m,), with weights, (m,) or for classes (m, classes); return the
+# predicted mean of every bag, of the same shape.
 PredictBags = Callable[[AnyArray, FloatArray], FloatArray]
 
 _FEWEST_BAGS = 10  # from fewer than five bags in a half no model can be learnt
+_LEAST_CHANCE = 0.02  # of a class: bags that seem certain must not be all that counts
+_LEAST_VARIANCE = 0.01  # of that at the mean label
 _LEAST_SHARE = 1e-6  # an exact label among noisy ones counts much, yet not alone
 
 
@@ -75,6 +80,48 @@ def bag_weights(
         means = _held_out_means(predict_bags, weight)
         weight = _weight(trust, data.labels, means, spread(means))
     return np.asarray(weight * (by_size.sum() / weight.sum()))
+
+
+def class_weights(data: BagData, *, label_kind: LabelKind, predict_bags: PredictBags) -> FloatArray:
+    """Return the weight of every share of every bag, (m, classes): one over its variance.
+
+    The inverse covariance of multinomial shares is diagonal with entries 1 / chance, up to what
+    shares that add up to 1 cannot show; the noise is published. Chances are those that each half of
+    the bags predicts for the other.
+    """
+    counts = np.where(data.weight > 0, data.weight, 0.0)
+    sizes = data.bags.sizes if label_kind == "mean" else np.ones(data.bags.n_bags)
+    even: FloatArray = np.asarray(counts * sizes, dtype=np.float64)
+    first = np.random.default_rng(0).permutation(data.bags.n_bags) % 2 == 0
+    shares = np.full_like(data.labels, 1 / data.labels.shape[1])
+    if min(np.count_nonzero(even[first]), np.count_nonzero(even[~first])) >= _FEWEST_BAGS // 2:
+        shares = np.where(
+            first[:, None],
+            predict_bags(~first, _by_class(even, shares)),
+            predict_bags(first, _by_class(even, shares)),
+        )
+    variance = np.maximum(shares, _LEAST_CHANCE) / np.maximum(even, 1e-300)[:, None]
+    weight = np.where(even[:, None] > 0, 1 / (variance + data.noise_sd[:, None] ** 2), 0.0)
+    return np.asarray(weight / weight[even > 0].mean())
+
+
+def _by_class(weight: FloatArray, like: FloatArray) -> FloatArray:
+    return np.broadcast_to(weight[:, None], like.shape).copy()
+
+
+def working_variance(family: str, data: BagData) -> Callable[[FloatArray], FloatArray] | None:
+    """Return how a row's variance depends on the mean, or None if it does not."""
+    if family == "gaussian":
+        return None
+    kind = find_family(family)
+    inside = np.vectorize(kind.interior, otypes=[np.float64])
+
+    def at(means: Any) -> FloatArray:
+        return kind.variance(kind.predictor(inside(means)))
+
+    # Bags that seem certain must not be all that counts.
+    least = _LEAST_VARIANCE * at(data.labels.mean())
+    return lambda means: np.maximum(at(means), least)
 
 
 def _weight(

@@ -16,7 +16,7 @@ from scipy import linalg
 
 from bagwise._types import FloatArray
 from bagwise.learn.design import chunks
-from bagwise.learn.problems import BAGS_AT_A_TIME, Block, Members, Problem
+from bagwise.learn.problems import BAGS_AT_A_TIME, Block, Equations, Members, Problem
 from bagwise.learn.weights import LabelVariance
 
 
@@ -84,6 +84,13 @@ class ClassProblem(Problem):
         trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
         return replace(self, root=root, scale=trace, phi=1.0)
 
+    def weighted(
+        self, beta: FloatArray, phi: float, *, least_variance: float = 0.0, least_omega: float = 0.0
+    ) -> "Problem":
+        """Return the same as `reweighted`: weights of one unit are those of no other."""
+        del phi, least_variance, least_omega
+        return self.reweighted(beta)
+
     def blocks(self, beta: FloatArray) -> Iterator[Block]:
         """Return blocks of units, their residuals uncorrelated under the weights."""
         eta = self.eta(beta)
@@ -92,6 +99,33 @@ class ClassProblem(Problem):
             jacobian = np.matmul(self.root[part] @ self.inner.T, self._jacobian(eta, part))
             jacobian = jacobian.reshape(-1, self.width)
             yield Block(jacobian, jacobian, residuals[part].ravel())
+
+    def equations(self, beta: FloatArray) -> Equations:
+        """Add up the blocks; of units with one predictor each, without writing them out.
+
+        With x the row of a unit and L, (q, q), the derivative of its uncorrelated residuals by its
+        predictors, the derivative by beta is the product of L and x, so that the information is
+        the sum of ``L'L`` times ``x x'``, block by block of beta.
+        """
+        if self.members is not None:
+            return super().equations(beta)
+        q, width = self.outputs, self.design.width
+        eta = self.eta(beta)
+        lever = np.matmul(self.root @ self.inner.T, self.family.slope(eta))
+        pull = np.einsum("uij,ui->uj", lever, self._residuals(eta))
+        square = np.matmul(lever.transpose(0, 2, 1), lever)
+        score, information = np.zeros((q, width)), np.zeros((q, width, q, width))
+        for part in chunks(len(self.labels)):
+            rows = self.design.standardise(self.design.rows[part])
+            score += pull[part].T @ rows
+            for i in range(q):
+                for j in range(i + 1):
+                    found = rows.T @ (square[part, i, j, None] * rows)
+                    information[i, :, j] += found
+                    if i != j:
+                        information[j, :, i] += found
+        matrix = information.reshape(self.width, self.width)
+        return Equations(score.ravel() / self.total, matrix / self.total)
 
     def true_variance(self, beta: FloatArray) -> FloatArray:
         """Return the variance of each residual, whatever the weights take it to be."""
@@ -158,10 +192,12 @@ class ClassProblem(Problem):
             return np.asarray(np.einsum("uij,up->uijp", slope, rows).reshape(len(rows), q, -1))
         sizes = self.members.bags.repeat(self.members.bags.sizes)
         slope = self.family.slope(eta) / sizes[:, None, None]
-        sums = [
-            self.members.sums(self.design, slope[:, i, j], part) for i in range(q) for j in range(q)
-        ]
-        return np.stack(sums, axis=1).reshape(-1, q, self.width)
+        out = np.empty((len(range(*part.indices(len(self.labels)))), q, q, self.design.width))
+        for i in range(q):
+            for j in range(i + 1):  # slopes of chances are symmetric
+                found = self.members.sums(self.design, slope[:, i, j], part)
+                out[:, i, j] = out[:, j, i] = found
+        return out.reshape(-1, q, self.width)
 
     def labels_of_rows(self) -> FloatArray:
         """Return the shares of each row's unit."""

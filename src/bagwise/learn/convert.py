@@ -333,6 +333,9 @@ def finite_floats(values: Any, what: str, *, error: type[BagwiseError] = BagsErr
         lambda: np.asarray(values, dtype=np.float64),
         lambda _: error(f"{what} must be an array of numbers."),
     )
+    # A sum is finite if all entries are, unless it overflows; to look at each takes a copy.
+    if np.isfinite(array.sum()):
+        return array
     bad = np.argwhere(~np.isfinite(array))
     if bad.size:
         rows = np.unique(bad[:, 0])

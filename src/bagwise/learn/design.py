@@ -4,13 +4,16 @@ Coefficients are sought for columns that were centred and divided by their sprea
 never copied. A vector beta holds one entry per column and, last, the intercept at the centre.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import AnyArray, FloatArray
+from bagwise.data.whitening import Moments
 
+_ROUNDING = 1e-12  # of its size: a column whose entries differ by less is a constant
 CHUNK = 65_536  # rows at a time: the extra memory does not grow with n
 
 
@@ -23,32 +26,81 @@ class Design:
     rows : (u, d)
     center, scale : (d,)
     fit_intercept : bool
+    offset : (u,) or None
+        What is known of each row's linear predictor, and is added to it.
+    flat : (d,) bools or None
+        Columns that are constant but for rounding, which standard units would blow up.
     """
 
     rows: FloatArray
     center: FloatArray
     scale: FloatArray
     fit_intercept: bool
+    offset: FloatArray | None = None
+    flat: AnyArray | None = None
     _last: dict[bytes, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, rows: FloatArray, weight: FloatArray, *, fit_intercept: bool) -> Self:
+    def of(
+        cls,
+        rows: FloatArray,
+        weight: FloatArray,
+        *,
+        fit_intercept: bool,
+        offset: FloatArray | None = None,
+    ) -> Self:
         """Standardise by the weighted mean and spread of each column."""
         total = float(weight.sum())
-        width = rows.shape[1]
-        center = weight @ rows / total if fit_intercept else np.zeros(width)
-        square = np.zeros(width)
-        for part in chunks(len(rows)):
-            square += weight[part] @ (rows[part] - center) ** 2
-        spread = np.sqrt(square / total)
+        center = weight @ rows / total if fit_intercept else np.zeros(rows.shape[1])
+        low, high = rows.min(axis=0), rows.max(axis=0)
+
+        def squares(center: FloatArray) -> FloatArray:
+            square = np.zeros(rows.shape[1])
+            for part in chunks(len(rows)):
+                square += weight[part] @ (rows[part] - center) ** 2
+            return square / total
+
+        return cls._standardised(rows, center, low, high, squares, fit_intercept, offset)
+
+    @classmethod
+    def of_moments(
+        cls, moments: Moments, low: FloatArray, high: FloatArray, *, fit_intercept: bool
+    ) -> Self:
+        """Standardise by the moments and limits of rows that are elsewhere; it has no rows."""
+        variance, mean = np.diag(moments.squares) / moments.count, moments.mean
+        center = mean if fit_intercept else np.zeros_like(mean)
+
+        def squares(center: FloatArray) -> FloatArray:
+            return np.asarray(variance + (mean - center) ** 2)
+
+        rows = np.zeros((0, mean.size))
+        return cls._standardised(rows, center, low, high, squares, fit_intercept, None)
+
+    @classmethod
+    def _standardised(
+        cls,
+        rows: FloatArray,
+        center: FloatArray,
+        low: FloatArray,
+        high: FloatArray,
+        squares: Callable[[FloatArray], FloatArray],
+        fit_intercept: bool,
+        offset: FloatArray | None,
+    ) -> Self:
+        constant = high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+        if fit_intercept:  # the mean of a constant column is off by the rounding of all its rows
+            center = np.where(constant, low, center)
+        spread = np.sqrt(squares(center))
         # What is rounding of a column far from zero is no spread. Nothing is dropped here, so that
         # less than in `data.whitening` is enough for a column to get units of its own.
         noise = 8 * np.finfo(float).eps * np.abs(center)
-        return cls(rows, center, np.where(spread > noise, spread, 1.0), fit_intercept)
+        flat = constant & fit_intercept
+        varies = (spread > noise) & ~flat
+        return cls(rows, center, np.where(varies, spread, 1.0), fit_intercept, offset, flat)
 
-    def about(self, rows: FloatArray) -> "Design":
+    def about(self, rows: FloatArray, offset: FloatArray | None = None) -> "Design":
         """Return other rows under the same standardisation."""
-        return Design(rows, self.center, self.scale, self.fit_intercept)
+        return Design(rows, self.center, self.scale, self.fit_intercept, offset, self.flat)
 
     @property
     def width(self) -> int:
@@ -62,6 +114,8 @@ class Design:
         if key not in self._last:
             coef, intercept = self.coefficients(beta)
             eta = np.asarray(self.rows @ coef + intercept)
+            if self.offset is not None:
+                eta = eta + self.offset
             eta.flags.writeable = False
             self._last.clear()
             self._last[key] = eta
@@ -99,6 +153,8 @@ class Design:
         out = np.empty((len(rows), self.width))
         np.subtract(rows, self.center, out=out[:, : rows.shape[1]])
         out[:, : rows.shape[1]] /= self.scale
+        if self.flat is not None:
+            out[:, : rows.shape[1]][:, self.flat] = 0.0
         if self.fit_intercept:
             out[:, -1] = 1.0
         return out
@@ -106,6 +162,8 @@ class Design:
     def standardise_sums(self, sums: FloatArray, count: FloatArray) -> FloatArray:
         """Return sums of standardised rows, given sums of rows and of their weights."""
         slopes = (sums - np.outer(count, self.center)) / self.scale
+        if self.flat is not None:
+            slopes[:, self.flat] = 0.0
         return np.column_stack([slopes, count]) if self.fit_intercept else slopes
 
 

@@ -1,6 +1,6 @@
 """A scikit-learn regressor that learns row-level coefficients from bag labels."""
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -17,11 +17,13 @@ from bagwise.learn.fitting import Fitted, default_covariance, fit_equations, roo
 from bagwise.learn.inference import COVARIANCES
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
+from bagwise.learn.offset import read_offset
 from bagwise.learn.regressor import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.noise_laws import NoiseLaw, find_law
+from bagwise.show import charts
 
 POSTERIOR = (
     "Intervals: posterior, for slopes as small as the fit takes them to be. They cover on average "
@@ -114,6 +116,10 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     (array([2.]), 1.0)
     """
 
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"exposure": True, "offset": True}
+    __metadata_request__predict: ClassVar[dict[str, bool]] = {"exposure": True, "offset": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"exposure": True, "offset": True}
+
     def __init__(
         self,
         family: str | Family = "gaussian",
@@ -149,6 +155,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         bags: Any = None,
         noise_sd: Any = None,
         sample_weight: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Fit from rows X, (n, d), and y, (n,), the label of each row's bag.
 
@@ -161,6 +169,12 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,) floats, optional
             Prior weights: a label of weight w varies as the mean of w labels would. Constant inside
             a bag unless loss="instance".
+        exposure : float or (n,) floats, optional
+            How long or how often each row was observed: its expected label is so many times the
+            rate that is modelled, under a logarithmic link. A bag's label is the mean of counts,
+            not of rates.
+        offset : float or (n,) floats, optional
+            What is added to each row's linear predictor, for any link without limits.
         """
         kind = self._check_parameters()
         family = find_family(self.family, self.link)
@@ -169,8 +183,9 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         data = read_bags(
-            X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight, weights_differ=by_row
-        )
+            X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight, weights_differ=by_row,
+            offset=self._read_offset(X, family, exposure, offset),
+        )  # fmt: skip
         if not data.noise_sd.any():
             family.check_labels(data.labels)
         setting = Setting(
@@ -188,12 +203,32 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._keep(self._fit(setting), setting)
         return self
 
-    def predict(self, X: Any) -> FloatArray:
-        """Return the expected label of each row; for classes their chances, (n, classes)."""
+    def predict(self, X: Any, *, exposure: Any = None, offset: Any = None) -> FloatArray:
+        """Return the expected label of each row; for classes their chances, (n, classes).
+
+        Without an exposure that is the rate: what is expected of an exposure of one.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
+        family = find_family(self.family, self.link)
         eta: FloatArray = X @ self.coef_.T + self.intercept_
-        return find_family(self.family, self.link).mean(eta)
+        known = read_offset(len(X), family, exposure=exposure, offset=offset)
+        return family.mean(eta if known is None else eta + known)
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> float:
+        """Return the share of the bag labels' variance that mean predictions explain."""
+        predicted = self.predict(X, exposure=exposure, offset=offset)
+        return self._score_predicted(predicted, y, bags, noise_sd, sample_weight)
 
     @available_if(_gives_chances)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> FloatArray:
@@ -216,6 +251,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             ones are shorter and lie around the estimates; they cover on average over coefficients
             that are as small as the fit takes them to be.
 
+        Examples
+        --------
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(400, 1))
         >>> bags = np.arange(400) // 4
@@ -256,6 +293,29 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     def conf_int(self, *, level: float = 0.95, intervals: str = "confidence") -> FloatArray:
         """Return intervals of the coefficients and, last, the intercept, (d + 1, 2)."""
         return self.summary(level=level, intervals=intervals).interval
+
+    def plot(self, *, level: float = 0.95, intervals: str = "confidence") -> charts.Chart:
+        """Draw each coefficient with its interval; needs the extra ``bagwise[plot]``."""
+        return self.summary(level=level, intervals=intervals).plot()
+
+    def _repr_html_inner(self) -> str:
+        """Return scikit-learn's box and, once fitted, the coefficients below it."""
+        box = str(super()._repr_html_inner())
+        return box + self.summary()._repr_html_() if hasattr(self, "coef_") else box
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
+    def _read_offset(
+        self, X: FloatArray, family: Family, exposure: Any, offset: Any
+    ) -> FloatArray | None:
+        known = read_offset(len(X), family, exposure=exposure, offset=offset)
+        if known is not None and self.loss == "mixture":
+            raise StrategyError(
+                "loss='mixture' knows neither exposure nor offsets. Use loss='bag' (--loss bag)."
+            )
+        return known
 
     def _read(self, X: Any, y: Any, family: Family) -> tuple[FloatArray, AnyArray]:
         if not family.has_classes:

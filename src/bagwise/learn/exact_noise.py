@@ -60,7 +60,7 @@ class NoisyLabels:
 
     def linear(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return Jacobian, residuals, and the share of phi in each variance, at beta."""
-        model = self.problem.working(beta)
+        model = self.problem.units(beta)
         return model.jacobian, model.response - model.jacobian @ beta, model.variance.share
 
     def objective(self, beta: FloatArray, share: FloatArray) -> float:
@@ -148,16 +148,16 @@ def follow_the_noise(shrunk: Shrunk, law: NoiseLaw) -> Shrunk:
         problem=replace(problem, phi=here.phi),
         converged=shrunk.solution.converged and converged,
     )
-    return _less_sure(Shrunk(found, here.prior, here.pseudo(beta)))
+    pseudo = here.pseudo(beta)
+    fit = Shrunk(found, here.prior, pseudo)
+    return replace(fit, working=_less_sure(pseudo, fit.effective))
 
 
-def _less_sure(fit: Shrunk) -> Shrunk:
-    """Return the fit with variances for as many labels as are not spent on coefficients.
+def _less_sure(model: Working, effective: float) -> Working:
+    """Return the model with variances for as many labels as are not spent on coefficients.
 
     The information is that of infinitely many labels for each coefficient. With few, the score is
     taken at residuals that the fit has made smaller (Huber 1973).
     """
-    labels = fit.working.response.size
-    share = max(1 - fit.effective / labels, 0.5)
-    variance = replace(fit.working.variance, known=fit.working.variance.known / share)
-    return replace(fit, working=fit.working._replace(variance=variance))
+    share = max(1 - effective / model.response.size, 0.5)
+    return model._replace(variance=replace(model.variance, known=model.variance.known / share))

@@ -9,10 +9,10 @@ from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.learn.gap import warn_of_gap
 from bagwise.learn.inference import Spread, covariance_of, spread_of
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.penalty import Ridge
+from bagwise.learn.penalty import Ridge, SlopePrior
 from bagwise.learn.problems import Problem
 from bagwise.learn.separation import warn_of_separation
-from bagwise.learn.shrinkage import Shrunk, solve_shrunk
+from bagwise.learn.shrinkage import TRIES, Shrunk, shrink_further, solve_shrunk
 from bagwise.learn.solver import Solution, solve
 
 _FEW = 5
@@ -71,10 +71,21 @@ class Fitted:
 
 
 def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
-    """Fit a loss that has estimating equations, and judge how sure the result is."""
+    """Fit a loss that has estimating equations; slopes that noise drives away are held back."""
     if setting.shrinks and loss != "instance":
         return fit_shrunk(setting, loss, covariance=covariance)
     solution = solve_loss(setting, loss)
+    if setting.ridge == "auto" and setting.data.noise_sd.any() and not _stays(solution):
+        held = _held_back(setting, loss)
+        if held is None:
+            problem = PROBLEMS[loss](setting)
+            return _constant(problem, problem.constant_start(), solution)
+        solution = held
+    return _judged(setting, loss, solution, covariance=covariance)
+
+
+def _judged(setting: Setting, loss: str, solution: Solution, *, covariance: str) -> Fitted:
+    """Judge how sure a fit is."""
     problem = solution.problem
     separated = warn_of_separation(solution, setting.names)
     by_row = loss == "instance"
@@ -119,13 +130,16 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()
     width = setting.width_of_labels
-    shrunk = solve_shrunk(problem, start, setting.data.X, width_of_labels=width)
+    rows = setting.data.X if setting.data.axes is None else setting.data.axes
+    shrunk = solve_shrunk(problem, start, rows, width_of_labels=width)
+    if not _settled(shrunk):
+        shrunk = shrink_further(problem, start, shrunk) or shrunk
     if setting.follows_noise and setting.n_used >= BAGS_PER_COEFFICIENT * shrunk.effective:
         followed = follow_the_noise(shrunk, setting.law)
-        shrunk = followed if followed.solution.converged else shrunk
+        shrunk = followed if _settled(followed) else shrunk
     solution = shrunk.solution
-    if not solution.converged or problem.runs_away(solution.beta):
-        return _constant(problem, start, shrunk)
+    if not _settled(shrunk):
+        return _constant(problem, start, solution)
     spread = spread_of(shrunk.working, solution, shrunk.prior.form, kind=covariance)
     off = warn_of_gap(solution, spread.covariance)
     return Fitted(
@@ -141,14 +155,18 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     )
 
 
-def _constant(problem: Problem, start: FloatArray, shrunk: Shrunk) -> Fitted:
+def _settled(shrunk: Shrunk) -> bool:
+    return _stays(shrunk.solution)
+
+
+def _constant(problem: Problem, start: FloatArray, given_up: Solution) -> Fitted:
     """Predict the mean label for every row: the worst that a fit may do."""
     return Fitted(
         estimates=(problem.to_own_units() @ start).reshape(problem.outputs, -1),
         rank=0,
         phi=float(problem.reweighted(start).phi),
         converged=False,
-        gradient=shrunk.solution.gradient,
+        gradient=given_up.gradient,
         covariance=None,
         freedom=1,
         note="No intervals: the fit did not converge, and every row gets the mean label.",
@@ -177,6 +195,24 @@ def solve_loss(setting: Setting, loss: str) -> Solution:
         if problem.allows(rough.beta) and not problem.runs_away(rough.beta):
             start = rough.beta
     return solve(problem, start, penalty=penalty)
+
+
+def _held_back(setting: Setting, loss: str) -> Solution | None:
+    """Return a fit that converged, with slopes as small as that takes: noise drove others away."""
+    problem = PROBLEMS[loss](setting)
+    start = problem.constant_start()
+    rows = setting.data.X if setting.data.axes is None else setting.data.axes
+    prior = SlopePrior.of(problem, rows, start, width_of_labels=setting.width_of_labels)
+    largest = prior.most if np.isfinite(prior.most) else 1.0
+    for weaker in range(TRIES):
+        solution = solve(problem, start, penalty=prior.scaled(largest / 4**weaker))
+        if _stays(solution):
+            return solution
+    return None
+
+
+def _stays(solution: Solution) -> bool:
+    return bool(solution.converged) and not solution.problem.runs_away(solution.beta)
 
 
 def default_covariance(setting: Setting) -> str:

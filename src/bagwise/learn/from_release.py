@@ -1,20 +1,29 @@
 """From a release to a row-level model, with the warnings that the combination deserves."""
 
 import warnings
+from collections.abc import Sequence
+from tempfile import gettempdir
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from bagwise._types import FloatArray
+from bagwise.data.exposure import exposure_vector
 from bagwise.data.labels import label_codes, label_vector
 from bagwise.data.table import read_table
+from bagwise.engines.encoded import encode_to_disk
+from bagwise.engines.memory import Memory, needed
 from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.row_model import RowModel, TrainedOn
+from bagwise.privacy import Certificate
+from bagwise.privacy.mechanisms import LabelChannel
 from bagwise.release.explain import Explanation
-from bagwise.release.release import Release
+from bagwise.release.provenance import Provenance
+from bagwise.release.release import Release, sorted_by_scores
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
 
@@ -30,6 +39,7 @@ def fit_release(
     fit_intercept: bool = True,
     rows: Any = None,
     rows_noise_sd: float = 0.0,
+    memory_limit: str | int | None = None,
 ) -> RowModel:
     """Fit a row-level model to a release and keep it with the release's encoder.
 
@@ -37,7 +47,7 @@ def fit_release(
     ----------
     family : str
         Distribution of a row's label. "auto" is multinomial for a label with classes, unless
-        `target` names one of them, and gaussian otherwise.
+        `target` names one of them, poisson for one with an exposure, and gaussian otherwise.
     loss : str
         "auto" is instance loss where rows were sorted by scores, and bag loss elsewhere.
     target : str, optional
@@ -50,6 +60,9 @@ def fit_release(
         columns and its label. They count as bags of one row.
     rows_noise_sd : float
         Known noise on the labels of `rows`.
+    memory_limit : str or int, optional
+        Such as "8GB": encoded features beyond it are in a file without a name, which is mapped.
+        Without it, half of the machine's memory.
 
     Examples
     --------
@@ -61,14 +74,18 @@ def fit_release(
     >>> fit_release(release).predict(table.slice(0, 3)).round(6).tolist()
     [370.0, 381.0, 392.0]
     """
-    family = _family_name(release, family, target)
+    family = family_name(release, family, target)
     if loss == "auto":
-        loss = "bag" if release.provenance.scores == "none" else "instance"
-    _check_family(release, family, target)
+        loss = "instance" if release.is_sorted else "bag"
+    check_family(release, family, target)
     _check_loss(release, loss)
-    distorted = _warn_of_selection(release, loss=loss, debias=debias)
-    if loss == "instance" and not debias and release.provenance.scores == "model":
-        distorted = "No intervals: slopes are shrunk a little, as far as the sorting missed them."
+    distorted = why_no_intervals(
+        release.certificate,
+        release.provenance,
+        largest=int(release.bags.sizes.max()),
+        loss=loss,
+        debias=debias,
+    )
     estimator = BaggedGLM(
         family=family,
         loss=loss,
@@ -78,15 +95,19 @@ def fit_release(
         ridge=ridge,
         fit_intercept=fit_intercept,
         noise=release.noise_law,
-        bounds=release.certificate.bounds,
+        bounds=release.certificate.clipped_to,
     )
-    data = _training_data(release, target)
+    data, exposure = _data_to_fit(release, target, Memory.of(memory_limit, gettempdir()))
     if rows is not None:
-        data = with_rows(data, *_granular(release, rows, target), noise_sd=rows_noise_sd)
+        own = read_table(rows)
+        data = with_rows(data, *granular_rows(release, own, target), noise_sd=rows_noise_sd)
+        if release.provenance.exposure is not None:
+            own_exposure = exposure_vector(own, release.provenance.exposure)
+            exposure = np.concatenate([exposure, own_exposure])
     with warnings.catch_warnings():
-        if release.provenance.scores != "none":  # instance loss is made for these bags
+        if release.is_sorted:  # instance loss is made for these bags
             warnings.simplefilter("ignore", BiasWarning)
-        estimator.fit(data.X, data.y, **data.fit_params())
+        estimator.fit(data.X, data.y, exposure=exposure, **data.fit_params())
     found = estimator.summary()
     return RowModel(
         family=family,
@@ -96,6 +117,7 @@ def fit_release(
         target=target,
         classes=release.classes if find_family(family).has_classes else None,
         encoder=release.encoder,
+        exposure=release.provenance.exposure,
         coef=estimator.coef_,
         intercept=estimator.intercept_,
         standard_errors=None if distorted else found.standard_error,
@@ -150,8 +172,10 @@ def explain_by_fit(
     if sigma is None:
         sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
     if loss == "auto":
-        loss = "bag" if release.provenance.scores == "none" else "instance"
+        loss = "instance" if release.is_sorted else "bag"
     coef, intercept = model.coef, float(model.intercept)
+    if release.exposure is not None:  # as if every row had the mean of all
+        intercept += float(np.log(release.exposure.mean()))
     if any(issubclass(warning.category, NotConvergedWarning) for warning in said):
         # A fit that ran away in the noise would be taken for a strong signal.
         mean = find_family(model.family).interior(float(np.mean(release.labels_of(target))))
@@ -168,9 +192,11 @@ def explain_by_fit(
     )
 
 
-def _family_name(release: Release, family: str | Family, target: str | None) -> str:
+def family_name(release: Release, family: str | Family, target: str | None) -> str:
     """Return the name of a family that a model file can keep."""
     if family == "auto":
+        if release.provenance.exposure is not None:
+            return "poisson"
         return "multinomial" if release.classes and target is None else "gaussian"
     name = find_family(family).name
     if name not in FAMILIES:
@@ -181,20 +207,30 @@ def _family_name(release: Release, family: str | Family, target: str | None) -> 
     return name
 
 
-def _check_family(release: Release, family: str, target: str | None) -> None:
+def check_family(release: Release, family: str, target: str | None) -> None:
+    """Refuse a family that the labels of a release cannot have."""
+    check_classes(release.classes, release.certificate.bounds, family, target)
+
+
+def check_classes(
+    classes: Sequence[str] | None,
+    bounds: tuple[float, float] | None,
+    family: str,
+    target: str | None,
+) -> None:
+    """Refuse a family that labels with or without these classes cannot have."""
     several = find_family(family).has_classes
-    if several and (release.classes is None or target is not None):
+    if several and (classes is None or target is not None):
         raise StrategyError(
             f"family {family} is for a label with classes, all of them at once: "
             "leave out target (--target), or choose another family."
         )
-    if not several and release.classes is not None and target is None:
+    if not several and classes is not None and target is None:
         raise StrategyError(
             f"family {family} predicts one number. Name one of the classes "
-            f"{', '.join(release.classes)} as target (--target), or use family='multinomial'."
+            f"{', '.join(classes)} as target (--target), or use family='multinomial'."
         )
-
-    bounds = (0.0, 1.0) if release.classes else release.certificate.bounds
+    bounds = (0.0, 1.0) if classes else bounds
     low, high = find_family(family).label_range
     if bounds is not None and not low <= bounds[0] < bounds[1] <= high:
         raise StrategyError(
@@ -216,14 +252,38 @@ def _check_loss(release: Release, loss: str) -> None:
         )
 
 
-def _training_data(release: Release, target: str | None) -> BaggedData:
+def _data_to_fit(
+    release: Release, target: str | None, memory: Memory
+) -> tuple[BaggedData, FloatArray | None]:
+    """Return rows with the labels of their bags, and the exposure; on disk if X is too large."""
+    n, d = release.bags.n_rows, len(release.encoder.feature_names)
+    params = release.fit_params()
+    if needed(n, 8 * n * d) <= memory.limit:
+        return training_data(release, target), params.get("exposure")
+    # Bag by bag, so that sums over bags go through the file from its beginning to its end.
+    kept, bags = np.flatnonzero(release.bags.in_bag), params["bags"]
+    order = np.argsort(bags, kind="stable")
+    features = release.features
+    if kept.size < n:
+        features = features.take(pa.array(kept))
+    at_once = max(1, memory.at_once(n) // (8 * max(1, len(release.encoder.inputs))))
+    X = encode_to_disk(features, release.encoder, order, memory.spill, rows_at_once=at_once)
+    y = release.labels_of(target)[bags[order]]
+    data = BaggedData(X, y, bags[order], noise_sd=params["noise_sd"][order])
+    return data, params["exposure"][order] if "exposure" in params else None
+
+
+def training_data(release: Release, target: str | None) -> BaggedData:
+    """Return the rows of a release with the labels of their bags, checked."""
     X, y, bags = release.training_data(target)
     return BaggedData(X, y, bags, noise_sd=release.fit_params()["noise_sd"])
 
 
-def _granular(release: Release, rows: Any, target: str | None) -> tuple[FloatArray, FloatArray]:
+def granular_rows(
+    release: Release, table: pa.Table, target: str | None
+) -> tuple[FloatArray, FloatArray]:
     """Return X and y of the learner's own rows, encoded as the release is."""
-    table, label = read_table(rows), release.provenance.label
+    label = release.provenance.label
     X = release.encoder.transform(table)
     if release.classes is None:
         return X, label_vector(table, label)
@@ -231,10 +291,21 @@ def _granular(release: Release, rows: Any, target: str | None) -> tuple[FloatArr
     return X, marks if target is None else marks[:, release.classes.index(target)]
 
 
-def _warn_of_selection(release: Release, *, loss: str, debias: bool) -> str:
+def why_no_intervals(
+    certificate: Certificate, made: Provenance, *, largest: int, loss: str, debias: bool = False
+) -> str:
+    """Return why a fit has no honest intervals, or nothing; `largest` is the size of a bag."""
+    distorted = _warn_of_selection(made.scores, largest, loss=loss, debias=debias)
+    if loss == "instance" and not debias and sorted_by_scores(made) and made.scores == "model":
+        distorted = "No intervals: slopes are shrunk a little, as far as the sorting missed them."
+    if any(isinstance(e, LabelChannel) and not e.is_unbiased for e in certificate.events):
+        distorted = "No intervals: labels stand for the middles of bins, which moves slopes."
+    return distorted
+
+
+def _warn_of_selection(scores: str, largest: int, *, loss: str, debias: bool) -> str:
     """Warn if rows were sorted by the labels that are now averaged; return why intervals fail."""
-    scores = release.provenance.scores
-    if scores not in ("labels", "noisy-labels") or release.bags.sizes.max() == 1:
+    if scores not in ("labels", "noisy-labels") or largest == 1:
         return ""
     if loss != "instance" or debias:
         warnings.warn(
@@ -242,6 +313,6 @@ def _warn_of_selection(release: Release, *, loss: str, debias: bool) -> str:
             "labels exaggerates the slopes: rows were grouped by their noise as well. "
             "Use plain loss='instance' (--loss instance).",
             BiasWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return "No intervals: rows were put together by the labels that are now averaged."

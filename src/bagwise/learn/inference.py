@@ -20,11 +20,12 @@ F2, F4 of the theory page for the Gaussian family; Huber 1967, White 1982; MacKi
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.learn.problems import Block, Problem, Working
+from bagwise.learn.problems import Block, LinearModel, Problem
 from bagwise.learn.solver import Solution, inverse_symmetric
 
 COVARIANCES = ("auto", "model", "robust", "cautious")
@@ -39,12 +40,20 @@ def covariance_of(solution: Solution, *, kind: str, ridge: float) -> FloatArray:
     problem = solution.problem
     information = solution.information * problem.total
     inverse, _ = inverse_symmetric(information)
+    robust, fair = (
+        partial(meat, inverse=inverse, outputs=problem.outputs)
+        for meat in (_robust_meat, _fair_meat)
+    )
+
+    def over(work: Callable[..., FloatArray]) -> FloatArray:
+        return problem.over_units(partial(work, beta=solution.beta))
+
     best = problem.trust is not None and problem.trust.rule == "known-noise" and ridge == 0
     meats = {
         # With the best weights the two are the same.
-        "model": lambda: information if best else _model_meat(problem, solution.beta),
-        "robust": lambda: _robust_meat(problem.blocks(solution.beta), inverse, problem.outputs),
-        "fair": lambda: _fair_meat(problem.blocks(solution.beta), inverse, problem.outputs),
+        "model": lambda: information if best else over(_model_meat),
+        "robust": lambda: over(partial(_meat_of_units, meat=robust)),
+        "fair": lambda: over(partial(_meat_of_units, meat=fair)),
     }
     return _sandwich(problem, information, inverse, meats, kind)
 
@@ -80,6 +89,12 @@ def _model_meat(problem: Problem, beta: FloatArray) -> FloatArray:
         meat += (block.instruments * here[:, None]).T @ block.instruments
         done += len(block.residuals)
     return meat
+
+
+def _meat_of_units(
+    problem: Problem, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
+) -> FloatArray:
+    return meat(problem.blocks(beta))
 
 
 def _robust_meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int) -> FloatArray:
@@ -140,27 +155,30 @@ class Spread:
     posterior: FloatArray
 
 
-def spread_of(model: Working, solution: Solution, precision: FloatArray, *, kind: str) -> Spread:
+def spread_of(
+    model: LinearModel, solution: Solution, precision: FloatArray, *, kind: str
+) -> Spread:
     """Return both spreads from the linear model that the labels are close to the fit.
 
     Parameters
     ----------
-    model : Working
+    model : LinearModel
         With variances that are known.
     precision : (p, p)
         Inverse covariance of beta before any label was seen.
     """
     problem, beta = solution.problem, solution.beta
-    weight = 1 / model.variance.known
-    instruments = model.jacobian * weight[:, None]
-    information = instruments.T @ model.jacobian
+    information, score = model.normal_equations(beta)
     inverse, _ = inverse_symmetric(information)
-    moved = inverse @ (instruments.T @ (model.response - model.jacobian @ beta))
-    block = Block(instruments, model.jacobian, model.response - model.jacobian @ (beta + moved))
+    moved = inverse @ score
+    robust, fair = (
+        partial(meat, inverse=inverse, outputs=problem.outputs)
+        for meat in (_robust_meat, _fair_meat)
+    )
     meats = {
         "model": lambda: information,
-        "robust": lambda: _robust_meat([block], inverse, problem.outputs),
-        "fair": lambda: _fair_meat([block], inverse, problem.outputs),
+        "robust": lambda: model.over_blocks(beta + moved, robust),
+        "fair": lambda: model.over_blocks(beta + moved, fair),
     }
     covariance = _sandwich(problem, information, inverse, meats, kind)
     change = problem.to_own_units()

@@ -18,9 +18,12 @@ import numpy as np
 
 from bagwise.families import Family
 from bagwise.learn.bag_data import BagData
+from bagwise.learn.chunks import SpreadBags
 from bagwise.learn.classes import ClassProblem
 from bagwise.learn.design import Design
+from bagwise.learn.offset import centroids_of, spread_by_exposure
 from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
+from bagwise.learn.spread import Recipe, SpreadProblem, SpreadRowProblem
 from bagwise.learn.weights import Trust
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.noise_laws import LAWS, NoiseLaw
@@ -94,9 +97,11 @@ class Setting:
 def instance_problem(setting: Setting) -> Problem:
     """Give every row its bag's label (Def. 1; estimator F1 of the theory page)."""
     data = setting.data
+    if data.spread is not None:
+        return spread_row_problem(data.spread, setting)
     weight = data.bags.repeat(data.weight) if data.row_weight is None else data.row_weight
-    design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept)
-    labels = data.bags.repeat(data.labels)
+    design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
+    labels = spread_by_exposure(data.labels, data.offset, data.bags, setting.family)
     if setting.family.has_classes:
         ones = np.ones(len(labels))
         trust = Trust("equal", "mean", ones, np.zeros(len(labels)), weight, phi=1.0)
@@ -107,12 +112,16 @@ def instance_problem(setting: Setting) -> Problem:
 def aggregate_problem(setting: Setting) -> Problem:
     """Compare each bag's label with the expected label at its centroid (Def. 3; F2)."""
     data, trust = setting.data, setting.trust()
-    rows = data.X if setting.single_rows else data.bags.mean(data.X)
-    design = Design.of(rows, trust.base, fit_intercept=setting.fit_intercept)
+    rows, offset = data.X, data.offset
+    if not setting.single_rows:
+        rows, offset = centroids_of(rows, offset, data.bags, setting.family)
+    design = Design.of(rows, trust.base, fit_intercept=setting.fit_intercept, offset=offset)
     if setting.family.has_classes:
         return ClassProblem(design, setting.family, data.labels, trust)
     curved = setting.family.name != "gaussian" or setting.label_kind == "pick"
-    inside = (design.about(data.X), data.bags) if curved and not setting.single_rows else None
+    inside = None
+    if curved and not setting.single_rows:
+        inside = (design.about(data.X, data.offset), data.bags)
     return RowProblem(design, setting.family, data.labels, trust, inside=inside)
 
 
@@ -122,15 +131,51 @@ def bag_problem(setting: Setting) -> Problem:
     Where a bag is one row, or the expected label is linear, that is the prediction at the
     centroid, which is less work.
     """
+    if setting.data.spread is not None:
+        return spread_problem(setting.data.spread, setting)
     if setting.single_rows or setting.family.name == "gaussian":
         return aggregate_problem(setting)
     data, trust = setting.data, setting.trust()
-    design = Design.of(data.X, data.bags.repeat(trust.base), fit_intercept=setting.fit_intercept)
+    weight = data.bags.repeat(trust.base)
+    design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
     if setting.family.has_classes:
         return ClassProblem(
             design, setting.family, data.labels, trust, members=Members.of(data.bags)
         )
     return BagProblem(design, setting.family, data.labels, trust, members=Members.of(data.bags))
+
+
+def spread_problem(spread: SpreadBags, setting: Setting) -> Problem:
+    """Do the same for bags in chunks, whose rows are elsewhere."""
+    data, facts = setting.data, spread.facts
+    frame = Design.of_moments(
+        facts.moments, facts.low, facts.high, fit_intercept=setting.fit_intercept
+    )
+    by_row = setting.single_rows or setting.family.name == "gaussian"
+    return SpreadProblem(
+        frame,
+        setting.family,
+        data.labels,
+        setting.trust(),
+        chunks=spread.chunks,
+        recipe=Recipe(frame, setting.family, by_row, exposed=facts.exposed),
+    )
+
+
+def spread_row_problem(spread: SpreadBags, setting: Setting) -> Problem:
+    """Do the same as `instance_problem` for bags in chunks."""
+    data, facts = setting.data, spread.facts
+    frame = Design.of_moments(
+        facts.moments, facts.low, facts.high, fit_intercept=setting.fit_intercept
+    )
+    return SpreadRowProblem(
+        frame,
+        setting.family,
+        data.labels,
+        chunks=spread.chunks,
+        recipe=Recipe(frame, setting.family, by_row=True, of_rows=True, exposed=facts.exposed),
+        sizes=data.bags.sizes,
+    )
 
 
 PROBLEMS: dict[str, Callable[[Setting], Problem]] = {

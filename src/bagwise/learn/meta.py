@@ -47,7 +47,7 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
         The fitted regressor. It predicts rows.
     n_bags_ : int
     n_features_in_ : int
-    feature_names_in_ : (n_features_in_,) strings
+    feature_names_in_ : (d,) strings
         If X had column names.
 
     Notes
@@ -88,7 +88,6 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
     array([2., 7., 3.])
     """
 
-    # What belongs to bags reaches this estimator through pipelines and searches unasked.
     def __init__(
         self,
         estimator: Any = None,

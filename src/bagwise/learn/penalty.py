@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.whitening import Columns
+from bagwise.data.whitening import Axes, Columns
 from bagwise.families import Family
 from bagwise.learn.problems import Problem
 
@@ -80,21 +80,30 @@ class SlopePrior:
 
     @classmethod
     def of(
-        cls, problem: Problem, X: FloatArray, start: FloatArray, *, width_of_labels: float = np.inf
+        cls,
+        problem: Problem,
+        X: FloatArray | Axes,
+        start: FloatArray,
+        *,
+        width_of_labels: float = np.inf,
     ) -> Self:
         """Take the directions from the rows X, (n, d), whose coefficients are sought.
 
         `start` is the beta that predicts the mean label for every row. Labels in bounds have a
         standard deviation of half their width at most (Popoviciu 1935), and so have expected ones.
         """
-        design, axes = problem.design, Columns(X).axes
-        width, outputs = X.shape[1], problem.outputs
+        design, axes = problem.design, X if isinstance(X, Axes) else Columns(X).axes
+        width, outputs = axes.units.size, problem.outputs
         slopes = np.zeros((design.width, axes.rank))
-        slopes[:width] = design.scale[:, None] * axes.basis
+        varies = axes.units > 0  # rounding must not give constant columns a belief of their own
+        slopes[:width] = (varies * design.scale)[:, None] * axes.basis
         inverse = np.zeros((design.width, design.width))
-        # The pseudo-inverse of basis basis': directions without spread are not penalised.
-        back = np.sqrt(axes.values)[:, None] * axes.vectors.T * axes.spread / design.scale
-        inverse[:width, :width] = back.T @ back
+        # The pseudo-inverse of basis basis'. Along directions without spread, such as a level that
+        # no row has, rounding would be all that decides: there slopes are believed to be 0 as well.
+        apart = varies * axes.spread / design.scale
+        back = np.sqrt(axes.values)[:, None] * axes.vectors.T * apart
+        lost = axes.lost.T * axes.spread / design.scale
+        inverse[:width, :width] = back.T @ back + lost.T @ lost
         free = np.eye(design.width)[:, width:].astype(np.float64)
         among = np.eye(outputs) + (1.0 if outputs > 1 else 0.0)
         root = np.linalg.cholesky(among)

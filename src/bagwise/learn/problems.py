@@ -17,10 +17,11 @@ bag           bag                    average of its rows' means    average of sl
 For the Gaussian family bag and aggregate loss coincide, and for bags of one row all three do.
 """
 
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from scipy import sparse, stats
@@ -30,7 +31,11 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.learn.design import Design, chunks
+from bagwise.learn.offset import centroids_of
 from bagwise.learn.weights import LabelVariance, Trust
+from bagwise.theory.restricted import Spectrum
+
+T = TypeVar("T")
 
 BAGS_AT_A_TIME = 8192
 FAR = 20.0  # a chance of 2e-9, a rate of 5e8: few estimates get there by themselves
@@ -76,15 +81,79 @@ class Block(NamedTuple):
     residuals: FloatArray
 
 
-class Working(NamedTuple):
+class LinearModel(Protocol):
     """A loss close to some beta as a linear model: ``response = jacobian @ beta + error``.
 
     The errors of the u units that count are independent, with variance ``phi * share + known``.
+    Whoever asks gets sums over the units, which may be on many machines.
     """
+
+    def spectrum(self, basis: FloatArray, free: FloatArray, phi: float) -> Spectrum:
+        """Return the likelihood for slopes along the columns of basis (`theory.restricted`)."""
+
+    def most_dispersion(self) -> float | None:
+        """Return the phi that would explain all labels; None where no variance is unknown."""
+
+    def with_dispersion(self, phi: float) -> "LinearModel":
+        """Return the same model with variances that are known."""
+
+    def normal_equations(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the information, (p, p), and the score at beta, (p,); variances are known."""
+
+    def over_blocks(
+        self, beta: FloatArray, work: Callable[[Iterable["Block"]], FloatArray]
+    ) -> FloatArray:
+        """Add up what work makes of units with their residuals at beta; variances are known."""
+
+
+class Working(NamedTuple):
+    """A linear model (`LinearModel`) whose units are all at hand."""
 
     jacobian: FloatArray
     response: FloatArray
     variance: LabelVariance
+
+    def spectrum(self, basis: FloatArray, free: FloatArray, phi: float) -> Spectrum:
+        """Return the likelihood for slopes along the columns of basis."""
+        omega = self.variance.total(phi)
+        root = 1 / np.sqrt(omega)
+        return Spectrum.of(
+            (self.jacobian @ basis) * root[:, None],
+            (self.jacobian @ free) * root[:, None],
+            self.response * root,
+            log_determinant=float(np.sum(np.log(omega))),
+        )
+
+    def most_dispersion(self) -> float | None:
+        """Return the phi that would explain all labels; None where no variance is unknown."""
+        if not self.variance.share.any():
+            return None
+        center = np.average(self.response, weights=1 / self.variance.total(1.0))
+        return float(np.mean((self.response - center) ** 2 / self.variance.share))
+
+    def with_dispersion(self, phi: float) -> "Working":
+        """Return the same model with variances that are known."""
+        omega = self.variance.total(phi)
+        return self._replace(variance=LabelVariance(np.zeros_like(omega), omega))
+
+    def normal_equations(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the information and the score at beta."""
+        block = self._block(beta)
+        return (
+            block.instruments.T @ self.jacobian,
+            block.instruments.T @ block.residuals,
+        )
+
+    def over_blocks(
+        self, beta: FloatArray, work: Callable[[Iterable["Block"]], FloatArray]
+    ) -> FloatArray:
+        """Return what work makes of all units."""
+        return work([self._block(beta)])
+
+    def _block(self, beta: FloatArray) -> "Block":
+        weight = 1 / self.variance.known
+        instruments = self.jacobian * weight[:, None]
+        return Block(instruments, self.jacobian, self.response - self.jacobian @ beta)
 
 
 class Equations(NamedTuple):
@@ -141,6 +210,11 @@ class Problem(ABC):
         return 1
 
     @property
+    def is_at_hand(self) -> bool:
+        """Whether the rows are here, and not on many machines."""
+        return True
+
+    @property
     def width(self) -> int:
         """Number of entries of beta."""
         return self.design.width * self.outputs
@@ -169,6 +243,11 @@ class Problem(ABC):
         return np.ones(len(self.labels)) if self.trust is None else self.trust.base
 
     @property
+    def n_units(self) -> int:
+        """How many labels are compared with expected values."""
+        return len(self.labels)
+
+    @property
     def total(self) -> float:
         """The weight of all units together."""
         return float(self.weight().sum())
@@ -192,13 +271,31 @@ class Problem(ABC):
         if self.trust is None:
             pearson = (self.labels - mean) ** 2 / np.maximum(variance, 1e-12 * variance.max())
             return replace(self, phi=float(self.weight() @ pearson) / self.total)
-        variance = _never_zero(variance)
+        variance = never_zero(variance)
         label = self.trust.variances(variance, choice)
         phi = self.trust.dispersion(self.labels - mean, label, self.width)
         return self._with_weights(self.trust.omega(label, phi), phi, variance)
 
-    def working(self, beta: FloatArray) -> Working:
+    def weighted(
+        self, beta: FloatArray, phi: float, *, least_variance: float = 0.0, least_omega: float = 0.0
+    ) -> "Problem":
+        """Return some of the units with the weights that all have by the variances at beta.
+
+        What is least is so because of other units, which are elsewhere.
+        """
+        if self.trust is None:
+            return self
+        _, variance, choice = self.moments(beta)
+        variance = np.maximum(never_zero(variance), least_variance)
+        omega = self.trust.omega(self.trust.variances(variance, choice), phi)
+        return self._with_weights(np.maximum(omega, least_omega), phi, variance)
+
+    def working(self, beta: FloatArray) -> LinearModel:
         """Return the linear model that the problem is close to beta, without bags of no weight."""
+        return self.units(beta)
+
+    def units(self, beta: FloatArray) -> Working:
+        """Return the linear model with all of its units."""
         blocks = list(self.blocks(beta))
         jacobian = np.concatenate([block.jacobian for block in blocks])
         residuals = np.concatenate([block.residuals for block in blocks])
@@ -212,7 +309,7 @@ class Problem(ABC):
         if self.trust is None:
             raise TypeError("weights are fixed: nothing is known of the labels' variance")
         _, variance, choice = self.moments(beta)
-        return self.trust.variances(_never_zero(variance), choice)
+        return self.trust.variances(never_zero(variance), choice)
 
     def with_dispersion(self, phi: float) -> Self:
         """Return the same problem with a dispersion that counts as known."""
@@ -233,6 +330,13 @@ class Problem(ABC):
             information += block.instruments.T @ block.jacobian
         return Equations(score / self.total, information / self.total)
 
+    def over_units(
+        self, work: Callable[["Problem"], T], merge: Callable[[Any, Any], Any] = operator.add
+    ) -> T:
+        """Return what work makes of the units; where they are in parts, merged."""
+        del merge
+        return work(self)
+
     def at_centroids(self) -> "Problem | None":
         """Return an easier problem in the same coordinates to start from, if there is one."""
         return None
@@ -240,13 +344,12 @@ class Problem(ABC):
     def constant_start(self) -> FloatArray:
         """Return the beta that predicts about the mean label everywhere."""
         mean = self.family.interior(self._mean_label())
-        eta = float(self.family.predictor(np.array(mean)))
+        eta = float(self.family.predictor(np.array(mean))) - self._usual_offset()
         start = np.zeros(self.width)
         if self.design.fit_intercept:
             start[-1] = eta
         elif not self.allows(start):
-            rows = self.design.rows / self.design.scale
-            start = np.linalg.lstsq(rows, np.full(len(rows), eta))[0]
+            start = self._closest_to(eta)
         if not self.allows(start):
             raise StrategyError(
                 f"the canonical link of {self.family.name} needs a positive predictor for every "
@@ -254,6 +357,22 @@ class Problem(ABC):
                 "an intercept."
             )
         return start
+
+    def _closest_to(self, eta: float) -> FloatArray:
+        """Return the beta, without an intercept, whose predictors are closest to one number."""
+        rows = self.design.rows / self.design.scale
+        return np.asarray(np.linalg.lstsq(rows, np.full(len(rows), eta))[0])
+
+    def _usual_offset(self) -> float:
+        """Return the offset of a row with the mean exposure."""
+        if self.design.offset is None:
+            return 0.0
+        usual = np.average(self._mean_exposure(self.design.offset), weights=self.base())
+        return float(self.family.predictor(np.asarray(usual)))
+
+    def _mean_exposure(self, offset: FloatArray) -> FloatArray:
+        """Return the mean exposure of each unit, (u,)."""
+        return self.family.mean(offset)
 
     def _mean_label(self) -> float:
         """Return the mean label: with known noise, what it is expected to be within the family."""
@@ -275,7 +394,7 @@ class Problem(ABC):
         """Return the same problem with these weights, keeping the variances behind them."""
 
 
-def _never_zero(variance: FloatArray) -> FloatArray:
+def never_zero(variance: FloatArray) -> FloatArray:
     """Where a chance is as good as certain its variance vanishes; ratios of variances must not."""
     return np.maximum(variance, max(1e-12 * float(variance.max()), 1e-200))
 
@@ -383,10 +502,15 @@ class BagProblem(Problem):
         """
         if np.isfinite(self.family.eta_range[0]):
             return None
-        centroids = self.design.about(self.bags.mean(self.design.rows))
+        centroids = self.design.about(
+            *centroids_of(self.design.rows, self.design.offset, self.bags, self.family)
+        )
         picked = self.trust is not None and self.trust.label_kind == "pick"
         inside = (self.design, self.bags) if picked else None
         return RowProblem(centroids, self.family, self.labels, self.trust, inside=inside)
+
+    def _mean_exposure(self, offset: FloatArray) -> FloatArray:
+        return self.bags.mean(self.family.mean(offset))
 
     def labels_of_rows(self) -> FloatArray:
         """Return the label of each row's bag."""

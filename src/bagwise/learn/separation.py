@@ -7,6 +7,7 @@ linear programme (Konis 2007); it is asked only after a fit has run away.
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from scipy.optimize import linprog
@@ -47,16 +48,27 @@ def warn_of_separation(solution: Solution, names: Sequence[str]) -> bool:
 
 
 def _separating_direction(solution: Solution) -> FloatArray | None:
-    gains = _gains(solution.problem)
     tried = [solution.step, solution.beta]  # where it still goes, and where it went
-    if gains.size <= _LARGEST_PROGRAMME:
-        tried.append(_by_programme(gains))
+    if solution.problem.is_at_hand:
+        gains = _gains(solution.problem)
+        if gains.size <= _LARGEST_PROGRAMME:
+            tried.append(_by_programme(gains))
     for direction in tried:
-        gained = gains @ direction
-        most = float(gained.max(initial=0.0))
-        if most > 1e-9 * np.abs(direction).max() and gained.min() >= -_SLACK * most:
+        gained = partial(_gained, direction=direction)
+        least, most = solution.problem.over_units(gained, _wider)
+        if most > 1e-9 * np.abs(direction).max() and least >= -_SLACK * most:
             return direction
     return None
+
+
+def _gained(problem: Problem, direction: FloatArray) -> tuple[float, float]:
+    """Return the least and the most that some row gains along a direction."""
+    gained = _gains(problem) @ direction
+    return float(gained.min()), float(gained.max(initial=0.0))
+
+
+def _wider(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _gains(problem: Problem) -> FloatArray:

@@ -29,32 +29,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.data.whitening import Axes
 from bagwise.learn.penalty import SlopePrior
-from bagwise.learn.problems import Problem, Working
+from bagwise.learn.problems import LinearModel, Problem
 from bagwise.learn.solver import Solution, solve
-from bagwise.learn.weights import LabelVariance
 from bagwise.theory.restricted import Spectrum, minimum
 
 ROUNDS = 12  # of choosing a variance and fitting again
 AGREED = 0.01  # change of log tau^2 and log phi from which on nothing changes for a reader
 TOLERANCE = 1e-5  # of a standard error: the penalty moves with the fit by more than that
+TRIES = 12  # of halving the variance of slopes, where a fit does not converge
 _SPAN = 14.0  # how far phi is sought below what would explain all labels, in logarithms
 _POINTS = 8
 
 
-def spectrum_of(model: Working, prior: SlopePrior, phi: float) -> Spectrum:
+def spectrum_of(model: LinearModel, prior: SlopePrior, phi: float) -> Spectrum:
     """Return the likelihood of labels with this dispersion, as a function of tau^2."""
-    omega = model.variance.total(phi)
-    root = 1 / np.sqrt(omega)
-    return Spectrum.of(
-        (model.jacobian @ prior.basis) * root[:, None],
-        (model.jacobian @ prior.free) * root[:, None],
-        model.response * root,
-        log_determinant=float(np.sum(np.log(omega))),
-    )
+    return model.spectrum(prior.basis, prior.free, phi)
 
 
-def choose(model: Working, prior: SlopePrior, *, least: float = 0.0) -> tuple[float, SlopePrior]:
+def choose(
+    model: LinearModel, prior: SlopePrior, *, least: float = 0.0
+) -> tuple[float, SlopePrior]:
     """Return the dispersion and the belief about slopes that make the labels most likely.
 
     Parameters
@@ -64,6 +60,7 @@ def choose(model: Working, prior: SlopePrior, *, least: float = 0.0) -> tuple[fl
 
     Examples
     --------
+    >>> from bagwise.learn.problems import Working
     >>> from bagwise.learn.weights import LabelVariance
     >>> rng = np.random.default_rng(0)
     >>> H = rng.normal(size=(9000, 200))
@@ -79,11 +76,10 @@ def choose(model: Working, prior: SlopePrior, *, least: float = 0.0) -> tuple[fl
     return phi, prior.scaled(float(np.exp(log_variance)))
 
 
-def _best_dispersion(model: Working, prior: SlopePrior) -> float:
-    if not model.variance.share.any():  # nothing of the variance is unknown
+def _best_dispersion(model: LinearModel, prior: SlopePrior) -> float:
+    most = model.most_dispersion()
+    if most is None:  # nothing of the variance is unknown
         return 1.0
-    center = np.average(model.response, weights=1 / model.variance.total(1.0))
-    most = float(np.mean((model.response - center) ** 2 / model.variance.share))
     if most == 0.0:
         return 0.0
 
@@ -103,13 +99,13 @@ class Shrunk:
     ----------
     solution : Solution
     prior : SlopePrior
-    working : Working
+    working : LinearModel
         The linear model that the labels are close to the fit, its variances known.
     """
 
     solution: Solution
     prior: SlopePrior
-    working: Working
+    working: LinearModel
 
     @property
     def effective(self) -> float:
@@ -119,9 +115,12 @@ class Shrunk:
 
 
 def solve_shrunk(
-    problem: Problem, start: FloatArray, X: FloatArray, *, width_of_labels: float = np.inf
+    problem: Problem, start: FloatArray, X: FloatArray | Axes, *, width_of_labels: float = np.inf
 ) -> Shrunk:
-    """Fit with as much shrinkage as the labels suggest, and as their bounds do."""
+    """Fit with as much shrinkage as the labels suggest, and as their bounds do.
+
+    Of the rows X only the directions matter in which they differ.
+    """
     prior = SlopePrior.of(problem, X, start, width_of_labels=width_of_labels)
     least = least_dispersion(problem)
     problem, beta = problem.reweighted(start), start
@@ -137,7 +136,26 @@ def solve_shrunk(
         if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
             break
         last = now
-    return Shrunk(solution, prior, _with_known_variance(problem.working(beta), phi))
+    return Shrunk(solution, prior, problem.working(beta).with_dispersion(phi))
+
+
+def shrink_further(problem: Problem, start: FloatArray, shrunk: Shrunk) -> Shrunk | None:
+    """Return a fit that converged, with slopes believed to be as small as that takes, or None.
+
+    The linear model that a penalty was chosen by may be far from the fit that it led to: then the
+    choice and the fit chase each other. Less belief in large slopes ends that, and still says more
+    than the mean label does.
+    """
+    phi = max(problem.reweighted(start).phi, least_dispersion(problem))
+    for weaker in range(1, TRIES + 1):
+        prior = shrunk.prior.scaled(shrunk.prior.variance / 2**weaker)
+        fixed = problem.reweighted(start).with_dispersion(phi)
+        solution = solve(fixed, start, penalty=prior, tolerance=TOLERANCE)
+        found = solution.problem
+        if solution.converged and not found.runs_away(solution.beta):
+            working = found.working(solution.beta).with_dispersion(found.phi)
+            return Shrunk(solution, prior, working)
+    return None
 
 
 def least_dispersion(problem: Problem) -> float:
@@ -148,8 +166,3 @@ def least_dispersion(problem: Problem) -> float:
     medians of its labels and not their means.
     """
     return float(problem.family.knows_dispersion)
-
-
-def _with_known_variance(model: Working, phi: float) -> Working:
-    omega = model.variance.total(phi)
-    return model._replace(variance=LabelVariance(np.zeros_like(omega), omega))

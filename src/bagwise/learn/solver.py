@@ -88,9 +88,8 @@ def _negligible(
     problem: Problem, information: FloatArray, beta: FloatArray, tolerance: float
 ) -> float:
     """Return the decrement below which a step is lost in standard errors, or in rounding."""
-    units = len(problem.labels)
     # phi / units is the square of a standard error in the metric of the information.
-    noise = max(problem.phi, 0.0) * tolerance**2 / units
+    noise = max(problem.phi, 0.0) * tolerance**2 / problem.n_units
     signal = float(beta @ information @ beta)
     return max(noise, (16 * np.finfo(float).eps) ** 2 * signal, np.finfo(float).tiny)
 

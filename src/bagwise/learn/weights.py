@@ -11,6 +11,7 @@ References
 Generalised least squares, F4 of the theory page.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,12 +136,22 @@ def estimate_dispersion(
     if not np.any(known):
         return pearson
 
-    def excess(phi: float) -> float:
+    def statistic(phi: float) -> float:
         omega = phi * share + known
         seen = squares > 0  # a label met exactly says nothing, not even without noise
-        return float(np.sum(squares[seen] / np.maximum(omega[seen], 1e-300))) - freedom
+        return float(np.sum(squares[seen] / np.maximum(omega[seen], 1e-300)))
 
-    if pearson == 0.0 or excess(0.0) <= 0:
+    return dispersion_by(statistic, freedom, pearson)
+
+
+def dispersion_by(statistic: Callable[[float], float], freedom: int, pearson: float) -> float:
+    """Return the phi for which a falling statistic has its degrees of freedom.
+
+    `pearson` is the estimate without known variances: phi is no larger.
+    """
+    if pearson == 0.0 or statistic(0.0) <= freedom:
         return 0.0
     high = 1.001 * pearson  # above the root despite rounding
-    return float(brentq(excess, 0.0, high, xtol=1e-12 * high, rtol=1e-10))
+    return float(
+        brentq(lambda phi: statistic(phi) - freedom, 0.0, high, xtol=1e-12 * high, rtol=1e-10)
+    )

@@ -15,13 +15,24 @@ INVERSE_LINKS = {
 }
 
 
+CLASSES = "multinomial"
+
+
+def means_of(predictions: torch.Tensor, family: str) -> torch.Tensor:
+    """Return expected labels, (n,), or for classes their chances, (n, classes)."""
+    if family == CLASSES:
+        return torch.softmax(predictions, dim=1)
+    return INVERSE_LINKS[family](predictions)
+
+
 class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
     """Compare the mean prediction of each bag with the label of the bag.
 
     Parameters
     ----------
-    family : {"gaussian", "poisson", "bernoulli"}
-        What the network puts out: the expected label itself, its logarithm, or its log odds.
+    family : {"gaussian", "poisson", "bernoulli", "multinomial"}
+        What the network puts out: the expected label itself, its logarithm, its log odds, or one
+        score for each class, whose softmax are the chances.
 
     Notes
     -----
@@ -44,7 +55,7 @@ class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, family: str = "gaussian") -> None:
         super().__init__()
-        check_name("family of a network", family, INVERSE_LINKS)
+        check_name("family of a network", family, (*INVERSE_LINKS, CLASSES))
         self.family = family
 
     def forward(
@@ -58,19 +69,20 @@ class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
 
         Parameters
         ----------
-        predictions : (n,)
+        predictions : (n,) or (n, classes)
             What the network puts out for each row.
         bag_index : (n,) integers
             Bag of each row, 0 to m - 1; every bag has a row.
-        bag_labels : (m,)
-        bag_weight : (m,), optional
+        bag_labels : (m,) or (m, classes)
+        bag_weight : (m,) or (m, classes), optional
             All bags count the same without it.
         """
-        means = bag_means(INVERSE_LINKS[self.family](predictions), bag_index, bag_labels.numel())
+        means = bag_means(means_of(predictions, self.family), bag_index, len(bag_labels))
         squares = (bag_labels - means) ** 2
         if bag_weight is None:
             return squares.mean()
-        return (bag_weight * squares).sum() / bag_weight.sum()
+        weight = bag_weight if bag_weight.ndim == squares.ndim else bag_weight[:, None]
+        return (weight * squares).sum() / weight.expand_as(squares).sum()
 
     def extra_repr(self) -> str:
         """Name the family where the module is printed."""
@@ -78,14 +90,14 @@ class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
 
 
 def bag_means(values: torch.Tensor, bag_index: torch.Tensor, n_bags: int) -> torch.Tensor:
-    """Average `values`, (n,), in each bag, so that gradients flow back to the rows.
+    """Average `values`, (n,) or (n, k), in each bag, so that gradients flow back to the rows.
 
     Examples
     --------
     >>> bag_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]), 2)
     tensor([2., 5.])
     """
-    if values.shape != bag_index.shape or values.ndim != 1:
+    if values.shape[:1] != bag_index.shape or values.ndim not in (1, 2) or values.shape[1:] == (1,):
         raise BagsError(
             "predictions and bag_index must be one number per row, got shapes "
             f"{tuple(values.shape)} and {tuple(bag_index.shape)}. Squeeze a column first."
@@ -93,4 +105,5 @@ def bag_means(values: torch.Tensor, bag_index: torch.Tensor, n_bags: int) -> tor
     sizes = torch.bincount(bag_index, minlength=n_bags)
     if sizes.numel() != n_bags or not sizes.all():
         raise BagsError(f"bag_index must name each of the {n_bags} bags, 0 to {n_bags - 1}.")
-    return values.new_zeros(n_bags).index_add(0, bag_index, values) / sizes
+    sums = values.new_zeros((n_bags, *values.shape[1:])).index_add(0, bag_index, values)
+    return sums / (sizes if values.ndim == 1 else sizes[:, None])

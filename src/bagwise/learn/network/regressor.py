@@ -14,15 +14,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise._types import FloatArray
-from bagwise.errors import MissingExtraError, StrategyError
+from bagwise.errors import LabelError, MissingExtraError, StrategyError
 from bagwise.families import find_family
-from bagwise.learn.bag_data import BagData, read_bags
-from bagwise.learn.bag_weights import bag_weights
+from bagwise.learn.bag_data import read_bags
+from bagwise.learn.bag_weights import bag_weights, class_weights, working_variance
 from bagwise.learn.convert import read_weights
 from bagwise.learn.regressor import BagRegressorMixin
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
-
-_LEAST_VARIANCE = 0.01  # of that at the mean label
 
 
 class BaggedNetwork(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -37,10 +35,11 @@ class BaggedNetwork(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         Widths of the hidden layers of the usual network, with rectifiers between them.
     module : callable, optional
         Makes another network: called with the number of features, returns a ``torch.nn.Module``
-        that puts out one number per row. It is given standardised features.
-    family : {"gaussian", "poisson", "bernoulli"}
-        Distribution of a row's label. The network puts out the expected label, its logarithm, or
-        its log odds.
+        that puts out one number per row, or one for each class. It is given standardised features.
+    family : {"gaussian", "poisson", "bernoulli", "multinomial"}
+        Distribution of a row's label. The network puts out the expected label, its logarithm, its
+        log odds, or one score for each class. For classes y has their shares, (n, classes), or one
+        class per row, (n,), and predictions are chances.
     epochs : int
         Most passes over the bags.
     bags_per_batch : int
@@ -61,11 +60,13 @@ class BaggedNetwork(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     network_ : torch.nn.Module
         From features as they come, (n, d) in double precision, to the linear predictor, (n,).
+    classes_ : (classes,)
+        For the multinomial family.
     n_epochs_ : int
         Passes that were made.
     n_bags_ : int
     n_features_in_ : int
-    feature_names_in_ : (n_features_in_,) strings
+    feature_names_in_ : (d,) strings
         If X had column names.
 
     Notes
@@ -91,7 +92,6 @@ class BaggedNetwork(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    # What belongs to bags reaches this estimator through pipelines and searches unasked.
     def __init__(
         self,
         hidden: Sequence[int] = (64, 64),
@@ -142,14 +142,19 @@ class BaggedNetwork(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         training_module = _load_training()
         criterion = training_module.BagMeanLoss(self.family)
         kind = self._check_parameters()
-        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        X, y = self._read(X, y)
         if sample_weight is not None:
             sample_weight = read_weights(sample_weight, len(X))
         data = read_bags(X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
         find_family(self.family).check_labels(data.labels[data.noise_sd == 0])
         training = training_module.Training(
             data=data,
-            make_body=self.module or partial(training_module.make_layers, hidden=self.hidden),
+            make_body=self.module
+            or partial(
+                training_module.make_layers,
+                hidden=self.hidden,
+                outputs=1 if data.labels.ndim == 1 else data.labels.shape[1],
+            ),
             criterion=criterion,
             epochs=self.epochs,
             bags_per_batch=self.bags_per_batch,
@@ -159,24 +164,44 @@ class BaggedNetwork(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             patience=self.patience,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
-        weight = bag_weights(
-            data,
-            label_kind=kind,
-            predict_bags=training.predict_bags,
-            variance=_working_variance(self.family, data),
-        )
+        if data.labels.ndim == 2:
+            weight = class_weights(data, label_kind=kind, predict_bags=training.predict_bags)
+        else:
+            weight = bag_weights(
+                data,
+                label_kind=kind,
+                predict_bags=training.predict_bags,
+                variance=working_variance(self.family, data),
+            )
         self.network_, self.n_epochs_ = training.run(weight)
         self.n_bags_ = data.bags.n_bags
         return self
 
     def predict(self, X: Any) -> FloatArray:
-        """Return the expected label of each row."""
+        """Return the expected label of each row; for classes their chances, (n, classes)."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         predictions: FloatArray = _load_training().predict_rows(
             self.network_, X, family=self.family
         )
         return predictions
+
+    def _read(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
+        if self.family != "multinomial":
+            X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+            return X, y
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
+        self.classes_ = np.unique(y) if y.ndim == 1 else np.arange(y.shape[1])
+        if self.classes_.size < 2:
+            raise LabelError("the multinomial family needs two classes; n_samples=1 has only one.")
+        return X, self._as_predicted(y)
+
+    def _as_predicted(self, y: Any) -> FloatArray:
+        """Return shares of classes; a class is a share of one."""
+        y = np.asarray(y)
+        if self.family != "multinomial" or y.ndim == 2:
+            return np.asarray(y, dtype=np.float64)
+        return np.asarray(y[:, None] == self.classes_, dtype=np.float64)
 
     def _check_parameters(self) -> LabelKind:
         for name in ("epochs", "bags_per_batch", "patience"):
@@ -198,21 +223,6 @@ def _load_training() -> ModuleType:
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("BaggedNetwork", "torch")
     return importlib.import_module("bagwise.learn.network.training")
-
-
-def _working_variance(family: str, data: BagData) -> Callable[[FloatArray], FloatArray] | None:
-    """Return how a row's variance depends on the mean, or None if it does not."""
-    if family == "gaussian":
-        return None
-    kind = find_family(family)
-    inside = np.vectorize(kind.interior, otypes=[np.float64])
-
-    def at(means: Any) -> FloatArray:
-        return kind.variance(kind.predictor(inside(means)))
-
-    # Bags that seem certain must not be all that counts.
-    least = _LEAST_VARIANCE * at(data.labels.mean())
-    return lambda means: np.maximum(at(means), least)
 
 
 def _check_count(value: Any, name: str) -> None:

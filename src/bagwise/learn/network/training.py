@@ -16,9 +16,9 @@ from torch import nn
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import StrategyError
-from bagwise.families import find_family
+from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.network.loss import INVERSE_LINKS, BagMeanLoss
+from bagwise.learn.network.loss import BagMeanLoss, means_of
 from bagwise.show.stages import report_progress
 
 _ROWS_AT_A_TIME = 65_536  # of a prediction: its memory does not grow with the table
@@ -39,7 +39,7 @@ class RowNetwork(nn.Module):  # type: ignore[misc]
         *,
         center: FloatArray,
         spread: FloatArray,
-        offset: float,
+        offset: FloatArray,
         scale: float,
     ) -> None:
         super().__init__()
@@ -51,14 +51,17 @@ class RowNetwork(nn.Module):  # type: ignore[misc]
         self.double()  # so that a weight of two is the same as two rows
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
-        """Return eta, (n,), for rows X, (n, d)."""
+        """Return eta, (n,) or (n, classes), for rows X, (n, d)."""
         out = self.body((X - self.center) / self.spread)
-        if out.numel() != len(X):
+        shape = (len(X), *self.offset.shape)
+        if out.numel() != len(X) * self.offset.numel():
+            wanted = "one number per row"
+            if self.offset.ndim:
+                wanted = f"{self.offset.numel()} numbers per row, one for each class"
             raise StrategyError(
-                f"module must put out one number per row, got shape {tuple(out.shape)} "
-                f"for {len(X)} rows."
+                f"module must put out {wanted}, got shape {tuple(out.shape)} for {len(X)} rows."
             )
-        return self.offset + self.scale * out.reshape(len(X))
+        return self.offset + self.scale * out.reshape(shape)
 
 
 class BagBatches:
@@ -106,7 +109,7 @@ class Training:
             # The network first: its weights do not depend on the number of bags then.
             center, variance = _moments(self.data.labels, weight)
             network = self._make_network(center, variance)
-            usable = torch.from_numpy(np.flatnonzero(weight))
+            usable = torch.from_numpy(np.flatnonzero(_by_bag(weight)))
             usable = usable[torch.randperm(len(usable))]
             count = int(self.validation_share * len(usable))
             count = count if count >= _FEWEST_HELD_OUT else 0
@@ -123,10 +126,12 @@ class Training:
 
     def predict_bags(self, chosen: AnyArray, weight: FloatArray) -> FloatArray:
         """Fit to the bags in the mask, with weights; return the predicted mean of every bag."""
-        network, _ = self.run(np.where(chosen, weight, 0.0))
+        network, _ = self.run(
+            np.where(chosen if weight.ndim == 1 else chosen[:, None], weight, 0.0)
+        )
         return self.data.bags.mean(predict_rows(network, self.data.X, family=self.criterion.family))
 
-    def _make_network(self, center: float, variance: float) -> RowNetwork:
+    def _make_network(self, center: FloatArray, variance: float) -> RowNetwork:
         """Start from the mean label, in units in which learning is easy."""
         data, family = self.data, find_family(self.criterion.family)
         scaler = StandardScaler().fit(data.X, sample_weight=data.bags.repeat(data.weight))
@@ -134,7 +139,7 @@ class Training:
             self.make_body(data.X.shape[1]),
             center=scaler.mean_,
             spread=scaler.scale_,
-            offset=float(family.predictor(np.asarray(family.interior(center)))),
+            offset=_first_score(family, center),
             # The links of the other families make labels of any size from numbers of size one.
             scale=float(np.sqrt(variance)) if family.name == "gaussian" else 1.0,
         )
@@ -169,21 +174,21 @@ class Training:
         return epoch
 
 
-def make_layers(n_features: int, hidden: Sequence[int]) -> nn.Module:
+def make_layers(n_features: int, hidden: Sequence[int], outputs: int = 1) -> nn.Module:
     """Build the usual network: linear layers with rectifiers between them."""
     widths = [n_features, *hidden]
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
 
 def predict_rows(network: RowNetwork, X: FloatArray, *, family: str) -> FloatArray:
-    """Return the expected label of each row."""
+    """Return the expected label of each row, or the chances of its classes."""
     network.eval()
     with torch.no_grad():
         parts = torch.tensor(X).split(_ROWS_AT_A_TIME)
-        means = [INVERSE_LINKS[family](network(part)) for part in parts]
+        means = [means_of(network(part), family) for part in parts]
     return np.asarray(torch.cat(means).numpy())
 
 
@@ -204,8 +209,19 @@ def _loss_without_training(network: RowNetwork, loss_of: LossOf, bags: torch.Ten
         return float(loss_of(bags))
 
 
-def _moments(labels: FloatArray, weight: FloatArray) -> tuple[float, float]:
+def _moments(labels: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
     """Return mean and variance of the labels; a variance of one if they are all the same."""
-    center = float(np.average(labels, weights=weight))
-    variance = float(np.average((labels - center) ** 2, weights=weight))
-    return center, variance if variance > 1e-24 * center**2 else 1.0
+    by_bag = _by_bag(weight)
+    center = np.asarray(np.average(labels, axis=0, weights=by_bag))
+    variance = float(np.mean(np.average((labels - center) ** 2, axis=0, weights=by_bag)))
+    return center, variance if variance > 1e-24 * float(np.mean(center**2)) else 1.0
+
+
+def _by_bag(weight: FloatArray) -> FloatArray:
+    return weight if weight.ndim == 1 else np.asarray(weight.mean(axis=1))
+
+
+def _first_score(family: Family, center: FloatArray) -> FloatArray:
+    """Return what a network puts out for the mean label: a number, or one for each class."""
+    inside = np.vectorize(family.interior, otypes=[np.float64])(center)
+    return np.log(inside) if family.has_classes else np.asarray(family.predictor(inside))

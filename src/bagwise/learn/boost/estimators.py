@@ -1,0 +1,325 @@
+"""Boosted trees for scikit-learn that learn from bags: a regressor and a classifier."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from bagwise._types import AnyArray, FloatArray
+from bagwise.errors import LabelError, check_name
+from bagwise.families import find_family
+from bagwise.learn.bag_data import read_bags
+from bagwise.learn.boost.base import BoostsTrees, load_committees
+from bagwise.learn.boost.starts import LabelModel
+from bagwise.learn.convert import read_weights
+from bagwise.learn.model_selection import bag_r2_score
+from bagwise.learn.regressor import BagRegressorMixin, TakesBags
+from bagwise.privacy.aggregate import check_label_kind
+
+FAMILIES_OF_TREES = ("gaussian", "poisson", "gamma", "inverse_gaussian", "bernoulli")
+
+
+class BaggedBooster(BagRegressorMixin, BoostsTrees):
+    """Boost regression trees of rows on labels that are known per bag.
+
+    The mean prediction of each bag is compared with its label (`BagObjective`), so that trees see
+    single rows and never a repeated label. Several ways to boost are tried on held-out bags and
+    blended. It needs LightGBM: ``pip install "bagwise[boost]"``; to predict, nothing is needed.
+
+    Parameters
+    ----------
+    family : {"gaussian", "poisson", "gamma", "inverse_gaussian", "bernoulli"}
+        What a row's label is. Trees add up to the expected label, to its logarithm, or for
+        bernoulli to its log odds.
+    leaves : int or sequence of int
+        Numbers of leaves to try. The largest trees get cuts that are drawn at random, the best of
+        one per column; they follow noise less. A single number is tried with both kinds of cuts.
+    learning_rate : float
+    max_rounds : int
+        Most trees of one way to boost.
+    patience : int
+        Rounds without a better prediction of held-out bags, after which a way is not followed on.
+    n_folds : int
+        Folds of whole bags, each held out once to choose the number of rounds and the blend; twice
+        as many if folds would have fewer than 20 bags.
+    start : {"auto", "constant", "glm"}
+        What trees are added to: the mean label, or a linear fit that is shrunk as far as the labels
+        suggest. "auto" tries both.
+    label_kind : {"mean", "pick"}
+        Whether bag labels are means or the label of one row; it decides how noisy they are.
+    n_jobs : int or None
+        Threads; None leaves it to LightGBM.
+    random_state : int, RandomState or None
+        An integer gives the same trees every time.
+
+    Attributes
+    ----------
+    members_ : tuple of Member
+        The fits that are blended, as plain arrays.
+    ways_ : list of dict
+        Everything that was tried: start, leaves, rounds, weight in the blend, and the mean squared
+        error on held-out bags, from which known noise was taken out.
+    levels_ : Levels
+        Which columns of X are seen as one category.
+    n_bags_ : int
+    n_features_in_ : int
+    feature_names_in_ : array of strings
+        If X had column names.
+
+    Notes
+    -----
+    Bags count by one over the variance of their labels, as for `BaggedNetwork`. Of fewer than 20
+    bags only the start is fitted: trees would follow chance.
+
+    Neighbouring columns of zeros and ones of which no row has two are taken for the levels of one
+    category. Trees then ask "is it this level?" also of the level that has no column.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.sort(rng.uniform(-3, 3, size=(1200, 1)), axis=0)
+    >>> bags = np.arange(1200) // 6                          # neighbours share a bag
+    >>> label = np.abs(X[:, 0]).reshape(200, 6).mean(axis=1)
+    >>> model = BaggedBooster(random_state=0, n_jobs=1).fit(X, label[bags], bags=bags)
+    >>> bool(np.mean((model.predict(X) - np.abs(X[:, 0])) ** 2) < 0.05)
+    True
+    """
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        *,
+        leaves: int | Sequence[int] = (4, 8),
+        learning_rate: float = 0.1,
+        max_rounds: int = 1000,
+        patience: int = 50,
+        n_folds: int = 5,
+        start: str = "auto",
+        label_kind: str = "mean",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.leaves = leaves
+        self.learning_rate = learning_rate
+        self.max_rounds = max_rounds
+        self.patience = patience
+        self.n_folds = n_folds
+        self.start = start
+        self.label_kind = label_kind
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit from rows X, (n, d), and y, (n,), the label of each row's bag.
+
+        Parameters
+        ----------
+        bags : Bags or (n,) ids, optional
+            Rows with the same id form a bag. Without it each row is its own bag.
+        noise_sd : float or (n,) floats, optional
+            Known standard deviation of the privacy noise on each row's bag label.
+        sample_weight : (n,) floats, optional
+            Constant inside a bag.
+        """
+        load_committees()  # or say what is missing, before any work
+        check_name("family of boosted trees", self.family, FAMILIES_OF_TREES)
+        kind = check_label_kind(self.label_kind)
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        if sample_weight is not None:
+            sample_weight = read_weights(sample_weight, len(X))
+        data = read_bags(X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
+        find_family(self.family).check_labels(data.labels[data.noise_sd == 0])
+        self._boost(data, LabelModel(self.family, kind))
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the expected label of each row."""
+        return self._means(X)
+
+
+class BaggedClassifier(TakesBags, ClassifierMixin, BoostsTrees):  # type: ignore[misc]
+    """Boost trees that tell the classes of rows, from labels that are known per bag.
+
+    Like `BaggedBooster`, with one score per class (two classes share one). It needs LightGBM:
+    ``pip install "bagwise[boost]"``; to predict, nothing is needed.
+
+    Parameters
+    ----------
+    classes : sequence, optional
+        What the columns of class shares are called; for one share per bag the two classes, the one
+        that it is the share of coming last. By default 0, 1, ... Labels that are classes name
+        themselves.
+    leaves, learning_rate, max_rounds, patience, n_folds, start, label_kind, n_jobs, random_state
+        As for `BaggedBooster`.
+
+    Attributes
+    ----------
+    classes_ : (classes,)
+    takes_shares_ : bool
+        Whether y held shares of classes, and not classes.
+    members_, ways_, levels_, n_bags_, n_features_in_, feature_names_in_
+        As for `BaggedBooster`.
+
+    Notes
+    -----
+    What `fit` takes as y, always one entry per row that repeats the label of its bag:
+
+    * shares of all classes, (n, classes), with or without noise;
+    * the mean of labels 0 and 1, (n,), with or without noise;
+    * a class, (n,): with ``label_kind="pick"`` that of one row of the bag, drawn at random; without
+      bags that of the row itself.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.sort(rng.uniform(-3, 3, size=(1200, 1)), axis=0)
+    >>> bags = np.arange(1200) // 6                          # neighbours share a bag
+    >>> share = (np.abs(X[:, 0]) > 1).reshape(200, 6).mean(axis=1)
+    >>> model = BaggedClassifier(classes=["near", "far"], random_state=0, n_jobs=1)
+    >>> model.fit(X, share[bags], bags=bags).predict([[-2.0], [0.0], [2.0]])
+    array(['far', 'near', 'far'], dtype='<U4')
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[Any] | None = None,
+        *,
+        leaves: int | Sequence[int] = (4, 8),
+        learning_rate: float = 0.1,
+        max_rounds: int = 1000,
+        patience: int = 50,
+        n_folds: int = 5,
+        start: str = "auto",
+        label_kind: str = "mean",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.classes = classes
+        self.leaves = leaves
+        self.learning_rate = learning_rate
+        self.max_rounds = max_rounds
+        self.patience = patience
+        self.n_folds = n_folds
+        self.start = start
+        self.label_kind = label_kind
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit from rows X, (n, d), and y, the label of each row's bag.
+
+        Parameters
+        ----------
+        y : (n,) or (n, classes)
+            Shares or classes; see the notes of the class.
+        bags, noise_sd, sample_weight
+            As for `BaggedBooster`.
+        """
+        load_committees()  # or say what is missing, before any work
+        kind = check_label_kind(self.label_kind)
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        if sample_weight is not None:
+            sample_weight = read_weights(sample_weight, len(X))
+        shares = self._read_classes(y, has_noise=noise_sd is not None and bool(np.any(noise_sd)))
+        data = read_bags(X, shares, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
+        family = "bernoulli" if shares.ndim == 1 else "multinomial"
+        find_family(family).check_labels(data.labels[data.noise_sd == 0])
+        self._boost(data, LabelModel(family, kind))
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the chance of every class, (n, classes)."""
+        chances = self._means(X)
+        return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
+
+    def predict(self, X: Any) -> AnyArray:
+        """Return the most likely class of each row."""
+        chances = self.predict_proba(X)
+        return np.asarray(self.classes_[np.argmax(chances, axis=1)])
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """Return the share of rows whose class is predicted; of bags, how well their shares are.
+
+        With `bags` it is `bag_r2_score` of the shares, known noise taken out.
+        """
+        if bags is None:
+            return float(super().score(X, y, sample_weight=sample_weight))
+        check_is_fitted(self)
+        chances = self.predict_proba(X)
+        shares = self._shares(np.asarray(y))
+        return bag_r2_score(
+            shares,
+            chances if shares.ndim == 2 else chances[:, 1],
+            bags=bags,
+            noise_sd=noise_sd,
+            sample_weight=sample_weight,
+        )
+
+    def _read_classes(self, y: AnyArray, *, has_noise: bool) -> FloatArray:
+        """Learn what the classes are; return shares, (n,) for two classes."""
+        named = None if self.classes is None else np.asarray(self.classes)
+        # Numbers with noise are shares, even if all of them happened to be whole; and so are those
+        # that are not called like a class.
+        is_share = has_noise or y.ndim == 2 or type_of_target(y).startswith("continuous")
+        unlike = named is not None and y.dtype.kind in "fiu" and not np.isin(y, named).all()
+        is_share = is_share or unlike
+        self.takes_shares_ = is_share
+        if is_share and not has_noise and (np.any(y < 0) or np.any(y > 1)):
+            raise LabelError(
+                "y is continuous, and some labels are below 0 or above 1, so that they are neither "
+                "classes nor shares of them. Give noise_sd if shares have noise, or use "
+                "BaggedBooster for numbers."
+            )
+        if not is_share:
+            check_classification_targets(y)
+            self.classes_ = np.unique(y) if named is None else named
+        else:
+            count = y.shape[1] if y.ndim == 2 else 2
+            self.classes_ = np.arange(count) if named is None else named
+            if self.classes_.shape != (count,):
+                raise LabelError(f"y has shares of {count} classes, but classes names others.")
+        if self.classes_.size < 2:
+            raise LabelError("a classifier needs two classes; here is one class only.")
+        if not is_share and not np.isin(y, self.classes_).all():
+            raise LabelError("some labels are none of the classes.")
+        return self._shares(y)
+
+    def _shares(self, y: AnyArray) -> FloatArray:
+        """Return the share of the last of two classes, (n,), or of all classes, (n, classes)."""
+        if y.ndim == 2:
+            shares = y.astype(np.float64)
+        elif self.takes_shares_:
+            return y.astype(np.float64)
+        else:
+            shares = np.asarray(y[:, None] == self.classes_, dtype=np.float64)
+        return shares[:, 1] if shares.shape[1] == 2 else shares

@@ -1,0 +1,182 @@
+"""From a release and any estimator to one object that predicts on frames of raw columns."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from bagwise._types import AnyArray, FloatArray
+from bagwise.data.encode import Encoder
+from bagwise.data.table import read_table
+from bagwise.errors import StrategyError
+from bagwise.learn.boost.base import BoostsTrees
+from bagwise.learn.convert import with_rows
+from bagwise.learn.from_release import granular_rows, training_data
+from bagwise.models.row_model import TrainedOn
+from bagwise.models.tree_model import TreeModel
+from bagwise.models.trees import Levels
+from bagwise.release.release import Release
+
+
+@dataclass(frozen=True, eq=False)
+class FrameModel:
+    """A fitted estimator that takes raw columns, as the custodian's table has them.
+
+    Attributes
+    ----------
+    estimator : fitted estimator
+    encoder : Encoder
+        From raw columns to X.
+    label : str
+    trained_on : TrainedOn
+    target : str or None
+        The class whose share is predicted, for a label with classes.
+    classes : tuple of str or None
+        The classes whose chances are predicted.
+    levels : Levels or None
+        Where the estimator was given categories as numbers: which columns of X each is made of.
+    """
+
+    estimator: Any
+    encoder: Encoder
+    label: str
+    trained_on: TrainedOn
+    target: str | None = None
+    classes: tuple[str, ...] | None = None
+    levels: Levels | None = None
+
+    def transform(self, frame: Any) -> FloatArray:
+        """Return the X that the estimator was given, for a frame or file of raw columns."""
+        return _columns(self.encoder.transform(read_table(frame)), self.levels)
+
+    def predict(self, frame: Any) -> AnyArray:
+        """Return what the estimator predicts for each row of a frame or file."""
+        return np.asarray(self.estimator.predict(self.transform(frame)))
+
+    def predict_proba(self, frame: Any) -> FloatArray:
+        """Return the chance of every class, (n, classes), for estimators that tell."""
+        return np.asarray(self.estimator.predict_proba(self.transform(frame)))
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write boosted trees as a model file, which ``bagwise predict`` reads."""
+        return self.to_trees().save(path, force=force)
+
+    def to_trees(self) -> TreeModel:
+        """Return boosted trees as a model of plain arrays; other estimators have no such form."""
+        fitted = self.estimator
+        if not isinstance(fitted, BoostsTrees):
+            raise StrategyError(
+                f"{type(fitted).__name__} has no file format here: a pickle would run whatever it "
+                "holds when it is read. Use BaggedBooster, BaggedClassifier or fit_release, or "
+                "keep the estimator in the format of its own library."
+            )
+        return TreeModel(
+            family=fitted.label_model_.family,
+            link=fitted.label_model_.link,
+            label=self.label,
+            encoder=self.encoder,
+            levels=fitted.levels_,
+            members=fitted.members_,
+            trained_on=self.trained_on,
+            target=self.target,
+            classes=self.classes,
+        )
+
+
+def fit_estimator(
+    release: Release,
+    estimator: Any,
+    *,
+    target: str | None = None,
+    categories: bool = False,
+    rows: Any = None,
+    rows_noise_sd: float = 0.0,
+) -> FrameModel:
+    """Fit any estimator that learns from bags to a release, and keep it with the encoder.
+
+    Parameters
+    ----------
+    estimator : BaggedBooster, BaggedClassifier, BaggedGLM, BaggedRegressor, BaggedNetwork or alike
+        Not changed: a clone is fitted, with the label kind of the release.
+    target : str, optional
+        For a label with classes, the one whose share is to be predicted.
+    categories : bool
+        Give each category as one column of numbers, 0 for the most frequent level, instead of one
+        column per level: for trees that treat such columns themselves, with ``loss="instance"``. A
+        parameter `categorical_features` of the estimator, or of the one inside it, is set to their
+        places. Boosted trees of this package find levels by themselves.
+    rows, rows_noise_sd
+        Rows of the learner's own, as for `fit_release`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from bagwise import BaggedRegressor, make_release
+    >>> area = np.arange(20.0, 120.0)
+    >>> frame = pd.DataFrame({"area": area, "rent": 150 + 11 * area})
+    >>> release = make_release(frame, label="rent", bag_size=10, not_private=True)
+    >>> model = fit_estimator(release, BaggedRegressor())
+    >>> model.predict(frame.head(3)).round(6).tolist()
+    [370.0, 381.0, 392.0]
+    """
+    if release.provenance.exposure is not None:
+        raise StrategyError(
+            f"the labels of the release grow with the exposure {release.provenance.exposure!r}, "
+            "which this estimator would ignore. Use fit_release (bagwise fit without --model)."
+        )
+    data = training_data(release, target)
+    if rows is not None:
+        own = read_table(rows)
+        data = with_rows(data, *granular_rows(release, own, target), noise_sd=rows_noise_sd)
+    levels = _levels_of(release.encoder) if categories else None
+    model = _for_release(clone(estimator), release, target)
+    if levels is not None:
+        model = _with_categories(model, levels.categories)
+    model.fit(_columns(data.X, levels), data.y, **data.fit_params())
+    return FrameModel(
+        estimator=model,
+        encoder=release.encoder,
+        label=release.provenance.label,
+        trained_on=TrainedOn(
+            privacy=release.certificate.headline,
+            n_rows=release.bags.n_rows,
+            n_bags=release.bags.n_bags,
+            n_labelled_rows=data.X.shape[0] - int(release.bags.in_bag.sum()),
+            label_kind=release.label_kind,
+            strategy=release.provenance.strategy,
+        ),
+        target=target,
+        classes=release.classes if target is None else None,
+        levels=levels,
+    )
+
+
+def _for_release(estimator: Any, release: Release, target: str | None) -> Any:
+    """Tell an estimator what a release knows: the kind of its labels, and its classes."""
+    known: dict[str, Any] = {"label_kind": release.label_kind}
+    if release.classes is not None and target is None:
+        known["classes"] = list(release.classes)
+    taken = estimator.get_params(deep=False)
+    return estimator.set_params(**{name: value for name, value in known.items() if name in taken})
+
+
+def _with_categories(estimator: Any, places: list[int]) -> Any:
+    taken = estimator.get_params(deep=True)
+    names = [name for name in taken if name.rpartition("__")[2] == "categorical_features"]
+    return estimator.set_params(**dict.fromkeys(names, places))
+
+
+def _levels_of(encoder: Encoder) -> Levels:
+    ends = np.cumsum([0, *(len(column.outputs) for column in encoder.columns)]).tolist()
+    runs: list[tuple[int, int]] = []
+    for column, first, end in zip(encoder.columns, ends[:-1], ends[1:], strict=True):
+        # What is missing among numbers is a column of its own.
+        numeric = column.outputs[0] == column.name
+        runs += [(place, place + 1) for place in range(first, end)] if numeric else [(first, end)]
+    return Levels(runs=tuple(runs))
+
+
+def _columns(X: FloatArray, levels: Levels | None) -> FloatArray:
+    return X if levels is None else np.column_stack(levels.columns(X))

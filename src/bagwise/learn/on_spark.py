@@ -1,0 +1,275 @@
+"""A model of a release whose rows are on many machines, by sums over bags in chunks.
+
+Rows are read once, and put together by bag (`spark_chunks`); from then on a step of the fit is a
+pass over the chunks, where they are, and sums come back (`spread`). For the Gaussian family a bag's
+label has the mean of its rows as its only feature, so that chunks have one row for each bag.
+Estimates and standard errors are those of `fit_release`: the same equations are solved, by the same
+code.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any, Literal
+
+import numpy as np
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.engines.spark.session import open_session
+from bagwise.engines.spark.tasks import Cluster
+from bagwise.errors import ReleaseError, StrategyError
+from bagwise.families import Family, find_family
+from bagwise.files.spill import SpillDirectory
+from bagwise.learn.bag_data import BagData
+from bagwise.learn.chunks import HeldChunks, SpreadBags
+from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
+from bagwise.learn.from_release import check_classes, why_no_intervals
+from bagwise.learn.losses import Setting
+from bagwise.learn.offset import read_offset
+from bagwise.learn.remarks import warn_of_convergence, warn_of_rank
+from bagwise.learn.spark_chunks import spread_bags
+from bagwise.models.row_model import RowModel, TrainedOn
+from bagwise.privacy import Certificate
+from bagwise.privacy.mechanisms import HidesBagMeans
+from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
+from bagwise.release.files import ReleaseFiles, read_without_rows
+from bagwise.release.manifest import Manifest
+from bagwise.release.provenance import Provenance
+from bagwise.release.release import bag_columns, check_bag_table, sorted_by_scores
+from bagwise.release.verify import noise_per_bag
+
+FOLLOWED = 10_000
+"""Bags up to which the very law of the noise is followed, as in memory: it takes the driver minutes
+for ten times as many. Beyond, noise counts as normal noise of the same size: estimates are without
+bias, and standard errors hold, and are a little larger than they could be."""
+
+_AS_NORMAL = " Privacy noise counts as normal noise of its size."
+
+
+def fit_on_spark(
+    path: str | Path,
+    *,
+    family: str = "auto",
+    link: str = "canonical",
+    loss: str = "auto",
+    target: str | None = None,
+    ridge: float | Literal["auto"] = "auto",
+    fit_intercept: bool = True,
+    spark: Mapping[str, str] | None = None,
+) -> RowModel:
+    """Fit a row-level model to a release directory, on Spark.
+
+    Parameters
+    ----------
+    family : str
+        Distribution of a row's label, as in `fit_release`.
+    link, target
+        As in `fit_release`.
+    loss : {"auto", "bag", "instance"}
+        As in `fit_release`; instance loss where rows were sorted by scores.
+    ridge, fit_intercept
+        As in `fit_release`.
+    spark : mapping, optional
+        Settings of Spark, for a session that is opened here.
+
+    Notes
+    -----
+    The driver holds the table of bags, and d x d matrices. Rows are read once; Spark keeps them, or
+    for the gaussian family the mean of each bag, while the fit goes over them. Every file of the
+    release is checked against the hashes of its manifest by the tasks that read it. Up to 10,000
+    bags the fit is that of `fit_release`, and where noise is not normal their derivatives, m x d
+    numbers, come to the driver. With more, such noise is taken for normal noise of the same size,
+    and the note of the model says so.
+    """
+    files = read_without_rows(Path(path))
+    manifest, certificate = files.manifest, Certificate.from_json(files.certificate)
+    made = manifest.provenance
+    kind = find_family(_family_name(made, target) if family == "auto" else family, link)
+    if loss == "auto":
+        loss = "instance" if sorted_by_scores(made) else "bag"
+    _check(manifest, loss=loss)
+    check_classes(made.classes, certificate.bounds, kind.name, target)
+    read_offset(1, kind, exposure=None if made.exposure is None else 1.0)  # refuses other links
+    bags = _read_bags(files, certificate, target)
+    distorted = why_no_intervals(certificate, made, largest=int(bags.sizes.max()), loss=loss)
+    if not bags.noise_sd.any():
+        kind.check_labels(bags.labels)
+    law, note = _law_to_follow(certificate, bags.n_bags)
+    centroids = kind.name == "gaussian" and loss == "bag"
+    cluster = Cluster(open_session(spark), SpillDirectory(Path(gettempdir())))
+    columns = label_columns(made.classes, target)
+    chunked = spread_bags(
+        cluster, Path(path), manifest, centroids=centroids, family=kind, labels=columns
+    )
+    try:
+        with chunked as spread:
+            # Of few bags, one row each is held: many steps go over them.
+            held = centroids and law.name != GaussianLaw().name
+            if held:
+                spread = replace(spread, chunks=HeldChunks.of(spread.chunks))  # noqa: PLW2901
+            setting = _setting(
+                bags, spread, manifest, certificate, kind, law, loss=loss,
+                ridge=ridge, fit_intercept=fit_intercept,
+            )  # fmt: skip
+            fitted = fit_equations(setting, loss, covariance=default_covariance(setting))
+    finally:
+        cluster.scratch.close()
+    _warn(fitted, manifest)
+    model = _model(fitted, kind, manifest, certificate, loss=loss, target=target)
+    if distorted:
+        return replace(model, note=distorted, standard_errors=None, unshrunk=None)
+    return replace(model, note=model.note + note)
+
+
+def _family_name(made: Provenance, target: str | None) -> str:
+    if made.exposure is not None:
+        return "poisson"
+    return "multinomial" if made.classes and target is None else "gaussian"
+
+
+def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str]:
+    """Return the columns of the table of bags that are learnt from."""
+    columns = bag_columns(classes)[2:-1]
+    if target is None:
+        return columns
+    if classes is None:
+        raise ReleaseError("target names a class, and this label has none.")
+    if target not in classes:
+        raise ReleaseError(
+            f"target must be one of the classes {', '.join(classes)}, got {target!r}."
+        )
+    return [columns[classes.index(target)]]
+
+
+@dataclass(frozen=True)
+class _BagTable:
+    """Sizes, labels and noise of all bags; their rows are elsewhere."""
+
+    sizes: IntArray
+    labels: FloatArray
+    noise_sd: FloatArray
+
+    @property
+    def n_bags(self) -> int:
+        return self.sizes.size
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.sizes.sum())
+
+
+def _setting(
+    table: _BagTable,
+    spread: SpreadBags,
+    manifest: Manifest,
+    certificate: Certificate,
+    family: Family,
+    law: NoiseLaw,
+    *,
+    loss: str,
+    ridge: float | Literal["auto"],
+    fit_intercept: bool,
+) -> Setting:
+    rows, ones = np.zeros((0, len(manifest.encoder.feature_names))), np.ones(table.n_bags)
+    bags: Any = table
+    data = BagData(rows, bags, table.labels, table.noise_sd, ones, axes=spread.axes, spread=spread)
+    bounds = certificate.clipped_to
+    width = np.inf if bounds is None else bounds[1] - bounds[0]
+    names = tuple(manifest.encoder.feature_names)
+    rule = "equal" if loss == "instance" else "known-noise"
+    return Setting(data, family, "mean", rule, fit_intercept, ridge, names, law, width)
+
+
+def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str]:
+    """Return the law of the noise, as far as a fit follows it, and what the note says of that."""
+    law = _law(certificate)
+    if n_bags > FOLLOWED and law.name != GaussianLaw().name:
+        return GaussianLaw(), _AS_NORMAL
+    return law, ""
+
+
+def _warn(fitted: Fitted, manifest: Manifest) -> None:
+    """Say what a fit in memory says."""
+    if not fitted.separated:
+        warn_of_convergence(fitted)
+    if fitted.converged and not fitted.separated:
+        warn_of_rank(fitted.rank, len(manifest.encoder.feature_names), manifest.n_bags)
+
+
+def _model(
+    fitted: Fitted,
+    family: Family,
+    manifest: Manifest,
+    certificate: Certificate,
+    *,
+    loss: str,
+    target: str | None,
+) -> RowModel:
+    covariance, table = fitted.covariance, fitted.estimates
+    several, made = family.has_classes, manifest.provenance
+    return RowModel(
+        family=family.name,
+        link=family.link,
+        loss=loss,
+        label=made.label,
+        target=target,
+        classes=made.classes if several else None,
+        encoder=manifest.encoder,
+        exposure=made.exposure,
+        coef=table[:, :-1] if several else table[0, :-1],
+        intercept=table[:, -1] if several else float(table[0, -1]),
+        standard_errors=None if covariance is None else np.sqrt(np.diag(covariance)),
+        unshrunk=None if fitted.spread is None else fitted.spread.unpenalised,
+        freedom=fitted.freedom,
+        note=fitted.note,
+        trained_on=TrainedOn(
+            privacy=certificate.headline,
+            n_rows=manifest.n_rows,
+            n_bags=manifest.n_bags,
+            n_labelled_rows=0,
+            label_kind="mean",
+            strategy=made.strategy,
+            dispersion=None if fitted.phi is None else float(fitted.phi),
+            converged=fitted.converged,
+        ),
+    )
+
+
+def _check(manifest: Manifest, *, loss: str) -> None:
+    """Refuse what is not fitted on Spark, with what to do."""
+    made = manifest.provenance
+    missing = {
+        "instance loss of labels with classes (bag loss is)": (
+            loss == "instance" and made.classes is not None
+        ),
+        "picked labels": manifest.label_kind != "mean",
+        "instance loss of bags that were not sorted, which it shrinks (bag loss is)": (
+            loss == "instance" and not sorted_by_scores(made)
+        ),
+        f"loss {loss!r} (bag loss is)": loss not in ("instance", "bag"),
+    }
+    if found := [what for what, asked in missing.items() if asked]:
+        raise StrategyError(f"not on Spark yet: {found[0]}. Or fit without Spark (fit_release).")
+
+
+def _read_bags(files: ReleaseFiles, certificate: Certificate, target: str | None) -> _BagTable:
+    """Return sizes, labels and noise of all bags, as far as they agree with the certificate."""
+    bags, classes = files.bags, files.manifest.provenance.classes
+    if bags.column_names != bag_columns(classes):
+        raise ReleaseError("bags hold other columns than a release has.")
+    check_bag_table(bags)
+    certificate.check()
+    sizes, noise_sd = (bags[name].to_numpy() for name in ("size", "noise_sd"))
+    described = noise_per_bag(certificate.events, sizes)
+    if not np.allclose(noise_sd, described, rtol=1e-9, atol=0.0):
+        raise ReleaseError("the noise of the bags is not the one the certificate describes.")
+    labels = np.column_stack([bags[name].to_numpy() for name in label_columns(classes, target)])
+    if not np.isfinite(labels).all():
+        raise ReleaseError("bag labels are missing or not finite.")
+    return _BagTable(sizes, labels if labels.shape[1] > 1 else labels[:, 0], noise_sd)
+
+
+def _law(certificate: Certificate) -> NoiseLaw:
+    laws = [event.law for event in certificate.events if isinstance(event, HidesBagMeans)]
+    return laws[0] if laws else GaussianLaw()

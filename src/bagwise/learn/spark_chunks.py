@@ -1,0 +1,291 @@
+"""The rows of a release on Spark, as chunks of whole bags that stay on the machines.
+
+Rows of a bag may be in any file. Tasks read files, encode rows and send them to whoever has their
+bag; for a linear mean they send sums, one for each bag that they see. Spark keeps the chunks, in
+memory as far as there is some, so that a step of a fit reads them where they are.
+"""
+
+import functools
+import hashlib
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.data.encode import Encoder
+from bagwise.data.whitening import Moments
+from bagwise.engines.spark.matrix import blocks_of
+from bagwise.engines.spark.table import Reader, Split
+from bagwise.engines.spark.tasks import Cluster, Kept, split_rows
+from bagwise.errors import ReleaseError
+from bagwise.families import Family
+from bagwise.files.parquet_layout import LayoutError, read_layout
+from bagwise.files.regular_files import open_regular
+from bagwise.learn.chunks import Chunk, SpreadBags
+from bagwise.learn.offset import read_offset
+from bagwise.release.files import BAGS, instance_files
+from bagwise.release.manifest import Manifest
+from bagwise.release.release import BAG_ID
+
+T = TypeVar("T")
+
+BAGS_AT_ONCE = 2**16
+NUMBERS_AT_ONCE = 2**20
+"""Numbers of X in a chunk: 8 MB, of which a task has a few at a time."""
+
+_ALL_ROWS = -1  # where the moments go
+
+
+@dataclass(frozen=True)
+class SparkChunks:
+    """Chunks that Spark keeps; one part of them may be the moments of all rows."""
+
+    kept: Kept[Chunk | Moments]
+
+    def over(self, work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
+        """Return what work makes of each chunk, merged."""
+        return self.kept.over(partial(_on_chunk, work=work), merge)
+
+    def moments(self) -> Moments:
+        """Return the moments of all rows, where chunks have centroids."""
+        found: Moments = self.kept.over(_if_moments, operator.add)
+        return found
+
+
+@contextmanager
+def spread_bags(
+    cluster: Cluster,
+    path: Path,
+    manifest: Manifest,
+    *,
+    centroids: bool,
+    family: Family,
+    labels: Sequence[str],
+) -> Iterator[SpreadBags]:
+    """Put the bags of a release into chunks, which Spark keeps until nobody needs them.
+
+    Every file is checked against the hashes of the manifest by the task that reads it first, and
+    the rows of each bag against the number that the table of bags says.
+    """
+    splits = _splits_of(cluster, path, manifest)
+    encoder, exposure = manifest.encoder, manifest.provenance.exposure
+    reader = Reader(pq.read_schema(splits[0].path))
+    width, size = max(1, len(encoder.feature_names)), manifest.n_rows // manifest.n_bags
+    at_once = NUMBERS_AT_ONCE // (width if centroids else width * max(1, size))
+    at_once = min(BAGS_AT_ONCE, max(1, at_once))
+    send: Callable[..., Any] = partial(_send_rows, exposure=exposure)
+    take: Callable[..., Any] = partial(_take_rows, exposed=exposure is not None, family=family)
+    if centroids:
+        send, take = _send_sums, _take_sums
+    send = partial(send, reader=reader, encoder=encoder, at_once=at_once)
+    take = partial(take, bags=_BagRows(str(path / BAGS), tuple(labels), at_once))
+    targets = -(-manifest.n_bags // at_once) + 1  # chunks, and the moments of all rows
+    kept = cluster.keep(splits, send, take, targets=targets)
+    try:
+        chunks = SparkChunks(kept)
+        spread = SpreadBags.of(chunks, chunks.moments().axes if centroids else None)
+        if spread.facts.bags != manifest.n_bags:
+            raise _other_sizes()
+        yield spread
+    finally:
+        kept.close()
+
+
+def _on_chunk(part: Chunk | Moments, work: Callable[[Chunk], T]) -> T | None:
+    return work(part) if isinstance(part, Chunk) else None
+
+
+def _if_moments(part: Chunk | Moments) -> Moments | None:
+    return part if isinstance(part, Moments) else None
+
+
+def _splits_of(cluster: Cluster, path: Path, manifest: Manifest) -> list[Split]:
+    names = instance_files(manifest)
+    hashed = [(str((path / name).absolute()), manifest.files[name]) for name in names]
+    groups = cluster.each(hashed, _check_file)
+    splits, first = list[Split](), 0
+    for (file, _), rows in zip(hashed, groups, strict=True):
+        for group, count in enumerate(rows):
+            splits.append(Split(len(splits), file, group, first, count))
+            first += count
+    if first != manifest.n_rows:
+        raise ReleaseError(f"{path} has other rows than its manifest says.")
+    return splits
+
+
+def _check_file(hashed: tuple[str, str], _secret: bytes) -> list[int]:
+    """Return the rows of each row group of a file that is the one in the manifest."""
+    path, expected = Path(hashed[0]), hashed[1]
+    problem = None
+    with open_regular(path, error=ReleaseError) as handle:
+        if hashlib.file_digest(handle, "sha256").hexdigest() != expected:
+            raise ReleaseError(
+                f"{path} was changed after the release was written (its SHA-256 is not the one in "
+                "the manifest). Ask for the release again."
+            )
+        try:
+            read_layout(handle)
+        except LayoutError as strange:
+            problem = ReleaseError(f"{path} {strange}")
+        if problem is not None:
+            raise problem
+        found = pq.read_metadata(path)
+    return [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+
+
+def _rows_in_bags(
+    split: Split, secret: bytes, reader: Reader, encoder: Encoder, exposure: str | None = None
+) -> Iterator[tuple[IntArray, FloatArray, FloatArray | None]]:
+    """Yield the rows of a split that are in a bag, with its number, block by block."""
+    numbers = reader.read(split, [BAG_ID], secret).column(0)
+    bags, start = numbers.fill_null(_ALL_ROWS).to_numpy(), 0
+    for X, times in blocks_of(split, secret, reader, encoder, exposure):
+        here = bags[start : start + len(X)]
+        start += len(X)
+        kept = here >= 0  # others are left out of all bags
+        if kept.all():
+            yield here, X, times
+        elif kept.any():
+            yield here[kept], X[kept], None if times is None else times[kept]
+
+
+def _send_rows(
+    split: Split,
+    secret: bytes,
+    *,
+    reader: Reader,
+    encoder: Encoder,
+    exposure: str | None,
+    at_once: int,
+) -> Iterator[tuple[int, pa.Table]]:
+    for bags, X, times in _rows_in_bags(split, secret, reader, encoder, exposure):
+        known = [] if times is None else [times]
+        yield from split_rows(bags // at_once, _table([bags, *known, *X.T]))
+
+
+def _take_rows(
+    target: int, sent: pa.Table, *, exposed: bool, family: Family, bags: "_BagRows"
+) -> Chunk:
+    number, *columns = (column.to_numpy() for column in sent.columns)
+    order = np.argsort(number, kind="stable")
+    first = target * bags.at_once
+    offset = read_offset(order.size, family, exposure=columns.pop(0)[order]) if exposed else None
+    rows = np.column_stack(columns)[order]
+    return replace(_chunk(first, rows, number[order] - first, bags), offset=offset)
+
+
+def _send_sums(
+    split: Split, secret: bytes, *, reader: Reader, encoder: Encoder, at_once: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """Add up the rows of a split by bag, and all of them."""
+    parts, moments = list[pa.Table](), list[Moments]()
+    for bags, X, _ in _rows_in_bags(split, secret, reader, encoder):
+        parts.append(_by_bag(bags, np.ones(bags.size, dtype=np.int64), X))
+        moments.append(Moments.of(X))
+    if moments:
+        yield _ALL_ROWS, _as_table([functools.reduce(operator.add, moments)])
+        added = pa.concat_tables(parts)
+        yield from split_rows(added.column(0).to_numpy() // at_once, added)
+
+
+def _take_sums(target: int, sent: pa.Table, *, bags: "_BagRows") -> Chunk | Moments:
+    """Add up what tasks have seen of each bag."""
+    if target == _ALL_ROWS:
+        return functools.reduce(operator.add, _from_table(sent))
+    number, counts, *columns = (column.to_numpy() for column in sent.columns)
+    added = _by_bag(number, counts, np.column_stack(columns))
+    number, counts, *columns = (column.to_numpy() for column in added.columns)
+    means = np.column_stack(columns) / counts[:, None]
+    first = target * bags.at_once
+    return _chunk(first, means, number - first, bags, counts=counts)
+
+
+def _chunk(
+    first: int,
+    rows: FloatArray,
+    index: IntArray,
+    bags: "_BagRows",
+    *,
+    counts: IntArray | None = None,
+) -> Chunk:
+    """Return a chunk with what the table of bags says of its bags."""
+    sizes, labels, noise_sd = bags.read(first)
+    if index.size and (index.min() < 0 or index.max() >= sizes.size):
+        raise ReleaseError("instances name bags other than those that there are.")
+    found = np.bincount(index, weights=counts, minlength=sizes.size)
+    if not np.array_equal(found, sizes):
+        raise _other_sizes()
+    return Chunk(first, rows, index, sizes, labels, noise_sd)
+
+
+def _other_sizes() -> ReleaseError:
+    return ReleaseError("bag sizes do not match the number of instances in each bag.")
+
+
+@dataclass(frozen=True)
+class _BagRows:
+    """Where a task finds what the table of bags says of its bags.
+
+    Attributes
+    ----------
+    path : str
+    labels : tuple of str
+        Columns with the label: one, or one for each class.
+    at_once : int
+        Bags of a chunk.
+    """
+
+    path: str
+    labels: tuple[str, ...]
+    at_once: int
+
+    def read(self, first: int) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return sizes, labels and noise of a chunk; only row groups that have them are read."""
+        names, parts, start, before = ["size", *self.labels, "noise_sd"], list[int](), 0, 0
+        with pq.ParquetFile(self.path, pre_buffer=False) as file:
+            for group in range(file.num_row_groups):
+                end = start + file.metadata.row_group(group).num_rows
+                if end <= first:
+                    before = end
+                elif start < first + self.at_once:
+                    parts.append(group)
+                start = end
+            table = file.read_row_groups(parts, columns=names, use_threads=False)
+        sizes, *labels, noise_sd = (
+            table[name].to_numpy()[first - before :][: self.at_once] for name in names
+        )
+        return sizes, labels[0] if len(labels) == 1 else np.column_stack(labels), noise_sd
+
+
+def _by_bag(bags: IntArray, counts: IntArray, sums: FloatArray) -> pa.Table:
+    order = np.argsort(bags, kind="stable")
+    found, starts = np.unique(bags[order], return_index=True)
+    columns = np.add.reduceat(sums[order], starts, axis=0).T
+    return _table([found, np.add.reduceat(counts[order], starts), *columns])
+
+
+def _table(columns: Sequence[Any]) -> pa.Table:
+    return pa.table(list(columns), names=[str(number) for number in range(len(columns))])
+
+
+def _as_table(moments: Sequence[Moments]) -> pa.Table:
+    return pa.table(
+        {
+            "count": [one.count for one in moments],
+            "mean": [one.mean for one in moments],
+            "squares": [one.squares.ravel() for one in moments],
+        }
+    )
+
+
+def _from_table(table: pa.Table) -> Iterator[Moments]:
+    for count, mean, squares in zip(*(c.to_pylist() for c in table.columns), strict=True):
+        yield Moments(count, np.array(mean), np.reshape(squares, (len(mean), len(mean))))

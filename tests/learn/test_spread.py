@@ -1,0 +1,251 @@
+"""Bags in chunks: the fit of bags in memory, from sums over chunks."""
+
+import functools
+import pickle
+import warnings
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bagwise.bagging.bags import Bags
+from bagwise.errors import BagwiseWarning, SeparationWarning, StrategyError
+from bagwise.families import find_family
+from bagwise.learn.bag_data import BagData, read_bags
+from bagwise.learn.chunks import Chunk, SpreadBags
+from bagwise.learn.fitting import default_covariance, fit_equations
+from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.penalty import Ridge, SlopePrior
+from bagwise.learn.shrinkage import spectrum_of
+from bagwise.learn.solver import solve
+from bagwise.privacy.noise_laws import LAWS
+
+LABELS = {
+    "gaussian": lambda eta, rng: eta + rng.normal(size=eta.size),
+    "poisson": lambda eta, rng: rng.poisson(np.exp(0.5 * eta)),
+    "bernoulli": lambda eta, rng: rng.random(eta.size) < 1 / (1 + np.exp(-eta)),
+    "gamma": lambda eta, rng: rng.gamma(2.0, 0.5 * np.exp(0.5 * eta)),
+    "inverse_gaussian": lambda eta, rng: rng.wald(np.exp(0.3 * eta), 3.0),
+}
+CASES = [("gaussian", None), ("poisson", None), ("bernoulli", None), ("gamma", "log")]
+CASES += [("inverse_gaussian", "log"), ("gamma", None), ("inverse_gaussian", None)]
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (our own)
+
+
+@dataclass
+class Here:
+    """Chunks in memory; work and results go through pickle, as they do on the way to a machine."""
+
+    chunks: list
+    passes: int = 0
+
+    def over(self, work, merge):
+        self.passes += 1
+        sent = pickled(work)
+        return functools.reduce(merge, [pickled(sent(chunk)) for chunk in self.chunks])
+
+
+def example(family, noise=0.02, n=1500, seed=0):
+    """Rows in bags of 5 to 9, and their labels with noise."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=n), rng.uniform(size=n), rng.integers(0, 2, size=n)])
+    bags = Bags.from_labels(np.sort(rng.integers(0, n // 7, size=n)))
+    rows = 0.1 * X[:, 0] + 0.9 * bags.repeat(bags.mean(X[:, 0]))  # bags that differ
+    X[:, 0] = 3 * rows
+    y = LABELS[family](X @ [0.4, 0.3, 0.2] + 0.2, rng).astype(float)
+    sd = noise * 7 / bags.sizes
+    return X, bags, bags.mean(y) + sd * rng.normal(size=bags.n_bags), sd
+
+
+def settings(
+    family,
+    link=None,
+    *,
+    noise=0.02,
+    ridge="auto",
+    fit_intercept=True,
+    law="gaussian",
+    centroids=True,
+):
+    """The same data at hand, and in chunks."""
+    X, bags, labels, sd = example(family, noise)
+    kind = find_family(family, link or "canonical")
+    options = (kind, "mean", "known-noise", fit_intercept, ridge, ("a", "b", "c"), LAWS[law])
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+    chunks = []
+    for part in np.array_split(np.arange(bags.n_bags), 4):
+        rows = np.isin(bags.index, part)
+        inside, index = X[rows], bags.index[rows] - part[0]
+        if family == "gaussian" and centroids:
+            inside, index = bags.mean(X)[part], np.arange(part.size)
+        chunks.append(Chunk(int(part[0]), inside, index, bags.sizes[part], labels[part], sd[part]))
+    here = Here(chunks[::-1])  # they come back in any order
+    axes = SpreadBags.of(Here([Chunk(0, X, bags.index, bags.sizes, labels, sd)])).axes
+    sizes = SimpleNamespace(sizes=bags.sizes, n_bags=bags.n_bags, n_rows=bags.n_rows)
+    spread = BagData(
+        np.zeros((0, 3)), sizes, labels, sd, np.ones(bags.n_bags), axes=axes,
+        spread=SpreadBags.of(here, axes),
+    )  # fmt: skip
+    return Setting(data, *options), Setting(spread, *options), here
+
+
+def assert_same_fit(at_hand, spread, loss="bag", rtol=1e-6):
+    kind = default_covariance(at_hand)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagwiseWarning)
+        theirs = fit_equations(at_hand, loss, covariance=kind)
+        ours = fit_equations(spread, loss, covariance=kind)
+    assert (ours.note, ours.converged, ours.rank) == (theirs.note, theirs.converged, theirs.rank)
+    assert (ours.freedom, ours.separated) == (theirs.freedom, theirs.separated)
+    np.testing.assert_allclose(ours.estimates, theirs.estimates, rtol=rtol, atol=1e-9)
+    assert (ours.phi is None) == (theirs.phi is None)
+    if theirs.phi is not None:
+        np.testing.assert_allclose(ours.phi, theirs.phi, rtol=rtol)
+    assert (ours.covariance is None) == (theirs.covariance is None)
+    if ours.covariance is not None:
+        variances, expected = (np.diag(found.covariance) for found in (ours, theirs))
+        np.testing.assert_allclose(variances, expected, rtol=2 * rtol)
+    if theirs.spread is not None:
+        np.testing.assert_allclose(
+            ours.spread.unpenalised, theirs.spread.unpenalised, rtol=rtol, atol=1e-9
+        )
+        np.testing.assert_allclose(ours.spread.posterior, theirs.spread.posterior, rtol=10 * rtol)
+    return ours
+
+
+@pytest.mark.parametrize(("family", "link"), CASES)
+@pytest.mark.parametrize("noise", [0.02, 0.5])
+def test_slopes_are_shrunk_as_in_memory(family, link, noise):
+    assert_same_fit(*settings(family, link, noise=noise)[:2])
+
+
+@pytest.mark.parametrize(("family", "link"), CASES)
+@pytest.mark.parametrize(("noise", "ridge"), [(0.0, "auto"), (0.0, 0.1), (0.1, 0.1), (0.1, 0.0)])
+def test_other_penalties_are_those_in_memory(family, link, noise, ridge):
+    assert_same_fit(*settings(family, link, noise=noise, ridge=ridge)[:2])
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson", "gamma"])
+def test_the_law_of_the_noise_is_followed(family):
+    at_hand, spread, _ = settings(family, "log" if family == "gamma" else None, law="laplace")
+    assert_same_fit(at_hand, spread)
+
+
+@pytest.mark.parametrize(("family", "link"), CASES[:5])
+def test_without_an_intercept(family, link):
+    assert_same_fit(*settings(family, link, fit_intercept=False)[:2])
+
+
+def test_a_start_without_an_intercept_is_that_in_memory():
+    at_hand, spread, _ = settings("poisson", fit_intercept=False)
+    ours, theirs = (PROBLEMS["bag"](setting)._closest_to(2.0) for setting in (spread, at_hand))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    refused = settings("gamma", fit_intercept=False)[1]
+    with pytest.raises(StrategyError, match="positive predictor for every row"):
+        PROBLEMS["bag"](refused).constant_start()
+
+
+def test_a_step_is_a_pass():
+    _, spread, here = settings("poisson")
+    problem = PROBLEMS["bag"](spread)
+    start = problem.constant_start()
+    before = here.passes
+    solution = solve(problem, start, penalty=Ridge(0.0))
+    assert solution.converged
+    # One for each beta that is looked at: the start, and the end of each step but the last.
+    assert here.passes - before <= 8
+
+
+def test_labels_that_are_told_apart_are_told_from_chunks():
+    _, spread, here = settings("bernoulli", noise=0.0)
+    told = np.arange(spread.data.labels.size) % 2.0
+    for place, chunk in enumerate(here.chunks):
+        labels, rows = told[chunk.first :][: chunk.sizes.size], chunk.rows.copy()
+        rows[:, 1] = labels[chunk.index]
+        here.chunks[place] = replace(chunk, labels=labels, rows=rows)
+    data = replace(spread.data, labels=told, spread=SpreadBags.of(here))
+    with pytest.warns(SeparationWarning):
+        fitted = fit_equations(replace(spread, data=data), "bag", covariance="cautious")
+    assert fitted.separated
+
+
+@pytest.mark.parametrize(("family", "link"), CASES)
+@pytest.mark.parametrize("ridge", ["auto", 0.1])
+def test_instance_loss_is_that_in_memory(family, link, ridge):
+    at_hand, spread, _ = settings(family, link, ridge=ridge, centroids=False)
+    at_hand, spread = (replace(setting, rule="equal") for setting in (at_hand, spread))
+    assert_same_fit(at_hand, spread, "instance")
+
+
+@pytest.mark.parametrize("loss", ["bag", "instance"])
+@pytest.mark.parametrize(
+    ("family", "link", "noise"), [("poisson", None, 0.1), ("gamma", "log", 0.0)]
+)
+def test_exposure_is_that_in_memory(family, link, noise, loss):
+    at_hand, spread, here = settings(family, link, noise=noise)
+    offset = np.random.default_rng(1).normal(size=at_hand.data.bags.n_rows)
+    rule = "equal" if loss == "instance" else "known-noise"
+    at_hand = replace(at_hand, data=replace(at_hand.data, offset=offset), rule=rule)
+    index = at_hand.data.bags.index
+    for place, chunk in enumerate(here.chunks):
+        mine = (index >= chunk.first) & (index < chunk.first + chunk.sizes.size)
+        here.chunks[place] = replace(chunk, offset=offset[mine])
+    data = replace(spread.data, spread=SpreadBags.of(here))
+    assert_same_fit(at_hand, replace(spread, data=data, rule=rule), loss)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(("noise", "ridge"), [(0.05, "auto"), (0.05, 0.1), (0.0, "auto")])
+def test_classes_are_those_in_memory(noise, ridge, single):
+    at_hand, spread, here = settings("bernoulli", noise=noise, ridge=ridge)
+    if single:
+        at_hand, spread, here = in_bags_of_one(at_hand, spread, here)
+    bags = at_hand.data.bags
+    rng = np.random.default_rng(5)
+    drawn = np.eye(3)[rng.integers(0, 3, size=bags.n_rows)]
+    drawn[at_hand.data.X[:, 0] > 1] = [0, 0, 1]
+    shares = bags.mean(drawn) + noise * rng.normal(size=(bags.n_bags, 3))
+    for place, chunk in enumerate(here.chunks):
+        labels = shares[chunk.first :][: chunk.sizes.size]
+        here.chunks[place] = replace(chunk, labels=labels)
+    kind = find_family("multinomial")
+    at_hand, spread = (
+        replace(setting, family=kind, data=replace(setting.data, labels=shares))
+        for setting in (at_hand, spread)
+    )
+    assert_same_fit(at_hand, spread, rtol=1e-8)
+
+
+def in_bags_of_one(at_hand, spread, here):
+    """The first rows of all chunks, each a bag."""
+    first, sd = 0, np.full(200, at_hand.data.noise_sd.max())
+    for place, chunk in enumerate(here.chunks):
+        few, labels = chunk.rows[:50], np.zeros(50)
+        here.chunks[place] = Chunk(
+            first, few, np.arange(50), np.ones(50, dtype=int), labels, sd[:50]
+        )
+        first += 50
+    X, bags = np.concatenate([chunk.rows for chunk in here.chunks]), Bags.singletons(200)
+    data = BagData(X, bags, np.zeros(200), sd, np.ones(200))
+    found = SpreadBags.of(here)
+    elsewhere = replace(data, X=X[:0], axes=found.axes, spread=found)
+    return replace(at_hand, data=data), replace(spread, data=elsewhere), here
+
+
+def test_sums_serve_for_every_dispersion():
+    at_hand, spread, _ = settings("poisson")
+    ours, theirs = PROBLEMS["bag"](spread), PROBLEMS["bag"](at_hand)
+    start = theirs.constant_start() + np.array([0.3, -0.2, 0.1, 0.0])
+    prior = SlopePrior.of(theirs, at_hand.data.X, start)
+    models = [problem.reweighted(start).working(start) for problem in (ours, theirs)]
+    for phi in (1e-4, 0.01, 1.0, 30.0, 1e5):
+        here, there = (spectrum_of(model, prior, phi) for model in models)
+        np.testing.assert_allclose(here.values, there.values, rtol=1e-9)
+        np.testing.assert_allclose(here.squares, there.squares, rtol=1e-8)
+        np.testing.assert_allclose(here.rest, there.rest, rtol=1e-11)
+    most, expected = (model.most_dispersion() for model in models)
+    np.testing.assert_allclose(most, expected, rtol=1e-10)
