@@ -1,39 +1,75 @@
 """One check for everything that bagwise writes: releases, models, bounds and evaluations."""
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from bagwise.errors import ModelFileError, ReleaseError
+from bagwise.errors import ModelFileError, ReleaseError, SignatureError
 from bagwise.evaluate.privately import PrivateScores
+from bagwise.files import signatures
 from bagwise.files.json_files import read_json
+from bagwise.ledger import Ledger
 from bagwise.models.from_statistics import RELEASED_NOTE
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.models.tree_model import LARGEST, TreeModel
 from bagwise.privacy import Certificate
+from bagwise.privacy.accounting import epsilon_of_releases
 from bagwise.privacy.certificate import NOT_PRIVATE
+from bagwise.privacy.curves import MEANINGLESS_EPSILON
+from bagwise.privacy.filters import Cost, PrivacyFilter
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.release.files import MANIFEST, SIGNATURE
 from bagwise.release.release import Release
 from bagwise.release.verify import Verification
 
 _NOISE_AND_BOUNDS = ("whether the noise was drawn as claimed", "whether the bounds were public")
 
 
-def verify(path: str | Path, *, strict: bool = False) -> tuple[Verification, Certificate | None]:
+def verify(
+    path: str | Path, *, strict: bool = False, key: str | Path | None = None
+) -> tuple[Verification, Certificate | None]:
     """Check what lies at `path`, by its kind; return what was found, and its certificate.
 
     Raises a `BagwiseError` at the first fault. `strict` is for releases: see `Release.verify`.
+    With `key`, the file of a public key (Ed25519), a release must be signed by its owner (extra
+    ``sign``).
     """
     path = Path(path)
+    if key is not None:
+        return _verify_signed(path, Path(key), strict=strict)
     if path.is_dir():
         release = Release.load(path)
-        return release.verify(strict=strict), release.certificate
-    plain = read_json(path, error=ReleaseError, what="a file of bagwise")
+        found = release.verify(strict=strict)
+        if (path / SIGNATURE).exists():
+            whose = f"whose signature {SIGNATURE} is, without a key (--key)"
+            found = dataclasses.replace(found, unchecked=(*found.unchecked, whose))
+        return found, release.certificate
+    plain = read_json(path, error=ReleaseError, what="a file of bagwise", limit=LARGEST)
     kind = str(plain.get("schema", "")).partition("/")[0]
     if kind not in _CHECKS:
         raise ReleaseError(
             f"{path} is neither a release directory nor a model, bounds or evaluation file."
         )
     return _CHECKS[kind](path)
+
+
+def _verify_signed(
+    path: Path, key: Path, *, strict: bool
+) -> tuple[Verification, Certificate | None]:
+    """Check who signed, before anything else of the release is read."""
+    if not path.is_dir():
+        raise SignatureError(f"{path} is not a release directory; only those are signed.")
+    signatures.check_signature(path / MANIFEST, path / SIGNATURE, signatures.read_public_key(key))
+    found, certificate = verify(path, strict=strict)
+    unchecked = found.unchecked[:-1]  # but whose signature it is
+    signed = "the owner of the key has signed the manifest, which has the hash of every file"
+    return dataclasses.replace(
+        found, checks=(signed, *found.checks), unchecked=unchecked, signed=True
+    ), certificate
 
 
 def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
@@ -43,7 +79,7 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
     certificate = model.certificate
     certificate.check()
     hidden = [event.hides for event in certificate.events]
-    if hidden.count("model") != 1 or set(hidden) - {"model", "bounds"}:
+    if hidden.count("model") != 1 or set(hidden) - {"model", "bounds", "range"}:
         raise ModelFileError("the certificate does not account for a released model.")
     told = model.trained_on
     allowed = TrainedOn(n_rows=told.n_rows, dispersion=told.dispersion, converged=told.converged)
@@ -82,7 +118,11 @@ def _certified(
     return found, certificate
 
 
-def _verify_fitted(model: RowModel) -> Verification:
+def _verify_trees(path: Path) -> tuple[Verification, Certificate | None]:
+    return _verify_fitted(TreeModel.load(path)), None
+
+
+def _verify_fitted(model: RowModel | TreeModel) -> Verification:
     return Verification(
         headline=model.trained_on.privacy or NOT_PRIVATE,
         epsilon=None,
@@ -90,7 +130,7 @@ def _verify_fitted(model: RowModel) -> Verification:
         checks=("the file has the hash that it names, and its fields agree",),
         unchecked=(
             "which release the model was fitted to: verify that one",
-            "what its note says",
+            *(["what its note says"] if isinstance(model, RowModel) else []),
         ),
         digest=model.digest,
         n_rows=model.trained_on.n_rows,
@@ -120,6 +160,161 @@ def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
 
 _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {
     "bagwise-model": _verify_model,
+    "bagwise-trees": _verify_trees,
     "bagwise-bounds": _verify_bounds,
     "bagwise-evaluation": _verify_evaluation,
 }
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What files about one data set have spent together.
+
+    Attributes
+    ----------
+    dataset : str or None
+        The name in their certificates; None for those that name none.
+    paths : tuple of Path
+        The files, each act of spending once.
+    epsilon : float
+        At `delta`, if all parameters were fixed in advance; infinite where one is NOT PRIVATE.
+    filtered : float
+        At `delta`, however later requests were chosen.
+    """
+
+    dataset: str | None
+    paths: tuple[Path, ...]
+    delta: float
+    epsilon: float
+    filtered: float
+
+    def summary(self) -> dict[str, str]:
+        """Return the facts in words."""
+        if math.isinf(self.filtered):
+            return {"spent": "without limit: something is NOT PRIVATE", "files": self._files}
+        return {
+            "spent": f"epsilon {self.filtered:.4g} at delta {self.delta:g}, however chosen",
+            "if fixed in advance": f"epsilon {self.epsilon:.4g}",
+            "files": self._files,
+        }
+
+    @property
+    def _files(self) -> str:
+        return f"{len(self.paths)}, each verified"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; what has no limit is null."""
+        known = math.isfinite(self.filtered)
+        return {
+            "dataset": self.dataset,
+            "paths": [str(path) for path in self.paths],
+            "delta": self.delta,
+            "epsilon": self.epsilon if known else None,
+            "filtered": self.filtered if known else None,
+        }
+
+
+def find_files(places: Iterable[str | Path]) -> list[Path]:
+    """Return everything in some directories that may have a certificate, and files as they are."""
+    found: list[Path] = []
+    for place in map(Path, places):
+        if not place.is_dir() or (place / MANIFEST).exists():
+            found.append(place)
+            continue
+        inside = sorted(path for path in place.rglob("*") if not path.name.startswith("."))
+        releases = {path.parent for path in inside if path.name == MANIFEST}
+        files = [
+            path
+            for path in inside
+            if path.suffix == ".json" and path.parent not in releases and _is_ours(path)
+        ]
+        found += [*sorted(releases), *files]
+    return found
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        plain = read_json(path, error=ReleaseError, what="a file of bagwise")
+    except (ReleaseError, OSError):
+        return False
+    return str(plain.get("schema", "")).partition("/")[0] in _CHECKS
+
+
+def add_up(
+    paths: Iterable[str | Path], *, delta: float | None = None, ledger: Ledger | None = None
+) -> list[Spending]:
+    """Verify files, and add up what they have spent, by the data set that they name.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        Releases, models, bounds and evaluations. Copies count once: the same id and the same
+        digest. Models that were fitted to a release cost nothing.
+    delta : float, optional
+        Default: the largest of their certificates.
+    ledger : Ledger, optional
+        It knows which bounds were used by which release. Without it, what bounds have cost is
+        counted with them, and again with each release that was made with them.
+
+    Guarantee
+    ---------
+    An upper bound for labels that all of them are about.
+    """
+    groups: dict[str | None, dict[str, _Act]] = {}
+    for path in map(Path, paths):
+        found, certificate = verify(path)
+        if certificate is None:
+            continue
+        mark = certificate.mark
+        acts = groups.setdefault(None if mark is None else mark.dataset, {})
+        known = () if mark is None or ledger is None else ledger.acts(mark.id, certificate.events)
+        for charge in known:
+            acts.setdefault(charge.id, _Act(certificate.delta, charge.mechanisms))
+        name = str(found.digest if mark is None else mark.id)
+        if name in acts and not acts[name].made(found.digest):  # noise was drawn twice under one id
+            name = f"{name} {found.digest}"
+        act = acts.setdefault(name, _Act(certificate.delta, certificate.events))
+        act.files.append((path, found.digest))
+    return [_spending(dataset, list(acts.values()), delta) for dataset, acts in groups.items()]
+
+
+@dataclass(frozen=True)
+class _Act:
+    """One act of spending: what it promised, and the files that it made."""
+
+    delta: float | None
+    events: tuple[Mechanism, ...]
+    files: list[tuple[Path, str | None]] = field(default_factory=list)
+
+    def made(self, digest: str | None) -> bool:
+        """Tell whether a file may be what this has made: the first one, or a copy of it."""
+        return not self.files or self.files[0][1] == digest
+
+
+def _spending(dataset: str | None, acts: list[_Act], delta: float | None) -> Spending:
+    at = max((act.delta or 0.0) for act in acts) if delta is None else delta
+    epsilon = filtered = math.inf
+    if all(act.delta is not None for act in acts):
+        epsilon = epsilon_of_releases([act.events for act in acts], at)
+        # The order of a filter belongs to its budget; here it is the epsilon that is spent.
+        budget = PrivacyFilter(min(max(epsilon, 1e-3), MEANINGLESS_EPSILON), at)
+        filtered = budget.total([Cost.of(act.events, order=budget.order) for act in acts])
+    paths = tuple(path for act in acts for path, _ in act.files[:1])
+    return Spending(dataset, paths, at, epsilon, filtered)
+
+
+def uncharged(paths: Iterable[str | Path], ledger: Ledger) -> list[Path]:
+    """Return those of some files that a ledger was not charged for, or for less than they spent.
+
+    One charge pays for one of them, and its copies.
+    """
+    strangers, paid = [], dict[str, str | None]()
+    for path in map(Path, paths):
+        found, certificate = verify(path)
+        if certificate is None:
+            continue
+        mark = certificate.mark
+        charged = mark is not None and bool(ledger.acts(mark.id, certificate.events))
+        if mark is None or not charged or paid.setdefault(mark.id, found.digest) != found.digest:
+            strangers.append(path)
+    return strangers

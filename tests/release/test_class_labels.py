@@ -1,5 +1,6 @@
 """Labels that are one of several classes: shares of bags, and picked classes."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -208,6 +209,18 @@ def test_every_epsilon_can_be_randomised():
             epsilon = math.log(numerator / denominator)
             event = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).class_picks(classes=2, sizes=[2, 3])
             assert total_delta([event], epsilon) == 0.0
+
+
+def test_picks_that_were_not_reported_by_their_chances_are_refused(trips):
+    """Numbers that no pick makes, and picks that were never replaced."""
+    honest = release(trips, label_kind="pick", epsilon=1.0)
+    assert any("as their chances allow" in check for check in honest.verify().checks)
+    (event,) = honest.certificate.events
+    one = event.estimates(np.zeros(honest.bags.n_bags, dtype=int), honest.bags.sizes)
+    share = np.clip(honest.labels, 0, 1)
+    for labels, message in ((share, "picked classes"), (one, "than the certificate allows")):
+        with pytest.raises(ReleaseError, match=message):
+            dataclasses.replace(honest, labels=labels).verify()
 
 
 def test_certificates_for_other_classes_are_noticed(trips):

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,15 +21,20 @@ from bagwise.files.json_files import canonical
 from bagwise.privacy.circumstances import KeptOrder, SimulatedNoise
 from bagwise.privacy.dispersion import (
     ClaimedNoise,
+    discrete_gaussian_beyond,
     discrete_gaussian_within,
+    discrete_laplace_beyond,
     discrete_laplace_within,
     dispersion_p_value,
+    reach_p_value,
 )
 from bagwise.privacy.grid import LABEL_STEPS
+from bagwise.privacy.mechanisms.staircase_bag_means import Staircase
 from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
 from bagwise.rng import SecureNoise
 from bagwise.verifier import verify
-from tests.release.test_release import edit_json, edit_provenance, rehash
+from tests.forging import rehash
+from tests.release.test_release import edit_json, edit_provenance
 
 N = 600
 PRIVATE = {"label": "y", "bounds": (-9, 9), "epsilon": 1.0, "delta": 1e-4, "bag_size": 10}
@@ -266,7 +272,11 @@ def test_the_dispersion_test_keeps_its_level_and_sees_a_third_of_the_noise():
     # Honest noise on arbitrary values, with guesses that are as good as can be: constant values.
     rng = np.random.default_rng(4)
     m, scale, runs = 300, 50, 400
-    claimed = ClaimedNoise(np.ones(m), lambda steps: discrete_laplace_within(steps, scale))
+    claimed = ClaimedNoise(
+        np.ones(m),
+        lambda steps: discrete_laplace_within(steps, scale),
+        lambda steps: discrete_laplace_beyond(steps, scale),
+    )
     p_values = []
     for _ in range(runs):
         labels = discrete_laplace(m, scale=scale, source=SecureNoise()).astype(float)
@@ -275,6 +285,68 @@ def test_the_dispersion_test_keeps_its_level_and_sees_a_third_of_the_noise():
     assert np.sum(np.array(p_values) < 0.05) <= 45
     third = discrete_laplace(m, scale=scale // 3, source=SecureNoise()).astype(float)
     assert dispersion_p_value(third, rng.normal(size=(m, 3)), claimed) < 1e-9
+
+
+@pytest.mark.parametrize("scale", [1, 7, 300])
+def test_far_noise_is_as_rare_as_is_said(scale):
+    """By sums of the weights; the bound for Gaussian noise is one, and within a factor."""
+    y = np.arange(-60 * scale, 60 * scale + 1)
+    laplace, gaussian = np.exp(-np.abs(y) / scale), np.exp(-((y / scale) ** 2) / 2)
+    for r in {1, 2, scale, 4 * scale, 6 * scale}:
+        (exact,), far = discrete_laplace_beyond(np.array([r]), scale), y >= r
+        assert exact == pytest.approx(laplace[far].sum() / laplace.sum(), rel=1e-9)
+        (bound,) = discrete_gaussian_beyond(np.array([r]), scale)
+        true = gaussian[far].sum() / gaussian.sum()
+        assert true <= bound <= 20 * true
+        stairs = Staircase(4 * scale + 1, scale, scale + 1)
+        (mine,), (within,) = stairs.beyond(np.array([float(r)])), stairs.within(np.array([r - 1.0]))
+        assert 2 * mine == pytest.approx(1 - within, abs=1e-12)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "laplace": {"noise": "laplace"},
+    "gaussian": {"noise": "gaussian"},
+    "staircase": {"noise": "staircase"},
+    "picks": {"label_kind": "pick"},
+    "a range": {"bounds": (-900, 900), "tighten": "range", "centre": "none", "epsilon": 4.0},
+    "a limit": {"bounds": (-900, 900), "centre": "model", "epsilon": 4.0},
+}
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_that_were_not_clipped_are_seen(table, kind):
+    """An honest release is within reach; the twin has a few labels that no noise takes there."""
+    rows = pa.concat_tables([table] * 4)
+    honest = bw.make_release(rows, strategy="random", **{**PRIVATE, **KINDS[kind]})
+    assert any("farther off" in check for check in honest.verify().checks)
+    event: Any = honest.certificate.events[-1]
+    low, high = honest.certificate.range_of(event)
+    reach = (high - low) / 2 + 40 * honest.noise_sd.max()
+    sizes = honest.bags.sizes if event.hides == "bag means" else 1
+    away = np.rint(reach * sizes / event.grid_step) * event.grid_step / sizes
+    forged = dataclasses.replace(
+        honest, labels=np.where(np.arange(honest.bags.n_bags) < 3, 1, 0) * away * 2 + honest.labels
+    )
+    with pytest.raises(ReleaseError, match="not clipped as it says"):
+        forged.verify()
+
+
+def test_the_test_of_reach_keeps_its_level():
+    """Labels at the end of their range, where noise carries half of them out."""
+    m, scale, runs = 50, 30, 2000
+    claimed = ClaimedNoise(
+        np.ones(m),
+        lambda steps: discrete_laplace_within(steps, scale),
+        lambda steps: discrete_laplace_beyond(steps, scale),
+    )
+    noise = discrete_laplace(m * runs, scale=scale, source=SecureNoise()).reshape(runs, m)
+    for alpha in (0.01, 0.1):
+        bound = alpha + 5 * np.sqrt(alpha * (1 - alpha) / runs)
+        failed = [reach_p_value(one.astype(float), claimed) < alpha for one in noise]
+        assert np.mean(failed) <= bound
+        failed = [reach_p_value(1.5 * one, claimed) < alpha for one in noise]
+        assert np.mean(failed) > bound  # the twin
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.01, 0.9), (-5.0, 0.999), (0.0, 0.5), (1.0, 1.0)])

@@ -26,6 +26,7 @@ from bagwise.errors import (
 from bagwise.files.json_files import write_json
 from bagwise.files.parquet_files import write_plain
 from bagwise.rng import SimulatedNoise
+from tests.forging import rehash
 
 PRIVATE = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 10)}
 
@@ -63,6 +64,8 @@ def test_the_files_hold_what_they_should_and_no_label(table, saved):
         "instances.parquet",
         "bags.parquet",
         "certificate.json",
+        "croissant.json",
+        "deployment.yaml",
         "manifest.json",
     }
     assert pq.read_table(saved / "instances.parquet").column_names == ["x", "city", "bag_id"]
@@ -384,14 +387,6 @@ def test_promises_that_promise_nothing_are_refused(table):
     with pytest.warns(WeakPromiseWarning, match="wrong once in 1.6e"):
         make(table, **{**PRIVATE, "epsilon": 12.0})
     assert make(table, **{**PRIVATE, "delta": 1 / 60}).certificate.is_private
-
-
-def rehash(directory):
-    """Do what a forger would: make the manifest agree with the edited files."""
-    manifest = json.loads((directory / "manifest.json").read_text())
-    for name in manifest["files"]:
-        manifest["files"][name] = hashlib.sha256((directory / name).read_bytes()).hexdigest()
-    write_json(manifest, directory / "manifest.json")
 
 
 def edit_table(directory, name, change):

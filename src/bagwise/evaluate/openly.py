@@ -15,7 +15,9 @@ from bagwise.data.table import read_table
 from bagwise.errors import LabelError, ReleaseError
 from bagwise.learn.model_selection import bag_mean_squared_error, bag_r2_score
 from bagwise.models.row_model import RowModel
+from bagwise.models.tree_model import TreeModel
 from bagwise.release.release import Release
+from bagwise.show import charts, html
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,13 @@ class RowScores:
         scores = {name: value for name, value in asdict(self).items() if value is not None}
         return {"privacy": "NOT PRIVATE", **scores}
 
+    def plot(self) -> charts.Chart:
+        """Draw the errors; needs the extra ``bagwise[plot]``. The plot is NOT PRIVATE either."""
+        return charts.bars({"rmse": self.rmse, "mae": self.mae}, title="error of single rows")
+
+    def _repr_html_(self) -> str:
+        return html.table("Scores on rows", [(k, _shown(v)) for k, v in self.to_json().items()])
+
 
 @dataclass(frozen=True)
 class BagScores:
@@ -57,13 +66,34 @@ class BagScores:
         """Return the scores as plain values."""
         return asdict(self)
 
+    def plot(self) -> charts.Chart:
+        """Draw the errors beside the noise; needs the extra ``bagwise[plot]``."""
+        errors = {
+            "rmse": self.rmse,
+            "privacy noise": self.mean_noise_sd,
+            "rmse without noise": self.rmse_without_noise,
+        }
+        known = {name: value for name, value in errors.items() if value is not None}
+        return charts.bars(known, title="error of bag labels")
 
-def evaluate_rows(model: RowModel, table: Any, *, label: str | None = None) -> RowScores:
+    def _repr_html_(self) -> str:
+        return html.table("Scores on bags", [(k, _shown(v)) for k, v in self.to_json().items()])
+
+
+def _shown(score: float | int | str | None) -> str:
+    if score is None:
+        return "hidden by the privacy noise"
+    return f"{score:.4g}" if isinstance(score, float) else str(score)
+
+
+def evaluate_rows(
+    model: RowModel | TreeModel, table: Any, *, label: str | None = None
+) -> RowScores:
     """Score predictions on a labelled table. The result describes the labels: keep it with them."""
     name = label or model.label
     data = read_table(table, index_names=[name])
     labels = row_labels(data, name, model)
-    predicted = model.predict_encoded(model.encoder.transform(data))
+    predicted = model.predict_rows(data)
     residuals = labels - predicted
     return RowScores(
         n_rows=len(labels),
@@ -85,14 +115,13 @@ def _class_scores(labels: FloatArray, chances: FloatArray) -> dict[str, float]:
     }
 
 
-def evaluate_release(model: RowModel, release: Release) -> BagScores:
+def evaluate_release(model: RowModel | TreeModel, release: Release) -> BagScores:
     """Score mean predictions on the bag labels of a release; no row label is needed."""
     if missing := set(model.encoder.inputs) - set(release.features.column_names):
         raise ReleaseError(f"the release lacks the model's feature(s) {sorted(missing)}.")
     kept = release.bags.in_bag
-    features = release.features.filter(pa.array(kept))
-    predicted = model.predict_encoded(model.encoder.transform(features))
-    bags = release.fit_params()
+    predicted = model.predict_rows(release.instances.filter(pa.array(kept)))
+    bags = {name: release.fit_params()[name] for name in ("bags", "noise_sd")}
     labels = release.labels_of(model.target)[bags["bags"]]
     clean = bag_mean_squared_error(labels, predicted, **bags)
     with warnings.catch_warnings():
@@ -107,7 +136,7 @@ def evaluate_release(model: RowModel, release: Release) -> BagScores:
     )
 
 
-def row_labels(data: pa.Table, label: str, model: RowModel) -> FloatArray:
+def row_labels(data: pa.Table, label: str, model: RowModel | TreeModel) -> FloatArray:
     """Return the labels as the model predicts them: numbers, or marks for classes."""
     if model.classes is not None:
         return np.eye(len(model.classes))[label_codes(data, label, model.classes)]

@@ -14,12 +14,15 @@ from msgspec import Meta
 from bagwise._version import SOFTWARE
 from bagwise.data.labels import Bounds
 from bagwise.data.table import read_table
+from bagwise.engines.local import LocalRows
 from bagwise.errors import BoundsError, CertificateError, LabelError
 from bagwise.evaluate.openly import row_labels
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
+from bagwise.ledger import Account, Ledger, Uncharged, open_account
 from bagwise.models.row_model import RowModel, Software
+from bagwise.models.tree_model import TreeModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
@@ -34,9 +37,11 @@ from bagwise.privacy.private_loss import (
     noise_sd,
     release_mean_loss,
 )
+from bagwise.release.budget import AnyBounds, Budget
 from bagwise.release.certify import certify
-from bagwise.release.request import AnyBounds, Budget, Columns
+from bagwise.release.columns import Columns
 from bagwise.rng import NoiseSource
+from bagwise.show import charts, html
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 SCHEMA: Final = "bagwise-evaluation/2"
@@ -186,6 +191,22 @@ class PrivateScores:
         if about != [MeanLoss(loss=self.loss, n_rows=self.n_rows, largest=self.largest_loss)]:
             raise CertificateError("the certificate is about another loss.")
 
+    def plot(self) -> charts.Chart:
+        """Draw the interval of the mean loss; needs the extra ``bagwise[plot]``."""
+        return charts.span(*self.interval, title=f"mean {self.loss} loss, 95 % interval")
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval
+        return html.table(
+            "Private scores",
+            [
+                ("rows", self.n_rows),
+                (f"mean {self.loss} loss", f"{self.mean_loss:.4g}"),
+                ("95 % interval, for the privacy noise", f"{low:.4g} to {high:.4g}"),
+                ("privacy", self.certificate.headline),
+            ],
+        )
+
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the scores and their certificate as one JSON file; `force` replaces one."""
         with new_file(Path(path), force=force) as draft:
@@ -194,7 +215,7 @@ class PrivateScores:
 
 
 def evaluate_rows_privately(
-    model: RowModel,
+    model: RowModel | TreeModel,
     table: Any,
     *,
     epsilon: float,
@@ -204,13 +225,14 @@ def evaluate_rows_privately(
     clip: float | None = None,
     unit: str | None = None,
     noise_source: NoiseSource | None = None,
+    ledger: Ledger | str | Path | None = None,
     on_stage: OnStage = ignore_stage,
 ) -> PrivateScores:
     """Score a model on a table whose labels are secret, with label privacy for the score.
 
     Parameters
     ----------
-    model : RowModel
+    model : RowModel or TreeModel
         It is taken as public, and so are its predictions.
     table : path or frame
     epsilon : float
@@ -230,6 +252,8 @@ def evaluate_rows_privately(
         A column that names people with several rows: privacy then covers all labels of one.
     noise_source : NoiseSource, optional
         For experiments: with ``rng.SimulatedNoise(seed)`` the certificate says NOT PRIVATE.
+    ledger : Ledger or path, optional
+        Charged before noise is drawn, or the evaluation is refused.
     on_stage : callable, optional
         Called with the name of each stage as it begins.
 
@@ -266,12 +290,29 @@ def evaluate_rows_privately(
     run, budget = Stages(on_stage), request.budget
     data = run("reading the table", read_table, table, index_names=request.columns.named)
     budget.check_rows(data.num_rows)
+    account: Account = Uncharged()
+    if ledger is not None:
+        account = run(
+            "looking into the ledger",
+            open_account,
+            ledger,
+            LocalRows(data),
+            verb="evaluate",
+            request=[request, model.digest, loss, clip],
+            label=request.columns.label,
+            unit=unit,
+            private=budget.noise_source.is_secret,
+            bounds=bounds,
+        )
+        if (paid := account.stored(PrivateScores.load)) is not None:
+            return paid
     # Everything that sets the noise comes before the labels, and so cannot depend on them.
     units, rule = budget.units_in(data), request.calibration
     design = run("predicting", _design, model, data, bounds=rule.bounds, loss=loss, clip=clip)
     event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
     labels = run("checking the labels", row_labels, data, request.columns.label, model)  # secret
     noise = budget.noise_source
+    account.charge((*rule.prior, event))
     mean = run(
         "measuring the loss", release_mean_loss, labels, design=design, event=event, source=noise
     )
@@ -288,6 +329,7 @@ def evaluate_rows_privately(
             budget,
             unit_rows=units.largest,
             circumstances=_circumstances(model, design, loss, labels.size),
+            mark=account.mark,
         ),
     )
     promise = dataclasses.replace(scores.certificate, covers=scores.digest)
@@ -305,7 +347,7 @@ class EvaluationRequest:
     @classmethod
     def of(
         cls,
-        model: RowModel,
+        model: RowModel | TreeModel,
         *,
         label: str | None,
         unit: str | None,
@@ -315,7 +357,7 @@ class EvaluationRequest:
     ) -> Self:
         """Check what a user asks for."""
         columns = Columns.of(model.label if label is None else label, unit=unit)
-        if columns.label in model.encoder.inputs:
+        if columns.label in (*model.encoder.inputs, model.exposure):
             # Predictions would depend on the labels, and the noise allows for public ones only.
             raise LabelError(
                 f"label {columns.label!r} is a feature of the model: its predictions would tell "
@@ -337,14 +379,14 @@ class EvaluationRequest:
 
 
 def _design(
-    model: RowModel, data: pa.Table, *, bounds: Bounds, loss: str, clip: float | None
+    model: RowModel | TreeModel, data: pa.Table, *, bounds: Bounds, loss: str, clip: float | None
 ) -> LossDesign:
-    predictions = model.predict_encoded(model.encoder.transform(data))
+    predictions = model.predict_rows(data)
     return design_loss(predictions, bounds=bounds, loss=loss, clip=clip)
 
 
 def _circumstances(
-    model: RowModel, design: LossDesign, loss: str, n_rows: int
+    model: RowModel | TreeModel, design: LossDesign, loss: str, n_rows: int
 ) -> tuple[Circumstance, ...]:
     kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
     promise = model.certificate.headline if model.certificate else model.trained_on.privacy

@@ -1,10 +1,12 @@
 """What a release may promise, and the circumstances that belong beside it."""
 
+from bagwise.data.labels import Bounds
 from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import delivered
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
+from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.release.request import Budget
+from bagwise.release.budget import Budget
 
 
 def certify(
@@ -13,7 +15,10 @@ def certify(
     *,
     unit_rows: int,
     smallest_bag: int | None = None,
+    tightened: Bounds | None = None,
+    limit: float | None = None,
     circumstances: tuple[Circumstance, ...] = (),
+    mark: Mark | None = None,
 ) -> Certificate:
     """Return the certificate of whatever spent a budget, checked against its own events."""
     rule, why_not = budget.calibration, _why_no_promise(budget)
@@ -33,6 +38,10 @@ def certify(
         circumstances=(*why_not, *circumstances),
         asked_epsilon=None if asked is None else asked[0],
         asked_delta=None if asked is None else asked[1],
+        tightened=tightened,
+        limit=limit,
+        # What promises nothing spends nothing that could be named, and repeats where its seed does.
+        mark=None if asked is None else mark or Mark.new(),
     )
     certificate.check()
     return certificate

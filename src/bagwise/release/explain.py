@@ -15,7 +15,9 @@ from bagwise.bagging.bags import Bags
 from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
-from bagwise.show import html
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.mechanisms import HidesBagMeans
+from bagwise.show import charts, html
 from bagwise.theory.exact import Risk, first_order_risk
 from bagwise.theory.misfit import DEFAULT_MISFIT, draw_misfit
 
@@ -28,6 +30,13 @@ _CAUSES = {
     "label_noise": "the noise of the labels themselves",
     "privacy": "the privacy noise",
     "misfit": "labels that do not follow the model, as far as that is believed",
+}
+_IN_SHORT = {
+    "bias": "bags that mix unlike rows",
+    "choice": "which row a label is from",
+    "label_noise": "noise of the labels themselves",
+    "privacy": "privacy noise",
+    "misfit": "what the model lacks (a belief)",
 }
 _SEEN = 0.25  # of the privacy noise: from there on the noise of labels shows in their spread
 _REMEDIES = {
@@ -116,6 +125,19 @@ class Explanation:
                 for label, name in parts.items()
             ),
         ]
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of each cause in the expected squared error, the largest first."""
+        return {
+            _IN_SHORT[name]: share
+            for name, share in self.predictions.shares().items()
+            if share >= 0.005
+        }
+
+    def plot(self) -> charts.Chart:
+        """Draw the shares of the causes; needs the extra ``bagwise[plot]``."""
+        title = "share of the expected squared error"
+        return charts.bars(self.shares(), title=title, percent=True, largest=1)
 
     def _repr_html_(self) -> str:
         return html.grid("Expected squared error", self.table(), note=self.text())
@@ -232,6 +254,25 @@ def _is_hidden(release: "Release", sigma: float) -> bool:
     return bool(np.median(sigma / np.sqrt(rows) / np.maximum(release.noise_sd, 1e-300)) < _SEEN)
 
 
+def _what_looks_brought(release: "Release") -> str | None:
+    """Say what a private range and a model to centre on have cost, and what noise they saved."""
+    certificate = release.certificate
+    looks = [event for event in certificate.events if event.hides in ("range", "limit")]
+    means = [event for event in certificate.events if isinstance(event, HidesBagMeans)]
+    if not looks or not means or certificate.bounds is None or certificate.asked is None:
+        return None
+    plain = ExactCalibration(*certificate.asked, certificate.bounds)
+    rows = certificate.unit_rows
+    without = plain.bag_means(square=rows**2, rows=rows)
+    cost = sum(float(event.pure_epsilon or 0) for event in looks)
+    model = " and a model's part of the budget" if certificate.tells_of_model else ""
+    ratio = means[0].sum_sd / without.sum_sd
+    return (
+        f"Private looks at the labels cost epsilon {cost:.3g}{model}. Bag labels have {ratio:.2g} "
+        "times the privacy noise that the bounds alone would ask for."
+    )
+
+
 def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tuple[str, ...]:
     remarks = []
     if not family.knows_dispersion and _is_hidden(release, sigma):
@@ -253,10 +294,12 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
             "Rows were put together by a private model of the same labels; its small dependence on "
             "their noise is left out."
         )
-    if loss == "instance" and scores == "none":
+    if loss == "instance" and not release.is_sorted:
         remarks.append("Instance loss shrinks slopes on such bags; loss='bag' does not.")
     if release.certificate.spends_less:
         remarks.append(release.certificate.spends_less)
+    if said := _what_looks_brought(release):
+        remarks.append(said)
     if release.certificate.bounds is not None:
         remarks.append(
             "Labels beyond the bounds, if any, were clipped, which shrinks slopes by about "

@@ -1,56 +1,117 @@
-"""A release as a directory: two tables, two JSON files, and a digest over all of them."""
+"""A release as a directory: tables, what is promised and described, and a digest over all.
 
+The table of rows is one file, or several of the same number of rows: ``instances-00001.parquet``
+and so on. The manifest lists whatever there is.
+"""
+
+import dataclasses
 import hashlib
-from collections.abc import Mapping
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
-from bagwise.errors import ReleaseError
-from bagwise.files.atomic import DirectoryKind, new_directory
+from bagwise.errors import ReleaseError, shielded
+from bagwise.files import signatures
+from bagwise.files.atomic import DirectoryKind, create_private, new_directory
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, read_json, write_json
-from bagwise.files.parquet_files import read_plain, write_plain
+from bagwise.files.parquet_files import (
+    WrittenTable,
+    read_parts,
+    read_plain,
+    write_parts,
+    write_plain,
+)
 from bagwise.files.records import read_file, to_plain
-from bagwise.files.regular_files import sha256_of
+from bagwise.files.regular_files import open_regular, sha256_of
+from bagwise.release.descriptions import CROISSANT, DEPLOYMENT, date_in, describe
 from bagwise.release.manifest import SCHEMA, Manifest
 
 INSTANCES, BAGS = "instances.parquet", "bags.parquet"
 CERTIFICATE, MANIFEST = "certificate.json", "manifest.json"
 SCORES = "scores.json"  # only where rows were sorted by a private model
-HASHED = (INSTANCES, BAGS, CERTIFICATE)
+SIGNATURE = "manifest.sig"  # only where the custodian signed the manifest
+MOST_PARTS = 99_999
+_PART = re.compile(r"instances-\d{5}\.parquet")
 
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """The contents of the files; to write them, instances may also come as a stream of batches.
+    """The contents of the files: tables, as Arrow has them.
+
+    To write them, instances may also come as a stream of batches, and both as `WrittenTable`, of
+    which instances may have several: those are moved, and that of the bags is copied.
 
     `digest` is the SHA-256 of the manifest, which covers every other file by its hash.
     """
 
-    instances: pa.Table | pa.RecordBatchReader
-    bags: pa.Table
+    instances: Any
+    bags: Any
     certificate: Mapping[str, Any]
     manifest: Manifest
     scores: Mapping[str, Any] | None = None
     digest: str | None = None
 
 
-def write_release(files: ReleaseFiles, target: Path, *, force: bool) -> None:
-    """Write the directory in one step: it is there whole, or not at all."""
+def write_release(
+    files: ReleaseFiles,
+    target: Path,
+    *,
+    force: bool,
+    rows_per_file: int | None = None,
+    sign: Callable[[bytes], bytes] | None = None,
+) -> None:
+    """Write the directory in one step: it is there whole, or not at all.
+
+    `sign` makes a signature of the manifest's bytes.
+    """
+    n_rows = files.manifest.n_rows
+    check_rows_per_file(rows_per_file, n_rows)
     with new_directory(target, force=force, kind=RELEASE) as draft:
-        for name, table in ((INSTANCES, files.instances), (BAGS, files.bags)):
-            write_plain(table, draft / name)
-        write_json(files.certificate, draft / CERTIFICATE)
+        known: dict[str, str] = {}  # hashes of what was written before
+        if isinstance(files.instances, Sequence):
+            known = _move_parts(files.instances, draft)
+        elif rows_per_file is None or rows_per_file >= n_rows:
+            write_plain(files.instances, create_private(draft / INSTANCES))
+        else:
+            paths = (create_private(draft / _part(number)) for number in count(1))
+            write_parts(files.instances, paths, rows_per_file=rows_per_file)
+        if isinstance(files.bags, WrittenTable):
+            shutil.copyfile(files.bags.path, create_private(draft / BAGS))
+        else:
+            write_plain(files.bags, create_private(draft / BAGS))
+        write_json(files.certificate, create_private(draft / CERTIFICATE))
         if files.scores is not None:
-            write_json(files.scores, draft / SCORES)
-        hashes = {
-            file.name: sha256_of(file, error=ReleaseError) for file in sorted(draft.iterdir())
-        }
+            write_json(files.scores, create_private(draft / SCORES))
+        hashes = _hashes(draft, known)
+        for name, content in describe(files.manifest, files.certificate, hashes).items():
+            create_private(draft / name).write_bytes(content)
+        hashes = _hashes(draft, hashes)
         manifest = msgspec.structs.replace(files.manifest, files=hashes)
-        write_json(to_plain(manifest), draft / MANIFEST)
+        write_json(to_plain(manifest), create_private(draft / MANIFEST))
+        if sign is not None:
+            signature = sign(canonical(to_plain(manifest)))
+            create_private(draft / SIGNATURE).write_bytes(signature)
+
+
+def _hashes(directory: Path, known: Mapping[str, str]) -> dict[str, str]:
+    return {
+        file.name: known.get(file.name) or sha256_of(file, error=ReleaseError)
+        for file in sorted(directory.iterdir())
+    }
+
+
+def _move_parts(parts: Sequence[WrittenTable], draft: Path) -> dict[str, str]:
+    """Move files to where a reader looks for them; return their hashes."""
+    names = [INSTANCES] if len(parts) == 1 else [_part(n) for n in range(1, len(parts) + 1)]
+    for name, part in zip(names, parts, strict=True):
+        shutil.move(part.path, draft / name)
+    return {name: part.sha256 for name, part in zip(names, parts, strict=True)}
 
 
 def read_release(path: Path) -> ReleaseFiles:
@@ -58,21 +119,35 @@ def read_release(path: Path) -> ReleaseFiles:
 
     Every file is opened once: what is read is what was hashed.
     """
+    files = read_without_rows(path)
+    hashes = files.manifest.files
+    parts = instance_files(files.manifest)
+    rows = read_parts(
+        [path / name for name in parts],
+        error=ReleaseError,
+        sha256=[hashes[name] for name in parts],
+    )
+    return dataclasses.replace(files, instances=rows)
+
+
+def read_without_rows(path: Path) -> ReleaseFiles:
+    """Read all files of the directory but those of its rows, as `read_release` does."""
     if not path.is_dir():
         raise ReleaseError(f"{path} is not a directory. A release is the directory bagwise wrote.")
-    if missing := [name for name in (*HASHED, MANIFEST) if not (path / name).is_file()]:
-        raise ReleaseError(f"{path} is not a complete release: {', '.join(missing)} is missing.")
+    _refuse_missing(path, [BAGS, CERTIFICATE, MANIFEST])
     manifest = read_file(
         Manifest, path / MANIFEST, schema=SCHEMA, error=ReleaseError, what="a manifest"
     )
     _check_names(path, manifest)
     hashes = manifest.files
+    certificate = _read_hashed(
+        path / CERTIFICATE, hashes, what="a certificate", limit=LARGEST_STATEMENT
+    )
+    _check_descriptions(path, manifest, certificate)
     return ReleaseFiles(
-        instances=read_plain(path / INSTANCES, error=ReleaseError, sha256=hashes[INSTANCES]),
+        instances=None,
         bags=read_plain(path / BAGS, error=ReleaseError, sha256=hashes[BAGS]),
-        certificate=_read_hashed(
-            path / CERTIFICATE, hashes, what="a certificate", limit=LARGEST_STATEMENT
-        ),
+        certificate=certificate,
         manifest=manifest,
         scores=_read_hashed(path / SCORES, hashes, what="a file of scores")
         if SCORES in hashes
@@ -90,19 +165,80 @@ def _has_our_manifest(path: Path) -> bool:
 
 
 RELEASE = DirectoryKind(
-    "a bagwise release", frozenset({*HASHED, SCORES, MANIFEST}), _has_our_manifest
+    "a bagwise release",
+    frozenset({INSTANCES, BAGS, CERTIFICATE, CROISSANT, DEPLOYMENT, SCORES, MANIFEST, SIGNATURE}),
+    _has_our_manifest,
+    parts=_PART,
 )
 
 
 def _check_names(path: Path, manifest: Manifest) -> None:
     """Refuse a manifest that lists other files than a release has, and files that it does not."""
     scored = [SCORES] if SCORES in manifest.files else []
-    if list(manifest.files) != sorted([*HASHED, *scored]):
+    always = (BAGS, CERTIFICATE, CROISSANT, DEPLOYMENT)
+    if list(manifest.files) != sorted([*_instances(manifest.files), *always, *scored]):
         raise ReleaseError(f"{path / MANIFEST} does not list the files of a release.")
-    if strangers := {entry.name for entry in path.iterdir()} - {*manifest.files, MANIFEST}:
+    if strangers := {entry.name for entry in path.iterdir()} - {
+        *manifest.files,
+        MANIFEST,
+        SIGNATURE,
+    }:
         raise ReleaseError(f"{path} holds files that no release has: {sorted(strangers)}.")
-    if missing := [name for name in manifest.files if not (path / name).is_file()]:
-        raise ReleaseError(f"{path} is not a complete release: {', '.join(missing)} is missing.")
+    signature = path / SIGNATURE
+    if signature.exists() and signature.stat().st_size != signatures.LENGTH:
+        raise ReleaseError(f"{signature} is not a signature, which has {signatures.LENGTH} bytes.")
+    _refuse_missing(path, manifest.files)
+
+
+def _refuse_missing(path: Path, names: Collection[str]) -> None:
+    if missing := [name for name in names if not (path / name).is_file()]:
+        shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        raise ReleaseError(f"{path} is not a complete release: {shown} is missing.")
+
+
+def instance_files(manifest: Manifest) -> list[str]:
+    """Return the names of the files that the rows are in, in their order."""
+    return _instances(manifest.files)
+
+
+def _instances(names: Collection[str]) -> list[str]:
+    """Return the files that the table of rows must be in, if so many of them are listed."""
+    parts = sum(_PART.fullmatch(name) is not None for name in names)
+    return [_part(number) for number in range(1, parts + 1)] if parts > 1 else [INSTANCES]
+
+
+def _part(number: int) -> str:
+    return f"instances-{number:05}.parquet"
+
+
+def check_rows_per_file(rows_per_file: int | None, n_rows: int) -> None:
+    """Refuse files of no rows, and more files than numbers have room for."""
+    if rows_per_file is None:
+        return
+    if type(rows_per_file) is not int or rows_per_file < 1:
+        raise ReleaseError(
+            f"rows_per_file must be a whole number from 1 on, got {rows_per_file!r}."
+        )
+    if -(-n_rows // rows_per_file) > MOST_PARTS:
+        raise ReleaseError(
+            f"{rows_per_file} rows per file would be more than {MOST_PARTS} files. Take more rows."
+        )
+
+
+def _check_descriptions(path: Path, manifest: Manifest, certificate: Mapping[str, Any]) -> None:
+    """Make the descriptions for others again: they may say what the release says, and no more."""
+    hashes = manifest.files
+    date = date_in(_read_hashed(path / CROISSANT, hashes, what="a description"))
+    others = {name: sha for name, sha in hashes.items() if name not in (CROISSANT, DEPLOYMENT)}
+    expected = shielded(
+        lambda: describe(manifest, certificate, others, date=date),
+        lambda _: ReleaseError(f"{path / CERTIFICATE} is damaged: a field is missing."),
+    )
+    for name, content in expected.items():
+        with open_regular(path / name, error=ReleaseError) as handle:
+            found = handle.read(len(content) + 1)
+        if found != content or hashlib.sha256(content).hexdigest() != hashes[name]:
+            raise ReleaseError(f"{path / name} does not describe this release.")
 
 
 def _read_hashed(

@@ -52,6 +52,33 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
         return self.rmse**2 > 0.9 * n_classes * self.signal_sd**2
 
 
+class FlexibleLearner(Record, tag="flexible-learner", tag_field="kind", frozen=True):
+    """Bags for a learner that is not linear, such as boosted trees.
+
+    Attributes
+    ----------
+    noise_lost : float
+        Share of what could be learnt that noise on the labels should cost.
+    """
+
+    noise_lost: Annotated[float, Meta(ge=0)]
+
+    def text(self) -> str:
+        """Return the reason in words.
+
+        >>> FlexibleLearner(noise_lost=0.054).text().partition(". ")[2]
+        'The noise on the labels should cost about 5.4 % of what could be learnt.'
+        """
+        return (
+            "for a learner that is not linear, such as boosted trees. The noise on the labels "
+            f"should cost about {min(100.0, 100 * self.noise_lost):.2g} % of what could be learnt."
+        )
+
+    def is_hopeless(self, *, n_classes: int = 1) -> bool:  # noqa: ARG002
+        """Return whether noise hides nearly all that could be learnt."""
+        return self.noise_lost > 0.9
+
+
 class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True):
     """Random bags, for want of anything to choose by."""
 
@@ -68,7 +95,7 @@ class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True
         return False
 
 
-Reason = LeastRegret | NothingToPlan
+Reason = LeastRegret | NothingToPlan | FlexibleLearner
 
 
 class Belief(Protocol):
@@ -109,12 +136,18 @@ class Provenance(Record, frozen=True):
     chosen_because : Reason or None
         Why the planner chose so, where it was asked.
     scores : {"none", "labels", "noisy-labels", "model"}
-        What rows were sorted by.
+        What rows were sorted by, or measured by.
+    centre : {"none", "model"}
+        What labels were to be centred on; the certificate says whether it paid.
     seed : int or None
         Of the partition.
     row_order : {"secret permutation", "kept"}
     id : str or None
         The column that leaves as a key.
+    by, within : tuple of str
+        The columns that bags were given by, and those whose strata no bag crosses.
+    exposure : str or None
+        The column that says how long or how often each row was observed.
     """
 
     label: str
@@ -124,6 +157,10 @@ class Provenance(Record, frozen=True):
     strategy_parameters: dict[str, Parameter]
     chosen_because: Reason | None
     scores: Literal["none", "labels", "noisy-labels", "model"]
+    centre: Literal["none", "model"]
     seed: Annotated[int, Meta(ge=0)] | None
     row_order: Literal["secret permutation", "kept"]
     id: str | None
+    by: tuple[str, ...]
+    within: tuple[str, ...]
+    exposure: str | None

@@ -1,6 +1,6 @@
 """What leaves the custodian: bags, their labels, the features, and what is promised about them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -12,13 +12,17 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import SOFTWARE
+from bagwise.bagging import STRATEGIES, traits_of
 from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.quality import BagQuality, measure_blocks
 from bagwise.data.encode import Encoder
-from bagwise.errors import ReleaseError, shielded
-from bagwise.families import FAMILIES
+from bagwise.data.exposure import exposure_vector
+from bagwise.errors import ReleaseError, StrategyError, shielded
+from bagwise.families import FAMILIES, find_family
+from bagwise.files import signatures
 from bagwise.files.atomic import check_target
 from bagwise.files.records import Record, read_record, to_plain
+from bagwise.files.stored import StoredTable
 from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.mechanisms import HidesBagMeans
@@ -31,7 +35,7 @@ from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
 from bagwise.release.provenance import Provenance
 from bagwise.release.verify import Verification, verify_release
 from bagwise.rng import SimulatedNoise
-from bagwise.show import html
+from bagwise.show import charts, html
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
 BAG_ID = "bag_id"
@@ -65,13 +69,15 @@ class Release:
     encoder : Encoder
         The recipe from feature columns to X.
     instances : pyarrow.Table
-        The feature columns, and the id column if there is one.
+        The feature columns, the id column if there is one, and the columns that bags follow.
     provenance : Provenance
         How the release was made, as the manifest records it.
     model : LinearScores or None
-        The private model that rows were sorted by, if they were.
+        The private model that rows were sorted or measured by, or labels centred on, if they were.
     digest : str or None
         SHA-256 of the manifest, for a release that was read from its files.
+    stored : StoredTable or None
+        The instances once more, for tables that do not fit into memory: they are written from it.
     """
 
     bags: Bags
@@ -84,11 +90,40 @@ class Release:
     provenance: Provenance
     model: LinearScores | None = None
     digest: str | None = None
+    stored: StoredTable | None = None
 
     @property
     def features(self) -> pa.Table:
         """The feature columns alone."""
         return self.instances.select(self.encoder.inputs)
+
+    @property
+    def exposure(self) -> FloatArray | None:
+        """The exposure of each row, (n,), if labels are counts over one."""
+        name = self.provenance.exposure
+        return None if name is None else exposure_vector(self.instances, name)
+
+    def rates(self) -> tuple[FloatArray, FloatArray]:
+        """Return sums of labels over sums of exposure, by bag, and the noise on them.
+
+        Exposure is public, so that this is the mean label with its noise in other units.
+
+        >>> import pyarrow as pa
+        >>> from bagwise import make_release
+        >>> table = pa.table({"x": [1, 2, 2, 1], "years": [1.0, 3.0, 2.0, 2.0], "n": [1, 1, 0, 2]})
+        >>> release = make_release(table, label="n", exposure="years", bag_size=4, not_private=True)
+        >>> release.labels, release.rates()[0]
+        (array([1.]), array([0.5]))
+        """
+        if (exposure := self.exposure) is None:
+            raise ReleaseError("this release has no exposure; release with exposure= (--exposure).")
+        times = self.bags.mean(exposure)
+        return self.labels / times, self.noise_sd / times
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether rows share a bag for their scores alone: instance loss is made for such bags."""
+        return sorted_by_scores(self.provenance)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -133,9 +168,11 @@ class Release:
         return laws[0] if laws else GaussianLaw()
 
     def fit_params(self) -> dict[str, Any]:
-        """Return what an estimator's ``fit`` takes beside X and y."""
-        bag_ids = self.bags.index[self.bags.in_bag]
-        return {"bags": bag_ids, "noise_sd": self.noise_sd[bag_ids]}
+        """Return what an estimator's ``fit`` takes beside X and y; with exposure, that as well."""
+        kept, exposure = self.bags.in_bag, self.exposure
+        bag_ids = self.bags.index[kept]
+        times = {} if exposure is None else {"exposure": exposure[kept]}
+        return {"bags": bag_ids, "noise_sd": self.noise_sd[bag_ids], **times}
 
     def quality(self) -> BagQuality:
         """Measure what the bag means keep of the features.
@@ -188,20 +225,38 @@ class Release:
             misfit=misfit,
         )
 
-    def save(self, path: str | Path, *, force: bool = False, simulated_noise: bool = False) -> Path:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        force: bool = False,
+        simulated_noise: bool = False,
+        rows_per_file: int | None = None,
+        sign: str | Path | None = None,
+    ) -> Path:
         """Write the release as a directory, whole or not at all.
+
+        The rows are in one file, or, with `rows_per_file`, in several of so many rows.
 
         A release made with simulated noise is written only if `simulated_noise` is set: it looks
         like a private one and is not. `force` replaces an existing release. A private release
-        spends its epsilon anew each time it is made: whoever saw the old one now has both.
+        spends its epsilon anew each time it is made: whoever saw the old one now has both. `sign`
+        is the file of an Ed25519 key that signs the manifest (extra ``sign``).
         """
+        key = None if sign is None else signatures.read_signing_key(Path(sign))
         if self.certificate.noise_source == SimulatedNoise.name and not simulated_noise:
             raise ReleaseError(
                 "the noise of this release is simulated, so it is NOT PRIVATE. "
                 "Save it with simulated_noise=True if that is what you want."
             )
         target = Path(path)
-        files.write_release(self._to_files(), target, force=force)
+        files.write_release(
+            self._to_files(),
+            target,
+            force=force,
+            rows_per_file=rows_per_file,
+            sign=None if key is None else lambda content: signatures.sign(content, key),
+        )
         return target
 
     @classmethod
@@ -241,7 +296,7 @@ class Release:
             n_bags=self.bags.n_bags,
             n_left_out=int((~self.bags.in_bag).sum()),
             columns=TableColumns(
-                **{name: tuple(_described(table)) for name, table in self._tables().items()}
+                **{name: described(table.schema) for name, table in self._tables().items()}
             ),
             encoder=self.encoder,
             files={},
@@ -261,25 +316,13 @@ class Release:
 
     def _to_files(self) -> ReleaseFiles:
         tables = self._tables()
+        rows = tables["instances"]
         return ReleaseFiles(
-            instances=tables["instances"],
+            instances=rows if self.stored is None else _streamed(self.stored, rows),
             bags=tables["bags"],
             certificate=self.certificate.to_json(),
             manifest=self.manifest(),
-            scores=None if self.model is None else self._scores_to_json(self.model),
-        )
-
-    def _scores_to_json(self, model: LinearScores) -> dict[str, Any]:
-        names = self.encoder.feature_names
-        return to_plain(
-            ScoresFile(
-                schema="bagwise-scores/2",
-                label=self.provenance.label,
-                family=model.family,
-                intercept=float(model.intercept),
-                coefficients=dict(zip(names, model.coef.tolist(), strict=True)),
-                dropped=tuple(model.dropped),
-            )
+            scores=scores_to_json(self.model, self.encoder, label=self.provenance.label),
         )
 
     @classmethod
@@ -288,7 +331,7 @@ class Release:
         classes = manifest.provenance.classes
         if bags.column_names != (names := bag_columns(classes)):
             raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
-        _check_bag_table(bags)
+        check_bag_table(bags)
         shares = np.column_stack([bags[name].to_numpy() for name in names[2:-1]])
         partition = Bags(_bag_of_each_row(files.instances, bags.num_rows))
         if not np.array_equal(bags["size"].to_numpy(), partition.sizes):
@@ -323,9 +366,14 @@ class Release:
             **({} if self.classes is None else {"classes": ", ".join(self.classes)}),
             "label_kind": self.label_kind,
             "strategy": self.provenance.strategy,
+            **{role: ", ".join(names) for role, names in self._followed().items() if names},
+            **({} if self.provenance.exposure is None else {"exposure": self.provenance.exposure}),
             "scores": self.provenance.scores,
             "features": len(self.encoder.feature_names),
         }
+
+    def _followed(self) -> dict[str, tuple[str, ...]]:
+        return {"by": self.provenance.by, "within": self.provenance.within}
 
     def __repr__(self) -> str:
         return (
@@ -333,11 +381,40 @@ class Release:
             f"{self.bags.sizes.min()}, {self.label_kind} labels, {self.certificate.headline})"
         )
 
+    def plot(self) -> charts.Chart:
+        """Draw what the bags keep of each direction; needs the extra ``bagwise[plot]``.
+
+        ``certificate.plot()`` draws what is promised, ``bags.plot()`` the sizes of bags.
+        """
+        return self.quality().plot()
+
     def _repr_html_(self) -> str:
         return html.table("Release", list(self.summary().items()))
 
 
-def _check_bag_table(bags: pa.Table) -> None:
+def _streamed(stored: StoredTable, instances: pa.Table) -> pa.RecordBatchReader:
+    """Return instances as batches that are read from the file: none stays in memory."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        start = 0
+        for batch in stored.batches(instances.column_names[:-1]):
+            ids = instances[BAG_ID].slice(start, batch.num_rows).combine_chunks()
+            yield pa.record_batch([*batch.columns, ids], schema=instances.schema)
+            start += batch.num_rows
+
+    return pa.RecordBatchReader.from_batches(instances.schema, batches())
+
+
+def sorted_by_scores(made: Provenance) -> bool:
+    """Tell whether rows share a bag for their scores alone.
+
+    Where scores are a metric, rows of a bag have similar features, as they have without scores.
+    """
+    compact = made.strategy in STRATEGIES and traits_of(STRATEGIES[made.strategy]).compact
+    return made.scores != "none" and not compact
+
+
+def check_bag_table(bags: pa.Table) -> None:
     """Refuse a table of bags with other types, with gaps, or with bags out of order."""
     whole, real = {BAG_ID, "size"}, {pa.int64(): True, pa.float64(): False}
     for name, column in zip(bags.column_names, bags.columns, strict=True):
@@ -358,19 +435,40 @@ def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
     return numbers
 
 
-def _described(table: pa.Table) -> list[str]:
-    return [f"{field.name}: {field.type}" for field in table.schema]
+def described(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of a table as a manifest lists them."""
+    return tuple(f"{field.name}: {field.type}" for field in schema)
 
 
 class ScoresFile(Record, frozen=True):
-    """The private model that rows were sorted by."""
+    """The private model that rows were sorted or measured by, or labels centred on."""
 
     schema: Literal["bagwise-scores/2"]
     label: str
     family: str
+    link: str
     intercept: float
     coefficients: dict[str, float]
     dropped: tuple[str, ...]
+
+
+def scores_to_json(
+    model: LinearScores | None, encoder: Encoder, *, label: str
+) -> dict[str, Any] | None:
+    """Return the file of a model; None if there is none."""
+    if model is None:
+        return None
+    return to_plain(
+        ScoresFile(
+            schema="bagwise-scores/2",
+            label=label,
+            family=model.family,
+            link=model.link,
+            intercept=float(model.intercept),
+            coefficients=dict(zip(encoder.feature_names, model.coef.tolist(), strict=True)),
+            dropped=tuple(model.dropped),
+        )
+    )
 
 
 def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
@@ -379,6 +477,7 @@ def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
     fits = (
         scores.label == manifest.provenance.label
         and scores.family in FAMILIES
+        and _is_link(scores.family, scores.link)
         and list(scores.coefficients) == names
         and set(scores.dropped) <= set(names)
         and len(set(scores.dropped)) == len(scores.dropped)
@@ -386,4 +485,12 @@ def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
     if not fits:
         raise ReleaseError("scores.json is about another label or family, or other features.")
     coef = np.array(list(scores.coefficients.values()), dtype=np.float64)
-    return LinearScores(scores.intercept, coef, scores.dropped, scores.family)
+    return LinearScores(scores.intercept, coef, scores.dropped, scores.family, scores.link)
+
+
+def _is_link(family: str, link: str) -> bool:
+    try:
+        find_family(family, link)
+    except StrategyError:
+        return False
+    return True

@@ -1,189 +1,42 @@
 """What is asked for, checked once: each verb makes a request of these records and hands it down."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 
-from bagwise.bagging import BaggingStrategy, find_strategy
-from bagwise.data.columns import find_column, select_features
-from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
-from bagwise.data.labels import Bounds, check_bounds, check_classes
-from bagwise.engines import Rows
+from bagwise.bagging import BaggingStrategy, KeepsGroups, find_strategy
+from bagwise.data.labels import Bounds
 from bagwise.errors import (
     BagTooSmallError,
-    BoundsError,
     BudgetError,
-    ColumnError,
     StrategyError,
     check_name,
 )
 from bagwise.families import Family
 from bagwise.models.from_statistics import check_bounds_of, family_to_release
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
-from bagwise.privacy.calibrate import Calibration, ExactCalibration, NoiseKind
-from bagwise.privacy.curves import check_delta, check_epsilon
-from bagwise.privacy.mechanisms import NoisyChoice
-from bagwise.privacy.private_bounds import PrivateBounds
-from bagwise.privacy.promise import check_promise
-from bagwise.privacy.units import Units, units_of
+from bagwise.privacy.calibrate import (
+    SINGLE_LABELS,
+    Calibration,
+    ExactCalibration,
+)
+from bagwise.privacy.curves import check_epsilon
+from bagwise.release.budget import Budget
+from bagwise.release.columns import Columns
+from bagwise.release.looks import Centre, Tighten
 from bagwise.release.provenance import Reason
 from bagwise.release.scores import GAUSSIAN, ScoresKind, resolve_scores
-from bagwise.rng import NoiseSource, SecureNoise
+from bagwise.rng import NoiseSource
 
-AnyBounds = Sequence[float] | PrivateBounds | None
-Names = str | Sequence[str] | None
 AUTO: Literal["auto"] = "auto"
+L = TypeVar("L", bound=str)
 
-_OTHERWISE = " If a label is one of several classes, name them instead: classes=[...] (--classes)."
+Learner = Literal["linear", "flexible"]
 
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns play which part, and how features become X."""
-
-    label: str
-    classes: tuple[str, ...] | None = None
-    features: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
-    id: str | None = None
-    unit: str | None = None
-    nulls: str = "indicator"
-    max_levels: int = DEFAULT_MAX_LEVELS
-
-    @classmethod
-    def of(
-        cls,
-        label: str,
-        *,
-        classes: Sequence[str] | None = None,
-        features: Names = None,
-        exclude: Names = (),
-        id: str | None = None,
-        unit: str | None = None,
-        nulls: str = "indicator",
-        max_levels: int = DEFAULT_MAX_LEVELS,
-    ) -> Self:
-        """Check names as a user gives them.
-
-        >>> Columns.of("rent", features="area").features
-        ('area',)
-        """
-        for role, name in (("label", label), ("id", id), ("unit", unit)):
-            if not isinstance(name, str) and (name is not None or role == "label"):
-                raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
-        for role, name in (("id", id), ("unit", unit)):
-            if name == label:
-                raise ColumnError(f"{role} and label name the same column.")
-        chosen = None if features is None else _names(features)
-        named = check_classes(classes)
-        return cls(label, named, chosen, _names(exclude), id, unit, nulls, max_levels)
-
-    @property
-    def reserved(self) -> dict[str, str]:
-        """Columns that are no features, by the part that they play."""
-        roles = {"label": self.label, "id": self.id, "unit": self.unit}
-        return {role: name for role, name in roles.items() if name is not None}
-
-    @property
-    def named(self) -> list[str]:
-        """Columns that the caller asked for by name."""
-        return [*self.reserved.values(), *(self.features or ())]
-
-    def features_in(self, rows: Rows) -> list[str]:
-        """Return the names of the features, if every column that was asked for is there."""
-        for role, name in self.reserved.items():
-            find_column(rows, name, role=role)
-        reserved = list(self.reserved.values())
-        return select_features(
-            rows, reserved=reserved, features=self.features, exclude=self.exclude
-        )
-
-    def encoder_for(self, rows: Rows, names: Sequence[str]) -> Encoder:
-        """Write the recipe from these features to X."""
-        facts, named, levels = rows.summarise(names), self.features or (), self.max_levels
-        return Encoder.from_summaries(facts, named=named, max_levels=levels, nulls=self.nulls)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What is promised about labels, and whose; what was spent on it before.
-
-    Attributes
-    ----------
-    calibration : Calibration or None
-        None where nothing is promised, and nothing is hidden.
-    bounds : (lo, hi) or None
-        Public range of a label.
-    unit : str or None
-        The column whose values are protected together; None: each row by itself.
-    noise_source : NoiseSource
-    """
-
-    calibration: Calibration | None = None
-    bounds: Bounds | None = None
-    unit: str | None = None
-    noise_source: NoiseSource = field(default_factory=SecureNoise)
-
-    @classmethod
-    def of(
-        cls,
-        epsilon: float | None,
-        delta: float | None,
-        *,
-        bounds: AnyBounds = None,
-        unit: str | None = None,
-        classes: bool = False,
-        not_private: bool = False,
-        noise: NoiseKind = "auto",
-        noise_source: NoiseSource | None = None,
-        calibration: Calibration | None = None,
-        what: str = "release",
-    ) -> Self:
-        """Check what a user asks for; `what` is the word for it in messages.
-
-        Without a delta the promise is pure.
-
-        >>> Budget.of(1.0, None, bounds=(0, 5)).calibration
-        ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=(), noise='auto')
-        """
-        _check_noise(noise)
-        if classes and bounds is not None:
-            raise BoundsError("a label with classes has no bounds; leave them out.")
-        limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
-        source = SecureNoise() if noise_source is None else noise_source
-        if calibration is not None:
-            rule: Calibration | None = _check_experiment(
-                calibration, prior, alone=epsilon is delta is None, not_private=not_private
-            )
-        elif _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
-            rule = _exact_calibration(epsilon, delta, limits, prior, noise, what)
-        else:
-            rule, limits = None, None if classes else limits
-        if noise != AUTO and not isinstance(rule, ExactCalibration):
-            raise BudgetError(f"noise={noise!r} belongs to a promise; give an epsilon with it.")
-        return cls(rule, limits if rule is None else rule.bounds, unit, source)
-
-    def check_rows(self, n_rows: int) -> None:
-        """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
-        rule = self.calibration
-        if rule is not None and rule.is_exact and self.noise_source.is_secret:
-            check_promise(rule.epsilon, rule.delta, n_rows=n_rows)
-
-    def units_in(self, table: Rows) -> Units:
-        """Return who is protected; refuse bounds that were found for smaller units."""
-        if self.unit is None:
-            return Units()
-        find_column(table, self.unit, role="unit")
-        units = units_of(table, self.unit)
-        prior = () if self.calibration is None else self.calibration.prior
-        if any(event.rows < units.largest for event in prior):
-            raise BudgetError(
-                f"the bounds were found for units of fewer than {units.largest} rows. "
-                "Find them again on this table, with the same unit."
-            )
-        return units
+SMALLEST = 10
+"""Rows of a bag, where nobody says how many: about fewer nobody asked to publish anything."""
 
 
 @dataclass(frozen=True)
@@ -193,10 +46,10 @@ class BoundsRequest:
     columns: Columns
     budget: Budget
     epsilon: float
-    outside: float
+    outside: float | None
 
     @classmethod
-    def of(cls, columns: Columns, *, epsilon: float, outside: float) -> Self:
+    def of(cls, columns: Columns, *, epsilon: float, outside: float | None) -> Self:
         """Check what a user asks for."""
         check_epsilon(epsilon)
         return cls(columns, Budget(unit=columns.unit), epsilon, outside)
@@ -208,18 +61,28 @@ class ModelRequest:
 
     columns: Columns
     budget: Budget
-    calibration: Calibration
+    calibration: ExactCalibration
     family: Family
+    tighten: Tighten
 
     @classmethod
-    def of(cls, columns: Columns, budget: Budget, *, family: str = AUTO, link: str = AUTO) -> Self:
+    def of(
+        cls,
+        columns: Columns,
+        budget: Budget,
+        *,
+        family: str = AUTO,
+        link: str = AUTO,
+        tighten: str = AUTO,
+    ) -> Self:
         """Check that there is a budget, and that the family can be released and has the bounds."""
         rule = budget.calibration
-        if rule is None:
+        if not isinstance(rule, ExactCalibration):
             raise BudgetError("a private model needs an epsilon (--epsilon).")
         chosen = family_to_release(family, link)
         check_bounds_of(chosen, rule.bounds)
-        return cls(columns, budget, rule, chosen)
+        look = resolve_tighten(tighten, budget, classes=False, family=chosen.name)
+        return cls(columns, budget, rule, chosen, look)
 
 
 @dataclass(frozen=True)
@@ -272,11 +135,18 @@ class ReleaseRequest:
     strategies : tuple or None
         Those that the planner may choose from; None: all that it knows.
     family : str
-        Distribution of a label, for the planner and for a private model that rows are sorted by.
+        Distribution of a label, for the planner and for a private model that rows are sorted by or
+        labels centred on.
+    tighten, centre : str
+        Looks at the labels before bags get any (`looks`); "none" where there can be none.
+    learner : {"linear", "flexible"}
+        Who the bags are for, where the planner chooses a strategy or a size.
     """
 
     columns: Columns
     budget: Budget
+    tighten: Tighten
+    centre: Centre
     label_kind: LabelKind
     bag_size: int | None
     min_bag_size: int | None
@@ -287,6 +157,7 @@ class ReleaseRequest:
     score_share: float | Literal["auto"]
     keep_order: bool
     seed: int | None
+    learner: Learner
 
     @classmethod
     def of(
@@ -305,26 +176,74 @@ class ReleaseRequest:
         min_bag_size: int | None = None,
         strategies: str | Sequence[str | BaggingStrategy] | None = None,
         family: str = AUTO,
+        tighten: str = AUTO,
+        centre: str = AUTO,
+        learner: str = "linear",
     ) -> Self:
         """Check what a user asks for, as far as it can be told without the table."""
+        reader = check_learner(learner)
         size = _resolve_size(bag_size, min_bag_size, private=budget.calibration is not None)
+        if columns.by:  # there is nothing to plan: bags are given but for the smallest
+            size = size or min_bag_size or SMALLEST
+            strategy = "groups" if strategy == AUTO else strategy
+        if isinstance(rule := budget.calibration, ExactCalibration) and rule.noise in SINGLE_LABELS:
+            _check_single(rule.noise, columns, size, strategy, label_kind, centre)
+            size, strategy, centre = 1, "random", "none"
         if strategies is not None and strategy != AUTO:
             raise StrategyError("give a strategy, or strategies for the planner, not both.")
         listed = (strategies,) if isinstance(strategies, str) else strategies
+        classes = columns.classes is not None
+        if reader == "flexible" and listed is not None:
+            raise StrategyError(
+                "strategies are ranked for linear learners: with learner='flexible' name one "
+                "strategy, or none."
+            )
+        chosen = _resolve_strategy(strategy, parameters, size, scores, budget)
+        _check_groups(chosen, columns.by)
         return cls(
             columns=columns,
             budget=budget,
+            tighten=resolve_tighten(tighten, budget, classes=classes, family=family),
+            centre=_resolve_centre(
+                centre, budget, label_kind=label_kind, classes=classes, family=family
+            ),
             label_kind=check_label_kind(label_kind),
             bag_size=size,
             min_bag_size=min_bag_size,
-            strategy=_resolve_strategy(strategy, parameters, size, scores, budget),
+            strategy=chosen,
             strategies=None if listed is None else tuple(listed),
             family=family,
             scores=scores,
             score_share=score_share,
             keep_order=keep_order,
             seed=_check_seed(seed),
+            learner=reader,
         )
+
+    @property
+    def plans_late(self) -> bool:
+        """Whether bags are planned after private looks at the labels, with what these found.
+
+        Not where the noise depends on the bags: noise has to be settled before the first look.
+        """
+        named = self.strategies if self.strategy is None else (self.strategy,)
+        return (
+            (self.strategy is None or self.bag_size is None)
+            and (self.tighten, self.centre) != ("none", "none")
+            and self.label_kind == "mean"
+            and self.budget.unit is None
+            and self.learner == "linear"
+            and not any(find_strategy(one).uses_scores for one in named or ())
+        )
+
+    def within(self, rule: Calibration) -> Self:
+        """Return the same request, under a rule for what private looks have left."""
+        return replace(self, budget=replace(self.budget, calibration=rule))
+
+    @property
+    def family_of_model(self) -> Family:
+        """The family of a private model that labels are centred on."""
+        return self._family_of_scores()
 
     def choose(
         self,
@@ -364,88 +283,11 @@ class ReleaseRequest:
         return family
 
 
-def _names(names: Names) -> tuple[str, ...]:
-    listed = (names,) if isinstance(names, str) else tuple(names or ())
-    if not all(isinstance(name, str) for name in listed):
-        raise ColumnError("features and exclude are names of columns.")
-    return listed
-
-
-def _resolve_bounds(
-    bounds: AnyBounds, unit: str | None, what: str
-) -> tuple[Bounds | None, tuple[NoisyChoice, ...]]:
-    """Return the public range of a label, and what was spent on finding it."""
-    if not isinstance(bounds, PrivateBounds):
-        return check_bounds(bounds), ()
-    if bounds.unit != unit:
-        raise BoundsError(
-            f"the bounds were found for unit {bounds.unit!r}, the {what} protects {unit!r}. "
-            "Find them again with the same unit."
-        )
-    return check_bounds(bounds.bounds), (bounds.event,)
-
-
-def _wants_noise(
-    epsilon: float | None, delta: float | None, source: NoiseSource, *, not_private: bool, what: str
-) -> bool:
-    """Tell whether anything is to be hidden; experiments hide it behind noise that is no secret."""
-    given = epsilon is not None or delta is not None
-    if not source.is_secret and not not_private:
-        raise BudgetError("simulated noise is not private: say so with not_private=True.")
-    if given and not_private and source.is_secret:
-        raise BudgetError("give either epsilon, or not_private, not both.")
-    if not given and not not_private:
-        raise BudgetError(
-            f"say how private the {what} is: epsilon (for example --epsilon 1), with a delta or "
-            "without, or not_private=True (--not-private) to release exact aggregates."
-        )
-    return given
-
-
-def _exact_calibration(
-    epsilon: float | None,
-    delta: float | None,
-    bounds: Bounds | None,
-    prior: tuple[NoisyChoice, ...],
-    noise: NoiseKind,
-    what: str,
-) -> ExactCalibration:
-    """Return the rule for a promise; one without a delta is pure."""
-    if epsilon is None:
-        raise BudgetError("a delta alone promises nothing; give an epsilon with it.")
-    delta = 0.0 if delta is None else delta
-    check_epsilon(epsilon)
-    check_delta(delta)
-    if bounds is None:
-        raise BoundsError(
-            f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
-            f"known without looking at these labels.{_OTHERWISE if what == 'release' else ''}"
-        )
-    return ExactCalibration(float(epsilon), float(delta), bounds, prior, noise)
-
-
-def _check_noise(noise: object) -> None:
-    """Refuse a source of randomness, which has a name of its own; other names are listed later."""
-    if isinstance(noise, NoiseSource):
-        raise BudgetError(
-            "noise= takes the name of a kind of noise; a source of randomness goes to "
-            "noise_source=."
-        )
-    check_name("noise", noise, get_args(NoiseKind), BudgetError)
-
-
-def _check_experiment(
-    calibration: Calibration, prior: tuple[NoisyChoice, ...], *, alone: bool, not_private: bool
-) -> Calibration:
-    if prior:
-        raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
-    if not alone:
-        raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
-    if calibration.is_exact:
-        raise BudgetError("the exact calibration is what epsilon and delta stand for; give those.")
-    if not not_private:
-        raise BudgetError("only the exact calibration delivers privacy; say not_private=True.")
-    return calibration
+def check_learner(learner: str) -> Learner:
+    """Return who bags are for."""
+    known: tuple[Learner, ...] = get_args(Learner)
+    check_name("learner", learner, known)
+    return known[known.index(cast(Learner, learner))]
 
 
 def _resolve_size(
@@ -492,6 +334,97 @@ def _resolve_strategy(
             "chooses scores by itself, and never the labels."
         )
     return None if plannable else find_strategy("random")
+
+
+def _check_single(
+    noise: str,
+    columns: Columns,
+    size: int | None,
+    strategy: str | BaggingStrategy,
+    label_kind: str,
+    centre: str,
+) -> None:
+    """Refuse to report single labels in bags, by scores, or of classes."""
+    plain = label_kind == "mean" and columns.classes is None and not columns.by
+    alone = size in (None, 1) and strategy in (AUTO, "random") and centre in (AUTO, "none")
+    if not (plain and alone):
+        raise BudgetError(
+            f"noise={noise!r} reports every single label, which is a number, in a bag of its own: "
+            "leave strategy, label_kind and centre alone, and bag_size at 1 or away."
+        )
+
+
+def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None:
+    """Refuse groups for a strategy that makes its own bags, and one for groups without any."""
+    judged: object = strategy
+    if isinstance(judged, KeepsGroups) == bool(by):
+        return
+    if by:
+        raise StrategyError(
+            "by= names the bags, and this strategy makes its own: leave strategy at 'auto'. To "
+            "make bags inside the groups, give the same columns to within= (--within)."
+        )
+    raise StrategyError(
+        "this strategy takes bags that are given: name the columns that they follow, by= (--by)."
+    )
+
+
+def resolve_tighten(tighten: str, budget: Budget, *, classes: bool, family: str) -> Tighten:
+    """Return which range to look for: none where labels have no range, or it is known.
+
+    Bounds of 0 and 1 are those of an answer or of a share, and bounds that were found privately are
+    tight already.
+    """
+    asked: Tighten = _look("tighten", tighten, get_args(Tighten), budget)
+    if asked == "range" and classes:
+        raise BudgetError("classes have no range to tighten; leave tighten at 'auto'.")
+    rule = budget.calibration
+    if asked == AUTO and (
+        rule is None or classes or rule.prior or _are_natural(rule.bounds) or family == "bernoulli"
+    ):
+        return "none"
+    return asked
+
+
+def _resolve_centre(
+    centre: str, budget: Budget, *, label_kind: str, classes: bool, family: str
+) -> Centre:
+    """Return what to centre labels on: nothing where that gains nothing.
+
+    A label that is 0 or 1 moves what a model leaves by as much as it moves itself.
+    """
+    asked: Centre = _look("centre", centre, get_args(Centre), budget)
+    if asked == "model" and (classes or label_kind == "pick"):
+        what = "classes" if classes else "picked labels"
+        raise BudgetError(
+            f"{what} cannot be centred: a changed label moves what a model leaves by as much as it "
+            "moves itself. Leave centre at 'auto' (--centre auto)."
+        )
+    rule = budget.calibration
+    if asked == AUTO and (
+        rule is None
+        or classes
+        or label_kind == "pick"
+        or _are_natural(rule.bounds)
+        or family == "bernoulli"
+    ):
+        return "none"
+    return asked
+
+
+def _look(name: str, value: str, known: tuple[L, ...], budget: Budget) -> L:
+    """Return the option if there can be such a look; experiments have rules of their own."""
+    check_name(name, value, known, BudgetError)
+    asked = known[known.index(cast(Any, value))]
+    if isinstance(budget.calibration, ExactCalibration):
+        return asked
+    if asked not in (AUTO, "none"):
+        raise BudgetError(f"{name}={value!r} is a private look at labels; give an epsilon for it.")
+    return cast(L, "none")
+
+
+def _are_natural(bounds: Bounds) -> bool:
+    return bounds == (0.0, 1.0)
 
 
 def _check_seed(seed: int | None) -> int | None:

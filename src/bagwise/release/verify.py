@@ -8,7 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.bagging import STRATEGIES, BaggingStrategy, RecognisesItsBags, parameters_of
+from bagwise.bagging import (
+    STRATEGIES,
+    BaggingStrategy,
+    KeepsGroups,
+    RecognisesItsBags,
+    parameters_of,
+    traits_of,
+)
 from bagwise.data.columns import reads_like
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.circumstances import (
@@ -18,9 +25,24 @@ from bagwise.privacy.circumstances import (
     SimulatedNoise,
     SortedByLabels,
 )
-from bagwise.privacy.dispersion import FALSE_ALARMS, dispersion_p_value
-from bagwise.privacy.mechanisms import HidesBagLabels, HidesBagMeans, Mechanism
+from bagwise.privacy.dispersion import (
+    FALSE_ALARMS,
+    ClaimedNoise,
+    dispersion_p_value,
+    frequencies_p_value,
+    reach_p_value,
+)
+from bagwise.privacy.mechanisms import (
+    HidesBagLabels,
+    HidesBagMeans,
+    LabelChannel,
+    Mechanism,
+    RandomisedPicks,
+)
+from bagwise.privacy.mechanisms.label_channel import CHANCES
 from bagwise.privacy.private_model import LinearScores
+from bagwise.release.expected import expected_labels
+from bagwise.release.given import carried_columns, check_given, strata_of
 from bagwise.rng import SimulatedNoise as SimulatedSource
 
 if TYPE_CHECKING:
@@ -41,14 +63,18 @@ class Verification:
     unchecked: tuple[str, ...]
     digest: str | None
     n_rows: int | None = None
+    signed: bool = False
 
     @property
     def note(self) -> str:
         """What the checks do not show."""
+        unseen = f"Nobody can check from outside {'; '.join(self.unchecked)}."
+        if self.signed:
+            return f"{unseen} The signature says whose release this is, not that it is private."
         return (
-            f"Nobody can check from outside {'; '.join(self.unchecked)}. Hashes show damage, not "
-            "authorship: whoever edits a release can recompute them. Compare the digest with the "
-            "custodian's through another channel."
+            f"{unseen} Hashes show damage, not authorship: whoever edits a release can recompute "
+            "them. Compare the digest with the custodian's through another channel, or ask for a "
+            "signed release."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +94,7 @@ def verify_release(release: "Release", *, strict: bool = False) -> Verification:
         f"every bag has at least {release.provenance.bag_size} rows, no row is in two, "
         f"{int((~release.bags.in_bag).sum())} are left out"
     )
+    checks.extend(check_given(release))
     _check_certificate(release)
     checks.append("the certificate's totals and the noise of each bag follow from its events")
     strategy = _find_strategy(release, strict=strict)
@@ -75,7 +102,10 @@ def verify_release(release: "Release", *, strict: bool = False) -> Verification:
     checks.extend([seen] if seen else [])
     unchecked.extend([] if seen else ["whether its strategy made these bags"])
     if release.certificate.is_private:
-        checks.extend(_check_dispersion(release))
+        noise = _claimed_noise(release)
+        if noise is not None:
+            checks.extend([_check_dispersion(release, noise), _check_reach(release, noise)])
+        checks.extend(_check_frequencies(release))
         unchecked.extend(_unseen_privacy(release))
     return Verification(
         headline=release.certificate.headline,
@@ -113,9 +143,12 @@ def noise_per_bag(events: Sequence[Mechanism], sizes: IntArray) -> FloatArray:
 
 def _check_columns(release: "Release") -> None:
     key, label = release.provenance.id, release.provenance.label
-    expected = [*([key] if key else []), *release.encoder.inputs]
+    made, features = release.provenance, release.encoder.inputs
+    expected = [*([key] if key else []), *carried_columns(made, features), *features]
     if release.instances.column_names != expected:
-        raise ReleaseError("instances hold other columns than the encoder's features and the id.")
+        raise ReleaseError(
+            "instances hold other columns than the encoder's features, the id and what bags follow."
+        )
     for name in expected:
         if reads_like(name, label):
             raise ReleaseError(f"instances hold the column {name!r}, which reads like the label.")
@@ -147,8 +180,9 @@ def _check_certificate(release: "Release") -> None:
     described = noise_per_bag(release.certificate.events, release.bags.sizes)
     if not np.allclose(release.noise_sd, described, rtol=1e-9, atol=0.0):
         raise ReleaseError("the noise of the bags is not the one the certificate describes.")
-    if (release.model is not None) != (release.provenance.scores == "model"):
-        raise ReleaseError("scores.json and the scores that the manifest names do not agree.")
+    made = release.provenance
+    if (release.model is not None) != ("model" in (made.scores, made.centre)):
+        raise ReleaseError("scores.json and the model that the manifest names do not agree.")
     _check_circumstances(release)
     if release.certificate.is_private:
         _check_bag_event(release)
@@ -171,8 +205,8 @@ def _check_bag_event(release: "Release") -> None:
     """Exactly one event must have hidden the bag labels, and be of their kind."""
     found = [event for event in release.certificate.events if isinstance(event, HidesBagLabels)]
     picks = "class picks" if release.classes else "bag picks"
-    wanted = "bag means" if release.label_kind == "mean" else picks
-    if len(found) != 1 or found[0].hides != wanted:
+    wanted = ("bag means", "single labels") if release.label_kind == "mean" else (picks,)
+    if len(found) != 1 or found[0].hides not in wanted:
         raise ReleaseError("the certificate does not account for these bag labels.")
     classes = None if release.classes is None else len(release.classes)
     unit_range = release.certificate.bounds == (0.0, 1.0)
@@ -181,11 +215,39 @@ def _check_bag_event(release: "Release") -> None:
     for event in release.certificate.events:
         if isinstance(event, HidesBagMeans):
             _check_grid(release, event.grid_step)
+        if isinstance(event, LabelChannel):
+            _check_reported(release, event)
+        if isinstance(event, RandomisedPicks):
+            _check_estimates(release, event)
+
+
+def _check_reported(release: "Release", event: LabelChannel) -> None:
+    """Refuse labels that were not reported by this table of chances, one for each row."""
+    if release.bags.sizes.max() > 1:
+        raise ReleaseError("single labels are those of bags of one row, and these have more.")
+    possible = event.reported()
+    off = np.abs(release.labels - possible[_nearest(release.labels, possible)])
+    if np.any(off > 1e-9 * (event.high - event.low)):
+        raise ReleaseError("some labels are none of those that the certificate says are reported.")
+
+
+def _check_estimates(release: "Release", event: RandomisedPicks) -> None:
+    """Refuse numbers that are not the estimates that one reported class of each bag makes."""
+    expected = event.estimates(release.labels.argmax(axis=1), release.bags.sizes)
+    if not np.allclose(release.labels, expected, rtol=1e-9, atol=1e-12):
+        raise ReleaseError("bag labels are not those that picked classes and their chances make.")
+
+
+def _nearest(values: FloatArray, possible: FloatArray) -> IntArray:
+    """Return which of some numbers, in their order, is nearest to each value."""
+    middles = (possible[1:] + possible[:-1]) / 2
+    return np.searchsorted(middles, values)
 
 
 def _check_grid(release: "Release", step: float) -> None:
     """Refuse labels whose sums are not whole numbers of steps, as far as doubles can tell."""
-    low = release.certificate.bounds[0] if release.certificate.bounds else 0.0
+    certificate = release.certificate
+    low = (certificate.clipped_to or (0.0, 0.0))[0]
     sizes = release.bags.sizes if release.classes is None else release.bags.sizes[:, None]
     steps = (release.labels - low) * sizes / step
     rounding = 8 * np.finfo(float).eps * (np.abs(release.labels) + abs(low)) * sizes / step
@@ -196,10 +258,17 @@ def _check_grid(release: "Release", step: float) -> None:
 
 def _check_scores(release: "Release") -> None:
     """Bags must follow from features, or from scores that the certificate paid for."""
-    paid = {"none": [], "noisy-labels": ["labels"], "model": ["model"]}
-    found = [e.hides for e in release.certificate.events if e.hides in ("labels", "model")]
-    if found != paid.get(release.provenance.scores):
-        raise ReleaseError("the certificate does not pay for the scores that bags were formed by.")
+    made = release.provenance
+    paid = {"none": [], "noisy-labels": ["labels"], "model": ["model"]}[made.scores]
+    if made.centre == "model":  # the model that rows are sorted by serves for both
+        paid = [*paid, *([] if "model" in paid else ["model"]), "limit"]
+    looks = ("labels", "model", "limit")
+    found = [event.hides for event in release.certificate.events if event.hides in looks]
+    if found != paid:
+        raise ReleaseError(
+            "the certificate does not pay for the scores that bags were formed by, or for the "
+            "model that labels were centred on."
+        )
 
 
 def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | None:
@@ -220,6 +289,9 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
     )
     if list(parameters_of(strategy).items()) != list(made.strategy_parameters.items()):
         raise ReleaseError("the strategy does not have the parameters in the manifest.")
+    keeper: object = strategy
+    if isinstance(keeper, KeepsGroups) != bool(made.by):
+        raise ReleaseError("the strategy and the columns that bags are given by do not agree.")
     if strategy.uses_scores != (made.scores != "none"):
         raise ReleaseError("the strategy and the scores that it used do not agree.")
     return strategy
@@ -228,22 +300,54 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
 def _check_look(release: "Release", strategy: BaggingStrategy | None) -> str | None:
     """Compare bags with what their strategy makes; return what was seen, None where nothing can."""
     judge: object = strategy  # most strategies cannot tell their bags from others
-    if not isinstance(judge, RecognisesItsBags):
+    if strategy is None or not isinstance(judge, RecognisesItsBags):
         return None
-    if release.provenance.scores == "none":
-        rows = _rows_of_some_bags(release)
-        X = release.encoder.transform(release.features.take(pa.array(rows)))
-        found = judge.contradiction(release.bags.index[rows], X=X)
+    scored, compact = release.provenance.scores, traits_of(strategy).compact
+    if scored == "none":
+        found = _judge_features(release, judge, None)
         seen = "bags have nothing to do with the features, as their strategy has it"
-    elif release.model is not None:
-        scores, rounding = _scores_again(release, release.model)
-        found = judge.contradiction(release.bags.index, scores=scores, rounding=rounding)
-        seen = "bags follow the order of the published model"
+        if compact:
+            seen = "bags are as compact as their strategy makes them"
+    elif release.model is not None and scored == "model":
+        if compact:
+            found = _judge_features(release, judge, release.model)
+            seen = "bags are compact in the metric of the published model"
+        else:
+            found = _judge_order(release, judge, release.model)
+            seen = "bags follow the order of the published model"
     else:
         return None
-    if found:
-        raise ReleaseError(f"strategy {judge.name!r} did not make these bags: {found}.")
+    if faults := [fault for fault in found if fault]:
+        raise ReleaseError(f"strategy {judge.name!r} did not make these bags: {faults[0]}.")
     return seen
+
+
+def _judge_features(
+    release: "Release", judge: RecognisesItsBags, model: LinearScores | None
+) -> list[str | None]:
+    """Ask what speaks against some of the bags, by their features and a metric for them."""
+    rows = _rows_of_some_bags(release)
+    X = release.encoder.transform(release.features.take(pa.array(rows)))
+    scores = None if model is None else model.predict(X)
+    index = release.bags.index[rows]
+    return [
+        judge.contradiction(index[part], X=X[part], scores=None if scores is None else scores[part])
+        for part in strata_of(release, rows)
+    ]
+
+
+def _judge_order(
+    release: "Release", judge: RecognisesItsBags, model: LinearScores
+) -> list[str | None]:
+    """Ask what speaks against the bags by the scores that rows were sorted by."""
+    scores, rounding = _scores_again(release, model)
+    rows = np.flatnonzero(release.bags.in_bag)
+    return [
+        judge.contradiction(
+            release.bags.index[rows[part]], scores=scores[rows[part]], rounding=rounding
+        )
+        for part in strata_of(release, rows)
+    ]
 
 
 def _rows_of_some_bags(release: "Release") -> IntArray:
@@ -264,26 +368,90 @@ def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, 
     return scores, 4 * (model.coef.size + 1) * float(np.finfo(float).eps) * size
 
 
-def _check_dispersion(release: "Release") -> list[str]:
-    """Refuse labels that vary less than the noise which they are said to carry."""
-    sizes = release.bags.sizes
+def _claimed_noise(release: "Release") -> ClaimedNoise | None:
+    """Return the noise that bag labels are said to carry; None where they were replaced instead."""
     hiding = [event for event in release.certificate.events if isinstance(event, HidesBagLabels)]
-    noises = [event.claimed_noise(sizes) for event in hiding]
+    noises = [event.claimed_noise(release.bags.sizes) for event in hiding]
     found = [noise for noise in noises if noise is not None]
-    if len(found) != 1:
-        return []
-    features = _bag_features(release)
+    return found[0] if len(found) == 1 else None
+
+
+def _check_dispersion(release: "Release", noise: ClaimedNoise) -> str:
+    """Refuse labels that vary less than the noise which they are said to carry."""
+    features = bag_features(release)
     columns = release.labels[:, None] if release.classes is None else release.labels
-    p_values = [dispersion_p_value(label, features, found[0]) for label in columns.T]
+    p_values = [dispersion_p_value(label, features, noise) for label in columns.T]
     if min(p_values) * len(p_values) < FALSE_ALARMS:
         raise ReleaseError(
             "bag labels vary less than the noise that the certificate claims: such labels come by "
             "chance less than once in a billion times. The noise was left out."
         )
-    return ["bag labels vary at least as much as the noise that is claimed"]
+    return "bag labels vary at least as much as the noise that is claimed"
 
 
-def _bag_features(release: "Release") -> FloatArray:
+def _check_reach(release: "Release", noise: ClaimedNoise) -> str:
+    """Refuse labels that are farther off than noise can carry labels that were clipped."""
+    certificate = release.certificate
+    low, high = certificate.clipped_to or (0.0, 0.0)
+    middle, reach = np.full(release.bags.n_bags, (low + high) / 2), (high - low) / 2
+    if certificate.limit is not None and release.model is not None:
+        middle = release.bags.mean(predictions_of(release, release.model))
+        reach = certificate.limit
+    columns = release.labels[:, None] if release.classes is None else release.labels
+    # Predictions of rows were rounded to steps, and doubles round more if bounds are far from 0.
+    rounding = 8 * np.finfo(float).eps * (np.abs(columns) + abs(low) + abs(high))
+    slack = rounding + ((1 + release.bags.sizes) / noise.steps_per_unit)[:, None]
+    off = np.abs(columns - middle[:, None]) - reach - slack
+    p_values = [reach_p_value(one, noise) for one in off.T]
+    if min(p_values) * len(p_values) < FALSE_ALARMS:
+        raise ReleaseError(
+            "some bag labels are farther off than clipped labels with the noise that the "
+            "certificate claims can be: such come by chance less than once in a billion times. "
+            "Labels were not clipped as it says."
+        )
+    return "no bag label is farther off than clipped labels with such noise can be"
+
+
+def _check_frequencies(release: "Release") -> list[str]:
+    """Refuse labels that are reported more or less often than their chances allow."""
+    found = [_reports(release, event) for event in release.certificate.events]
+    reports = [report for report in found if report is not None]
+    for report in reports:
+        if frequencies_p_value(*report) < FALSE_ALARMS:
+            raise ReleaseError(
+                "some labels are reported more often, or more rarely, than the certificate allows "
+                "whatever the true ones are: such counts come by chance less than once in a "
+                "billion times. They were not replaced by the chances that it names."
+            )
+    return ["labels are reported about as often as their chances allow"] if reports else []
+
+
+def _reports(
+    release: "Release", event: Mechanism
+) -> tuple[IntArray, FloatArray, FloatArray] | None:
+    """Return how often each label is reported, and the ends of its chances; None if none is."""
+    if isinstance(event, LabelChannel):
+        possible = event.reported()
+        counts = np.bincount(_nearest(release.labels, possible), minlength=possible.size)
+        chances = np.array(event.chances) / CHANCES
+        return counts, chances.min(axis=0), chances.max(axis=0)
+    if isinstance(event, RandomisedPicks):
+        counts = np.bincount(release.labels.argmax(axis=1), minlength=event.classes)
+        keep = event.keep_chances(release.bags.sizes)
+        rarest = float((1 - keep).min()) / (event.classes - 1)
+        return counts, np.full(event.classes, rarest), np.full(event.classes, float(keep.max()))
+    return None
+
+
+def predictions_of(release: "Release", model: LinearScores) -> FloatArray:
+    """Return what a published model expects of each row, within the bounds, (n,)."""
+    found = np.empty(release.bags.n_rows)
+    for rows, X in _blocks(release):
+        found[rows] = expected_labels(model, X, release.certificate.bounds or (-np.inf, np.inf))
+    return found
+
+
+def bag_features(release: "Release") -> FloatArray:
     """Return the mean of each feature in each bag, (m, d)."""
     total = np.zeros((release.bags.n_bags, len(release.encoder.feature_names)))
     for rows, X in _blocks(release):
@@ -298,6 +466,7 @@ def _bag_features(release: "Release") -> FloatArray:
 
 
 def _blocks(release: "Release") -> Iterator[tuple[slice, FloatArray]]:
+    """Yield the encoded features, some rows at a time."""
     features = release.features
     for start in range(0, features.num_rows, _ROWS_AT_ONCE):
         rows = slice(start, min(start + _ROWS_AT_ONCE, features.num_rows))

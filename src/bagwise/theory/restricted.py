@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from bagwise._types import FloatArray
 
@@ -85,6 +85,46 @@ class Spectrum:
         scores = vectors.T @ (slopes.T @ response)
         return cls(np.maximum(values, 0.0), scores**2, float(response @ response) + lost)
 
+    @classmethod
+    def of_sums(
+        cls,
+        gram: FloatArray,
+        score: FloatArray,
+        square: float,
+        *,
+        basis: FloatArray,
+        free: FloatArray,
+        log_determinant: float = 0.0,
+    ) -> Self:
+        """Do the same from sums over all labels, which may be on many machines.
+
+        Parameters
+        ----------
+        gram, score, square : (p, p), (p,), float
+            Products of columns with each other and with the response, and its squares.
+        basis, free : (p, r), (p, q)
+            Which combinations of the columns are slopes, and which are free.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> columns, response, one = rng.normal(size=(9, 3)), rng.normal(size=9), np.eye(3)
+        >>> sums = columns.T @ columns, columns.T @ response, response @ response
+        >>> found = Spectrum.of_sums(*sums, basis=one[:, :2], free=one[:, 2:])
+        >>> bool(np.isclose(found.rest, Spectrum.of(columns[:, :2], columns[:, 2:], response).rest))
+        True
+        """
+        inner, scores = basis.T @ gram @ basis, basis.T @ score
+        rest = square + log_determinant
+        if free.shape[1]:
+            root = np.linalg.cholesky(free.T @ gram @ free)
+            taken = scipy.linalg.solve_triangular(root, free.T @ gram @ basis, lower=True)
+            told = scipy.linalg.solve_triangular(root, free.T @ score, lower=True)
+            inner, scores = inner - taken.T @ taken, scores - taken.T @ told
+            rest += 2 * float(np.sum(np.log(np.diag(root)))) - float(told @ told)
+        values, vectors = np.linalg.eigh(inner)
+        return cls(np.maximum(values, 0.0), (vectors.T @ scores) ** 2, float(rest))
+
     def objective(self, log_variance: FloatArray) -> FloatArray:
         """Return minus twice the restricted log likelihood, for each of some log tau^2."""
         tau = np.exp(log_variance)[..., None]
@@ -112,7 +152,7 @@ def minimum(objective: Callable[[FloatArray], FloatArray], grid: FloatArray) -> 
     values = objective(grid)
     at = int(np.argmin(values))
     around = grid[max(0, at - 1)], grid[min(grid.size - 1, at + 1)]
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda x: float(objective(np.asarray(x))),
         bounds=around,
         method="bounded",

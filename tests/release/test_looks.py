@@ -1,0 +1,476 @@
+"""Private looks before bags get labels: what they may decide, what they cost, what they bring."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bagwise as bw
+from bagwise.errors import (
+    BoundsError,
+    BudgetError,
+    CertificateError,
+    ReleaseError,
+    StrategyError,
+)
+from bagwise.privacy import total_delta
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.grid import LABEL_STEPS
+from bagwise.privacy.mechanisms import HidesBagMeans, NoisyChoice, NoisyLimit, NoisyRange
+from bagwise.privacy.noise import private_centred_means
+from bagwise.privacy.private_model import Designs, LinearScores
+from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, limit_of
+from bagwise.release import looks
+from bagwise.release.looks import Schedule, schedule_centring
+from bagwise.rng import SimulatedNoise
+from bagwise.verifier import verify
+
+N = 12_000
+BOUNDS = (-500.0, 500.0)  # far wider than any label here
+
+
+def make_table(seed=0, *, noise=0.5, n=N, d=4):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = 3 * X[:, 0] - 2 * X[:, 1] + noise * rng.normal(size=n)
+    columns = {f"x{j}": X[:, j] for j in range(d)}
+    return pa.table({**columns, "who": np.arange(n) % (n // 4), "y": y})
+
+
+@pytest.fixture(scope="module")
+def table():
+    return make_table()
+
+
+def release(table, **options):
+    asked = {"label": "y", "bounds": BOUNDS, "epsilon": 4.0, "exclude": "who", "bag_size": 50}
+    return bw.make_release(table, **{"strategy": "kmeans", **asked, **options})
+
+
+def slope_error(made):
+    truth = {"x0": 3.0, "x1": -2.0, "x2": 0.0, "x3": 0.0}
+    found = bw.fit_release(made).coefficients()
+    return sum((found[name] - value) ** 2 for name, value in truth.items())
+
+
+def ratios(certificate):
+    """How privately everything was looked at: kinds, and noise in sensitivities."""
+    return [
+        (event.kind, event.epsilon)
+        if isinstance(event, NoisyChoice)
+        else (event.kind, event.shift, event.scale)
+        for event in certificate.events
+    ]
+
+
+@pytest.mark.parametrize("delta", [None, 1e-6])
+def test_wide_bounds_are_mended(table, delta):
+    plain = [slope_error(release(table, delta=delta, tighten="none", centre="none"))]
+    tight = [slope_error(release(table, delta=delta, centre="none")) for _ in range(3)]
+    both = [slope_error(release(table, delta=delta, centre="model")) for _ in range(3)]
+    assert np.median(tight) < plain[0] / 10
+    assert np.median(both) < np.median(tight)
+
+
+def test_a_centred_release_says_what_was_done_and_verifies(table, tmp_path):
+    made = release(table, centre="model", delta=1e-6)
+    certificate = made.certificate
+    assert [event.hides for event in certificate.events] == ["range", "model", "limit", "bag means"]
+    low, high = certificate.tightened
+    assert BOUNDS[0] <= low < high <= BOUNDS[1]
+    assert 0 < 2 * certificate.limit < high - low
+    means = certificate.events[-1]
+    assert isinstance(means, HidesBagMeans)
+    assert means.sensitivity == 2 * certificate.limit
+    assert total_delta(certificate.events, 4.0) <= 1e-6
+    again = bw.Release.load(made.save(tmp_path / "out"))
+    assert again.verify().epsilon == certificate.epsilon
+    assert np.array_equal(again.model.coef, made.model.coef)
+    text = certificate.text()
+    assert "chosen privately" in text
+    assert "centre labels on" in text
+    assert "clipped to" in text
+
+
+def test_what_does_not_pay_is_not_done_and_says_so():
+    """Labels that no feature explains: what a model leaves is as wide as they are."""
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.normal(size=N), "y": np.where(rng.random(N) < 0.5, 0.0, 90.0)})
+    made = bw.make_release(
+        table, label="y", bounds=(0, 90), bag_size=50, strategy="random", epsilon=1.0,
+        centre="model", tighten="none",
+    )  # fmt: skip
+    assert made.certificate.limit is None
+    assert "did not pay" in made.certificate.text()
+    means = made.certificate.events[-1]
+    assert isinstance(means, HidesBagMeans)
+    assert means.sensitivity == 90
+    assert made.model is not None
+    made.verify()
+
+
+@pytest.mark.parametrize("strategy", ["random", "kmeans", "super", "aligned", "sorted"])
+def test_every_strategy_can_be_tightened_and_centred(table, strategy, tmp_path):
+    made = release(table, strategy=strategy, centre="model", tighten="range")
+    assert made.certificate.limit is not None
+    hidden = [event.hides for event in made.certificate.events]
+    assert hidden.count("model") == 1  # rows are sorted by the model that labels are centred on
+    bw.Release.load(made.save(tmp_path / "out")).verify()
+
+
+def test_units_are_counted_as_they_are_in_the_bags(table):
+    options = {"unit": "who", "exclude": (), "delta": 1e-6}
+    made = release(table, **options, centre="model", tighten="range")
+    plain = release(table, **options, centre="none", tighten="none")
+    assert made.certificate.unit_rows == plain.certificate.unit_rows == 4
+    chosen = [e for e in made.certificate.events if isinstance(e, NoisyChoice)]
+    assert [event.rows for event in chosen] == [4, 4]
+    made.verify()
+
+
+def test_how_privately_never_depends_on_labels(table):
+    """Other labels, another range, another model, other bags: the same ratios of noise."""
+    rng = np.random.default_rng(5)
+    other = table.set_column(
+        table.column_names.index("y"), "y", pa.array(rng.uniform(100, 400, size=N))
+    )
+    for options in ({}, {"bag_size": "auto", "strategy": "auto"}, {"delta": 1e-6}):
+        asked = {"centre": "model", "tighten": "range", **options}
+        found = [ratios(release(rows, **asked).certificate) for rows in (table, other)]
+        assert found[0] == found[1]
+
+
+DECIDED: dict[str, dict[str, Any]] = {
+    "planned late": {"bag_size": "auto", "strategy": "auto", "centre": "model"},
+    "with a delta": {"bag_size": "auto", "strategy": "auto", "centre": "model", "delta": 1e-6},
+    "sorted by the model": {"strategy": "sorted", "centre": "model"},
+    "sorted by noise": {"strategy": "sorted", "scores": "noisy-labels", "centre": "model"},
+    "of units": {"unit": "who", "exclude": (), "centre": "model"},
+    "picks": {"label_kind": "pick", "strategy": "sorted"},
+}
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+@pytest.mark.parametrize("kind", DECIDED)
+def test_decisions_are_functions_of_public_and_paid_values(table, monkeypatch, kind):
+    """With what was paid for held fast, labels change nothing but the labels of bags."""
+    paid = {}
+
+    def hold(module, name):
+        original = getattr(module, name)
+
+        def held(*args, **kwargs):
+            if name not in paid:
+                paid[name] = original(*args, **kwargs)
+            return paid[name]
+
+        monkeypatch.setattr(module, name, held)
+
+    hold(looks, "tightened")
+    hold(looks, "limit_of")
+    from bagwise.release import scores
+
+    hold(scores, "release_statistics")
+    hold(scores, "noisy_labels")
+    rng = np.random.default_rng(5)
+    place = table.column_names.index("y")
+    other = table.set_column(place, "y", pa.array(rng.uniform(100, 400, size=N)))
+    asked = {"tighten": "range", "keep_order": True, "seed": 1, **DECIDED[kind]}
+    one, two = (release(rows, **asked) for rows in (table, other))
+    assert one.provenance == two.provenance
+    unmarked = (dataclasses.replace(made.certificate, mark=None) for made in (one, two))
+    assert next(unmarked) == next(unmarked)
+    assert np.array_equal(one.bags.index, two.bags.index)
+    assert (one.model is None) == (two.model is None)
+    assert one.model is None or np.array_equal(one.model.coef, two.model.coef)
+    assert not np.allclose(one.labels, two.labels)
+    # The twin: a range that is read off the labels, unpaid for, shows.
+    monkeypatch.setattr(looks, "tightened", lambda labels, *_, **__: (-400.0, float(labels.max())))
+    one, two = (release(rows, **asked) for rows in (table, other))
+    assert one.certificate.tightened != two.certificate.tightened
+
+
+def test_a_label_moves_a_centred_sum_by_the_limit_at_most():
+    """By brute force over labels: whole steps, whatever predictions and labels are."""
+    rng = np.random.default_rng(0)
+    bags = bw.Bags(np.repeat(np.arange(3), 4))
+    bounds, limit = (-7.3, 21.9), 1.7
+    rule = ExactCalibration(1.0, 0.0, bounds)
+    event = rule.bag_means().on_grid(2 * limit / LABEL_STEPS)
+
+    class Silent:
+        """No noise, so that sums can be compared."""
+
+        def draw(self, count, source):
+            return np.zeros(count, dtype=np.int64)
+
+        grid_step = event.grid_step
+
+    predictions = rng.uniform(*bounds, size=12)
+
+    def sums(labels):
+        means = private_centred_means(
+            labels, predictions, bags, bounds=bounds, event=Silent(), source=SimulatedNoise(0)
+        )
+        return means * bags.sizes
+
+    moves = []
+    for _ in range(200):
+        labels = rng.uniform(bounds[0] - 5, bounds[1] + 5, size=12)
+        changed = labels.copy()
+        changed[rng.integers(12)] = rng.choice([-1e9, 1e9, rng.uniform(*bounds)])
+        moves.append(np.abs(sums(changed) - sums(labels)).sum())
+    assert max(moves) <= 2 * limit * (1 + 1e-9)
+    assert max(moves) > 1.99 * limit  # and no smaller sensitivity would do
+
+
+CHOICES: dict[str, list[Any]] = {
+    "tighten": ["auto", "range", "none"],
+    "centre": ["auto", "model", "none"],
+    "strategy": [
+        "random",
+        "kmeans",
+        "aligned",
+        "super",
+        "sorted",
+        "sorted by noise",
+        "auto",
+    ],
+    "label_kind": ["mean", "pick"],
+    "delta": [None, 1e-7, 1e-5],
+    "epsilon": [0.05, 0.3, 1.0, 4.0],
+    "noise": ["auto", "laplace", "gaussian", "staircase", "unbiased", "bins"],
+    "unit": [None, "who"],
+    "bounds": ["stated", "found"],
+    "within": [(), "part"],
+    "bag_size": [40, "auto"],
+}
+
+
+def is_possible(
+    *, centre, strategy, label_kind, delta, epsilon, noise, unit, bounds, bag_size, **_others
+):
+    """Tell whether there is such a release; others are refused with a word why."""
+    if bounds == "found" and epsilon < (4.0 if unit else 1.0):  # so few rows are worth none
+        return False
+    if (centre == "model" and label_kind == "pick") or (delta is None and noise == "gaussian"):
+        return False
+    if noise in ("unbiased", "bins"):  # every label by itself
+        return label_kind == "mean" and (strategy, centre, bag_size) == ("auto", "auto", "auto")
+    if label_kind == "pick" and noise == "staircase":
+        return False
+    if strategy == "sorted" and label_kind == "pick":  # of which a plan knows no error
+        return bag_size != "auto"
+    return not (bag_size == "auto" and strategy == "sorted by noise")
+
+
+def random_request(rng):
+    """Draw until there is such a release."""
+    while True:
+        asked = {name: values[rng.integers(len(values))] for name, values in CHOICES.items()}
+        if asked["noise"] in ("unbiased", "bins"):
+            asked |= {"strategy": "auto", "centre": "auto", "bag_size": "auto"}
+        if is_possible(**asked):
+            return asked
+
+
+def deliver(table, asked):
+    options = dict(asked)
+    epsilon, delta, unit = options["epsilon"], options["delta"], options["unit"]
+    if options["strategy"] == "sorted by noise":
+        options |= {"strategy": "sorted", "scores": "noisy-labels"}
+    try:
+        if options.pop("bounds") == "found":
+            options["bounds"] = bw.find_bounds(table, label="y", epsilon=epsilon / 2, unit=unit)
+        made = bw.make_release(
+            table, label="y", exclude=() if unit else "who", **{"bounds": BOUNDS, **options}
+        )
+    except (BudgetError, BoundsError, StrategyError):
+        return False
+    certificate = made.certificate
+    assert certificate.epsilon <= epsilon
+    assert certificate.delta <= (delta or 0.0)
+    assert total_delta(certificate.events, epsilon) <= (delta or 0.0)
+    if asked["bounds"] == "found":  # what they have cost is part of it
+        assert certificate.events[0].hides == "bounds"
+    made.verify()
+    return True
+
+
+def run_requests(count):
+    rng, small = np.random.default_rng(0), make_table(n=1600, d=2)
+    small = small.append_column("part", [np.arange(small.num_rows) % 2])
+    done = sum(deliver(small, random_request(rng)) for _ in range(count))
+    assert done > 0.9 * count
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")  # insisting on worse noise
+def test_no_request_spends_more_than_was_asked():
+    run_requests(10)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+def test_no_request_of_a_thousand_spends_more_than_was_asked():
+    run_requests(1000)
+
+
+def test_forged_looks_are_refused(table):
+    made = release(table, centre="model")
+    certificate = made.certificate
+    events = certificate.events
+
+    def forged(**changes):
+        return dataclasses.replace(certificate, **changes)
+
+    def without(hides):
+        return tuple(event for event in events if event.hides != hides)
+
+    narrower = (certificate.tightened[0] / 2, certificate.tightened[1] / 2)
+    for wrong in (
+        forged(tightened=None),
+        forged(events=without("range")),
+        forged(events=without("limit")),
+        forged(events=without("model")),
+        forged(limit=certificate.limit / 2),
+        forged(limit=None),
+        forged(limit=-1.0),
+        forged(limit=1e9),
+        forged(tightened=narrower),
+        forged(tightened=(-1e6, 1e6)),
+    ):
+        with pytest.raises(CertificateError):
+            wrong.check()
+    with pytest.raises(ReleaseError, match="do not agree"):
+        dataclasses.replace(made, model=None).verify()
+
+
+def test_looks_that_cannot_be_are_refused(table):
+    with pytest.raises(BudgetError, match="picked labels cannot be centred"):
+        release(table, label_kind="pick", centre="model")
+    with pytest.raises(BudgetError, match="give an epsilon"):
+        release(table, epsilon=None, not_private=True, tighten="range")
+    with pytest.raises(BudgetError, match="tighten"):
+        release(table, tighten="yes")
+    classes = pa.table({"x": np.arange(100.0), "y": ["a", "b"] * 50})
+    with pytest.raises(BudgetError, match="no range to tighten"):
+        bw.make_release(classes, label="y", classes=["a", "b"], bag_size=10, epsilon=1.0,
+                        tighten="range")  # fmt: skip
+    with pytest.raises(BudgetError, match="classes cannot be centred"):
+        bw.make_release(classes, label="y", classes=["a", "b"], bag_size=10, epsilon=1.0,
+                        centre="model")  # fmt: skip
+
+
+def test_nothing_is_looked_for_where_nothing_can_be_gained(table):
+    """Answers of 0 and 1, bounds that were found privately, few rows."""
+    rng = np.random.default_rng(0)
+    yes = pa.table({"x": rng.normal(size=N), "y": rng.integers(0, 2, size=N)})
+    made = bw.make_release(yes, label="y", bounds=(0, 1), bag_size=50, epsilon=1.0)
+    assert [event.hides for event in made.certificate.events] == ["bag means"]
+    found = bw.find_bounds(table, label="y", epsilon=0.4)
+    made = release(table, bounds=found, centre="none")
+    assert [event.hides for event in made.certificate.events] == ["bounds", "bag means"]
+    made = release(make_table(n=100), bag_size=10)
+    assert [event.hides for event in made.certificate.events] == ["bag means"]
+
+
+def test_a_released_model_is_tightened_too(table, tmp_path):
+    wide = {"label": "y", "bounds": BOUNDS, "epsilon": 1.0, "exclude": "who"}
+    model = bw.release_model(table, **wide)
+    assert isinstance(model.certificate.events[0], NoisyRange)
+    found, _ = verify(model.save(tmp_path / "model.json"))
+    assert found.epsilon == 1.0
+    plain = bw.release_model(table, **wide, tighten="none")
+    assert plain.certificate.tightened is None
+
+    def error(model):
+        found = model.coefficients()
+        return (found["x0"] - 3) ** 2 + (found["x1"] + 2) ** 2
+
+    assert error(model) < error(plain) / 4
+
+
+def test_shares_follow_rows_and_promise():
+    """More rows need a smaller share of epsilon to see the same."""
+    rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
+
+    def cost(n_rows, unit_rows=1):
+        event = looks.schedule_range(rule, n_rows=n_rows, unit_rows=unit_rows, asked="range")
+        return event.epsilon
+
+    assert cost(10_000) == 0.1
+    assert cost(40_000) == pytest.approx(0.05)
+    assert cost(10**6) == 0.02
+    assert cost(10**6, 10) == pytest.approx(0.02)
+    assert looks.schedule_range(rule, n_rows=500, unit_rows=1, asked="auto") is None
+    assert isinstance(NoisyLimit(0.1, 2).widened(3), NoisyLimit)
+
+
+class Spread:
+    """Rows and labels in two places."""
+
+    def __init__(self, X, labels):
+        self.shape, self.parts = X.shape, [(X[:700], labels[:700]), (X[700:], labels[700:])]
+
+    def over_blocks(self, work, merge):
+        return [work(X) for X, _ in self.parts]
+
+    def over_labelled_blocks(self, work, merge):
+        return [merge(work(X, labels), work(X[:0], labels[:0])) for X, labels in self.parts]
+
+    def sampled(self, count):
+        return self.parts[0][0][:count]
+
+
+def test_a_model_leaves_of_labels_what_it_leaves_wherever_they_are():
+    rng = np.random.default_rng(3)
+    X, bounds = rng.normal(size=(1000, 3)), (-2.0, 2.0)
+    labels = X @ [1.0, -0.5, 0.0] + rng.normal(size=1000)  # some beyond the bounds
+    model = LinearScores(0.1, np.array([0.9, -0.6, 0.1]), ())
+    _, signal, left = looks._leftovers(labels, X, model, bounds)
+    nowhere, same_signal, spread = looks._leftovers(None, Spread(X, labels), model, bounds)
+    assert nowhere is None
+    assert np.isclose(same_signal, signal, rtol=1e-8)
+    assert isinstance(spread, CountsItself)
+    assert spread.size == 1000
+    limits, distance = np.array([2.0, 1.0, 0.5, 0.1]), Distance(0.0, np.inf, 0.0)
+    counts = count_beyond(left, distance, limits)
+    np.testing.assert_array_equal(spread.count_beyond(distance, limits), counts)
+    assert counts[-1] > counts[0] > 0
+    found = [
+        limit_of(one, 2.0, epsilon=1.0, rows=1, source=SimulatedNoise(4)) for one in (left, spread)
+    ]
+    assert found[0] == found[1]
+    centring = looks.Centring(model, None, signal, bounds, 0.0, None, ())
+    with pytest.raises(AssertionError, match="in no order"):
+        centring.take(np.arange(3))
+
+
+@pytest.mark.parametrize("asked", ["auto", "model"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 16.0])
+@pytest.mark.parametrize("n", [300, 3_000])
+def test_designs_that_are_not_made_would_not_have_been_taken(n, epsilon, delta, asked, monkeypatch):
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    rule = ExactCalibration(epsilon, delta, (0.0, 10.0))
+    names, drawn = list("abc"), []
+    sketch = Designs.sketch
+    counted = lambda self, norm: drawn.append(norm) or sketch(self, norm)  # noqa: E731
+    monkeypatch.setattr(Designs, "sketch", counted)
+    lazy = schedule_centring(rule, X, names, unit_rows=1, asked=asked)
+    few = len(drawn)
+    monkeypatch.setattr(Designs, "least_trace", -np.inf)  # as if anything could be
+    eager = schedule_centring(rule, X, names, unit_rows=1, asked=asked)
+    assert len(drawn) - few == len(rule.score_noises)
+    assert lazy.spent == eager.spent
+    if asked == "model":
+        assert few > 0
+
+
+def test_where_centring_cannot_pay_no_design_is_made(monkeypatch):
+    monkeypatch.setattr(Designs, "sketch", lambda *_: 1 / 0)
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    rule = ExactCalibration(0.1, 1e-6, (0.0, 10.0))
+    assert schedule_centring(rule, X, list("abc"), unit_rows=1, asked="auto") == Schedule()
