@@ -1,0 +1,11 @@
+"""What was spent on one data set over time, in one file: charged before noise is drawn.
+
+`store` is the file, `entries` what is written into it, `fingerprints` how tables and ids are known
+again without being kept, `subsets` who is in which part of the data, `ledger` the budget, and
+`account` the dealings of one request with it.
+"""
+
+from bagwise.ledger.account import Account, Uncharged, open_account
+from bagwise.ledger.ledger import Ledger
+
+__all__ = ["Account", "Ledger", "Uncharged", "open_account"]

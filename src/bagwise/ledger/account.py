@@ -1,0 +1,209 @@
+"""The dealings of one request with a ledger: looked up, charged before the first draw, marked."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from bagwise._version import SOFTWARE
+from bagwise.engines import Rows
+from bagwise.errors import BagwiseError, BudgetError, LedgerError
+from bagwise.files.records import to_plain
+from bagwise.ledger.entries import Charge, ChosenBy
+from bagwise.ledger.fingerprints import ids_in
+from bagwise.ledger.ledger import Ledger, now
+from bagwise.ledger.subsets import Subset
+from bagwise.privacy.certificate import Certificate
+from bagwise.privacy.filters import Cost
+from bagwise.privacy.mark import Mark
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.rng import NoiseSource
+
+Verb = Literal["release", "release-model", "bounds", "evaluate"]
+
+
+class Certified(Protocol):
+    """What a request makes."""
+
+    @property
+    def digest(self) -> str | None:
+        """What `verify` calls it by."""
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is promised."""
+
+
+C = TypeVar("C", bound=Certified)
+
+
+class Account(Protocol):
+    """Where a request is charged."""
+
+    @property
+    def mark(self) -> Mark:
+        """Id, day and data set, for the certificate."""
+
+    def charge(self, events: tuple[Mechanism, ...]) -> None:
+        """Charge for all mechanisms of the request; called before each draw, with all of them.
+
+        Guarantee: when the first call returns, the charge is on disk. Later calls must ask for no
+        more than was charged. Whatever raises here is raised before anything is drawn.
+        """
+
+    def stored(self, load: Callable[[Path], C]) -> C | None:
+        """Return what an identical request has made and paid for, if `load` still finds it."""
+
+
+@dataclass(frozen=True)
+class Uncharged:
+    """For requests without a ledger."""
+
+    mark: Mark = field(default_factory=Mark.new)
+
+    def charge(self, events: tuple[Mechanism, ...]) -> None:
+        """Charge nobody."""
+
+    def stored(self, load: Callable[[Path], C]) -> C | None:  # noqa: ARG002
+        """Nothing is kept."""
+        return None
+
+
+@dataclass
+class LedgerAccount:
+    """For one request that is charged to a ledger."""
+
+    ledger: Ledger
+    entry: Charge
+    subset: Subset | None
+    mark: Mark
+    delta: float
+    bounds_id: str | None
+    charged: Cost | None = None
+
+    def charge(self, events: tuple[Mechanism, ...]) -> None:
+        """Charge the ledger once; see `Account.charge`."""
+        cost = Cost.of(events, order=self.ledger.filter.order)
+        if self.charged is None:
+            entry = msgspec.structs.replace(self.entry, events=Charge.events_of(events))
+            self.ledger.charge(entry, self.subset, delta=self.delta, paid=self.bounds_id)
+            self.charged = cost
+        elif not self.charged.covers(cost):
+            raise BudgetError(
+                f"this request needs more noise than was charged to {self.ledger.path}. Nothing "
+                "more is drawn; what was charged stays charged."
+            )
+
+    def stored(self, load: Callable[[Path], C]) -> C | None:
+        """Return what an identical request has made and paid for, if it is there and verifies."""
+        if not self.ledger.reuse:
+            return None
+        entry = self.entry
+        places = self.ledger.paid_files(verb=entry.verb, request=entry.request, table=entry.table)
+        for place in places:
+            try:
+                found = load(place.path)
+            except (BagwiseError, OSError):
+                continue  # moved, replaced or damaged since
+            mark = None if found.certificate is None else found.certificate.mark
+            if found.digest == place.digest and mark is not None and mark.id == place.id:
+                return found
+        return None
+
+
+def open_account(
+    ledger: Ledger | str | Path,
+    rows: Rows,
+    *,
+    verb: Verb,
+    request: object,
+    label: str,
+    unit: str | None,
+    private: bool,
+    delta: float = 0.0,
+    bounds: object = None,
+) -> LedgerAccount:
+    """Return the account of a request about a table; nothing is charged yet.
+
+    Parameters
+    ----------
+    request : object
+        All that was asked for, as records; it is known again by a keyed fingerprint.
+    label, unit : str
+        Columns of the table.
+    private : bool
+        Whether the request promises anything.
+    delta : float
+        That it promises.
+    bounds : PrivateBounds or anything else
+        What it uses as bounds; found ones may have been charged already.
+    """
+    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    _check_request(ledger, unit=unit, private=private)
+    key, terms = ledger.store.key, ledger.terms
+    subset, chosen_by = None, ledger.chosen_by
+    if chosen_by == "public":
+        kind, ids = ids_in(rows, unit=terms.unit, row_id=terms.row_id)
+        subset = Subset(kind, key.of_ids(ids))
+    mark = Mark.new(terms.dataset)
+    known: ChosenBy = "all" if subset is None else "public"
+    entry = Charge(
+        id=mark.id,
+        time=now(),
+        software=SOFTWARE,
+        verb=verb,
+        label=label,
+        events=(),
+        paid=(),
+        chosen_by=known,
+        subset=None if subset is None else subset.digest,
+        request=key.of_values([verb, known, _plain(request)]),
+        table=key.of_table(rows),
+    )
+    paid = bounds.mark.id if isinstance(bounds, PrivateBounds) else None
+    return LedgerAccount(ledger, entry, subset, mark, delta, paid)
+
+
+def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
+    if not private:
+        raise BudgetError(
+            f"what is NOT PRIVATE has no price, so that the ledger {ledger.path} cannot be charged "
+            "for it. Ask for an epsilon, or leave out the ledger (--ledger, BAGWISE_LEDGER)."
+        )
+    if ledger.chosen_by == "label":
+        raise BudgetError(
+            "the rows were chosen by their labels: which rows there are tells about labels, and no "
+            "noise hides that. Use the whole table, or rows chosen by what is public."
+        )
+    if unit != ledger.terms.unit:
+        raise LedgerError(
+            f"the ledger {ledger.path} protects {_protected(ledger.terms.unit)}, the request "
+            f"{_protected(unit)}. Ask with the ledger's unit (--unit)."
+        )
+
+
+def _protected(unit: str | None) -> str:
+    return "each row by itself" if unit is None else f"unit {unit!r}"
+
+
+def _plain(value: Any) -> Any:
+    """Return records of any kind as plain values, of which equal requests have equal ones."""
+    if value is None or isinstance(value, bool | int | float | str):
+        finite = not isinstance(value, float) or math.isfinite(value)
+        return value if finite else str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, msgspec.Struct | NoiseSource):
+        return value.name if isinstance(value, NoiseSource) else to_plain(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return [type(value).__qualname__, named]
+    return token_hex(16)  # nobody knows what it is, so it is identical to nothing

@@ -1,0 +1,123 @@
+"""What a ledger holds: its terms, and one entry for each charge, chained by digests."""
+
+import hashlib
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from bagwise.errors import LedgerError
+from bagwise.files.json_files import canonical
+from bagwise.files.records import Record, read_record, to_plain
+from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json, mechanisms_from_json
+
+SCHEMA: Final = "bagwise-ledger/1"
+
+ChosenBy = Literal["all", "public"]
+"""Which rows a request was about: all of the data set, or some, chosen by what is public."""
+
+Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+class Terms(Record, frozen=True):
+    """What a ledger is about; never changed.
+
+    Attributes
+    ----------
+    dataset : str
+        What the custodian calls the data.
+    unit : str or None
+        The column whose values are protected together.
+    row_id : str or None
+        Without a unit: the column that tells rows apart.
+    epsilon, delta : float
+        What all charges may cost together.
+    """
+
+    schema: Literal["bagwise-ledger/1"]
+    software: str
+    id: Id
+    date: str
+    dataset: str
+    unit: str | None
+    row_id: str | None
+    epsilon: float
+    delta: float
+
+
+class Charge(Record, frozen=True):
+    """One request that was charged, whatever became of it.
+
+    Attributes
+    ----------
+    id : str
+        Also in the certificate of what was made.
+    time : str
+        In UTC, by the clock of the machine. The order of entries is by number, not by time.
+    verb : {"release", "release-model", "bounds", "evaluate"}
+    label : str
+        The column that was protected.
+    events : list
+        The mechanisms that are charged, as certificates have them.
+    paid : tuple of str
+        Ids of earlier charges that the request made use of, and did not pay again.
+    chosen_by : {"all", "public"}
+    subset : str or None
+        Digest of who is in the rows, where that is charged for; None: everybody.
+    request, table : str
+        Keyed fingerprints of what was asked for, and of the table.
+    """
+
+    id: Id
+    time: str
+    software: str
+    verb: Literal["release", "release-model", "bounds", "evaluate"]
+    label: str
+    events: tuple[dict[str, Any], ...]
+    paid: tuple[Id, ...]
+    chosen_by: ChosenBy
+    subset: Digest | None
+    request: Digest
+    table: Digest
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanisms that are charged."""
+        return mechanisms_from_json(list(self.events))
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of its mechanisms, in words."""
+        return ", ".join(str(event.get("kind")) for event in self.events)
+
+    @classmethod
+    def events_of(cls, mechanisms: tuple[Mechanism, ...]) -> tuple[dict[str, Any], ...]:
+        """Return mechanisms as entries have them."""
+        return tuple(mechanism_to_json(mechanism) for mechanism in mechanisms)
+
+
+def first_digest(terms: Terms) -> str:
+    """Return the digest that the chain begins with."""
+    return hashlib.sha256(canonical(to_plain(terms))).hexdigest()
+
+
+def next_digest(before: str, charge: Charge) -> str:
+    """Return the digest of an entry, over the one before and what it says."""
+    return hashlib.sha256(before.encode("ascii") + b"\n" + written(charge)).hexdigest()
+
+
+def written(record: Record) -> bytes:
+    """Return a record in its one spelling."""
+    return canonical(to_plain(record))
+
+
+def read_terms(values: Any, where: str) -> Terms:
+    """Read terms back; refuse another version."""
+    if not isinstance(values, dict) or values.get("schema") != SCHEMA:
+        raise LedgerError(f"{where} is not a ledger that this version reads ({SCHEMA}).")
+    return read_record(Terms, values, error=LedgerError, what=f"the terms of {where}")
+
+
+def read_charge(values: Any, where: str) -> Charge:
+    """Read an entry back."""
+    return read_record(Charge, values, error=LedgerError, what=f"an entry of {where}")

@@ -1,0 +1,169 @@
+"""Tables, requests and ids, known again by whoever has the key, and by nobody else.
+
+A plain hash of labels would tell them: there are few enough to try. Here every fingerprint is keyed
+(BLAKE2b with a key of 32 bytes, RFC 7693), and says nothing to those who do not have the key. The
+key has a file of its own, which only its owner may read, and is never part of an export.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bagwise.data.columns import find_column, without_dictionary
+from bagwise.engines import Rows
+from bagwise.errors import ColumnError, LedgerError
+from bagwise.files.json_files import canonical
+from bagwise.files.regular_files import open_regular
+
+_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Key:
+    """The secret of a ledger; it is not shown by `repr`."""
+
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def create(cls, path: Path) -> "Key":
+        """Write a new key that only its owner may read; take the one that is there already."""
+        with contextlib.suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(path, flags, 0o600), "wb") as handle:
+                handle.write(os.urandom(_LENGTH).hex().encode("ascii") + b"\n")
+                handle.flush()
+                os.fsync(handle.fileno())
+        return cls.read(path)
+
+    @classmethod
+    def read(cls, path: Path) -> "Key":
+        """Read a key; refuse one that others may read as well."""
+        with open_regular(path, error=LedgerError) as handle:
+            mode = stat.S_IMODE(os.fstat(handle.fileno()).st_mode)
+            text = handle.read(2 * _LENGTH + 2)
+        if os.name == "posix" and mode & 0o077:
+            raise LedgerError(
+                f"{path} may be read by others than its owner (mode {mode:o}). It is the key of a "
+                "ledger: chmod 600 it."
+            )
+        try:
+            secret = bytes.fromhex(text.decode("ascii").strip())
+        except ValueError:
+            secret = b""
+        if len(secret) != _LENGTH:
+            raise LedgerError(f"{path} is not the key of a ledger. Restore it from a copy.")
+        return cls(secret)
+
+    def seal(self, *parts: str) -> str:
+        """Return a code over texts that nobody makes without the key.
+
+        >>> Key(bytes(32)).seal("a", "bc") == Key(bytes(32)).seal("ab", "c")
+        False
+        """
+        return hmac.new(self.secret, canonical(["seal", *parts]), "sha256").hexdigest()
+
+    def of_values(self, values: Any) -> str:
+        """Return the fingerprint of plain values, such as a request."""
+        return self._hasher(b"values", canonical(values)).hexdigest()
+
+    def of_table(self, rows: "Rows | DigestsItself") -> str:
+        """Return the fingerprint of a table: its columns, in their order, and all their cells.
+
+        A table on many machines is known by digests of its parts, with a key that is made for that.
+        """
+        if isinstance(rows, DigestsItself):
+            parts = rows.digests(self._hasher(b"parts").digest())
+            return self.of_values(["parts", rows.num_rows, rows.column_names, parts])
+        digest = self._hasher(b"table", str(rows.num_rows).encode("ascii"))
+        for name in rows.column_names:
+            column = without_dictionary(rows.column(name))
+            digest.update(canonical([name, str(column.type)]))
+            for part in _cells(column):
+                digest.update(part)
+        return digest.hexdigest()
+
+    def of_ids(self, ids: Iterable[str]) -> NDArray[np.uint64]:
+        """Return sorted fingerprints of ids, 64 bits each.
+
+        Equal ids have equal fingerprints. Where two different ones should share theirs, a part
+        looks larger than it is, and more is charged: never less.
+        """
+        found = {self._short(text) for text in ids}
+        return np.array(sorted(found), dtype=np.uint64)
+
+    def _short(self, text: str) -> int:
+        data = text.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(data, key=self.secret, digest_size=8, person=b"bagwise-id")
+        return int.from_bytes(digest.digest(), "big")
+
+    def _hasher(self, *parts: bytes) -> "hashlib.blake2b":
+        found = hashlib.blake2b(key=self.secret, digest_size=32, person=b"bagwise")
+        for part in parts:
+            found.update(len(part).to_bytes(8, "big") + part)
+        return found
+
+
+@runtime_checkable
+class DigestsItself(Protocol):
+    """A table on many machines."""
+
+    @property
+    def num_rows(self) -> int: ...  # noqa: D102
+    @property
+    def column_names(self) -> list[str]: ...  # noqa: D102
+
+    def digests(self, key: bytes) -> list[str]:
+        """Return keyed digests of the parts of the table."""
+
+
+def _cells(column: pa.ChunkedArray) -> Iterable[memoryview]:
+    """Yield the cells of a column as bytes that do not depend on how it is cut into chunks."""
+    whole = pa.chunked_array(column).combine_chunks()
+    # Still in chunks if it is too long for one array of its type.
+    for part in whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]:
+        batch = pa.record_batch([part], names=["cells"])
+        yield memoryview(batch.serialize())
+
+
+def ids_in(rows: Rows, *, unit: str | None, row_id: str | None) -> tuple[str, list[str]]:
+    """Return which kind of ids a table has, and the ids of its units, or of its rows.
+
+    Only whole numbers and text: other types have several spellings of one value, and an id that is
+    spelled in two ways would pass for two.
+    """
+    name, role = (unit, "unit") if unit is not None else (row_id, "row id")
+    if name is None:
+        raise LedgerError(
+            "the ledger knows neither a unit nor a row id, so that nothing can show which rows a "
+            "part has. Make a ledger with --unit or --row-id, or charge for all rows."
+        )
+    find_column(rows, name, role=role)
+    column = without_dictionary(rows.column(name))
+    if column.null_count:
+        raise ColumnError(f"{role} {name!r} is missing in some rows: whose labels are they?")
+    kind = column.type
+    if not (
+        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    ):
+        raise ColumnError(
+            f"{role} {name!r} is neither whole numbers nor text, but {kind}: the ledger tells "
+            "ids apart by their spelling. Convert the column."
+        )
+    values = pc.unique(column)
+    if unit is None and len(values) != len(column):
+        raise ColumnError(
+            f"row id {name!r} is repeated in some rows, so it does not tell them apart."
+        )
+    spelled = pc.cast(values, pa.large_string()).to_pylist()
+    return ("integer" if pa.types.is_integer(kind) else "text"), spelled

@@ -1,0 +1,373 @@
+"""A budget for one data set, and everything that was charged to it."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from bagwise._version import SOFTWARE
+from bagwise.errors import BudgetError, ColumnError, LedgerError, check_name
+from bagwise.files.atomic import new_file
+from bagwise.files.json_files import write_json
+from bagwise.files.records import to_plain
+from bagwise.ledger.entries import SCHEMA, Charge, Terms
+from bagwise.ledger.store import Place, State, Store
+from bagwise.ledger.subsets import Subset, patterns_of, paying
+from bagwise.privacy.accounting import epsilon_of_releases
+from bagwise.privacy.circumstances import exact
+from bagwise.privacy.filters import Cost, PrivacyFilter
+from bagwise.privacy.mark import LONGEST_NAME, Mark, is_name
+from bagwise.privacy.mechanisms import Mechanism
+
+CHOSEN_BY = ("all", "public", "label")
+"""How the rows of a table were chosen from the data set."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was spent so far, for the unit that paid most.
+
+    Attributes
+    ----------
+    charges : int
+        Number of charges.
+    filtered : float
+        Epsilon, at the ledger's delta, that holds however later requests were chosen. It decides.
+    fixed : float
+        Epsilon, at the same delta, if all requests had been fixed in advance.
+    fits_pure, fits_gaussian : float
+        The largest epsilon that still fits: without a delta, and by Gaussian noise at `delta`.
+    """
+
+    charges: int
+    epsilon: float
+    delta: float
+    filtered: float
+    fixed: float
+    fits_pure: float
+    fits_gaussian: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One charge in the course of a ledger.
+
+    Attributes
+    ----------
+    charge : Charge
+    alone : float
+        Epsilon, at the ledger's delta, of this charge by itself.
+    total : float
+        Epsilon, at the same delta, of all charges up to it, for the unit that paid most.
+    """
+
+    charge: Charge
+    alone: float
+    total: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A budget for one data set, kept in one file: what is charged to it is never given back.
+
+    Hand it to `make_release`, `release_model`, `find_bounds` and `evaluate_rows_privately`. Each
+    charges it before noise is drawn, or is refused.
+
+    Guarantee
+    ---------
+    Everything that was charged is together (epsilon, delta)-differentially private for the ledger's
+    unit, also if requests were chosen after reading earlier releases; as long as every release of
+    the data set is charged to it, and the tables hold the same labels.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.create(Path(folder.name) / "rents", epsilon_total=2.0, delta_total=1e-6)
+    >>> ledger.totals().fits_pure
+    2.0
+    >>> folder.cleanup()
+    """
+
+    store: Store
+    chosen_by: str = "all"
+    reuse: bool = True
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        *,
+        epsilon_total: float,
+        delta_total: float = 0.0,
+        dataset: str | None = None,
+        unit: str | None = None,
+        row_id: str | None = None,
+    ) -> Self:
+        """Write a new ledger, and its key beside it.
+
+        Parameters
+        ----------
+        path : path
+            The file; the key is in ``path.key``. Only the owner may read either.
+        epsilon_total, delta_total : float
+            What all charges may cost together.
+        dataset : str, optional
+            What certificates call the data. Default: the name of the file.
+        unit : str, optional
+            The column that names people with several rows: every request must protect it.
+        row_id : str, optional
+            Without a unit: the column that tells rows apart, for charging parts side by side.
+        """
+        path = Path(path)
+        name = path.stem if dataset is None else dataset
+        PrivacyFilter(epsilon_total, delta_total)  # refuses what is no budget
+        if not is_name(name):
+            raise LedgerError(
+                f"a data set has a name of 1 to {LONGEST_NAME} printable characters, got {name!r}."
+            )
+        if unit is not None and row_id is not None:
+            raise ColumnError("give a unit or a row id, not both: rows of a unit go together.")
+        mark = Mark.new(name)
+        terms = Terms(
+            schema=SCHEMA,
+            software=SOFTWARE,
+            id=mark.id,
+            date=mark.date,
+            dataset=name,
+            unit=unit,
+            row_id=row_id,
+            epsilon=float(epsilon_total),
+            delta=float(delta_total),
+        )
+        return cls(Store.create(path, terms))
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a ledger, and check that nobody edited it."""
+        ledger = cls(Store.open(Path(path)))
+        _ = ledger.terms
+        return ledger
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.store.path
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What the ledger is about."""
+        return self.store.read().terms
+
+    @cached_property
+    def filter(self) -> PrivacyFilter:
+        """What decides whether a request still fits."""
+        return PrivacyFilter(self.terms.epsilon, self.terms.delta)
+
+    def part(self, chosen_by: str) -> Self:
+        """Return the ledger for tables that hold a part of the data set.
+
+        Parameters
+        ----------
+        chosen_by : {"all", "public", "label"}
+            "all": the table may hold everybody. "public": its rows were chosen by what is public,
+            such as a date, an id or a coin; it is charged to those in it alone, as the ids show.
+            "label": by the labels, which no release can be private about; it is refused.
+        """
+        check_name("way to choose rows", chosen_by, CHOSEN_BY, LedgerError)
+        return dataclasses.replace(self, chosen_by=chosen_by)
+
+    def drawing_anew(self) -> Self:
+        """Return the ledger for requests that are drawn and charged again, if identical to one."""
+        return dataclasses.replace(self, reuse=False)
+
+    def charges(self) -> tuple[Charge, ...]:
+        """Return all charges, oldest first, after checking that none was edited or removed."""
+        return self.store.read().charges
+
+    def totals(self, *, delta: float | None = None) -> Totals:
+        """Return what was spent; `delta` is for the epsilon of Gaussian noise that fits."""
+        state = self.store.read()
+        costs = self._costs(state)
+        histories = self._histories(state, None)
+        worst = max(histories, key=lambda spent: self.filter.total([costs[i] for i in spent]))
+        fixed = (
+            epsilon_of_releases([costs[i].events for i in spent], self.terms.delta)
+            for spent in _distinct(histories)
+        )
+        spent = [costs[i] for i in worst]
+        wanted = self.terms.delta if delta is None else delta
+        pure, gaussian = self.filter.what_fits(spent, delta=wanted)
+        return Totals(
+            charges=len(state.charges),
+            epsilon=self.terms.epsilon,
+            delta=self.terms.delta,
+            filtered=self.filter.total(spent),
+            fixed=max(fixed),
+            fits_pure=pure,
+            fits_gaussian=gaussian,
+        )
+
+    def course(self, *, most: int = 200) -> tuple[Spent, ...]:
+        """Return the newest charges, `most` at most, oldest first, and the total after each."""
+        state = self.store.read()
+        costs = self._costs(state)
+        first = max(len(costs) - most, 0)
+        return tuple(
+            Spent(
+                charge=state.charges[i],
+                alone=self.filter.total([costs[i]]),
+                total=self._total_of_first(i + 1, state, costs),
+            )
+            for i in range(first, len(costs))
+        )
+
+    def _total_of_first(self, number: int, state: State, costs: Sequence[Cost]) -> float:
+        until = dataclasses.replace(state, charges=state.charges[:number])
+        histories = self._histories(until, None)
+        return max(self.filter.total([costs[i] for i in spent]) for spent in histories)
+
+    def charge(
+        self, entry: Charge, subset: Subset | None, *, delta: float, paid: str | None = None
+    ) -> Charge:
+        """Add a charge, on disk when this returns; refuse one that does not fit the budget.
+
+        Parameters
+        ----------
+        delta : float
+            That the request was made with, for saying what would fit.
+        paid : str, optional
+            Id of a charge for bounds that the request makes use of: if this ledger has it, its
+            event is not charged again.
+        """
+
+        def decide(state: State) -> tuple[Charge, Subset | None]:
+            new = _without_paid(entry, state, paid)
+            cost = Cost.of(new.mechanisms, order=self.filter.order)
+            costs = self._costs(state)
+            for spent in self._histories(state, new.subset, joining=subset):
+                before = [costs[i] for i in spent]
+                if not self.filter.admits([*before, cost]):
+                    raise BudgetError(self._refusal(before, cost, delta))
+            return new, subset
+
+        return self.store.append(decide)
+
+    def acts(self, id: str, events: Sequence[Mechanism]) -> list[Charge]:
+        """Return the charges that pay for a certificate with this id and these mechanisms.
+
+        The one with its id, and those that it did not have to pay again; none if they are not
+        enough.
+        """
+        state = self.store.read()
+        main = state.find(id)
+        if main is None:
+            return []
+        found = [main, *(one for one in state.charges if one.id in main.paid)]
+        order, paid = self.filter.order, tuple(e for one in found for e in one.mechanisms)
+        enough = Cost.of(paid, order=order).covers(Cost.of(tuple(events), order=order))
+        return found if enough else []
+
+    def remember(self, path: str | Path, *, id: str, digest: str) -> None:
+        """Keep where the files of a charge are, for an identical request later.
+
+        `digest` is what `verify` says of them.
+        """
+        if self.store.read().find(id) is None:
+            raise LedgerError(f"{path} was not charged to {self.path}.")
+        self.store.remember(Place(id, Path(path).absolute(), digest))
+
+    def paid_files(self, *, verb: str, request: str, table: str) -> list[Place]:
+        """Return where files of identical requests are, the newest first."""
+        same = {
+            charge.id
+            for charge in self.charges()
+            if (charge.verb, charge.request, charge.table) == (verb, request, table)
+        }
+        return [place for place in reversed(self.store.places()) if place.id in same]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return terms and charges as plain values: enough to check chain and totals again.
+
+        The key, the members of parts and the places of files stay.
+        """
+        state = self.store.read()
+        return {
+            "terms": to_plain(state.terms),
+            "charges": [to_plain(charge) for charge in state.charges],
+            "digest": state.digest,
+        }
+
+    def export(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write terms and charges as a JSON file."""
+        with new_file(Path(path), force=force) as draft:
+            write_json(self.to_json(), draft)
+        return Path(path)
+
+    def _costs(self, state: State) -> list[Cost]:
+        return [Cost.of(charge.mechanisms, order=self.filter.order) for charge in state.charges]
+
+    def _histories(
+        self, state: State, asked: str | None, *, joining: Subset | None = None
+    ) -> list[list[int]]:
+        """Return, for each kind of unit that `asked` concerns, the numbers of its charges."""
+        parts = [charge.subset for charge in state.charges]
+        names = {part for part in parts if part is not None}
+        subsets = self.store.subsets(names) if names else {}
+        if joining is not None:
+            subsets[joining.digest] = joining
+        return _distinct(paying(parts, patterns_of(subsets), asked))
+
+    def _refusal(self, before: Sequence[Cost], cost: Cost, delta: float) -> str:
+        budget = self.filter
+        pure, gaussian = budget.what_fits(before, delta=delta)
+        fits = [f"epsilon {exact(pure)} without a delta"] if pure else []
+        if gaussian:
+            fits.append(f"epsilon {exact(gaussian)} with delta {exact(delta)} and Gaussian noise")
+        asked = budget.total([*before, cost])
+        would = "more than can be told" if math.isinf(asked) else f"epsilon {asked:.4g}"
+        return (
+            f"the ledger {self.path} allows epsilon {exact(budget.epsilon)} and delta "
+            f"{exact(budget.delta)} for {self.terms.dataset!r}. {budget.total(before):.4g} of that "
+            f"epsilon is spent, and this request would make it {would}. What would still fit: "
+            + (" or ".join(fits) if fits else "nothing")
+            + ". Nothing was drawn, and nothing charged."
+        )
+
+
+def _distinct(histories: Sequence[list[int]]) -> list[list[int]]:
+    """Leave out histories that another one contains: they cost no more."""
+    unique = {frozenset(one) for one in histories}
+    largest = [one for one in unique if not any(one < other for other in unique)]
+    return [sorted(one) for one in largest]
+
+
+def _without_paid(entry: Charge, state: State, paid: str | None) -> Charge:
+    """Return the charge without what bounds have cost that this ledger was charged for."""
+    bounds = None if paid is None else state.find(paid)
+    if bounds is None or bounds.verb != "bounds":
+        return entry
+    events = list(entry.events)
+    for event in bounds.events:
+        if event not in events:  # bounds of another epsilon: nothing of it is taken off
+            return entry
+        events.remove(event)
+    # What is paid already must have been paid by everybody who would pay now.
+    if bounds.subset not in (None, entry.subset):
+        return entry
+    return msgspec.structs.replace(entry, events=tuple(events), paid=(bounds.id,))
+
+
+def now() -> str:
+    """Return the time, in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,291 @@
+"""The file of a ledger: SQLite, durable on commit, locked across processes, append-only.
+
+**Durable.** A rollback journal (``journal_mode=DELETE``) with ``synchronous=EXTRA``: a commit
+returns after the journal, the file and the directory that the journal was removed from have
+reached the disk, so that a power cut right after it does not undo a charge. A write-ahead log would
+be faster, and keeps what is newest in a second file that is easily left behind when somebody copies
+the first; a ledger writes once per release.
+
+**Locked.** Every charge is one ``BEGIN IMMEDIATE`` transaction: of two processes one waits until
+the other has committed, and then sees its charge. Each opens the file anew, so that nothing is
+shared with a forked process.
+
+**Append-only.** Entries are chained by digests from the terms on, and each has a seal made with the
+key; so has the last one together with their number. Whoever edits or removes an entry without the
+key is noticed by whoever opens the ledger. A whole file that was replaced by an older copy of
+itself is not: compare the digest that ``bagwise ledger show`` prints.
+"""
+
+import hmac
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bagwise.errors import BagwiseError, LedgerError, OutputExistsError, shielded
+from bagwise.files.atomic import new_file
+from bagwise.ledger.entries import (
+    Charge,
+    Terms,
+    first_digest,
+    next_digest,
+    read_charge,
+    read_terms,
+    written,
+)
+from bagwise.ledger.fingerprints import Key
+from bagwise.ledger.subsets import Subset
+
+T = TypeVar("T")
+
+_PATIENCE = 60.0  # seconds to wait for another process
+
+_TABLES = """
+CREATE TABLE terms (body TEXT NOT NULL, seal TEXT NOT NULL);
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL, seal TEXT NOT NULL
+);
+CREATE TABLE head (number INTEGER NOT NULL, digest TEXT NOT NULL, seal TEXT NOT NULL);
+CREATE TABLE subsets (digest TEXT PRIMARY KEY, kind TEXT NOT NULL, members BLOB NOT NULL);
+CREATE TABLE places (
+    id TEXT NOT NULL, path TEXT NOT NULL, digest TEXT NOT NULL, seal TEXT NOT NULL
+);
+CREATE TRIGGER entries_stay BEFORE DELETE ON entries
+BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never removed'); END;
+CREATE TRIGGER entries_keep BEFORE UPDATE ON entries
+BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never changed'); END;
+"""
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a ledger says at one moment, checked."""
+
+    terms: Terms
+    charges: tuple[Charge, ...]
+    digest: str
+
+    def find(self, id: str) -> Charge | None:
+        """Return the charge with an id."""
+        return next((charge for charge in self.charges if charge.id == id), None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the files are that a charge has paid for."""
+
+    id: str
+    path: Path
+    digest: str
+
+
+def key_path(path: Path) -> Path:
+    """Return where the key of a ledger is: beside it."""
+    return path.with_name(path.name + ".key")
+
+
+def _refuse_if_there(path: Path) -> None:
+    if path.exists():
+        raise _taken(path)
+
+
+def _taken(path: Path) -> OutputExistsError:
+    return OutputExistsError(
+        f"{path} already exists, and a ledger is never replaced. Choose another name."
+    )
+
+
+@dataclass(frozen=True)
+class Store:
+    """A ledger's file and its key."""
+
+    path: Path
+    key: Key
+
+    @classmethod
+    def create(cls, path: Path, terms: Terms) -> "Store":
+        """Write a new ledger, and its key beside it; refuse a name that is taken."""
+        _refuse_if_there(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store = cls(path, Key.create(key_path(path)))
+        try:
+            # The name is taken first: of two that are made at once, one must not replace the other.
+            _make_private(path)
+        except FileExistsError:
+            raise _taken(path) from None
+        with new_file(path, force=True, private=True) as draft:
+            store._write_terms(draft, terms)
+        return store
+
+    def _write_terms(self, draft: Path, terms: Terms) -> None:
+        begin, body = first_digest(terms), written(terms).decode("ascii")
+        with closing(_connect(draft)) as file:
+            file.executescript(_TABLES)
+            file.execute("INSERT INTO terms VALUES (?, ?)", (body, self.key.seal(begin)))
+            head = (0, begin, self._head_seal(0, begin))
+            file.execute("INSERT INTO head VALUES (?, ?, ?)", head)
+
+    @classmethod
+    def open(cls, path: Path) -> "Store":
+        """Open a ledger that is there."""
+        if not path.is_file():
+            raise LedgerError(f"{path} does not exist. Make it with: bagwise ledger init {path}")
+        if path.stat().st_size == 0:
+            raise LedgerError(
+                f"{path} is empty: making it was interrupted. Remove it and begin anew."
+            )
+        if not key_path(path).exists():
+            raise LedgerError(
+                f"{key_path(path)} does not exist: the ledger's key. Restore it from a copy."
+            )
+        return cls(path, Key.read(key_path(path)))
+
+    def read(self) -> State:
+        """Return what the ledger says; refuse one that was edited."""
+        with self._opened() as file:
+            file.execute("BEGIN")  # one state, whoever writes meanwhile
+            return self._state(file)
+
+    def append(self, decide: Callable[[State], tuple[Charge, Subset | None]]) -> Charge:
+        """Add the entry that `decide` makes of the present state; it raises to add none.
+
+        Guarantee: nobody else adds one in between, and when this returns, the entry has reached
+        the disk.
+        """
+        with self._opened() as file:
+            file.execute("BEGIN IMMEDIATE")
+            state = self._state(file)
+            charge, subset = decide(state)
+            number, digest = len(state.charges) + 1, next_digest(state.digest, charge)
+            if subset is not None:
+                file.execute(
+                    "INSERT OR IGNORE INTO subsets VALUES (?, ?, ?)",
+                    (subset.digest, subset.kind, subset.to_bytes()),
+                )
+            body = written(charge).decode("ascii")
+            seal = self.key.seal(str(number), digest)
+            file.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", (number, body, digest, seal))
+            head = (number, digest, self._head_seal(number, digest))
+            file.execute("UPDATE head SET number = ?, digest = ?, seal = ?", head)
+            file.execute("COMMIT")
+        return charge
+
+    def subsets(self, digests: set[str]) -> dict[str, Subset]:
+        """Return parts of the data set by their digests."""
+        with self._opened() as file:
+            found = {
+                digest: Subset.from_bytes(kind, members)
+                for digest, kind, members in file.execute(
+                    "SELECT digest, kind, members FROM subsets"
+                )
+                if digest in digests
+            }
+        if any(subset.digest != digest for digest, subset in found.items()):
+            raise self._edited("a part of the data set is not the one that was charged")
+        if missing := digests - found.keys():
+            raise self._edited(f"{len(missing)} part(s) of the data set are missing")
+        return found
+
+    def remember(self, place: Place) -> None:
+        """Keep where files are."""
+        parts = (place.id, str(place.path), place.digest)
+        with self._opened() as file:
+            file.execute("BEGIN IMMEDIATE")
+            row = (*parts, self.key.seal("place", *parts))
+            file.execute("INSERT INTO places VALUES (?, ?, ?, ?)", row)
+            file.execute("COMMIT")
+
+    def places(self) -> list[Place]:
+        """Return where files are, the newest last; those that others wrote down are left out."""
+        with self._opened() as file:
+            rows = file.execute("SELECT id, path, digest, seal FROM places ORDER BY rowid")
+            return [
+                Place(charge, Path(path), digest)
+                for charge, path, digest, seal in rows
+                if hmac.compare_digest(seal, self.key.seal("place", charge, path, digest))
+            ]
+
+    def _state(self, file: sqlite3.Connection) -> State:
+        try:
+            return self._checked(file)
+        except (BagwiseError, sqlite3.Error):
+            raise
+        except (TypeError, ValueError):  # a cell of another type than was written
+            failure = self._edited("a field has another type")
+        raise failure
+
+    def _checked(self, file: sqlite3.Connection) -> State:
+        found = file.execute("SELECT body, seal FROM terms").fetchall()
+        if len(found) != 1:
+            raise self._edited("it does not have one set of terms")
+        ((body, seal),) = found
+        terms = read_terms(self._parse(body), str(self.path))
+        digest = first_digest(terms)
+        if not hmac.compare_digest(seal, self.key.seal(digest)):
+            raise self._edited("its terms are not those it was made with, or its key is another's")
+        charges = []
+        rows = file.execute("SELECT number, body, digest, seal FROM entries ORDER BY number")
+        for expected, (number, body, claimed, seal) in enumerate(rows, start=1):
+            if number != expected:
+                raise self._edited(f"entry {expected} is missing")
+            charge = read_charge(self._parse(body), str(self.path))
+            digest = next_digest(digest, charge)
+            genuine = hmac.compare_digest(seal, self.key.seal(str(number), digest))
+            if claimed != digest or not genuine:
+                raise self._edited(f"entry {number}, or one before it, was changed")
+            charges.append(charge)
+        head = file.execute("SELECT number, digest, seal FROM head").fetchall()
+        if head != [(len(charges), digest, self._head_seal(len(charges), digest))]:
+            raise self._edited("its last entries were removed or added by hand")
+        return State(terms, tuple(charges), digest)
+
+    def _head_seal(self, number: int, digest: str) -> str:
+        return self.key.seal("head", str(number), digest)
+
+    def _parse(self, body: str) -> object:
+        failure = self._edited("an entry is not readable")
+        return shielded(lambda: json.loads(body), lambda _: failure)
+
+    def _edited(self, how: str) -> LedgerError:
+        return LedgerError(
+            f"{self.path} was edited or damaged: {how}. Nothing is charged to it. Restore it from "
+            "a copy that has every release in it: bagwise ledger check."
+        )
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Yield the file; whatever SQLite says becomes an error of ours, and undoes the block."""
+        failure = None
+        try:
+            with closing(_connect(self.path)) as file:
+                try:
+                    yield file
+                finally:
+                    if file.in_transaction:
+                        file.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            failure = LedgerError(
+                f"{self.path} cannot be used: {error}. Nothing was drawn. Try again when no other "
+                "process holds it and its disk has room."
+            )
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            failure = self._edited(str(error))  # damaged names break the message itself
+        if failure is not None:
+            raise failure
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file that only its owner may read; fail if there is one."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    where = f"{path.absolute().as_uri()}?mode=rw"
+    file = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
+    file.execute("PRAGMA journal_mode = DELETE")
+    file.execute("PRAGMA synchronous = EXTRA")
+    return file
