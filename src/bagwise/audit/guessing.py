@@ -1,0 +1,112 @@
+"""How far guesses beat chance, or other guesses, with intervals that hold for any distribution.
+
+The advantage of a guess between two labels that are equally likely is ``2 * right - 1``: 0 for a
+coin, 1 for certainty. Under label privacy whoever knows everything else is right with probability
+``e^epsilon / (1 + e^epsilon)`` at most, so that the advantage is at most ``tanh(epsilon / 2)``.
+
+References
+----------
+Clopper and Pearson (1934) for the intervals. Wu, Zhou, Weinberger and Guo (2023), Does label
+differential privacy prevent label inference attacks?, for the advantage over whoever sees features
+only, and its limit.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from bagwise._types import AnyArray, FloatArray
+
+
+@dataclass(frozen=True)
+class Advantage:
+    """An estimate with the ends of its interval, from so many independent guesses."""
+
+    estimate: float
+    low: float
+    high: float
+    guesses: int
+
+
+def dp_limit(epsilon: float, delta: float, *, share: float = 1.0) -> float:
+    """Return the largest advantage that a promise allows.
+
+    For guesses that are made in a share of the cases only, delta counts for so much more:
+    ``P1(E) <= e^epsilon P0(E) + delta`` bounds the share of right ones among them by
+    ``e^epsilon / (1 + e^epsilon) + delta / (2 share (1 + e^epsilon))``.
+
+    >>> round(dp_limit(1.0, 0.0), 3), round(dp_limit(1.0, 1e-3, share=0.01), 3)
+    (0.462, 0.489)
+    """
+    return min(1.0, math.tanh(epsilon / 2) + delta / (share * (1 + math.exp(min(epsilon, 700)))))
+
+
+def over_chance(right: AnyArray, *, alpha: float) -> Advantage | None:
+    """Return the advantage over a coin of independent guesses; None if there are none.
+
+    >>> found = over_chance(np.arange(100) < 75, alpha=0.05)
+    >>> found.estimate, round(found.low, 2), round(found.high, 2)
+    (0.5, 0.31, 0.66)
+    """
+    count, total = int(np.sum(right)), int(np.size(right))
+    if not total:
+        return None
+    low, high = rate_interval(count, total, alpha=alpha)
+    return Advantage(2 * count / total - 1, 2 * low - 1, 2 * high - 1, total)
+
+
+def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage | None:
+    """Return how much more often guesses are right than others about the same rows.
+
+    Only cases in which one of the two is right count for the difference; each of the two shares
+    gets half of alpha.
+
+    >>> mine, theirs = np.arange(100) < 80, np.arange(100) < 50
+    >>> found = over_others(mine, theirs, alpha=0.05)
+    >>> found.estimate, found.low > 0.1, found.high < 0.45
+    (0.3, True, True)
+    """
+    total = int(np.size(right))
+    if not total:
+        return None
+    won, lost = int(np.sum(right & ~others)), int(np.sum(others & ~right))
+    won_low, won_high = rate_interval(won, total, alpha=alpha / 2)
+    lost_low, lost_high = rate_interval(lost, total, alpha=alpha / 2)
+    return Advantage((won - lost) / total, won_low - lost_high, won_high - lost_low, total)
+
+
+def when_sure(right: AnyArray, sureness: FloatArray, *, alpha: float) -> Advantage | None:
+    """Return the advantage of those guesses that the attacker is sure of.
+
+    How sure is sure enough is chosen by one half of the cases, and measured by the other: a
+    threshold chosen by the cases that it is judged by would void the interval.
+    """
+    half = right.size // 2
+    if not half:
+        return None
+    level = _best_level(right[:half], sureness[:half], alpha)
+    return over_chance(right[half:][sureness[half:] >= level], alpha=alpha)
+
+
+def _best_level(right: AnyArray, sureness: FloatArray, alpha: float) -> float:
+    """Return the level whose guesses would have the largest lower end."""
+    order = np.argsort(-sureness, kind="stable")
+    counts = np.cumsum(right[order])
+    # At ties all guesses of the same sureness are made or none.
+    ends = np.flatnonzero(np.diff(sureness[order], append=-np.inf) != 0)
+    ends = ends[np.unique(np.geomspace(1, ends.size, 200).astype(int)) - 1]
+    lows = [rate_interval(int(counts[end]), int(end) + 1, alpha=alpha)[0] for end in ends]
+    return float(sureness[order][ends[int(np.argmax(lows))]])
+
+
+def rate_interval(count: int, total: int, *, alpha: float) -> tuple[float, float]:
+    """Return the interval of Clopper and Pearson for a probability.
+
+    >>> [round(end, 3) for end in rate_interval(0, 10, alpha=0.05)]
+    [0.0, 0.308]
+    """
+    low = 0.0 if count == 0 else float(stats.beta.ppf(alpha / 2, count, total - count + 1))
+    high = 1.0 if count == total else float(stats.beta.isf(alpha / 2, count + 1, total - count))
+    return low, high

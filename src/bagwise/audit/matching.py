@@ -1,0 +1,97 @@
+"""Find the label of each row of a release in the custodian's table.
+
+Rows leave in a secret order. Where an id left with them, it tells which is which; otherwise the
+features do, as far as no two rows have the same.
+"""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import AnyArray, IntArray
+from bagwise.data.columns import without_dictionary
+from bagwise.data.labels import label_codes, label_vector
+from bagwise.data.table import read_table
+from bagwise.errors import TableError
+from bagwise.release.release import Release
+
+_ROWS_AT_ONCE = 65_536
+
+
+def labels_of_rows(release: Release, source: Any) -> tuple[AnyArray, AnyArray]:
+    """Return the label of each row, and whether it is certain to be that row's.
+
+    Labels of a number are clipped as the release clipped them, to the bounds or to a private range;
+    those of classes are numbers of classes. Rows with the same features that are in the same bag
+    share their labels, and it does not matter which has which.
+    """
+    table = source if isinstance(source, pa.Table) else read_table(source)
+    if table.num_rows != release.bags.n_rows:
+        raise TableError(
+            f"the table of labels has {table.num_rows} rows and the release has "
+            f"{release.bags.n_rows}. Give the very table that was released."
+        )
+    made = release.provenance
+    if made.classes is not None:
+        values: AnyArray = label_codes(table, made.label, made.classes)
+    else:
+        values = label_vector(table, made.label)
+        bounds = release.certificate.clipped_to
+        values = values if bounds is None else np.clip(values, *bounds)
+    place = _by_id(release, table) if made.id else None
+    if place is not None:
+        return values[place], np.ones(place.size, dtype=bool)
+    return _by_features(release, table, values)
+
+
+def _by_id(release: Release, table: pa.Table) -> IntArray:
+    name = str(release.provenance.id)
+    if name not in table.column_names:
+        raise TableError(f"the table of labels lacks the id {name!r} of the release.")
+    theirs = without_dictionary(table[name])
+    places = pc.index_in(release.instances[name].cast(theirs.type), value_set=theirs)
+    if places.null_count:
+        raise TableError("some ids of the release are not in the table of labels.")
+    return np.asarray(places.to_numpy(), dtype=np.int64)
+
+
+def _by_features(release: Release, table: pa.Table, values: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Put rows with the same features side by side, in both tables."""
+    mine, theirs = _keys(release, release.features), _keys(release, table)
+    my_order = np.argsort(mine, kind="stable")
+    their_order = np.argsort(theirs, kind="stable")
+    if not np.array_equal(mine[my_order], theirs[their_order]):
+        raise TableError(
+            "the features of the table of labels are not those of the release. Give the very table "
+            "that was released."
+        )
+    found = np.empty_like(values)
+    found[my_order] = values[their_order]
+    _, group = np.unique(mine, return_inverse=True)
+    bags = release.bags.index
+    low, high = np.full(group.max() + 1, bags.max() + 1), np.full(group.max() + 1, -2)
+    np.minimum.at(low, group, bags)
+    np.maximum.at(high, group, bags)
+    smallest, largest = np.full(low.size, np.inf), np.full(low.size, -np.inf)
+    np.minimum.at(smallest, group, found)
+    np.maximum.at(largest, group, found)
+    # Rows that look alike but are in different bags are told apart only if it makes no difference.
+    certain = (low == high) | (smallest == largest)
+    return found, certain[group]
+
+
+def _keys(release: Release, table: pa.Table) -> AnyArray:
+    """Return a number for each row that is the same for the same encoded features.
+
+    Of a million rows, two that differ share one with probability below 1e-7.
+    """
+    columns = table.select(release.encoder.inputs)
+    keys = np.empty(columns.num_rows, dtype=np.uint64)
+    for start in range(0, columns.num_rows, _ROWS_AT_ONCE):
+        X = release.encoder.transform(columns.slice(start, _ROWS_AT_ONCE)) + 0.0  # no minus zero
+        for row, values in enumerate(X, start):
+            keys[row] = int.from_bytes(hashlib.blake2b(values.tobytes(), digest_size=8).digest())
+    return keys

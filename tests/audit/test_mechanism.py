@@ -1,0 +1,73 @@
+"""Mechanisms are attacked at their own parameters, and weaker noise is found out."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bagwise.audit.mechanism import audit_events, mechanism_for
+from bagwise.errors import BudgetError
+from bagwise.privacy.mechanisms import MECHANISMS, NoisyChoice
+
+DELTA, DRAWS = 1e-5, 40_000
+KINDS = {
+    "gaussian-bag-means": 0.1,
+    "laplace-bag-means": 0.5,
+    "staircase-bag-means": 0.5,
+    "picked-labels": 0.1,
+    "laplace-picks": 0.1,
+    "randomised-picks": None,
+    "gaussian-labels": 0.1,
+    "laplace-labels": 0.5,
+}
+
+
+def find(event, claimed=None, draws=DRAWS):
+    (found,) = audit_events([event], delta=DELTA, draws=draws, alpha=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ours_is_not_refuted_and_something_is_shown(kind):
+    found = find(mechanism_for(kind, epsilon=1.0, delta=DELTA, bag_size=20))
+    assert found.kind == kind
+    assert found.claimed <= 1.0
+    assert found.verdict == "not refuted"
+    assert 0.0 <= found.shown <= found.claimed
+
+
+@pytest.mark.parametrize("kind", [kind for kind, factor in KINDS.items() if factor])
+def test_noise_that_is_too_small_spends_more_than_was_promised(kind):
+    event: Any = mechanism_for(kind, epsilon=1.0, delta=DELTA, bag_size=20)
+    if hasattr(event, "scales"):
+        scales = tuple((size, scale * KINDS[kind]) for size, scale in event.scales)
+        weak = msgspec.structs.replace(event, scales=scales)
+    else:
+        weak = msgspec.structs.replace(event, noise_scale=event.noise_scale * KINDS[kind])
+    assert find(weak).shown > 1.0
+
+
+def test_noise_that_is_not_drawn_as_claimed_is_refuted(monkeypatch):
+    event: Any = mechanism_for("laplace-bag-means", epsilon=1.0)
+    draw = type(event).draw
+    monkeypatch.setattr(type(event), "draw", lambda self, n, source: draw(self, n, source) // 2)
+    assert find(event).verdict == "refuted"
+
+
+def test_a_choice_of_bounds_is_not_tested_and_says_so():
+    found = find(NoisyChoice(0.5))
+    assert (found.verdict, found.shown, found.draws) == ("not tested", None, 0)
+
+
+def test_the_confidence_is_shared_by_all():
+    events = [mechanism_for("laplace-labels", epsilon=1.0)] * 3
+    found = audit_events(events, delta=0.0, draws=2000, alpha=0.05)
+    alone = audit_events(events[:1], delta=0.0, draws=2000, alpha=0.05 / 3)
+    assert len(found) == 3
+    assert alone[0].claimed == found[0].claimed
+
+
+def test_unknown_kinds_are_refused_with_those_that_are_known():
+    with pytest.raises(BudgetError, match="laplace-bag-means"):
+        mechanism_for("laplace-bag-mean", epsilon=1.0)
+    assert set(KINDS) < set(MECHANISMS)
