@@ -1,0 +1,135 @@
+"""The files of an annotation project.
+
+=======================  ===================================================================
+file                     what it holds
+=======================  ===================================================================
+project.json             what was asked for; it never changes
+rows.parquet             all rows: their ids, features, and what annotators see
+bags-N.parquet           the bag of each row, in round N; not where rows were chosen one by one
+to_label.csv, .parquet   the rows of the first round, with an empty label; of later rounds
+                         to_label-N.csv and .parquet. They are never written again
+labels.sqlite            rounds, rows to label, and every answer (`store`)
+=======================  ===================================================================
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Meta
+
+from bagwise._version import SOFTWARE_PATTERN
+from bagwise.bagging.bags import Bags
+from bagwise.data.encode import Encoder
+from bagwise.data.table import write_table
+from bagwise.errors import ProjectError, shielded
+from bagwise.files.atomic import DirectoryKind, new_file
+from bagwise.files.json_files import write_json
+from bagwise.files.records import Record, read_file, to_plain
+
+SCHEMA: Literal["bagwise-annotation/1"] = "bagwise-annotation/1"
+PROJECT, ROWS, LABELS = "project.json", "rows.parquet", "labels.sqlite"
+_NUMBERED = re.compile(r"(bags-\d+\.parquet|to_label(-\d+)?\.(csv|parquet))")
+BAG = "bag"
+
+
+class ProjectFile(Record, frozen=True):
+    """What a project was asked for."""
+
+    schema: Literal["bagwise-annotation/1"]
+    software: Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
+    label: str
+    family: str
+    bounds: tuple[float, float] | None
+    classes: tuple[str, ...] | None
+    id: str
+    show: tuple[str, ...]
+    signal_sd: float
+    label_noise_sd: float
+    factor: float
+    misfit: float
+    seed: Annotated[int, Meta(ge=0)]
+    encoder: Encoder
+
+
+def is_project(directory: Path) -> bool:
+    """Tell whether a directory is an annotation project."""
+    return (directory / PROJECT).is_file()
+
+
+KIND = DirectoryKind(
+    name="an annotation project",
+    files=frozenset({PROJECT, ROWS, LABELS, f"{LABELS}-wal", f"{LABELS}-shm"}),
+    is_ours=is_project,
+    parts=_NUMBERED,
+)
+
+
+def write_project(file: ProjectFile, directory: Path) -> None:
+    """Write the description of a project."""
+    write_json(to_plain(file), directory / PROJECT)
+
+
+def read_project(directory: Path) -> ProjectFile:
+    """Read the description of a project."""
+    if not is_project(directory):
+        raise ProjectError(
+            f"{directory} is no annotation project. Start one: bagwise annotate start TABLE "
+            "--label NAME --budget M -o DIR"
+        )
+    path = directory / PROJECT
+    return read_file(
+        ProjectFile, path, schema=SCHEMA, error=ProjectError, what="an annotation project"
+    )
+
+
+def write_rows(table: pa.Table, directory: Path) -> None:
+    """Write all rows of a project."""
+    pq.write_table(table, directory / ROWS)
+
+
+def read_rows(directory: Path) -> pa.Table:
+    """Read all rows of a project."""
+    path = directory / ROWS
+    return shielded(
+        lambda: pq.read_table(path, partitioning=None),
+        lambda _: ProjectError(f"{path} is missing or damaged. Restore it from a copy."),
+    )
+
+
+def bags_path(directory: Path, number: int) -> Path:
+    """Return where the bags of a round are."""
+    return directory / f"bags-{number}.parquet"
+
+
+def write_bags(bags: Bags, ids: pa.ChunkedArray, id_name: str, path: Path) -> None:
+    """Write the bag of each row; -1 is none."""
+    with new_file(path, force=True) as draft:
+        pq.write_table(pa.table({id_name: ids, BAG: bags.index}), draft)
+
+
+def read_bags(path: Path, n_rows: int) -> Bags:
+    """Read the bag of each row."""
+    damaged = ProjectError(f"{path} is missing or damaged. Restore it from a copy.")
+    bags = shielded(
+        lambda: Bags(pq.read_table(path, partitioning=None).column(BAG).to_numpy()),
+        lambda _: damaged,
+    )
+    if bags.n_rows != n_rows:
+        raise damaged
+    return bags
+
+
+def list_paths(directory: Path, number: int) -> tuple[Path, Path]:
+    """Return where the rows to label of a round are: as CSV, and as Parquet."""
+    stem = "to_label" if number == 1 else f"to_label-{number}"
+    return directory / f"{stem}.csv", directory / f"{stem}.parquet"
+
+
+def write_lists(table: pa.Table, directory: Path, number: int) -> None:
+    """Write the rows to label of a round, unless they are there: somebody may have filled them."""
+    for path in list_paths(directory, number):
+        if not path.exists():
+            write_table(table, path)

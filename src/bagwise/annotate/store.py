@@ -1,0 +1,275 @@
+"""Answers that are never lost: a SQLite file with a write-ahead log, to which lines are only added.
+
+Every answer is a line of its own, with the time and where it came from; the last one of a row
+counts. Taking an answer back is one more line, without a value. What belongs together is one
+transaction, which is on the disk before anybody is told that it is (``synchronous=FULL``): a
+process that is killed leaves all of it or nothing.
+
+Rows are known by their ids, never by their place: an answer cannot slip to another row.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bagwise.errors import ProjectError, shielded
+
+Value = float | str
+"""A label: a number, or the name of a class."""
+
+VERSION = 1
+_APPLICATION = 0x62616777  # "bagw": what tells the file from other databases
+_PATIENCE = 30.0  # seconds to wait for another writer
+
+_TABLES = """
+CREATE TABLE rounds (
+    number INTEGER PRIMARY KEY, design TEXT NOT NULL, pick TEXT NOT NULL, time TEXT NOT NULL);
+CREATE TABLE tasks (
+    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    round INTEGER NOT NULL REFERENCES rounds(number), weight REAL NOT NULL);
+CREATE TABLE answers (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL REFERENCES tasks(id),
+    value, source TEXT NOT NULL, time TEXT NOT NULL);
+CREATE INDEX answers_of ON answers (id, number);
+"""
+_LAST = "SELECT max(number) FROM answers GROUP BY id"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A row that is to be labelled.
+
+    Attributes
+    ----------
+    place : int
+        Where it stands in the order of labelling, from 1.
+    id : str
+    round : int
+    weight : float
+        Rows of the table that its label stands for.
+    """
+
+    place: int
+    id: str
+    round: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """One purchase of labels."""
+
+    number: int
+    design: str
+    pick: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The last answer for a row; its number tells it from earlier ones."""
+
+    number: int
+    id: str
+    value: Value
+
+
+class AnswerStore:
+    """Rounds, tasks and answers in one SQLite file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as place:
+    ...     store = AnswerStore.create(Path(place) / "labels.sqlite")
+    ...     store.add_round(Round(1, "rows-random", "random"), [("a", 1.0), ("b", 1.0)])
+    ...     _ = store.add_answers([("a", 3.5)], source="file")
+    ...     [answer.value for answer in store.answers()], [task.id for task in store.open_tasks()]
+    ([3.5], ['b'])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path) -> "AnswerStore":
+        """Make a new file."""
+        with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            file.execute("PRAGMA journal_mode=WAL")
+            file.execute("PRAGMA synchronous=FULL")
+            file.executescript(
+                f"BEGIN; {_TABLES} PRAGMA application_id={_APPLICATION};"
+                f"PRAGMA user_version={VERSION}; COMMIT;"
+            )
+        return cls(path)
+
+    def check(self) -> None:
+        """Refuse a file that is damaged, or not one of these."""
+        with self._connected() as file:
+            marks = [
+                file.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("application_id", "user_version")
+            ]
+            if marks != [_APPLICATION, VERSION]:
+                raise ProjectError(
+                    f"{self.path} holds no labels that this version reads. Restore the project "
+                    "from a copy, or start another one."
+                )
+            if file.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
+                raise self._damaged()
+
+    def rounds(self) -> list[Round]:
+        """Return all rounds, the first one first."""
+        with self._connected() as file:
+            found = file.execute("SELECT number, design, pick FROM rounds ORDER BY number")
+            return [Round(*line) for line in found]
+
+    def tasks(self) -> list[Task]:
+        """Return all rows that were ever to be labelled, in their order."""
+        return self._tasks("")
+
+    def open_tasks(self) -> list[Task]:
+        """Return the rows that have no label yet."""
+        labelled = f"SELECT id FROM answers WHERE number IN ({_LAST}) AND value IS NOT NULL"  # noqa: S608
+        return self._tasks(f"WHERE id NOT IN ({labelled})")
+
+    def _tasks(self, which: str) -> list[Task]:
+        with self._connected() as file:
+            found = file.execute(
+                f"SELECT place, id, round, weight FROM tasks {which} ORDER BY place"  # noqa: S608
+            )
+            return [Task(*line) for line in found]
+
+    def answers(self) -> list[Answer]:
+        """Return the label of each row that has one, in the order in which they came."""
+        with self._connected() as file:
+            return self._answers(file)
+
+    def add_round(self, new: Round, tasks: Sequence[tuple[str, float]]) -> None:
+        """Add a round with its rows, as ids and weights, in the order of labelling."""
+        with self._changing() as file:
+            if file.execute("SELECT 1 FROM rounds WHERE number = ?", (new.number,)).fetchone():
+                raise ProjectError(
+                    f"round {new.number} was started by somebody else meanwhile. Look at the "
+                    "status, and ask for the next round again if you still want one."
+                )
+            line = (new.number, new.design, new.pick, _now())
+            file.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", line)
+            file.executemany(
+                "INSERT INTO tasks (id, round, weight) VALUES (?, ?, ?)",
+                [(key, new.number, weight) for key, weight in tasks],
+            )
+
+    def add_answers(
+        self, answers: Iterable[tuple[str, Value]], *, source: str, correct: bool = False
+    ) -> int:
+        """Add labels, all of them or none; return how many were new.
+
+        A label that a row has already changes nothing. Another one is refused (`ConflictError`),
+        unless it is to `correct` the old one.
+        """
+        given = list(answers)
+        with self._changing() as file:
+            known = {answer.id: answer.value for answer in self._answers(file)}
+            clashes = [key for key, value in given if known.get(key, value) != value]
+            if clashes and not correct:
+                raise ConflictError(clashes)
+            new = [(key, value) for key, value in given if known.get(key) != value]
+            time = _now()
+            file.executemany(
+                "INSERT INTO answers (id, value, source, time) VALUES (?, ?, ?, ?)",
+                [(key, value, source, time) for key, value in new],
+            )
+        return len(new)
+
+    def take_back(self, *, source: str) -> str | None:
+        """Take back the last answer from `source` that still counts; return whose it was."""
+        with self._changing() as file:
+            last = file.execute(
+                f"SELECT id FROM answers WHERE number IN ({_LAST}) AND value IS NOT NULL "  # noqa: S608
+                "AND source = ? ORDER BY number DESC LIMIT 1",
+                (source,),
+            ).fetchone()
+            if last is None:
+                return None
+            file.execute(
+                "INSERT INTO answers (id, value, source, time) VALUES (?, NULL, ?, ?)",
+                (last[0], source, _now()),
+            )
+            return str(last[0])
+
+    @staticmethod
+    def _answers(file: sqlite3.Connection) -> list[Answer]:
+        found = file.execute(
+            f"SELECT number, id, value FROM answers WHERE number IN ({_LAST}) "  # noqa: S608
+            "AND value IS NOT NULL ORDER BY number"
+        )
+        return [Answer(*line) for line in found]
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection of one's own: whoever asks may be another thread, or process."""
+        if not self.path.is_file():
+            raise ProjectError(f"{self.path} is missing: the labels of the project were in it.")
+        file = shielded(
+            lambda: sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None),
+            lambda _: self._damaged(),
+        )
+        failure = None
+        with closing(file):
+            try:
+                file.execute("PRAGMA synchronous=FULL")
+                file.execute("PRAGMA foreign_keys=ON")
+                yield file
+            except sqlite3.OperationalError as problem:
+                failure = _explained(self.path, problem)
+            except sqlite3.DatabaseError:  # its message may quote what it chokes on
+                failure = self._damaged()
+        if failure is not None:
+            raise failure
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection inside a transaction that ends with the block, or never was."""
+        with self._connected() as file:
+            file.execute("BEGIN IMMEDIATE")
+            try:
+                yield file
+                file.execute("COMMIT")
+            except BaseException:
+                if file.in_transaction:
+                    file.execute("ROLLBACK")
+                raise
+
+    def _damaged(self) -> ProjectError:
+        return ProjectError(
+            f"{self.path} is damaged, or is no database. Restore it from a copy of the project."
+        )
+
+
+class ConflictError(ProjectError):
+    """Rows that are to get another label than they have."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(
+            f"{len(ids)} row(s) have another label already. Nothing was changed; correct=True "
+            "(--correct) replaces labels."
+        )
+        self.ids = tuple(ids)
+
+
+def _explained(path: Path, problem: sqlite3.OperationalError) -> ProjectError:
+    number = getattr(problem, "sqlite_errorcode", None)
+    if number == sqlite3.SQLITE_BUSY:
+        what = "another process has been writing to it for too long. Try again."
+    elif number in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
+        what = "the disk is full. Nothing was changed. Make room, and try again."
+    elif number == sqlite3.SQLITE_READONLY:
+        what = "it may not be written to. Check the permissions of the project."
+    else:
+        what = "it cannot be read or written. Check the disk and the permissions."
+    return ProjectError(f"{path}: {what}")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
