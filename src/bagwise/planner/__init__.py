@@ -27,7 +27,8 @@ from bagwise.planner.regret import ranked
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import Sample, sample_matrix, sample_rows
 from bagwise.planner.search import find_candidates
-from bagwise.release.request import Budget, Columns
+from bagwise.release.budget import Budget
+from bagwise.release.columns import Columns
 
 
 def plan(
@@ -43,6 +44,8 @@ def plan(
     min_bag_size: int | None = None,
     prior: Any = None,
     strategies: Sequence[str | BaggingStrategy] | None = None,
+    learner: str = "linear",
+    single_labels: bool = False,
     unit: str | None = None,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
@@ -84,6 +87,12 @@ def plan(
         (`planned`) and that look at features only; under privacy with a delta also those that sort,
         by a private model. Unless strategies are named, what leaves a fit without intervals
         comes after all others: fewer than three bags for each coefficient, and instance loss.
+    learner : {"linear", "flexible"}
+        Who the bags are for. "flexible" is for boosted trees, networks and the like: there is one
+        kind of bags for them, and sizes are ranked by what such a learner should lose.
+    single_labels : bool
+        Rank single labels beside bags: every row reported by an optimal unbiased randomizer or by
+        randomised response on bins. They need an epsilon, and a label that is a number.
     unit : str, optional
         A column that names people with several rows, whose labels are protected together. It is no
         feature.
@@ -116,7 +125,7 @@ def plan(
     request = PlanRequest.of(
         budget, family=family, classes=None if columns.classes is None else len(columns.classes),
         prior=prior, bag_sizes=bag_sizes, min_bag_size=min_bag_size, strategies=strategies,
-        effort=effort,
+        effort=effort, single_labels=single_labels, learner=learner,
     )  # fmt: skip
     sample = _sample(features, columns, budget, n_rows or 0)
     budget.check_rows(sample.n_rows)
@@ -125,20 +134,28 @@ def plan(
 
 def rank(sample: Sample, request: PlanRequest) -> Plan:
     """Rank what is asked for by its error on a sample of the features."""
-    problem = Problem(sample, request.prior, request.rule, request.classes, request.effort)
+    problem = problem_of(sample, request)
     found = find_candidates(problem, request)
     if not found:
         raise StrategyError(
             "the planner knows no error for labels of this kind here. Name a strategy and a bag "
             "size, or label_kind='mean'."
         )
-    candidates = ranked(
-        found,
-        request.prior,
-        intervals_first=not request.are_named,
-        classes=request.classes or 1,
-    )
-    return Plan(candidates, problem, request.budget.bounds, request.family.name)
+    candidates = tuple(found)
+    if request.learner == "linear":
+        candidates = ranked(
+            found,
+            request.prior,
+            intervals_first=not request.are_named,
+            classes=request.classes or 1,
+        )
+    bounds, family = request.budget.bounds, request.family.name
+    return Plan(candidates, problem, bounds, family, learner=request.learner)
+
+
+def problem_of(sample: Sample, request: PlanRequest) -> Problem:
+    """Return what a plan is made for."""
+    return Problem(sample, request.prior, request.rule, request.classes, request.effort)
 
 
 def _sample(features: Any, columns: Columns, budget: Budget, n_rows: int) -> Sample:

@@ -1,28 +1,50 @@
 """What "auto" means in a release: the planner's first choice, and a sentence that says why."""
 
+from dataclasses import replace
+
 from bagwise.bagging import check_bag_size, find_strategy
 from bagwise.engines import Rows
 from bagwise.errors import BagTooSmallError, StrategyError
-from bagwise.planner import Candidate, Plan, rank
+from bagwise.planner import Candidate, Plan, problem_of, rank
+from bagwise.planner.flexible import FlexibleProblem, bags_for_flexible
+from bagwise.planner.problem import Problem
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import sample_rows
-from bagwise.release.provenance import LeastRegret, NothingToPlan
-from bagwise.release.request import Choice, ReleaseRequest
+from bagwise.release.given import read_given
+from bagwise.release.looks import Outlook
+from bagwise.release.population import Population
+from bagwise.release.provenance import FlexibleLearner, LeastRegret, NothingToPlan
+from bagwise.release.request import SMALLEST, Choice, ReleaseRequest
 
 
-def decide(rows: Rows, request: ReleaseRequest) -> Choice:
+def decide(
+    rows: Rows,
+    request: ReleaseRequest,
+    outlook: Outlook | None = None,
+    population: Population | None = None,
+) -> Choice:
     """Return the planner's first choice among those with the kind of label that is asked for.
+
+    An outlook has what private looks at the labels have told; it is paid for. A population is given
+    where `rows` are a sample of it.
 
     Unless they are named, strategies that sort or that make few large bags are not tried, since
     they leave a fit without intervals, and come after all others in a plan. Features alone decide.
     """
     size = request.bag_size
     if size is not None:
-        check_bag_size(size, n_rows=rows.num_rows)
-    names = request.columns.features_in(rows)
+        n_rows = rows.num_rows if population is None else population.n_rows
+        check_bag_size(size, n_rows=n_rows)
+    if population is None:
+        most = read_given(rows, by=(), within=request.columns.within).smallest_stratum
+        names = request.columns.features_in(rows)
+    else:
+        most, names = population.smallest_stratum, list(population.names)
     # Columns may be refused here; only then are strategies tried, and their kernels compiled.
-    sample = sample_rows(rows, request.columns, request.budget, names=names)
-    asked = _asked(request)
+    sample = sample_rows(rows, request.columns, request.budget, names=names, population=population)
+    asked = _asked(request, outlook, most)
+    if request.learner == "flexible":
+        return _for_flexible(problem_of(sample, asked), request, most)
     try:
         found = rank(sample, asked)
     except (BagTooSmallError, StrategyError) as error:
@@ -40,11 +62,28 @@ def decide(rows: Rows, request: ReleaseRequest) -> Choice:
     )
 
 
-def _asked(request: ReleaseRequest) -> PlanRequest:
-    size, classes = request.bag_size, request.columns.classes
+def _for_flexible(problem: Problem, request: ReleaseRequest, most: int | None) -> Choice:
+    """Return bags for a learner that is not linear."""
+    strategy = request.strategy or bags_for_flexible(problem)
+    sized = FlexibleProblem.of(problem, request.label_kind)
+    least = SMALLEST if request.min_bag_size is None else request.min_bag_size
+    size = request.bag_size or sized.best_size(least=least, most=most)
+    why = FlexibleLearner(noise_lost=sized.noise_lost(size))
+    return request.choose(strategy, size, request.scores, why=why)
+
+
+def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -> PlanRequest:
+    size, classes, budget = request.bag_size, request.columns.classes, request.budget
     named = request.strategies if request.strategy is None else (request.strategy,)
+    prior = None
+    if outlook is not None:
+        budget = replace(budget, calibration=outlook.rule, bounds=outlook.rule.bounds)
+        prior = outlook.belief
+    if request.learner == "flexible":
+        named = None
     return PlanRequest.of(
-        request.budget,
+        budget,
+        prior=prior,
         family=request.family,
         classes=None if classes is None else len(classes),
         bag_sizes=None if size is None else [size],
@@ -53,6 +92,8 @@ def _asked(request: ReleaseRequest) -> PlanRequest:
         scored=False,
         free_sizes=False,
         label_kinds=(request.label_kind,),
+        max_bag_size=most,
+        learner=request.learner,
     )
 
 

@@ -1,7 +1,7 @@
 """What could be released: each choice with the error that a learner would have.
 
 Labels are not an argument of anything here. Bags that need no scores are made from the features as
-a release would make them, and their error is exact. Bags sorted by a private model depend on that
+a release would make them, and their error is exact. Bags that follow a private model depend on that
 model's noise and on theta: both are drawn from what is stated, a few times, and the exact error
 given the bags is averaged.
 """
@@ -19,21 +19,25 @@ from bagwise.bagging import (
     Traits,
     assign_bags,
     find_strategy,
+    measures_by_scores,
     settings_of,
     traits_of,
 )
+from bagwise.errors import BudgetError
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Bagged, Problem, title
 from bagwise.planner.sample import SEED
 from bagwise.planner.sizes import BAGS_PER_COEFFICIENT
 from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.mechanisms import GaussianModel
-from bagwise.privacy.private_model import best_share
+from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
+from bagwise.privacy.mechanisms import BinnedLabels, GaussianModel, LaplaceModel
+from bagwise.privacy.private_model import ModelDesign, best_share, instance_error
+from bagwise.release.looks import prospect_of_centring
+from bagwise.release.scores import METRIC_SHARES
 from bagwise.theory.exact import CAUSES, Risk
 from bagwise.theory.moments import prior_risk
 
-DRAWS = 3  # of theta and of the private model's noise, for bags sorted by that model
+DRAWS = 3  # of theta and of the private model's noise, for bags that follow that model
 LOSSES = ("bag", "instance")
 LABEL_KINDS: tuple[LabelKind, ...] = ("mean", "pick")
 
@@ -63,6 +67,8 @@ class Candidate:
         Expected squared error of the coefficients, in the features' own units.
     scenarios : dict of str to float
         Error of predictions if the prior is off.
+    noise : str
+        "auto", or how single labels are reported.
     """
 
     bagging: BaggingStrategy
@@ -77,6 +83,7 @@ class Candidate:
     predictions: Risk
     slopes: float
     scenarios: dict[str, float]
+    noise: str = "auto"
 
     @property
     def strategy(self) -> str:
@@ -90,8 +97,8 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        """The strategy and what is set of its parameters."""
-        return title(self.bagging)
+        """The strategy and what is set of its parameters; or how single labels are reported."""
+        return title(self.bagging) if self.noise == "auto" else f"single labels, {self.noise}"
 
     @property
     def traits(self) -> Traits:
@@ -101,7 +108,13 @@ class Candidate:
     @property
     def intervals(self) -> bool:
         """Whether a fit has intervals to trust: enough bags, and a loss without a bias."""
-        return self.loss == "bag" and not self.few_bags
+        return self.loss == "bag" and not self.few_bags and self.noise != BinnedLabels.noise
+
+    @property
+    def could_have_intervals(self) -> bool:
+        """Whether smaller bags of the same kind would have intervals to trust."""
+        biased = self.loss != "bag" or self.noise == BinnedLabels.noise
+        return not biased and not self.traits.free_sizes
 
     @property
     def rmse(self) -> float:
@@ -163,7 +176,7 @@ def at_epsilons(
 ) -> tuple[tuple[float, float], ...]:
     """Return the error of a label-agnostic candidate at other epsilons; its bags stay the same."""
     rule = problem.calibration
-    if rule is None or candidate.scores != "none":
+    if rule is None or candidate.scores != "none" or candidate.noise != "auto":
         return ()
     bagged, points = problem.bag(candidate.bagging, candidate.bag_size), []
     kind, loss = candidate.label_kind, candidate.loss
@@ -176,44 +189,56 @@ def at_epsilons(
     return tuple(points)
 
 
-def sorted_by_model(
+def by_model(
     problem: Problem,
     strategy: BaggingStrategy,
     bag_size: int,
     kinds: Sequence[LabelKind] = LABEL_KINDS,
 ) -> Iterator[Candidate]:
-    """Yield bags of rows sorted by a private model's predictions, with instance loss on means."""
+    """Yield bags that follow a private model, with the loss that is made for them, on means.
+
+    Rows are sorted by its predictions, for instance loss, or measured by what these owe to each
+    feature, for bag loss.
+    """
     rule = problem.calibration
-    if rule is None or rule.delta == 0 or problem.classes is not None or "mean" not in kinds:
+    if rule is None or problem.classes is not None or "mean" not in kinds:
         return
-    design, n_rows = problem.design, problem.sample.n_rows
-    share = best_share(design, n_rows=n_rows, bag_size=bag_size)
-    steps = design.sensitivity_steps * problem.sample.largest
-    event = rule.model(share=share, sensitivity_steps=steps)
-    drawn: dict[tuple[float, float], list[_Sorted]] = {}  # they do not depend on the misfit
+    bought = buy_model(problem, strategy, rule, bag_size)
+    if bought is None:
+        return
+    metric = measures_by_scores(strategy)
+    drawn: dict[tuple[float, float], list[_Followed]] = {}  # they do not depend on the misfit
     for prior in problem.prior.scenarios().values():
         believed = (prior.signal_sd, prior.label_noise_sd)
-        if believed not in drawn:
+        if metric and drawn:  # a metric is about the same, however strong the signal is
+            drawn[believed] = next(iter(drawn.values()))
+        elif believed not in drawn:
             drawn[believed] = [
-                _sort(problem, strategy, prior, event, bag_size, draw) for draw in range(DRAWS)
+                _follow(problem, strategy, prior, bought, bag_size, draw)
+                for draw in range(1 if metric else DRAWS)
             ]
+    some = next(iter(drawn.values()))[0].bagged
+    noise = problem.noise("mean", some, (bought.event,))
+    if noise is None:
+        return
+    loss = "bag" if metric else "instance"
     by_scenario = {
         name: [
-            _sorted_risk(problem, prior, event, bags)
+            _risk_by_model(problem, prior, bought, bags, loss)
             for bags in drawn[prior.signal_sd, prior.label_noise_sd]
         ]
         for name, prior in problem.prior.scenarios().items()
     }
     predictions = {name: _mean(draws, 0) for name, draws in by_scenario.items()}
-    n_bags = max(1, n_rows // bag_size)
+    n_bags = max(1, problem.sample.n_rows // bag_size)
     yield Candidate(
         bagging=strategy,
         scores="model",
         bag_size=bag_size,
         label_kind="mean",
-        loss="instance",
-        score_share=share,
-        delta=rule.delta,
+        loss=loss,
+        score_share=None if metric else bought.share,  # a metric may share a model to centre on
+        delta=noise.delta,
         n_bags=n_bags,
         few_bags=_too_few(problem, n_bags),
         predictions=predictions["as stated"],
@@ -223,66 +248,151 @@ def sorted_by_model(
 
 
 @dataclass(frozen=True)
-class _Sorted:
-    """Bags of rows sorted by a private model, and the slopes that it was a model of."""
+class Bought:
+    """A private model that bags follow: its design, its noise, and its share of the budget."""
+
+    design: ModelDesign
+    event: GaussianModel | LaplaceModel
+    share: float
+
+    @property
+    def error(self) -> float:
+        """The privacy error of its coefficients in white columns."""
+        return self.design.privacy_trace * self.event.number_sd**2
+
+
+def buy_model(
+    problem: Problem, strategy: BaggingStrategy, rule: ExactCalibration, bag_size: int
+) -> Bought | None:
+    """Return the model that a release would buy, of those with the noise that the promise allows.
+
+    As in a release, rows are sorted by the one that leaves instance loss the least error, and
+    measured by the one that is least off itself. None where no noise for the bags is known.
+    """
+    metric, n_rows = measures_by_scores(strategy), problem.sample.n_rows
+
+    def buy(noise: ScoreNoise) -> Bought:
+        design = problem.laplace_design if noise == "laplace" else problem.design
+        share = METRIC_SHARES[noise]
+        if not metric:
+            share = best_share(design, n_rows=n_rows, bag_size=bag_size)
+        steps = design.sensitivity_steps * problem.sample.largest
+        calibrated = rule.laplace_model if noise == "laplace" else rule.model
+        return Bought(design, calibrated(share=share, sensitivity_steps=steps), share)
+
+    def sorted_error(offer: Bought) -> float:
+        return instance_error(
+            offer.design,
+            n_rows=n_rows,
+            bag_size=bag_size,
+            model_sd=offer.event.number_sd,
+            sum_sd=problem.means_after(rule, offer.event).sum_sd,
+        )
+
+    offers = [buy(noise) for noise in rule.score_noises]
+    if not offers:
+        return None
+    if metric:
+        return min(offers, key=lambda offer: offer.error)
+    try:
+        return min(offers, key=sorted_error)
+    except BudgetError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Followed:
+    """Bags of rows that follow a private model, and the slopes that it was a model of."""
 
     bagged: Bagged
     slopes: FloatArray
 
 
-def _sort(
+def _follow(
     problem: Problem,
     strategy: BaggingStrategy,
     prior: Prior,
-    event: GaussianModel,
+    bought: Bought,
     bag_size: int,
     draw: int,
-) -> _Sorted:
-    """Draw theta and the private model's noise, and sort."""
+) -> _Followed:
+    """Draw theta and the private model's noise, and make bags by it."""
     rng = np.random.default_rng([SEED, bag_size, draw])
-    rows, design = problem.white.rows, problem.design
+    rows, design = problem.white.rows, bought.design
     slopes = problem.root @ rng.standard_normal(int(rows.shape[1]))
     slopes *= prior.signal_sd / max(float(np.linalg.norm(slopes)), 1e-300)
-    # The noise of the model, which falls with the number of rows that X stands for.
-    scale = event.noise_scale / problem.copies
-    noise = design.basis @ (design.decoder @ (scale * rng.standard_normal(design.rank)))
+    by_noise = bought.event.number_sd * rng.standard_normal(design.rank)
+    noise = design.basis @ (design.decoder @ by_noise)
     scores = rows @ slopes + (problem.sample.X - design.center) / design.spread @ noise[1:]
     # The labels' own noise moves the model too, about as it moves least squares.
     by_labels = prior.label_noise_sd / np.sqrt(problem.sample.n_rows)
     scores += rows @ (by_labels * rng.standard_normal(rows.shape[1]))
     size = problem.sampled_size(strategy, bag_size)
-    bags = assign_bags(strategy, problem.sample.X, scores, bag_size=size, rng=rng)
-    return _Sorted(problem.grown(bags, strategy, bag_size), slopes)
+    bags = assign_bags(
+        problem.searching(strategy), problem.sample.X, scores, bag_size=size, rng=rng
+    )
+    return _Followed(problem.grown(bags, strategy, bag_size), slopes)
 
 
-def _sorted_risk(
-    problem: Problem, prior: Prior, event: GaussianModel, made: _Sorted
+def _risk_by_model(
+    problem: Problem, prior: Prior, bought: Bought, made: _Followed, loss: str
 ) -> tuple[Risk, Risk]:
     """Return the exact error given the bags, of predictions and of slopes in their own units."""
-    bagged, slopes = made.bagged, made.slopes
-    found = problem.noise("mean", bagged, (event,))
+    bagged = made.bagged
+    found = problem.noise("mean", bagged, (bought.event,))
     if found is None:
-        nothing = Risk.of(bias=np.inf, choice=0.0, label_noise=0.0, privacy=0.0)
-        return nothing, nothing
+        raise AssertionError("noise that is known for some bags is known for all of them")
+    slopes = made.slopes if loss == "instance" else None
     predictions, own_units = (
-        _risk(problem, bagged, prior, "mean", "instance", found.sd, metric, slopes)
+        _risk(problem, bagged, prior, "mean", loss, found.sd, metric, slopes)
         for metric in (None, problem.slope_metric)
     )
     return predictions, own_units
 
 
 def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
-    """Return the error of a linear model that is released directly, the yardstick."""
-    design = problem.design
-    steps = design.sensitivity_steps * problem.sample.largest
-    event = rule.model(share=1.0, sensitivity_steps=steps)
+    """Return the error of a linear model that is released directly, the yardstick.
+
+    It has the noise of the kind that leaves it less error, as `release_model` has, and is shrunk as
+    far as the noise suggests: with a signal of variance s in white columns and an error of variance
+    r before shrinkage, the posterior mean is off by ``s r / (s + r)``.
+    """
     # The weights of the private fit are nearly those of least squares: sigma^2 p / n.
+    by_labels = problem.prior.label_noise_sd**2 * problem.design.rank / problem.sample.n_rows
+    privacy = min(_privacy_of_model(problem, rule, noise) for noise in rule.score_noises)
+    signal, unshrunk = problem.prior.signal_sd**2, by_labels + privacy
+    kept = signal / (signal + unshrunk)
     return Risk.of(
-        bias=0.0,
+        bias=(1 - kept) ** 2 * signal,
         choice=0.0,
-        label_noise=problem.prior.label_noise_sd**2 * design.rank / problem.sample.n_rows,
-        privacy=(event.noise_scale / problem.copies) ** 2 * design.privacy_trace,
+        label_noise=kept**2 * by_labels,
+        privacy=kept**2 * privacy,
     )
+
+
+def centring(problem: Problem, rule: ExactCalibration) -> float:
+    """Return what centring leaves of the noise's variance, if the signal is strong."""
+    width = rule.bounds[1] - rule.bounds[0]
+    offers = (
+        prospect_of_centring(
+            _privacy_of_model(problem, rule, noise) / width**2,
+            pure=noise == "laplace",
+            rule=rule,
+            n_rows=problem.sample.n_rows,
+            unit_rows=problem.sample.largest,
+        )
+        for noise in rule.score_noises
+    )
+    return min(variance for _, variance in offers)
+
+
+def _privacy_of_model(problem: Problem, rule: ExactCalibration, noise: ScoreNoise) -> float:
+    """Return the privacy error of a linear model with this noise on its statistics."""
+    design = problem.laplace_design if noise == "laplace" else problem.design
+    steps = design.sensitivity_steps * problem.sample.largest
+    calibrated = rule.laplace_model if noise == "laplace" else rule.model
+    event = calibrated(share=1.0, sensitivity_steps=steps)
+    return event.number_sd**2 * design.privacy_trace
 
 
 def _too_few(problem: Problem, n_bags: int) -> bool:

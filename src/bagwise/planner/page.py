@@ -4,12 +4,25 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.errors import MissingExtraError
 from bagwise.planner.ranking import Plan, name_of
-from bagwise.show import html
-from bagwise.show.html import escape
+from bagwise.show import charts
+from bagwise.show.page import (
+    Block,
+    Facts,
+    Figure,
+    Grid,
+    Headline,
+    Page,
+    Points,
+    Section,
+    Step,
+    Steps,
+    render,
+)
 
-_COMMANDS = 5
+_COMMANDS = 3
+# What decides comes first: a phone shows three or four columns.
+_ORDER = ("", "strategy", "size", "off by", "mostly from", "bags", "label", "loss", "noise")
 
 
 def make_page(plan: Plan) -> str:
@@ -17,40 +30,85 @@ def make_page(plan: Plan) -> str:
     promise = (
         "not private" if plan.epsilon is None else f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
     )
-    commands = "".join(
-        f"<li>{escape(name_of(plan.candidates[rank]))}<br><code>{escape(plan.command(rank))}</code>"
-        "</li>"
-        for rank in range(min(_COMMANDS, len(plan.candidates)))
+    sections = [
+        Section("The best choices", [Grid(_choices(plan))]),
+        Section("Commands", [_commands(plan)]),
+        *_frontier(plan),
+        *_sizes(plan),
+        Section("What this rests on", [Points(plan.remarks())]),
+    ]
+    page = Page(
+        title="What to release",
+        lead=f"{plan.n_rows:,} rows, {promise}, {plan.family} labels. No label was looked at.",
+        label="bagwise plan",
+        top=[_first_choice(plan)],
+        sections=sections,
     )
-    remarks = "".join(f"<li>{escape(remark)}</li>" for remark in plan.remarks())
-    charts = "".join(_charts(plan))
-    return html.page(
-        "bagwise plan",
-        "<h1>What to release</h1>"
-        f"<p>{plan.n_rows} rows, {escape(promise)}, {escape(plan.family)} labels. Errors are those "
-        "of predictions, root mean square, in units of the label.</p>"
-        f"{html.grid('The best choices', plan.cells())}<ul>{remarks}</ul>{charts}"
-        f"<h2>Commands</h2><ol>{commands}</ol>",
+    return render(page)
+
+
+def _choices(plan: Plan) -> list[tuple[str, ...]]:
+    heading, *rows = plan.cells()
+    places = [heading.index(name) for name in _ORDER]
+    return [tuple(row[place] for place in places) for row in (heading, *rows)]
+
+
+def _first_choice(plan: Plan) -> Block:
+    best = plan.best
+    return Headline(
+        f"± {best.rmse:.3g}",
+        f"Expected error of predictions with {name_of(best)}",
+        "This is the root mean square of the error, in units of the label. Expected labels are "
+        f"believed to vary by {plan.prior.signal_sd:.3g}. A model that saw every row's label would "
+        f"have an error of {np.sqrt(plan.row_level):.3g}.",
     )
 
 
-def _charts(plan: Plan) -> list[str]:
-    try:
-        import altair as alt
-    except ImportError:
-        raise MissingExtraError("a plan as a page", "plot") from None
-    by_size = _by_size(plan)
-    charts = [_chart(alt, by_size, "bag size", "error against bag size")] if by_size else []
+def plan_chart(plan: Plan) -> charts.Chart:
+    """Draw the error of the best choices against epsilon; against bag size if that is not known."""
     if plan.frontier:
-        rows = [
-            {"choice": choice, "epsilon": epsilon, "off by": error}
-            for choice, points in plan.frontier.items()
-            for epsilon, error in points
-        ]
-        charts.insert(0, _chart(alt, rows, "epsilon", "error against epsilon"))
+        return charts.lines(_by_epsilon(plan), x="epsilon", y="off by", series="choice")
+    return charts.lines(_by_size(plan), x="bag size", y="off by", series="choice")
+
+
+def _frontier(plan: Plan) -> list[Section]:
+    if not plan.frontier:
+        return []
+    rows = _by_epsilon(plan)
+    figure = Figure(
+        charts.lines(rows, x="epsilon", y="off by", series="choice"),
+        alt="Lines: the expected error of each choice falls as epsilon rises. "
+        + _ends(rows, "epsilon"),
+        caption="What more epsilon would bring, choice by choice. Both axes are logarithmic.",
+        numbers=_numbers(rows, "epsilon"),
+    )
+    return [Section("Error against epsilon", [figure])]
+
+
+def _sizes(plan: Plan) -> list[Section]:
+    rows = _by_size(plan)
+    sizes = {row["bag size"] for row in rows}
+    if len(sizes) < 2:
+        return [Section("Bag size", [Facts([("rows in a bag", str(min(sizes)))])])]
+    figure = Figure(
+        charts.lines(rows, x="bag size", y="off by", series="choice"),
+        alt="Lines: the expected error of each strategy by bag size. " + _ends(rows, "bag size"),
+        caption="The best error of each strategy at each bag size. Both axes are logarithmic.",
+        numbers=_numbers(rows, "bag size"),
+    )
+    return [Section("Error against bag size", [figure])]
+
+
+def _commands(plan: Plan) -> Steps:
+    shown = range(min(_COMMANDS, len(plan.candidates)))
+    return Steps([Step(plan.command(i), name_of(plan.candidates[i])) for i in shown])
+
+
+def _by_epsilon(plan: Plan) -> list[dict[str, Any]]:
     return [
-        chart.to_html(inline=True, fullhtml=False, output_div=f"c{i}")
-        for i, chart in enumerate(charts)
+        {"choice": choice, "epsilon": epsilon, "off by": error}
+        for choice, points in plan.frontier.items()
+        for epsilon, error in points
     ]
 
 
@@ -66,16 +124,11 @@ def _by_size(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _chart(alt: Any, rows: list[dict[str, Any]], x: str, title: str) -> Any:
-    return (
-        alt.Chart(alt.InlineData(rows), title=title, width=520, height=280)
-        .mark_line(point=True)
-        .encode(
-            x=alt.X(f"{x}:Q", scale=alt.Scale(type="log")),
-            y=alt.Y("off by:Q", scale=alt.Scale(type="log")),
-            color=alt.Color(
-                "choice:N", legend=alt.Legend(orient="bottom", columns=1, labelLimit=500)
-            ),
-            tooltip=["choice:N", f"{x}:Q", "off by:Q"],
-        )
-    )
+def _ends(rows: list[dict[str, Any]], x: str) -> str:
+    best = min(rows, key=lambda row: float(row["off by"]))
+    return f"The smallest is {best['off by']:.3g}, by {best['choice']} at {x} {best[x]:g}."
+
+
+def _numbers(rows: list[dict[str, Any]], x: str) -> Grid:
+    cells = [(str(row["choice"]), f"{row[x]:g}", f"{row['off by']:.3g}") for row in rows]
+    return Grid([("choice", x, "off by"), *cells], folded="The numbers of these lines")

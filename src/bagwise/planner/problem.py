@@ -26,7 +26,7 @@ from bagwise.planner.sample import SEED, Sample
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism
-from bagwise.privacy.private_model import ModelDesign, design_model
+from bagwise.privacy.private_model import ModelDesign, Norm, design_model
 from bagwise.release.verify import noise_per_bag
 from bagwise.theory.belief import signal_root
 from bagwise.theory.misfit import draw_misfit
@@ -119,8 +119,18 @@ class Problem:
     @cached_property
     def design(self) -> ModelDesign:
         """How a private model of these features would weigh its rows."""
+        return self._design_in("L2")
+
+    @cached_property
+    def laplace_design(self) -> ModelDesign:
+        """The same for noise without a delta, which hides what moves in L1."""
+        return self._design_in("L1")
+
+    def _design_in(self, norm: Norm) -> ModelDesign:
         X = self.sample.X
-        return design_model(X, [str(j) for j in range(X.shape[1])])
+        design = design_model(X, [str(j) for j in range(X.shape[1])], norm=norm)
+        # Sums over all rows of the table, of which X may be a sample.
+        return dataclasses.replace(design, jacobian=self.copies * design.jacobian)
 
     @property
     def slope_metric(self) -> FloatArray:
@@ -135,7 +145,7 @@ class Problem:
             size = self.sampled_size(strategy, bag_size)
             with _quietly():
                 bags = assign_bags(
-                    self._searching(strategy), self.sample.X, None, bag_size=size, rng=rng
+                    self.searching(strategy), self.sample.X, None, bag_size=size, rng=rng
                 )
             self._bagged[key] = self.grown(bags, strategy, bag_size)
         return self._bagged[key]
@@ -175,7 +185,7 @@ class Problem:
         try:
             if kind == "mean":
                 means = self._bag_means(rule, bagged, spent)
-                pure = means.pure_epsilon is not None and not spent
+                pure = all(event.pure_epsilon is not None for event in (*spent, means))
                 return Noise(noise_per_bag((means,), whole), 0.0 if pure else rule.delta)
             if self.classes is not None:
                 return None  # chances of keeping a class are no noise of a size
@@ -185,12 +195,18 @@ class Problem:
         except BudgetError:
             return None
 
+    def means_after(self, rule: ExactCalibration, event: Mechanism) -> HidesBagMeans:
+        """Return the noise for bags that follow what was bought with this event."""
+        return self._bag_means(rule, None, (event,))
+
     def _bag_means(
-        self, rule: ExactCalibration, bagged: Bagged, spent: tuple[Mechanism, ...]
+        self, rule: ExactCalibration, bagged: Bagged | None, spent: tuple[Mechanism, ...]
     ) -> HidesBagMeans:
         # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
         rows = self.sample.largest
-        square, touched = (rows**2, rows) if spent else (bagged.square, bagged.touched)
+        square, touched = rows**2, rows
+        if bagged is not None and not spent:
+            square, touched = bagged.square, bagged.touched
         if self.classes is not None:  # a row that changes its class changes two counts
             square, touched, rows = 2 * square, 2 * rows, 2 * rows
         key = (rule, square, rows, touched, *spent)
@@ -200,7 +216,7 @@ class Problem:
             )
         return self._means[key]
 
-    def _searching(self, strategy: BaggingStrategy) -> BaggingStrategy:
+    def searching(self, strategy: BaggingStrategy) -> BaggingStrategy:
         """Return a strategy that searches as long as the plan may, unless it says how long."""
         if "effort" not in parameters_of(strategy) or "effort" in settings_of(strategy):
             return strategy

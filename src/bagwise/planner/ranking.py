@@ -18,11 +18,14 @@ from bagwise.files.json_files import canonical
 from bagwise.planner.candidates import (
     Candidate,
     at_epsilons,
+    centring,
     direct_release,
     raw_loss,
 )
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
+from bagwise.release.looks import WORTHWHILE
+from bagwise.release.request import Learner
 from bagwise.show import html
 from bagwise.theory.exact import Risk
 
@@ -30,6 +33,7 @@ _SHOWN = 10
 _WORTH_SAYING = 1.2  # times the error of the best of a scenario
 _TINY = 1e-300
 _LINES = 4
+_WIDER = 5  # times as wide as stated, for a remark about bounds
 _MAINLY = {
     "label_noise": "labels",
     "privacy": "privacy",
@@ -40,6 +44,13 @@ _MAINLY = {
 
 
 _A = {"weak signal": "a ", "strong signal": "a ", "large misfit": "a "}
+_RANKED: dict[Learner, str] = {
+    "linear": "Ranked by the mean regret over this belief and its ends (weak and strong signal, no "
+    "misfit and a large one): how much more of the signal is lost than by the best choice.",
+    "flexible": "Ranked by what boosted trees and the like should lose to noise and to large bags, "
+    "as far as public tables tell. The errors are those of a linear model on the same bags, with "
+    "labels that are nearly linear.",
+}
 _FEW_BAGS = (
     "fewer than three bags for each coefficient: too few for intervals, and few bags suffer most "
     "from labels that are not linear in the features."
@@ -61,6 +72,8 @@ class Plan:
         Name of the label, for commands.
     options : str
         Options about columns that belong into every command.
+    learner : {"linear", "flexible"}
+        Who the bags are for; figures are those of a linear learner for both.
     """
 
     candidates: tuple[Candidate, ...]
@@ -69,6 +82,7 @@ class Plan:
     family: str
     label: str = "LABEL"
     options: str = ""
+    learner: Learner = "linear"
 
     @property
     def prior(self) -> Prior:
@@ -105,7 +119,7 @@ class Plan:
     def direct(self) -> Risk | None:
         """The error of a linear model released directly, under the same promise."""
         rule = self.problem.calibration
-        if rule is None or rule.delta == 0 or self.problem.classes is not None:
+        if rule is None or self.problem.classes is not None:
             return None
         return direct_release(self.problem, rule)
 
@@ -173,6 +187,8 @@ class Plan:
         words += [f"--set {shlex.quote(setting)}" for setting in spell_settings(chosen.bagging)]
         if chosen.scores != "none" and chosen.score_share is not None:
             words.append(f"--scores {chosen.scores} --score-share {_exact(chosen.score_share)}")
+        if chosen.noise != "auto":
+            words.append(f"--noise {chosen.noise}")
         if chosen.label_kind != "mean":
             words.append(f"--label-kind {chosen.label_kind}")
         if self.epsilon is None or chosen.delta is None:
@@ -204,25 +220,27 @@ class Plan:
             ),
             *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
-            f"To fit: bagwise fit OUT --loss {chosen.loss}",
+            f"To fit: bagwise fit OUT {self._fit_option(chosen)}",
         ]
         return "\n".join(lines)
+
+    def _fit_option(self, chosen: Candidate) -> str:
+        return "--model boosted" if self.learner == "flexible" else f"--loss {chosen.loss}"
 
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know to use the figures."""
         remarks = [f"Prior, stated and not measured: {self.prior.text()}."]
-        remarks.append(
-            "Ranked by the mean regret over this belief and its ends (weak and strong signal, no "
-            "misfit and a large one): how much more of the signal is lost than by the best choice."
-        )
-        for scenario in self.prior.scenarios():
+        remarks.append(_RANKED[self.learner])
+        for scenario in self.prior.scenarios() if self.learner == "linear" else ():
             first = min(self._rivals, key=lambda c: c.scenarios[scenario])
             lost = self.best.scenarios[scenario] / max(first.scenarios[scenario], _TINY)
             if lost > _WORTH_SAYING:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
                 remarks.append(f"{known}, {name_of(first)} would come first.")
-        if any(candidate.few_bags for candidate in self.candidates):
+        if any(candidate.few_bags for candidate in self.candidates[:_SHOWN]):
             remarks.append(f"Choices marked * have {_FEW_BAGS}")
+        remarks.extend(self._with_wider_bounds())
+        remarks.extend(self._with_centred_labels())
         if self.direct is not None:
             remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
         signal = (self.problem.classes or 1) * self.prior.signal_sd**2
@@ -231,7 +249,7 @@ class Plan:
         if self.raw_loss is not None and self.raw_loss > 1.5:
             remarks.append(
                 f"K-means on the columns as they are would have {self.raw_loss:.2g} times the "
-                "error of the slopes: what is far is not what matters."
+                "error of the slopes, because columns with large numbers would decide alone."
             )
         if self.family != "gaussian":
             remarks.append("For this family the figures hold to first order, around a flat model.")
@@ -248,14 +266,55 @@ class Plan:
             return self.candidates
         return tuple(candidate for candidate in self.candidates if candidate.intervals)
 
+    def _with_wider_bounds(self) -> list[str]:
+        """Say what wide bounds would cost: noise grows with them as with one over epsilon."""
+        if self.bounds is None or self.epsilon is None or self.problem.classes is not None:
+            return []
+        found = at_epsilons(self.problem, self.best, [self.epsilon / _WIDER])
+        return [
+            f"With bounds {_WIDER} times as wide the first choice would be off by {error:.3g}. A "
+            "release finds a private range within its bounds first, for a few hundredths of "
+            "epsilon, unless you say that they are tight (--tighten none)."
+            for _, error in found
+        ]
+
+    def _with_centred_labels(self) -> list[str]:
+        """Say whether a release would centre labels on a private model, and what for."""
+        rule = self.problem.calibration
+        if rule is None or self.problem.classes is not None:
+            return []
+        left = centring(self.problem, rule)
+        if left > WORTHWHILE:
+            return []
+        return [
+            "A release centres labels on a private model first (--centre), and keeps to it where "
+            f"that model leaves little: if the signal is strong, the noise has {left:.2g} times "
+            "its variance."
+        ]
+
     def _beside_the_direct_release(self, error: float) -> str:
-        said = f"A linear model released directly, with Gaussian noise, would be off by {error:.3g}"
+        said = f"A linear model released directly would be off by {error:.3g}"
         if error > self.best.rmse:
             return f"{said}: more than the first choice. (bagwise release-model)"
         return (
             f"{said}: less than any bags here. Bags are worth it for whoever needs data: another "
-            "kind of model, an audit. (bagwise release-model)"
+            f"kind of model, an audit. If a model is all that is wanted: {self.model_command()}"
         )
+
+    def model_command(self) -> str:
+        """Return the command that releases a private model instead of bags."""
+        words = [f"bagwise release-model TABLE --label {shlex.quote(self.label)}"]
+        if self.options:
+            words.append(self.options)
+        if self.bounds is not None:
+            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
+        if self.epsilon is not None:
+            words.append(f"--epsilon {_exact(self.epsilon)}")
+        if self.delta:
+            words.append(f"--delta {_exact(self.delta)}")
+        if self.family != "gaussian":
+            words.append(f"--family {self.family}")
+        return " ".join([*words, "-o MODEL.json"])
 
     def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
         """Return the first candidates as text, a heading first."""
@@ -295,6 +354,12 @@ class Plan:
         ]
         return "\n".join([*lines, *self.remarks()])
 
+    def plot(self) -> Any:
+        """Draw the error of the best choices; needs the extra ``bagwise[plot]``."""
+        from bagwise.planner.page import plan_chart
+
+        return plan_chart(self)
+
     def _repr_html_(self) -> str:
         return html.grid("Plan", self.cells(), note=" ".join(self.remarks()))
 
@@ -308,6 +373,7 @@ class Plan:
             "delta": self.delta,
             "bounds": None if self.bounds is None else list(self.bounds),
             "family": self.family,
+            "learner": self.learner,
             "classes": self.problem.classes,
             "prior": asdict(self.prior),
             "row_level": self.row_level,
@@ -316,9 +382,7 @@ class Plan:
                 {**_flat(candidate), "command": self.command(rank)}
                 for rank, candidate in enumerate(self.candidates)
             ],
-            "frontier": {
-                name: [list(point) for point in points] for name, points in self.frontier.items()
-            },
+            "frontier": {name: [*map(list, points)] for name, points in self.frontier.items()},
             "remarks": list(self.remarks()),
         }
 
@@ -364,6 +428,8 @@ def _exact(value: float) -> str:
 def _noise(candidate: Candidate) -> str:
     if candidate.delta is None:
         return "none"
+    if candidate.noise != "auto":
+        return candidate.noise
     return "no delta" if candidate.delta == 0 else "Gaussian"
 
 

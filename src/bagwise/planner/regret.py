@@ -35,6 +35,19 @@ def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) 
     return total / len(scenarios)
 
 
+HOPELESS = 0.5
+"""Error of a choice, as a share of the signal's variance, from which on its intervals are no reason
+to prefer it: they would be about a model that says next to nothing."""
+
+
+def is_hopeless(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) -> bool:
+    """Tell whether whatever has intervals would lose most of a signal as it is believed to be."""
+    limit = HOPELESS * classes * prior.signal_sd**2
+    return all(
+        candidate.predictions.total > limit for candidate in candidates if candidate.intervals
+    )
+
+
 def ranked(
     candidates: Sequence[Candidate], prior: Prior, *, intervals_first: bool, classes: int = 1
 ) -> tuple[Candidate, ...]:
@@ -42,8 +55,15 @@ def ranked(
 
     Bags that nobody asked for by name must serve whoever fits a model to them, and intervals belong
     to that. Few bags leave nothing to tell errors by, and instance loss has a bias that is in no
-    interval.
+    interval. Where intervals leave no model to speak of, larger bags of the same kinds come with
+    them: at a small epsilon the noise of many bags hides even the mean of the labels.
     """
     regret = regrets(candidates, prior, classes=classes)
-    last = np.array([intervals_first and not candidate.intervals for candidate in candidates])
+    hopeless = is_hopeless(candidates, prior, classes=classes)
+    last = np.array(
+        [
+            intervals_first and not (one.could_have_intervals if hopeless else one.intervals)
+            for one in candidates
+        ]
+    )
     return tuple(candidates[i] for i in np.lexsort((regret, last)))

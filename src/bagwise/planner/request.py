@@ -6,7 +6,15 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from bagwise.bagging import STRATEGIES, BaggingStrategy, assign_bags, find_strategy, traits_of
+from bagwise.bagging import (
+    STRATEGIES,
+    BaggingStrategy,
+    KeepsGroups,
+    assign_bags,
+    find_strategy,
+    measures_by_scores,
+    traits_of,
+)
 from bagwise.cluster.search import EffortName
 from bagwise.errors import MissingExtraError, StrategyError, check_name
 from bagwise.families import Family, find_family
@@ -15,7 +23,8 @@ from bagwise.planner.prior import Prior, read_prior
 from bagwise.planner.sizes import check_sizes
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.release.request import Budget
+from bagwise.release.budget import Budget
+from bagwise.release.request import Learner, check_learner
 
 AUTO: Literal["auto"] = "auto"
 
@@ -40,6 +49,13 @@ class PlanRequest:
         Whether somebody asked for these strategies: then few large bags may come first.
     label_kinds : tuple of str
         Kinds of labels to consider.
+    max_bag_size : int or None
+        The largest that can be: the rows of the smallest stratum.
+    single_labels : bool
+        Whether single labels are ranked beside bags.
+    learner : {"linear", "flexible"}
+        Who bags are for. For flexible learners the features decide on a strategy, and sizes are
+        ranked.
     """
 
     budget: Budget
@@ -53,6 +69,9 @@ class PlanRequest:
     are_named: bool
     label_kinds: tuple[LabelKind, ...]
     effort: str
+    max_bag_size: int | None = None
+    single_labels: bool = False
+    learner: Learner = "linear"
 
     @classmethod
     def of(
@@ -69,6 +88,9 @@ class PlanRequest:
         free_sizes: bool = True,
         label_kinds: tuple[LabelKind, ...] = LABEL_KINDS,
         effort: str = "fast",
+        max_bag_size: int | None = None,
+        single_labels: bool = False,
+        learner: str = "linear",
     ) -> Self:
         """Check what a user asks for, as far as it can be told without the features.
 
@@ -83,7 +105,15 @@ class PlanRequest:
             raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
         if rule is not None and not isinstance(rule, ExactCalibration):
             raise StrategyError("plans are for the exact rule for noise only.")
-        sortable = rule is not None and rule.delta > 0 and classes is None
+        if single_labels and (rule is None or classes is not None):
+            raise StrategyError("single labels are planned for numbers under an epsilon only.")
+        modelled = rule is not None and classes is None
+        reader = check_learner(learner)
+        if reader == "flexible" and (strategies is not None or single_labels):
+            raise StrategyError(
+                "strategies and single labels are ranked for linear learners: leave them out "
+                "with learner='flexible'."
+            )
         sizes, least = check_sizes(bag_sizes, min_bag_size)
         return cls(
             budget=budget,
@@ -95,13 +125,16 @@ class PlanRequest:
             bag_sizes=sizes,
             min_bag_size=least,
             strategies=(
-                tuple(planned(scored=scored and sortable, free_sizes=free_sizes))
+                _planned_for(reader, scored=scored and modelled, free_sizes=free_sizes)
                 if strategies is None
-                else _check_named(strategies, sortable=sortable)
+                else _check_named(strategies, modelled=modelled)
             ),
             are_named=strategies is not None,
             label_kinds=label_kinds,
             effort=effort,
+            max_bag_size=max_bag_size,
+            single_labels=single_labels,
+            learner=reader,
         )
 
 
@@ -115,6 +148,15 @@ def resolve_family(family: str, classes: int | None) -> Family:
     if classes is not None and not (fitted.has_classes or fitted.name == "bernoulli"):
         raise StrategyError(f"labels with classes are not of the family {family}.")
     return fitted
+
+
+def _planned_for(
+    learner: Learner, *, scored: bool, free_sizes: bool
+) -> tuple[BaggingStrategy, ...]:
+    """Return what is tried unasked; for flexible learners that is found with the features."""
+    if learner == "flexible":
+        return ()
+    return tuple(planned(scored=scored, free_sizes=free_sizes))
 
 
 def planned(*, scored: bool = True, free_sizes: bool = True) -> list[BaggingStrategy]:
@@ -144,17 +186,27 @@ def _runs_here(strategy: BaggingStrategy) -> bool:
 
 
 def _check_named(
-    strategies: Sequence[str | BaggingStrategy], *, sortable: bool
+    strategies: Sequence[str | BaggingStrategy], *, modelled: bool
 ) -> tuple[BaggingStrategy, ...]:
-    """Return the strategies that were named, if all are possible."""
+    """Return the strategies that were named, if all are possible.
+
+    `modelled` says whether there can be a private model for those that need one.
+    """
     named = [strategies] if isinstance(strategies, str) else list(strategies)
     if not named:
         raise StrategyError("name at least one strategy, or leave strategies out for all.")
     wanted = tuple(find_strategy(strategy) for strategy in named)
     for strategy in wanted:
-        if strategy.uses_scores and not sortable:
+        keeper: object = strategy
+        if isinstance(keeper, KeepsGroups):
             raise StrategyError(
-                f"strategy {strategy.name!r} sorts rows, and the planner knows of no scores but a "
-                "private model's: give epsilon and a positive delta, or name other strategies."
+                f"strategy {strategy.name!r} takes bags that are given, and the planner has none: "
+                "release with by= (--by), or name other strategies."
+            )
+        if strategy.uses_scores and not modelled:
+            need = "takes what matters from" if measures_by_scores(strategy) else "sorts rows by"
+            raise StrategyError(
+                f"strategy {strategy.name!r} {need} a private model: give an epsilon and a label "
+                "that is a number, or name other strategies."
             )
     return wanted

@@ -13,10 +13,11 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.engines import Rows
 from bagwise.engines.local import LocalRows
 from bagwise.privacy.units import Units
-from bagwise.release.request import Budget, Columns
+from bagwise.release.budget import Budget
+from bagwise.release.columns import Columns
+from bagwise.release.population import MOST_ROWS, Population
 from bagwise.rng import SecureNoise
 
-MOST_ROWS = 15_000  # a release should not wait for its plan
 SEED = 0
 
 
@@ -54,19 +55,30 @@ def sample_matrix(X: FloatArray, *, n_rows: int) -> Sample:
     return Sample(np.ascontiguousarray(X[chosen]), copies=n_rows / len(chosen))
 
 
-def sample_rows(rows: Rows, columns: Columns, budget: Budget, *, names: list[str]) -> Sample:
-    """Return a sample of the features of a table."""
-    encoder = columns.encoder_for(rows, names)
+def sample_rows(
+    rows: Rows,
+    columns: Columns,
+    budget: Budget,
+    *,
+    names: list[str],
+    population: Population | None = None,
+) -> Sample:
+    """Return a sample of the features of a table, or of a larger sample of it."""
+    if population is None:
+        encoder, n_rows = columns.encoder_for(rows, names), rows.num_rows
+    else:
+        encoder, n_rows = population.encoder, population.n_rows
     if budget.unit is None:
         order = rows.feature_order(names, SecureNoise())
         X = encoder.transform(rows.take(_few(order)))
-        return Sample(X, copies=rows.num_rows / len(X))
+        return Sample(X, copies=n_rows / len(X))
     # Rows that have the same features may belong to different units: these decide as well.
     ordered = rows.take(rows.feature_order([*names, budget.unit], SecureNoise()))
     units = budget.units_in(ordered)
     chosen = _few_units(units)
     X = encoder.transform(ordered.take(chosen))
-    return Sample(X, units.take(chosen), units.largest, rows.num_rows / len(X))
+    largest = units.largest if population is None else population.largest_unit
+    return Sample(X, units.take(chosen), largest, n_rows / len(X))
 
 
 def _few(order: IntArray) -> IntArray:

@@ -3,23 +3,28 @@
 The error of compact bags is a smooth function of their size with one valley. So every second size
 is tried, and then the neighbours of the best. Where several strategies make compact bags, those
 after the first are tried where the first is best: they start from its bags, and improve little.
-Bags sorted by a private model, which come last unless they are named, are tried at every second
-size.
+Where all that has intervals would lose most of the signal, larger bags are tried as well. Bags
+sorted by a private model, which come last unless they are named, are tried at every second
+size. For learners that are not linear there is one kind of bags (`flexible`).
 """
 
 from collections.abc import Sequence
 
 from bagwise.bagging import BaggingStrategy, traits_of
-from bagwise.planner.candidates import Candidate, label_agnostic, sorted_by_model
+from bagwise.planner.candidates import Candidate, by_model, label_agnostic
+from bagwise.planner.flexible import FlexibleProblem, bags_for_flexible
 from bagwise.planner.problem import Problem, title
-from bagwise.planner.regret import ranked
+from bagwise.planner.regret import is_hopeless, ranked
 from bagwise.planner.request import PlanRequest
-from bagwise.planner.sizes import grid, usable
+from bagwise.planner.single_labels import single_labels
+from bagwise.planner.sizes import grid, usable, without_intervals
 from bagwise.show.stages import report_progress
 
 
 def find_candidates(problem: Problem, request: PlanRequest) -> list[Candidate]:
     """Return what is worth a comparison."""
+    if request.learner == "flexible":
+        return _for_flexible(problem, request)
     sizes = _sizes(problem, request)
     compact = [s for s in request.strategies if traits_of(s).compact and not s.uses_scores]
     others = [s for s in request.strategies if s not in compact]
@@ -36,14 +41,44 @@ def find_candidates(problem: Problem, request: PlanRequest) -> list[Candidate]:
             search.try_sizes(strategy, sizes[::2])
             best = sizes.index(search.best_size(strategy))
             search.try_sizes(strategy, sizes[max(0, best - 1) : best + 2])
+            if search.is_hopeless:
+                search.try_sizes(strategy, _larger_sizes(problem, request))
+    if request.single_labels:
+        search.found.extend(single_labels(problem))
     return search.found
+
+
+def _for_flexible(problem: Problem, request: PlanRequest) -> list[Candidate]:
+    """Return bags for learners that are not linear, at the best size and those next to it.
+
+    They are in the order of what such a learner should lose; such learners have bag loss.
+    """
+    flexible, most = FlexibleProblem.of(problem), request.max_bag_size
+    sizes = usable(request.bag_sizes or (1,), n_rows=problem.sample.n_rows, most=most)
+    if not request.bag_sizes:
+        sizes = flexible.sizes(least=request.min_bag_size, most=most)
+        best = sizes.index(min(sizes, key=flexible.lost))
+        sizes = sizes[max(0, best - 1) : best + 2]
+    search = _Search(problem, request, expected=len(sizes))
+    search.try_sizes(bags_for_flexible(problem), sizes)
+    found = [one for one in search.found if one.loss == "bag" and one.label_kind == "mean"]
+    return sorted(found, key=lambda one: flexible.lost(one.bag_size))
 
 
 def _sizes(problem: Problem, request: PlanRequest) -> list[int]:
     n_rows, least = problem.sample.n_rows, request.min_bag_size
     named = request.bag_sizes
     wanted = named or grid(n_rows=n_rows, coefficients=problem.coefficients, least=least)
-    return usable(wanted, n_rows=n_rows)
+    return usable(wanted, n_rows=n_rows, most=request.max_bag_size)
+
+
+def _larger_sizes(problem: Problem, request: PlanRequest) -> list[int]:
+    """Return sizes that leave few bags, for where no others promise anything."""
+    return without_intervals(
+        n_rows=problem.sample.n_rows,
+        coefficients=problem.coefficients,
+        least=request.min_bag_size,
+    )
 
 
 class _Search:
@@ -56,7 +91,7 @@ class _Search:
 
     def try_sizes(self, strategy: BaggingStrategy, sizes: Sequence[int]) -> None:
         """Add every use of the bags of a strategy at these sizes."""
-        way = sorted_by_model if strategy.uses_scores else label_agnostic
+        way = by_model if strategy.uses_scores else label_agnostic
         for size in sizes:
             key = (title(strategy), size)
             if key in self._tried:
@@ -64,6 +99,12 @@ class _Search:
             report_progress(f"{strategy.name} bags of {size}", len(self._tried) / self.expected)
             self._tried.add(key)
             self.found.extend(way(self.problem, strategy, size, self.request.label_kinds))
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether nothing so far that has intervals keeps much of the signal."""
+        classes = self.problem.classes or 1
+        return is_hopeless(self.found, self.problem.prior, classes=classes)
 
     def best_size(self, strategy: BaggingStrategy) -> int:
         """Return the size at which a strategy that was tried is best."""

@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 
 from bagwise.errors import BagTooSmallError
+from bagwise.release.request import SMALLEST
 
-SMALLEST = 10  # what is published about fewer rows, nobody asked for unless by name
 BAGS_PER_COEFFICIENT = 3
 """Fewer bags than so many per coefficient leave hardly anything to tell the errors of a fit by."""
+
+
+FEWEST_BAGS = 10
+"""So many are left to learn anything from, where intervals are given up."""
 
 
 def grid(*, n_rows: int, coefficients: int, least: int) -> list[int]:
@@ -20,7 +24,21 @@ def grid(*, n_rows: int, coefficients: int, least: int) -> list[int]:
     >>> grid(n_rows=50_000, coefficients=33, least=60)
     [60, 100, 200, 500]
     """
-    most = n_rows // (BAGS_PER_COEFFICIENT * coefficients)
+    return powers(n_rows // (BAGS_PER_COEFFICIENT * coefficients), least)
+
+
+def without_intervals(*, n_rows: int, coefficients: int, least: int) -> list[int]:
+    """Return the sizes beyond that grid, as far as any bags are left.
+
+    >>> without_intervals(n_rows=50_000, coefficients=33, least=10)
+    [1000, 2000, 5000]
+    """
+    sizes = grid(n_rows=n_rows, coefficients=coefficients, least=least)
+    return [size for size in powers(n_rows // FEWEST_BAGS, least) if size > sizes[-1]]
+
+
+def powers(most: int, least: int) -> list[int]:
+    """Return `least`, and 10, 20, 50, 100 and so on between it and `most`."""
     sizes, decade = {least}, 10
     while decade <= most:
         sizes |= {size for size in (decade, 2 * decade, 5 * decade) if least < size <= most}
@@ -37,11 +55,13 @@ def check_sizes(sizes: Sequence[int] | None, least: int | None) -> tuple[tuple[i
     return tuple(sorted({max(size, int(least or 1)) for size in named})), smallest
 
 
-def usable(sizes: Sequence[int], *, n_rows: int) -> list[int]:
-    """Return the sizes that leave two bags."""
-    kept = [size for size in sizes if size <= n_rows // 2]
+def usable(sizes: Sequence[int], *, n_rows: int, most: int | None = None) -> list[int]:
+    """Return the sizes that leave two bags, up to `most`."""
+    limit = n_rows // 2 if most is None else min(most, n_rows // 2)
+    kept = [size for size in sizes if size <= limit]
     if not kept:
         raise BagTooSmallError(
-            f"{n_rows} rows do not fill two bags of {min(sizes)}. Name a smaller bag size."
+            f"{n_rows} rows do not fill two bags of {min(sizes)}, or a stratum none. Name a "
+            "smaller bag size."
         )
     return kept

@@ -1,0 +1,120 @@
+"""Single labels beside bags: every row reported by chance, with the error that a learner has.
+
+What is reported of a label y has the expected value r(y), which is y for an unbiased randomizer and
+a staircase for randomised response on bins. Over labels that vary as the prior says, around the
+middle of the bounds, r is close to the line with slope ``b = cov(r, y) / var(y)``. A learner then
+finds b times the slopes, which costs ``(1 - b)^2`` of the signal's variance, however many rows
+there are; whatever else varies around the line is noise, which becomes less with more rows.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.bagging import find_strategy
+from bagwise.errors import BudgetError
+from bagwise.planner.candidates import Candidate
+from bagwise.planner.prior import Prior
+from bagwise.planner.problem import Bagged, Problem
+from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration
+from bagwise.privacy.mechanisms import LabelChannel
+from bagwise.theory.exact import Risk
+from bagwise.theory.moments import prior_risk
+
+_PLACES = 2001  # of labels, for integrals over their distribution
+_SPREADS = 6.0
+
+
+class Response(NamedTuple):
+    """What is reported of labels: a line, and what varies around it."""
+
+    slope: float
+    noise_sd: float
+
+
+def response_of(channel: LabelChannel, label_sd: float) -> Response:
+    """Return slope and noise of what is reported of normal labels around the middle of the bounds.
+
+    >>> from bagwise.privacy.mechanisms import BinnedLabels, UnbiasedLabels
+    >>> unbiased = UnbiasedLabels.calibrated(epsilon=1.0, bounds=(0.0, 1.0))
+    >>> bins = BinnedLabels.calibrated(epsilon=1.0, bounds=(0.0, 1.0))
+    >>> [round(response_of(one, 0.125).slope, 2) for one in (unbiased, bins)]
+    [1.0, 1.62]
+    """
+    spread = np.linspace(-_SPREADS, _SPREADS, _PLACES)
+    weight = np.exp(-(spread**2) / 2)
+    weight /= weight.sum()
+    labels = (channel.low + channel.high) / 2 + label_sd * spread
+    shares = channel.shares_of(labels)
+    expected = shares @ channel.reported()
+    square = shares @ channel.reported() ** 2
+    slope = float(weight @ (expected * label_sd * spread)) / label_sd**2
+    line = float(weight @ expected) + slope * label_sd * spread
+    around = float(weight @ (square - 2 * expected * line + line**2))
+    return Response(slope, math.sqrt(max(around, 0.0)))
+
+
+def single_labels(problem: Problem) -> Iterator[Candidate]:
+    """Yield every way to report single labels under the promise, if labels are numbers."""
+    rule = problem.calibration
+    if rule is None or problem.classes is not None:
+        return
+    strategy = find_strategy("random")
+    bagged = problem.bag(strategy, 1)
+    for noise in SINGLE_LABELS:
+        channel = _channel(rule, noise, problem.sample.largest)
+        if channel is None:
+            continue
+        risks = {
+            name: _risk(bagged, prior, channel) for name, prior in problem.prior.scenarios().items()
+        }
+        yield Candidate(
+            bagging=strategy,
+            scores="none",
+            bag_size=1,
+            label_kind="mean",
+            loss="bag",
+            score_share=None,
+            delta=0.0,
+            n_bags=bagged.n_bags,
+            few_bags=False,
+            predictions=risks["as stated"],
+            slopes=_risk(bagged, problem.prior, channel, problem.slope_metric).total,
+            scenarios={name: risk.total for name, risk in risks.items()},
+            noise=noise,
+        )
+
+
+def _channel(rule: ExactCalibration, noise: str, rows: int) -> LabelChannel | None:
+    try:
+        return rule.single_labels(noise, rows=rows)
+    except BudgetError:
+        return None
+
+
+def _risk(
+    bagged: Bagged,
+    prior: Prior,
+    channel: LabelChannel,
+    metric: FloatArray | None = None,
+) -> Risk:
+    label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)
+    response = response_of(channel, label_sd)
+    size = response.slope if response.slope > 0 else 1.0
+    risk = prior_risk(
+        bagged.moments,
+        signal_sd=size * prior.signal_sd,
+        label_noise_sd=size * prior.label_noise_sd,
+        misfit=prior.misfit,
+        label_kind="mean",
+        loss="bag",
+        noise_sd=response.noise_sd,
+        repeats=bagged.repeats,
+        metric=metric,
+    )
+    bias = risk.bias + (1 - size) ** 2 * prior.signal_sd**2
+    return replace(risk, bias=bias, total=risk.total - risk.bias + bias)
