@@ -1,4 +1,4 @@
-"""The theory page and the docstrings speak of the same statements, functions and tests."""
+"""The pages on theory and the docstrings speak of the same statements, functions and tests."""
 
 import ast
 import importlib
@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+PAGES = {
+    page.stem: page.read_text(encoding="utf-8")
+    for page in sorted((ROOT / "docs" / "theory").glob("*.md"))
+}
 
 # In the order of the paper: theorems, lemmas and propositions share one counter.
 STATEMENTS = (
@@ -24,17 +27,17 @@ NUMBERED = re.compile(r"\b(Def|Thm|Prop|Lemma)s?\.?\s+(\d+(?:\s*(?:-|,|and|to)\s
 LETTERED = re.compile(r"\b([EF])(\d+)(?:(?:-| to )\1(\d+))?\b")
 
 
-def table_rows(heading):
-    """Return the cells of the rows of the first table below a heading."""
-    section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
+def table_rows(page):
+    """Return the cells of the rows of the first table on a page."""
+    opening = PAGES[page].split("\n## ", 1)[0]
+    rows = [line for line in opening.splitlines() if line.startswith("|")]
     cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows[2:]]
     return [[cell.strip() for cell in row] for row in cells]
 
 
-ROWS = table_rows("Every statement of the paper")
-ERRATA = {row[0] for row in table_rows("Errata")}
-FORMULAS = set(re.findall(r"^\*\*(F\d+), ", PAGE, flags=re.MULTILINE))
+ROWS = table_rows("statements")
+ERRATA = {row[0] for row in table_rows("errata")}
+FORMULAS = set(re.findall(r"^\*\*(F\d+), ", "\n".join(PAGES.values()), flags=re.MULTILINE))
 
 
 def expand(numbers):
@@ -64,7 +67,7 @@ def docstrings():
 CITED = sorted({(where, what) for where, text in docstrings() for what in citations(text)})
 
 
-def is_on_the_page(what):
+def is_on_a_page(what):
     return what in ERRATA | FORMULAS | {row[0] for row in ROWS}
 
 
@@ -73,9 +76,9 @@ def test_citations_are_understood():
     found = set(citations(text))
     assert {"Def 1", "Def 3", "Thm 5", "Lemma 9", "Lemma 18", "E2", "F3", "F4"} <= found
     assert "Thm 8" not in found
-    assert not is_on_the_page("Thm 6")
-    assert not is_on_the_page("E99")
-    assert not is_on_the_page("F9")
+    assert not is_on_a_page("Thm 6")
+    assert not is_on_a_page("E99")
+    assert not is_on_a_page("F9")
 
 
 def test_docstrings_cite_something():
@@ -84,8 +87,8 @@ def test_docstrings_cite_something():
 
 
 @pytest.mark.parametrize(("where", "what"), CITED)
-def test_what_docstrings_cite_is_on_the_page(where, what):
-    assert is_on_the_page(what), f"{where} cites {what}"
+def test_what_docstrings_cite_is_on_a_page(where, what):
+    assert is_on_a_page(what), f"{where} cites {what}"
 
 
 def test_every_statement_of_the_paper_has_one_row():
@@ -128,7 +131,9 @@ def assert_collected(cell):
 def test_proofs_that_the_table_points_to_are_there():
     words = re.sub(r"`[^`]*`", "", " ".join(row[2] for row in ROWS))
     pointers = set(re.findall(r"\(([a-z])\)", words))
-    assert pointers == set(re.findall(r"^\*\*\(([a-z])\)\*\* ", PAGE, flags=re.MULTILINE))
+    assert pointers == set(
+        re.findall(r"^\*\*\(([a-z])\)\*\* ", PAGES["proofs"], flags=re.MULTILINE)
+    )
     assert len(pointers) > 5
 
 

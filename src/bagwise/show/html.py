@@ -1,18 +1,9 @@
-"""The one place that writes HTML, for notebooks and for pages of their own."""
+"""Small tables in HTML for notebooks, where nothing but Python is needed; `page` has the pages."""
 
 from collections.abc import Sequence
 from html import escape as _escape
 
 from bagwise._printable import printable
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { border-bottom: 1px solid #ddd; padding: 0.3rem 0.7rem; text-align: left; }
-caption { font-weight: bold; text-align: left; }
-code { background: #f4f4f4; padding: 0.1rem 0.3rem; overflow-wrap: anywhere; }
-figure { margin: 1rem 0; overflow-x: auto; }
-"""
 
 
 def escape(text: str) -> str:
@@ -24,15 +15,14 @@ def escape(text: str) -> str:
     return _escape(printable(text, keep="\n"))
 
 
-def page(title: str, body: str) -> str:
-    r"""Return a page that needs no network, around a body that is HTML already.
+def text(title: str, lines: Sequence[str]) -> str:
+    """Render a title and lines of text below it.
 
-    >>> page("Bags", "<p>two</p>").endswith("<body><p>two</p></body></html>\n")
-    True
+    >>> text("Bags", ["two"])
+    '<p><strong>Bags</strong></p><p>two</p>'
     """
-    return (
-        f"<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
-        f"<style>{_STYLE}</style></head><body>{body}</body></html>\n"
+    return f"<p><strong>{escape(title)}</strong></p>" + "".join(
+        f"<p>{escape(line)}</p>" for line in lines
     )
 
 

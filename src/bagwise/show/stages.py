@@ -59,9 +59,9 @@ class Stages:
     """
 
     def __init__(self, on_stage: OnStage = ignore_stage) -> None:
-        self._on_stage = on_stage
+        self.on_stage = on_stage
 
     def __call__(self, name: str, step: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Announce `name`, run `step`, and withhold the text of any unforeseen error."""
-        self._on_stage(name)
+        self.on_stage(name)
         return shielded(lambda: step(*args, **kwargs), lambda error: StageError(name, error))

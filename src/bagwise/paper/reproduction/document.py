@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bagwise.show import html
-from bagwise.show.html import escape
+from bagwise.show.page import Block as PageBlock
+from bagwise.show.page import Drawing, Page, Prose, Section, Step, Steps, render
+from bagwise.show.page import Grid as PageGrid
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,19 @@ def to_html(title: str, blocks: Iterable[Block]) -> str:
     >>> "<p>a &lt; b</p>" in to_html("Bags", [Paragraph("a < b")])
     True
     """
-    return html.page(title, "".join(_to_html(block) for block in blocks))
+    parts: list[tuple[str, list[PageBlock]]] = [("", [])]
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append((block.text, []))
+        else:
+            parts[-1][1].append(_on_page(block))
+    named = [(name, content) for name, content in parts[1:] if content and name != title]
+    opening = [block for name, content in parts if name in ("", title) for block in content]
+    sections = [
+        Section(name, content, id=f"part-{number}")
+        for number, (name, content) in enumerate(named, start=1)
+    ]
+    return render(Page(title, "", sections, top=opening, label="bagwise reproduction"))
 
 
 def _markdown(block: Block) -> str:
@@ -90,15 +103,13 @@ def _markdown(block: Block) -> str:
             return text
 
 
-def _to_html(block: Block) -> str:
+def _on_page(block: Paragraph | Command | Grid | Figure) -> PageBlock:
     match block:
-        case Heading(text, level):
-            return f"<h{level}>{escape(text)}</h{level}>"
         case Command(text):
-            return f"<p><code>{escape(text)}</code></p>"
+            return Steps([Step(text)])
         case Grid(rows):
-            return html.grid("", rows)
+            return PageGrid(rows)
         case Figure(title, _, svg):
-            return f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>"
+            return Drawing(svg, alt=title)
         case Paragraph(text):
-            return f"<p>{escape(text)}</p>"
+            return Prose(text)

@@ -83,7 +83,7 @@ def _against_printed(measured: Measured) -> Chart | None:
     )
     return (
         alt.layer(points, line, data=alt.InlineData(rows))
-        .properties(width=330, height=330)
+        .properties(width=270, height=270)
         .facet(column=alt.Column("way:N", title=None))
         .resolve_scale(y="independent")
     )
@@ -144,7 +144,7 @@ def _curves(rows: Rows, x: str, ticks: list[int]) -> Chart:
     def across(*layers: Chart) -> Chart:
         return (
             alt.layer(*layers, data=alt.InlineData(rows))
-            .properties(width=250, height=230)
+            .properties(width=165, height=190)
             .facet(column=alt.Column("loss:N", title=None))
             .resolve_scale(y="independent")
         )
@@ -224,7 +224,7 @@ def _along_start(measured: Measured) -> Chart | None:
             color=alt.Color("bag size:N"),
             shape=alt.Shape("data:N"),
         )
-        .properties(width=210, height=140)
+        .properties(width=165, height=140)
     )
     return chart.facet(column=alt.Column("loss:N", title=None), data=alt.InlineData(rows))
 
@@ -232,4 +232,9 @@ def _along_start(measured: Measured) -> Chart | None:
 def _svg(chart: Any) -> str:
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(chart.to_json()))
+    drawn = chart.to_dict()
+    # Legends below, so that a figure fits the page, and room for letters that are wider elsewhere.
+    legend = {"orient": "bottom", "columnPadding": 30}
+    drawn["config"] = {**drawn.get("config", {}), "legend": legend}
+    drawn["padding"] = {"left": 15, "right": 10, "top": 5, "bottom": 5}
+    return str(vl_convert.vegalite_to_svg(drawn))

@@ -28,7 +28,13 @@ from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_picks
-from bagwise.release.scores import ScoreBudget, Scores, ScoresKind, compute_scores
+from bagwise.release.scores import (
+    ScoreBudget,
+    Scores,
+    ScoresKind,
+    compute_scores,
+    price_scores,
+)
 from bagwise.rng import SimulatedNoise
 from bagwise.theory.exact import exact_risk, squared_error_sd
 
@@ -94,7 +100,8 @@ def _make(
     source = SimulatedNoise(draw.stream(purpose, cell))
     budget = ScoreBudget(calibration, "auto", cell.bag_size, unit_rows=1)
     names = [f"x{j}" for j in range(draw.d)]
-    scores = compute_scores(kind, labels, X, names, budget=budget, source=source)
+    priced = price_scores(kind, X, names, budget)
+    scores = compute_scores(kind, labels, X, priced, bounds=calibration.bounds, source=source)
     bags = _bags(draw, cell, scores, find_bags)
     sizes = bags.sizes.tolist()
     picks = calibration.picks(sizes=sizes, spent=scores.events, smallest=None)

@@ -1,0 +1,299 @@
+"""Pages of releases, models and ledgers: what they must say, and what they must never show."""
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import bagwise as bw
+from bagwise.cli import app
+from bagwise.errors import OutputError, ReleaseError
+from bagwise.models.row_model import TrainedOn
+from bagwise.models.tree_model import TreeModel
+from bagwise.models.trees import Levels, Member, Tree
+from bagwise.privacy.mechanisms import MECHANISMS
+from bagwise.privacy.promise import chance_of_guessing, odds_in_fractions
+from bagwise.report import errors_by_group, release_page, report_on
+from bagwise.report.bag_fit import fit_of_bags
+from bagwise.report.ledger_page import ledger_page
+from bagwise.report.model_page import learned, model_page
+from bagwise.report.release_page import ReleasePage, explain_or_say_why
+from bagwise.report.writing import write_page
+from bagwise.show import printing
+from bagwise.show.page import Figure, Grid, Page, render
+from tests.golden.make import HERE
+
+RELEASES = [
+    HERE / "release-2" / name
+    for name in ("means", "picks", "classes", "class-picks", "open", "open-by-labels", "units",
+                 "by-noisy-labels", "found-bounds", "tightened-and-centred")
+]  # fmt: skip
+HOSTILE = "<script>alert('x')</script>"
+
+
+def page_of(path, **parts):
+    release = bw.Release.load(path)
+    made = ReleasePage(release, path, report_on(release), explain_or_say_why(release), **parts)
+    return made.page()
+
+
+def text_of(html):
+    body = re.sub("<style>.*?</style>", "", html, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", body))
+
+
+@pytest.mark.parametrize("path", RELEASES, ids=lambda path: path.name)
+def test_every_golden_release_has_a_page(path):
+    page = page_of(path)
+    private = bw.Release.load(path).certificate.is_private
+    assert vars(page.top[0])["figure"].startswith("≤" if private else "NOT PRIVATE")
+    figures = [b for s in page.sections for b in s.blocks if isinstance(b, Figure)]
+    assert all(len(figure.alt) > 30 for figure in figures)
+    assert len(figures) >= (2 if private else 1)
+
+
+def test_whatever_looks_at_labels_is_named_in_words():
+    assert {kind.hides for kind in MECHANISMS.values()} == set(release_page._HIDDEN)
+
+
+def test_a_page_says_the_promise_first_and_then_what_it_rests_on():
+    text = text_of(render(page_of(HERE / "release-2" / "planned")))
+    order = [
+        "From one chance in two to at most nine in ten", "What leaves, and what does not",
+        "Stays with the custodian", "Everything that looked at a label", "a private model",
+        "share of the expected squared error", "NIST SP 800-226 asks", "bagwise fit",
+    ]  # fmt: skip
+    places = [text.rindex(words) for words in order]
+    assert places == sorted(places)
+    assert text.count("The custodian must answer.") == 5
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])
+def test_odds_are_never_understated(delta):
+    for epsilon in np.linspace(0.01, 9, 300):
+        true = Fraction(chance_of_guessing(epsilon, delta))
+        said = odds_in_fractions(epsilon, delta).replace(",", "")
+        if said.endswith("certainty"):
+            assert true > Fraction(998, 1000)
+            continue
+        words = {"three": "3", "four": "4", "nine": "9", "ten": "10"}
+        several, parts = (
+            int(words.get(w, w)) for w in re.search(r"most (\w+) in (\w+)", said).groups()
+        )
+        assert true <= Fraction(several, parts) < 1
+        assert 1 - Fraction(several, parts) >= Fraction(1, 2) * (1 - true)  # not much overstated
+
+
+def hostile_table(n=400):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=n)
+    return pa.table(
+        {HOSTILE: x, "z": rng.normal(size=n), "y": 7_310_000 + 52_711 * x + rng.normal(size=n)}
+    )
+
+
+def test_no_label_is_on_any_page_even_where_every_row_is_a_bag(tmp_path):
+    table = hostile_table(60)
+    with pytest.warns(bw.BagwiseWarning):
+        release = bw.make_release(table, label="y", bag_size=1, strategy="random", not_private=True)
+    release.save(tmp_path / "out")
+    model = bw.fit_release(release)
+    loaded = bw.Release.load(tmp_path / "out")
+    pages = [
+        render(page_of(tmp_path / "out")),
+        render(model_page(model, path=Path("m.json"), release=loaded)),
+    ]
+    for html in pages:
+        assert "<script" not in html
+        assert "&lt;script&gt;" in html
+        numbers = {float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*\.?\d*", html)}
+        for label in table["y"].to_pylist():
+            assert not any(f"{label:.{digits}g}" in html for digits in range(5, 17))
+            assert not any(abs(number - label) < 1 for number in numbers)
+
+
+def test_the_fit_of_bags_is_what_loops_find():
+    table = hostile_table()
+    release = bw.make_release(table, label="y", bag_size=4, strategy="random", not_private=True)
+    model = bw.fit_release(release)
+    found = fit_of_bags(model, release)
+    predicted, observed = [], []
+    rows = model.predict(release.instances)
+    for bag in range(release.bags.n_bags):
+        predicted.append(np.mean([rows[i] for i in np.flatnonzero(release.bags.index == bag)]))
+        observed.append(release.labels[bag])
+    order = np.argsort(predicted)
+    first = order[: found.groups[0]["bags"]]
+    assert sum(row["bags"] for row in found.groups) == 100
+    assert min(row["bags"] for row in found.groups) >= 10
+    assert found.groups[0]["predicted"] == pytest.approx(np.mean(np.array(predicted)[first]))
+    assert found.groups[0]["observed"] == pytest.approx(np.mean(np.array(observed)[first]))
+    reach = 1.96 * np.std(np.array(observed)[first], ddof=1) / np.sqrt(first.size)
+    assert found.groups[0]["high"] - found.groups[0]["observed"] == pytest.approx(reach)
+    assert found.counts.sum() == 100
+
+
+def test_few_bags_are_not_shown_one_by_one():
+    table = hostile_table(60)
+    release = bw.make_release(table, label="y", bag_size=4, strategy="random", not_private=True)
+    model = bw.fit_release(release)
+    assert fit_of_bags(model, release).groups == []
+    page = model_page(model, path=Path("m.json"), release=release)
+    assert not any(isinstance(block, Figure) for block in page.sections[1].blocks)
+    with pytest.raises(ReleaseError, match="lacks the model's feature"):
+        fit_of_bags(bw.fit_release(bw.Release.load(HERE / "release-2" / "open")), release)
+
+
+def test_each_kind_of_model_brings_its_own_sections():
+    with pytest.raises(NotImplementedError):
+        learned(3)
+    names = sorted(p.name for p in (HERE / "model-3").glob("*.json"))
+    for name in set(names) - {"expected.json", "rows-to-predict.json"}:
+        page = model_page(bw.RowModel.load(HERE / "model-3" / name), path=Path(name))
+        assert page.sections[0].title == "What it learned"
+        assert isinstance(page.sections[0].blocks[-1], Grid)
+
+
+def test_trees_show_where_they_look(tmp_path):
+    tree = Tree((0,), (0.5,), (False,), (-1,), (-2,), (1.0, 2.0))
+    release = bw.make_release(
+        hostile_table(), label="y", bag_size=4, strategy="random", not_private=True
+    )
+    model = TreeModel(
+        family="gaussian",
+        link="identity",
+        label="y",
+        encoder=release.encoder,
+        levels=Levels(((0, 1), (1, 2))),
+        members=(Member(1.0, ((0.0, 3.0),), (7e6,), (-1e9,), (1e9,), ((tree, tree, tree),)),),
+        trained_on=TrainedOn(n_rows=400, privacy="NOT PRIVATE"),
+    )
+    page = model_page(model, path=Path("m.json"), release=release)
+    html = render(page)
+    assert "<script" not in html
+    assert "in 100% of their questions" in html
+    assert page.sections[0].title == "What it learned"
+    assert "Calibration" in html
+    model.save(tmp_path / "trees.json")
+    shown = run(tmp_path / "trees.json")
+    assert shown.exit_code == 0, shown.output
+    assert "3 boosted trees" in shown.output
+    values = json.loads(run(tmp_path / "trees.json", "--json").output)
+    assert values["asked_about"] == {HOSTILE: 1.0, "z": 0.0}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    made = bw.Ledger.create(tmp_path / "rents.ledger", epsilon_total=2.0, dataset=HOSTILE)
+    table = pa.table({"x": np.arange(400.0), "y": np.arange(400.0) % 7})
+    for epsilon in (0.5, 0.75):
+        bw.make_release(
+            table, label="y", bounds=(0, 6), epsilon=epsilon, bag_size=8, strategy="random",
+            ledger=made, tighten="none",
+        ).save(tmp_path / f"out-{epsilon}")  # fmt: skip
+    return made
+
+
+def test_a_ledger_page_adds_up_what_was_spent(ledger):
+    course = ledger.course()
+    assert [one.alone for one in course] == pytest.approx([0.5, 0.75], rel=1e-3)
+    assert [one.total for one in course] == pytest.approx([0.5, 1.25], rel=1e-3)
+    assert course[-1].total == ledger.totals().filtered
+    assert [one.charge for one in ledger.course(most=1)] == [ledger.charges()[1]]
+    page = ledger_page(ledger)
+    assert vars(page.top[0])["figure"] == "62 %"  # 1.25 of 2, rounded to even
+    html = render(page)
+    assert "<script" not in html
+    assert "epsilon 1.25 of 2" in html
+
+
+def test_an_empty_ledger_has_a_page(tmp_path):
+    made = bw.Ledger.create(tmp_path / "rents.ledger", epsilon_total=2.0)
+    assert "Nothing was charged yet." in text_of(render(ledger_page(made)))
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["report", *map(str, arguments)])
+
+
+def test_the_command_writes_a_page_of_each_kind(ledger, tmp_path):
+    out = tmp_path / "out-0.75"
+    bw.fit_release(bw.Release.load(out)).save(tmp_path / "model.json")
+    audit = CliRunner().invoke(app, ["audit", str(out), "--draws", "2000", "--json"])
+    (tmp_path / "audit.json").write_text(audit.stdout)
+    answers = tmp_path / "answers.json"
+    answers.write_text(json.dumps({"custody": f"A vault {HOSTILE}"}))
+    done = run(
+        out, "--audit", tmp_path / "audit.json", "--ledger", ledger.path, "--answers", answers,
+        "-o", tmp_path / "r.html",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    html = (tmp_path / "r.html").read_text()
+    assert len(html) < 2_000_000
+    assert "A vault &lt;script&gt;" in html
+    assert "not refuted" in html
+    assert "of a budget of" in html
+    done = run(tmp_path / "model.json", "--release", out, "-o", tmp_path / "m.html")
+    assert done.exit_code == 0, done.output
+    assert "Calibration" in (tmp_path / "m.html").read_text()
+    done = run(ledger.path, "-o", tmp_path / "l.html")
+    assert done.exit_code == 0, done.output
+    assert run(ledger.path).exit_code == 0
+    assert "estimate" in run(tmp_path / "model.json").output
+    again = run(ledger.path, "-o", tmp_path / "l.html")
+    assert again.exit_code == 2
+    assert "--force" in again.output
+    other = run(tmp_path / "out-0.5", "--audit", tmp_path / "audit.json", "-o", tmp_path / "x.html")
+    assert other.exit_code == 2
+    assert "audit of another release" in other.output.replace("\n", " ")
+
+
+def test_figures_from_labels_are_said_to_be(tmp_path):
+    table = pa.table({"x": np.arange(400.0), "city": ["a", "b"] * 200, "y": np.arange(400.0) % 7})
+    release = bw.make_release(
+        table, label="y", bounds=(0, 6), epsilon=1.0, bag_size=8, strategy="random", tighten="none"
+    )
+    model = bw.fit_release(release)
+    groups = errors_by_group(release, model, "city", labels=table)
+    made = ReleasePage(release, Path("out"), report_on(release, groups=groups), "not explained")
+    assert made.tells_of_labels
+    assert "keep the page with the labels" in text_of(render(made.page()))
+    public = errors_by_group(release, model, "city")
+    made = ReleasePage(release, Path("out"), report_on(release, groups=public), "not explained")
+    assert "keep the page with the labels" not in text_of(render(made.page()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--release", "x"], "not for a release"),
+        (["-o", "page.txt"], "a page is .html or .pdf"),
+        (["--audit", "x"], "add -o"),
+        (["--model", "x"], "add --group"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(arguments, message):
+    done = run(HERE / "release-2" / "means", *arguments)
+    assert done.exit_code == 2
+    assert message in done.output.replace("\n", " ")
+
+
+def test_a_model_takes_no_questions():
+    done = run(HERE / "model-3" / "fitted.json", "--group", "x")
+    assert done.exit_code == 2
+    assert "--group: not for a model" in done.output.replace("\n", " ")
+
+
+def test_without_a_browser_paper_is_refused_and_nothing_is_left(monkeypatch, tmp_path):
+    monkeypatch.setattr(printing, "find_browser", lambda: None)
+    with pytest.raises(OutputError, match="Install Chromium"):
+        write_page(Page("a", "b", []), [tmp_path / "a.pdf"], force=False)
+    assert list(tmp_path.iterdir()) == []
