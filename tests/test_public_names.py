@@ -53,4 +53,7 @@ def test_help_does_not_wait_for_scikit_learn():
     heavy = "sys.exit(any(name in sys.modules for name in ('sklearn', 'pyarrow', 'scipy')))"
     for modules in ("bagwise", "bagwise.cli", "bagwise; from bagwise import errors"):
         assert run(f"import sys, {modules}; {heavy}") == 0
+    slow = ("sklearn", "scipy.stats", "scipy.optimize", "pandas", "pyarrow.dataset", "numba")
+    loaded = f"any(sys.modules.get(name) for name in {slow})"  # None: a module that is kept out
+    assert run(f"import sys, bagwise.api; sys.exit({loaded})") == 0
     assert run("import sys, bagwise; bagwise.RandomBags; sys.exit('sklearn' in sys.modules)") == 0

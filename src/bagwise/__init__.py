@@ -14,20 +14,29 @@ True
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from bagwise._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from bagwise.annotate import AnnotationProject as AnnotationProject
+    from bagwise.annotate import BoostedReleases as BoostedReleases
+    from bagwise.annotate import release_in_rounds as release_in_rounds
     from bagwise.api import find_bounds as find_bounds
     from bagwise.api import make_bags as make_bags
     from bagwise.api import make_release as make_release
     from bagwise.api import release_model as release_model
+    from bagwise.audit import AuditReport as AuditReport
+    from bagwise.audit import audit_file as audit_file
+    from bagwise.audit import infer_labels as infer_labels
     from bagwise.bagging.bags import Bags as Bags
     from bagwise.bagging.quality import BagQuality as BagQuality
     from bagwise.bagging.strategies import *  # noqa: F403 (each of them, and the registry)
     from bagwise.cluster.estimator import SizeConstrainedKMeans as SizeConstrainedKMeans
     from bagwise.data.encode import Encoder as Encoder
+    from bagwise.data.sources import Csv as Csv
+    from bagwise.data.sources import Query as Query
     from bagwise.errors import BagwiseError as BagwiseError
     from bagwise.errors import BagwiseWarning as BagwiseWarning
     from bagwise.evaluate.openly import evaluate_release as evaluate_release
@@ -37,12 +46,17 @@ if TYPE_CHECKING:
     from bagwise.families import FAMILIES as FAMILIES
     from bagwise.learn import BaggedGLM as BaggedGLM
     from bagwise.learn import fit_release as fit_release
+    from bagwise.learn.boost.estimators import BaggedBooster as BaggedBooster
+    from bagwise.learn.boost.estimators import BaggedClassifier as BaggedClassifier
+    from bagwise.learn.boost.objective import BagObjective as BagObjective
     from bagwise.learn.convert import BaggedData as BaggedData
     from bagwise.learn.convert import from_bag_list as from_bag_list
     from bagwise.learn.convert import from_frame as from_frame
     from bagwise.learn.convert import from_group_means as from_group_means
     from bagwise.learn.convert import from_proportions as from_proportions
     from bagwise.learn.convert import with_rows as with_rows
+    from bagwise.learn.frames import FrameModel as FrameModel
+    from bagwise.learn.frames import fit_estimator as fit_estimator
     from bagwise.learn.meta import BaggedRegressor as BaggedRegressor
     from bagwise.learn.model_selection import BagKFold as BagKFold
     from bagwise.learn.model_selection import BagShuffleSplit as BagShuffleSplit
@@ -52,30 +66,41 @@ if TYPE_CHECKING:
     from bagwise.learn.model_selection import bag_scorer as bag_scorer
     from bagwise.learn.network.loss import BagMeanLoss as BagMeanLoss
     from bagwise.learn.network.regressor import BaggedNetwork as BaggedNetwork
+    from bagwise.learn.on_spark import fit_on_spark as fit_on_spark
+    from bagwise.ledger import Ledger as Ledger
     from bagwise.models.coefficients import Coefficients as Coefficients
+    from bagwise.models.load import load_model as load_model
+    from bagwise.models.on_spark import predict_on_spark as predict_on_spark
     from bagwise.models.row_model import RowModel as RowModel
+    from bagwise.models.tree_model import TreeModel as TreeModel
     from bagwise.planner import Plan as Plan
     from bagwise.planner import Prior as Prior
     from bagwise.planner import plan as plan
     from bagwise.privacy import Certificate as Certificate
     from bagwise.release.release import Release as Release
+    from bagwise.release.spread import SpreadRelease as SpreadRelease
     from bagwise.release.verify import Verification as Verification
     from bagwise.verifier import verify as verify
 
 # Names are fetched from their home on first use: the command line's help should not wait for
 # scikit-learn and Arrow. `__all__` is made on first use too, since it holds every strategy.
 _HOMES = {
+    "annotate": ["AnnotationProject", "BoostedReleases", "release_in_rounds"],
+    "audit": ["AuditReport", "audit_file", "infer_labels"],
     "api": ["find_bounds", "make_bags", "make_release", "release_model"],
     "bagging.strategies": ["STRATEGIES"],
     "bagging.bags": ["Bags"],
     "bagging.quality": ["BagQuality"],
     "cluster.estimator": ["SizeConstrainedKMeans"],
     "data.encode": ["Encoder"],
+    "data.sources": ["Csv", "Query"],
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate.openly": ["evaluate_release", "evaluate_rows"],
     "evaluate.privately": ["PrivateScores", "evaluate_rows_privately"],
     "families": ["FAMILIES"],
     "learn": ["BaggedGLM", "fit_release"],
+    "learn.boost.estimators": ["BaggedBooster", "BaggedClassifier"],
+    "learn.boost.objective": ["BagObjective"],
     "learn.convert": [
         "BaggedData",
         "from_bag_list",
@@ -84,6 +109,7 @@ _HOMES = {
         "from_proportions",
         "with_rows",
     ],
+    "learn.frames": ["FrameModel", "fit_estimator"],
     "learn.meta": ["BaggedRegressor"],
     "learn.model_selection": [
         "BagKFold",
@@ -95,11 +121,17 @@ _HOMES = {
     ],
     "learn.network.loss": ["BagMeanLoss"],
     "learn.network.regressor": ["BaggedNetwork"],
+    "learn.on_spark": ["fit_on_spark"],
+    "ledger": ["Ledger"],
     "models.coefficients": ["Coefficients"],
+    "models.load": ["load_model"],
+    "models.on_spark": ["predict_on_spark"],
     "models.row_model": ["RowModel"],
+    "models.tree_model": ["TreeModel"],
     "planner": ["Plan", "Prior", "plan"],
     "privacy": ["Certificate"],
     "release.release": ["Release"],
+    "release.spread": ["SpreadRelease"],
     "release.verify": ["Verification"],
     "verifier": ["verify"],
 }
@@ -110,11 +142,16 @@ def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
     if name == "__all__":
-        return sorted({"__version__", *_HOME_OF, *_strategies()})
+        return sorted({"__version__", *_HOME_OF, *_strategies()} - _without_their_extra())
     # Modules and what Python itself asks for are lower case, and not worth an import.
     if name[:1].isupper() and name in _strategies():
         return _strategies()[name]
     raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
+
+
+def _without_their_extra() -> set[str]:
+    """Return what `from bagwise import *` cannot bring: a subclass of a class that is not there."""
+    return set() if find_spec("torch") else {"BagMeanLoss"}
 
 
 def _strategies() -> dict[str, Any]:

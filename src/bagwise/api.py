@@ -1,29 +1,42 @@
 """The verbs: each makes a request, and hands it to the layer below."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy import sparse
 
+from bagwise._types import IntArray
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
+    Given,
     assign_bags,
     find_strategy,
     traits_of,
 )
 from bagwise.bagging.bags import Bags
+from bagwise.cluster.workers import interrupted_for_good
 from bagwise.data.encode import DEFAULT_MAX_LEVELS
+from bagwise.engines import Rows
 from bagwise.engines.local import read_rows
-from bagwise.errors import StrategyError
+from bagwise.engines.memory import Memory
+from bagwise.engines.opening import open_rows
+from bagwise.engines.spark.session import is_frame
+from bagwise.errors import StrategyError, check_name
+from bagwise.ledger import Account, Ledger, Uncharged, open_account
+from bagwise.ledger.account import Verb
 from bagwise.models.row_model import RowModel
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, NoiseKind
 from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.release.budget import Budget
 from bagwise.release.build import build, build_bounds, build_model
+from bagwise.release.columns import Columns
 from bagwise.release.release import Release
-from bagwise.release.request import BoundsRequest, Budget, Columns, ModelRequest, ReleaseRequest
+from bagwise.release.request import BoundsRequest, ModelRequest, ReleaseRequest
 from bagwise.rng import NoiseSource, Seed, make_generator
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
@@ -34,6 +47,8 @@ def make_bags(
     bag_size: int,
     strategy: str | BaggingStrategy = "random",
     scores: Any = None,
+    groups: Any = None,
+    strata: Any = None,
     seed: Seed = None,
 ) -> Bags:
     """Put the rows of a numeric matrix into bags of at least `bag_size`.
@@ -49,16 +64,35 @@ def make_bags(
     scores : (n,) floats, optional
         What a sorting strategy sorts by. They shape the bags: if they come from labels, so do the
         bags.
+    groups : (n,) ids, optional
+        For the strategy "groups": rows with the same id share a bag.
+    strata : (n,) ids, optional
+        No bag has rows with different ones.
     seed : int, Generator or None
 
     Examples
     --------
     >>> make_bags(np.zeros((7, 2)), bag_size=3, seed=0).sizes
     array([3, 4])
+    >>> X, town = np.array([[1.0], [1.0], [1.2], [5.0], [5.0], [5.0]]), list("aabccc")
+    >>> make_bags(X, bag_size=3, strategy="groups", groups=town).index.tolist()
+    [0, 0, 0, 1, 1, 1]
     """
     chosen = find_strategy("random" if strategy == "auto" else strategy)
     X = _check_matrix(X, chosen)
-    return assign_bags(chosen, X, scores, bag_size=bag_size, rng=make_generator(seed))
+    given = Given(_numbered(groups, "groups", X), _numbered(strata, "strata", X))
+    rng = make_generator(seed)
+    return assign_bags(chosen, X, scores, bag_size=bag_size, rng=rng, given=given)
+
+
+def _numbered(ids: Any, what: str, X: Any) -> IntArray | None:
+    """Return ids of any kind as numbers, one per row."""
+    if ids is None:
+        return None
+    numbers = Bags.from_labels(ids).index
+    if numbers.size != X.shape[0]:
+        raise StrategyError(f"{what} must be one per row ({X.shape[0]}), got {numbers.size}.")
+    return numbers
 
 
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
@@ -81,6 +115,7 @@ def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     return X
 
 
+@interrupted_for_good()
 def make_release(
     table: Any,
     *,
@@ -93,6 +128,7 @@ def make_release(
     strategy: str | BaggingStrategy = "auto",
     strategy_parameters: Mapping[str, str] | None = None,
     strategies: str | Sequence[str | BaggingStrategy] | None = None,
+    learner: Literal["linear", "flexible"] = "linear",
     family: str = "auto",
     scores: str = "auto",
     score_share: float | Literal["auto"] = "auto",
@@ -103,21 +139,33 @@ def make_release(
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
     id: str | None = None,
+    by: str | Sequence[str] = (),
+    within: str | Sequence[str] = (),
+    exposure: str | None = None,
     keep_order: bool = False,
     seed: int | None = None,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
     noise: NoiseKind = "auto",
+    tighten: Literal["auto", "range", "none"] = "auto",
+    centre: Literal["auto", "model", "none"] = "auto",
     noise_source: NoiseSource | None = None,
     calibration: Calibration | None = None,
+    ledger: Ledger | str | Path | None = None,
+    memory_limit: str | int | None = None,
+    spill: str | Path | None = None,
+    engine: Literal["auto", "local", "spark"] = "auto",
+    spark: Mapping[str, str] | None = None,
     on_stage: OnStage = ignore_stage,
 ) -> Release:
     """Turn a labelled table into bags with one aggregate label each.
 
     Parameters
     ----------
-    table : path or frame
-        A Parquet, CSV or Arrow file, or a pandas, polars or pyarrow frame.
+    table : path or paths, frame, stream, or Source
+        Parquet, CSV or Arrow files, a directory or pattern of them, a pandas, polars or pyarrow
+        frame, a DuckDB relation, a `Query`; docs/sources.md has them all. A DataFrame of Spark,
+        classic or Connect, goes to the engine for it.
     label : str
         The column to protect.
     bag_size : int or "auto", optional
@@ -137,12 +185,17 @@ def make_release(
     strategy : str or BaggingStrategy
         How rows are put together. "auto" is the planner's first choice for these features (`plan`),
         and the release records why: among strategies that make bags of about `bag_size`, if it is
-        given, or else among all it knows. It never sorts by labels, and never chooses fewer than
-        three bags for each coefficient of its own accord.
+        given, or else among all it knows. It never sorts by labels, and chooses fewer than three
+        bags for each coefficient only where more of them would lose most of the signal.
     strategy_parameters : mapping, optional
         Parameters for a strategy given by name, as text (the command line's ``--set``).
     strategies : list of str or BaggingStrategy, optional
         Those that the planner may choose from, few large bags among them if they are named.
+    learner : {"linear", "flexible"}
+        Who the bags are for, where strategy or bag size are "auto". "flexible" is for boosted
+        trees, networks and the like: k-means bags by the metric of a private model
+        (``KMeansBags(scale="model")``), where one can be bought that tells anything, and in sizes
+        for such learners.
     family : str
         Distribution of a label, for the planner and for scores by a private model: "auto" is
         gaussian for numbers, shares of all classes otherwise. It says nothing about the model that
@@ -168,6 +221,19 @@ def make_release(
         Columns to use, or to leave out. An excluded column does not leave either.
     id : str, optional
         A public key that leaves with the rows, for joining back.
+    by : str or list of str
+        Public columns that bags are given by, such as campaign, hospital or census block: rows that
+        agree in all of them share a bag. Groups of fewer than `bag_size` rows (10, if nothing is
+        said under an epsilon) are merged with those of the most similar features. They leave with
+        the rows, and are features only if `features` names them.
+    within : str or list of str
+        Public columns whose strata no bag crosses, whatever the strategy. They leave with the rows,
+        and are features unless excluded. A plan takes no account of strata but for their size.
+    exposure : str, optional
+        A public column with positive numbers: how long, how often or how much a row was observed,
+        where its label is a count or an amount over that. It leaves with the rows, and is a feature
+        only if `features` names it. Labels are clipped to their own bounds and bags carry the mean
+        of the labels as ever (`Release.rates` divides by exposure); a fit models the rate.
     keep_order : bool
         Let rows leave in the order of the table. By default their order is a secret permutation,
         since a table may be sorted by its label.
@@ -178,14 +244,39 @@ def make_release(
         Missing features: mark them (numbers are filled with the column's mean), or refuse.
     max_levels : int
         Levels of a text column that get a column of their own; the rarest are pooled.
-    noise : {"auto", "laplace", "staircase", "gaussian"}
+    noise : {"auto", "laplace", "staircase", "gaussian", "unbiased", "bins"}
         "auto" is the noise of the least variance that keeps the promise; bags, units and delta
-        decide which. The others insist on one; a `DominatedWarning` says what that costs.
+        decide which. The others insist on one; a `DominatedWarning` says what that costs. The last
+        two report every label by itself, without bags: by an optimal unbiased randomizer, or by
+        randomised response on bins.
+    tighten : {"auto", "range", "none"}
+        Look for a private range within the bounds first, by a few hundredths of epsilon, since
+        noise grows with the range that labels can have. "auto" does so unless the bounds are 0 and
+        1, or were found privately, or there are too few rows. "none" is for bounds that are tight.
+    centre : {"auto", "model", "none"}
+        Spend a part of epsilon on a private model of the labels and on a limit for what it leaves
+        of them; bag labels then have noise for that limit alone. "auto" tries it where it should
+        pay; the certificate says whether it did.
     noise_source : NoiseSource, optional
         For experiments: ``rng.SimulatedNoise(seed)``, together with `not_private` and epsilon.
     calibration : Calibration, optional
         For experiments: another rule for the noise, together with `not_private`, instead of
         epsilon and delta.
+    ledger : Ledger or path, optional
+        Charged before noise is drawn, or the request is refused. An identical request on the same
+        table, whose files the ledger remembers, is answered with them and costs nothing.
+    memory_limit : str or int, optional
+        Such as "8GB"; half of the machine's memory by default. Files that would need more stay on
+        disk, and so do their rows on the way (docs/scale.md).
+    spill : path, optional
+        Where a private directory for them is made; by default the system's for temporary files.
+        On Spark all machines must be able to reach it, and it is best beside the output.
+    engine : {"auto", "local", "spark"}
+        "spark" is for tables past one machine (extra ``spark``, docs/scale.md): Parquet files are
+        read by the tasks of a session, and what comes back is a `SpreadRelease`, which `save`
+        writes. "auto" is that for a DataFrame of Spark, and "local" for everything else.
+    spark : mapping, optional
+        Settings of Spark, ``spark.master`` for instance, for a session that is opened here.
     on_stage : callable, optional
         Called with the name of each stage as it begins.
 
@@ -205,7 +296,7 @@ def make_release(
     """
     columns = Columns.of(
         label, classes=classes, features=features, exclude=exclude, id=id, unit=unit,
-        nulls=nulls, max_levels=max_levels,
+        nulls=nulls, max_levels=max_levels, by=by, within=within, exposure=exposure,
     )  # fmt: skip
     budget = Budget.of(
         epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
@@ -215,14 +306,92 @@ def make_release(
         columns, budget, label_kind=label_kind, bag_size=bag_size, strategy=strategy,
         parameters=strategy_parameters, scores=scores, score_share=score_share,
         keep_order=keep_order, seed=seed, min_bag_size=min_bag_size, strategies=strategies,
-        family=family,
+        family=family, tighten=tighten, centre=centre, learner=learner,
     )  # fmt: skip
-    if request.strategy is not None and request.bag_size is not None:
-        choice = request.choose(request.strategy, request.bag_size, request.scores)
-        return build(table, choice, on_stage=on_stage)
     run = Stages(on_stage)
-    rows = run("reading the table", read_rows, table, named=columns.named)
-    return build(rows, run("planning", decide, rows, request), on_stage=on_stage)
+    check_name("engine", engine, ("auto", "local", "spark"))
+    if engine == "spark" or is_frame(table):
+        if engine == "local":
+            raise StrategyError("a DataFrame of Spark is not read by the local engine.")
+        spread: Any = _release_on_spark(
+            run, table, request, ledger, bounds=bounds, spill=spill, settings=spark
+        )
+        return cast(Release, spread)  # what a caller does with one, it can do with the other
+    memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
+    rows = run(
+        "reading the table", open_rows, table, named=columns.named, memory=memory, label=label
+    )
+    account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
+    if (paid := account.stored(_verified)) is not None:
+        return paid
+    return build(rows, request, decide=decide, account=account, on_stage=on_stage)
+
+
+def _release_on_spark(
+    run: Stages,
+    table: Any,
+    request: ReleaseRequest,
+    ledger: Ledger | str | Path | None,
+    *,
+    bounds: object,
+    spill: str | Path | None,
+    settings: Mapping[str, str] | None,
+) -> Any:
+    """Make a release on Spark, whose modules are imported by nobody else."""
+    from bagwise.engines.spark.opening import open_on_spark
+    from bagwise.release.on_spark import build_on_spark, refuse_on_spark
+
+    columns, budget = request.columns, request.budget
+    refuse_on_spark(request)  # what cannot be done, before Spark starts
+    rows = run(
+        "starting Spark, reading the table",
+        open_on_spark,
+        table,
+        label=columns.label,
+        classes=columns.classes,
+        named=columns.named,
+        spill=spill,
+        settings=settings,
+    )
+    account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
+    if (paid := account.stored(_verified)) is not None:
+        return paid
+    return build_on_spark(rows, request, decide=decide, account=account, on_stage=run.on_stage)
+
+
+def _verified(path: Path) -> Release:
+    release = Release.load(path)
+    release.verify()
+    return release
+
+
+def _account(
+    run: Stages,
+    ledger: Ledger | str | Path | None,
+    rows: Rows | Any,
+    verb: Verb,
+    request: object,
+    columns: Columns,
+    budget: Budget,
+    bounds: object,
+) -> Account:
+    """Return where a request is charged; without a ledger nowhere."""
+    if ledger is None:
+        return Uncharged()
+    rule = budget.calibration
+    return run(
+        "looking into the ledger",
+        open_account,
+        ledger,
+        rows,
+        verb=verb,
+        request=request,
+        label=columns.label,
+        unit=columns.unit,
+        private=rule is not None and rule.is_exact and budget.noise_source.is_secret,
+        delta=0.0 if rule is None else rule.delta,
+        bounds=bounds,
+    )
 
 
 def release_model(
@@ -234,11 +403,15 @@ def release_model(
     delta: float | None = None,
     family: str = "gaussian",
     link: str = "auto",
+    tighten: Literal["auto", "range", "none"] = "auto",
     unit: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
+    ledger: Ledger | str | Path | None = None,
+    memory_limit: str | int | None = None,
+    spill: str | Path | None = None,
     on_stage: OnStage = ignore_stage,
 ) -> RowModel:
     """Release a generalised linear model with label privacy, instead of bags.
@@ -258,7 +431,11 @@ def release_model(
         What a label is: gaussian, bernoulli, poisson, gamma or inverse_gaussian.
     link : str
         "auto" is the canonical link, and the logarithm for gamma and inverse_gaussian.
+    tighten : {"auto", "range", "none"}
+        Look for a private range within the bounds first (`make_release`).
 
+    Notes
+    -----
     All others are those of `make_release`.
 
     Guarantee
@@ -285,8 +462,16 @@ def release_model(
         label, features=features, exclude=exclude, unit=unit, nulls=nulls, max_levels=max_levels
     )
     budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit)
-    request = ModelRequest.of(columns, budget, family=family, link=link)
-    return build_model(table, request, on_stage=on_stage)
+    request = ModelRequest.of(columns, budget, family=family, link=link, tighten=tighten)
+    run = Stages(on_stage)
+    memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
+    rows = run(
+        "reading the table", open_rows, table, named=columns.named, memory=memory, label=label
+    )
+    account = _account(run, ledger, rows, "release-model", request, columns, budget, bounds)
+    if (paid := account.stored(RowModel.load)) is not None:
+        return paid
+    return build_model(rows, request, account=account, on_stage=on_stage)
 
 
 def find_bounds(
@@ -294,8 +479,9 @@ def find_bounds(
     *,
     label: str,
     epsilon: float,
-    outside: float = 0.001,
+    outside: float | None = None,
     unit: str | None = None,
+    ledger: Ledger | str | Path | None = None,
 ) -> PrivateBounds:
     """Choose bounds for labels whose range is not known, privately.
 
@@ -306,10 +492,14 @@ def find_bounds(
     epsilon : float
         What the choice may spend, without a delta. It counts towards the epsilon of a release that
         is made with the result.
-    outside : float
-        Share of labels that may lie beyond each bound; raised where the noise would hide so few.
+    outside : float, optional
+        Share of labels that may lie beyond each bound. Without it labels are weighed against noise:
+        a bound moves outwards if about ``4 / epsilon`` labels would be clipped otherwise.
     unit : str, optional
         A column that names people with several rows.
+    ledger : Ledger or path, optional
+        Charged before noise is drawn. A release with the result that is charged to the same ledger
+        does not pay for it again.
 
     Examples
     --------
@@ -320,4 +510,22 @@ def find_bounds(
     1000.0
     """
     columns = Columns.of(label, unit=unit)
-    return build_bounds(table, BoundsRequest.of(columns, epsilon=epsilon, outside=outside))
+    request = BoundsRequest.of(columns, epsilon=epsilon, outside=outside)
+    if ledger is None:
+        return build_bounds(table, request)
+    run = Stages()
+    rows = run("reading the table", read_rows, table, named=columns.named)
+    account = run(
+        "looking into the ledger",
+        open_account,
+        ledger,
+        rows,
+        verb="bounds",
+        request=request,
+        label=label,
+        unit=unit,
+        private=True,
+    )
+    if (paid := account.stored(PrivateBounds.load)) is not None:
+        return paid
+    return build_bounds(rows, request, account=account)

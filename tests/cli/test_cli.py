@@ -73,8 +73,9 @@ def test_quiet_prints_nothing(rents, tmp_path):
     assert made.output == ""
 
 
-def test_private_json_and_files_tell_nothing_of_the_labels(table, tmp_path):
-    """Whatever the labels are, everything but the noisy bag labels comes out the same."""
+def test_private_json_and_files_tell_nothing_of_the_labels(table, tmp_path, monkeypatch):
+    """Whatever the labels are, everything but noisy bag labels and the id comes out the same."""
+    monkeypatch.setattr("bagwise.privacy.mark.token_hex", lambda count: "ab" * count)
     outputs = []
     for name, scale in (("one", 1.0), ("two", 1e6)):
         path = tmp_path / f"{name}.parquet"
@@ -83,9 +84,14 @@ def test_private_json_and_files_tell_nothing_of_the_labels(table, tmp_path):
         out = tmp_path / "out"
         made = release(path, out, *PRIVATE, "--seed", "1", "--keep-order", "--json", "--force")
         manifest = json.loads((out / "manifest.json").read_text())
-        manifest["files"].pop("bags.parquet")
+        described = json.loads((out / "croissant.json").read_text())
+        manifest["files"].pop("croissant.json")
+        hashes = manifest["files"].pop("bags.parquet"), manifest["files"]["instances.parquet"]
+        assert {file["sha256"] for file in described["distribution"]} > set(hashes)
+        described["distribution"] = None  # holds the hash of the noisy labels
         instances = (out / "instances.parquet").read_bytes()
-        outputs.append((made.stdout, manifest, instances, (out / "certificate.json").read_text()))
+        certificate = (out / "certificate.json").read_text()
+        outputs.append((made.stdout, manifest, instances, certificate, described))
     assert outputs[0] == outputs[1]
 
 
@@ -421,11 +427,23 @@ def test_help_has_an_example_for_every_verb():
     assert bw.__version__ in bagwise("--version").output
 
 
+def test_paragraphs_of_the_help_fill_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # the docstring's lines are longer
+    lines = [line.strip() for line in bagwise("report", "--help").output.splitlines()]
+    first = next(i for i, line in enumerate(lines) if line.startswith("A page is complete"))
+    paragraph = lines[first : lines.index("", first)]
+    assert len(paragraph) == 3
+    assert all(len(line) > 60 for line in paragraph)
+
+
 def test_the_demo_leaves_a_release_that_verifies(tmp_path):
     shown = bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000")
     assert shown.exit_code == 0, shown.output
     assert "Knowing nothing" in shown.output
     assert bagwise("verify", tmp_path / "demo", "--max-epsilon", "1").exit_code == 0
+    assert "demo-model.html (a model of it)" in shown.output.replace("\n", "")
+    for name in ("demo.html", "demo-model.html"):
+        assert (tmp_path / name).read_text().startswith("<!DOCTYPE html>")
     again = bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000", "--force", "--json")
     rows = json.loads(again.stdout)["rows"]
     assert {row["strategy"] for row in rows} == {"random", "sorted", "super sorted"}
@@ -489,7 +507,7 @@ def test_the_choice_of_the_planner_is_told_with_its_bag_size(rents, tmp_path):
 
 
 def test_a_release_that_can_teach_nothing_says_so(rents, tmp_path):
-    asked = ["--label", "y", "--bounds", "0", "10", "--bag-size", "20"]
+    asked = ["--label", "y", "--bounds", "0", "10", "--bag-size", "20", "--centre", "none"]
     made = {
         epsilon: bagwise("release", rents, *asked, "--epsilon", epsilon, "-o", tmp_path / epsilon)
         for epsilon in ("0.3", "40")

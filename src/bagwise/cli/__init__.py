@@ -3,7 +3,8 @@
 Heavy modules are imported inside the verbs, so that help does not wait for them.
 
 Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does not verify;
-3 a valid release that is less private than asked; 130 interrupted.
+3 a valid release that is less private than asked; 4 an audit that shows labels or refutes a claim;
+130 interrupted; 141 nobody read the output.
 """
 
 import sys
@@ -12,8 +13,18 @@ from typing import Annotated
 import typer
 
 from bagwise._version import __version__
-from bagwise.cli import demo, models, planning, releases, reproduction
-from bagwise.cli.console import guarded
+from bagwise.cli import (
+    annotating,
+    audits,
+    demo,
+    ledgers,
+    models,
+    planning,
+    releases,
+    reports,
+    reproduction,
+)
+from bagwise.cli.console import guarded, leave_quietly
 from bagwise.cli.options import Command
 
 VERBS = (
@@ -21,6 +32,8 @@ VERBS = (
     releases.release,
     releases.bounds,
     releases.verify,
+    audits.audit,
+    reports.report,
     models.explain,
     models.fit,
     models.release_model,
@@ -40,11 +53,13 @@ app = typer.Typer(
 )
 for verb in VERBS:
     app.command(name=verb.__name__.replace("_", "-"), cls=Command)(guarded(verb))
+app.add_typer(ledgers.app, name="ledger")
+app.add_typer(annotating.app, name="annotate")
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    leave_quietly(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -3,6 +3,8 @@
 import functools
 import json
 import logging
+import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,13 +29,21 @@ from rich.table import Table
 from rich.text import Text
 
 from bagwise._printable import printable
-from bagwise.errors import BagwiseError, BagwiseWarning, StageError
+from bagwise.errors import (
+    BagwiseError,
+    BagwiseWarning,
+    LowMemoryError,
+    StageError,
+    is_low_memory,
+)
 from bagwise.show.operator_notes import operator_notes_to
 from bagwise.show.stages import ignore_stage, progress_to
 
 P = ParamSpec("P")
 
 UNFORESEEN, BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 1, 2, 3, 130
+LABELS_SHOW = 4
+CLOSED_PIPE = 128 + 13  # what a shell tells of a program that SIGPIPE ended
 
 out = Console()
 err = Console(stderr=True)
@@ -59,19 +69,67 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
 def _run(action: Callable[[], None]) -> int:
     try:
         action()
-    except StageError as error:
-        return fail(str(error), UNFORESEEN)
-    except BagwiseError as error:
-        return fail(str(error), BAD_INPUT)
-    except OSError as error:
-        return fail(f"{error.strerror or type(error).__name__}: {error.filename or ''}", BAD_INPUT)
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise  # of a broken pipe `leave_quietly` knows what to do
     except KeyboardInterrupt:
-        return fail("interrupted; nothing was written.", INTERRUPTED)
-    except (typer.Exit, typer.Abort):
-        raise
+        return fail("interrupted; nothing was left half-written.", INTERRUPTED)
     except Exception as error:
-        return fail(str(StageError("the command", error)), UNFORESEEN)
+        return fail(*_account_of(error))
     return 0
+
+
+def _account_of(error: Exception) -> tuple[str, int]:
+    """Return what to say of an error, and the exit code."""
+    if is_low_memory(error):
+        error = LowMemoryError()
+    if isinstance(error, StageError | LowMemoryError):
+        return str(error), UNFORESEEN
+    if isinstance(error, BagwiseError):
+        return str(error), BAD_INPUT
+    if isinstance(error, OSError):
+        return _described(error), BAD_INPUT
+    return str(StageError("the command", error)), UNFORESEEN
+
+
+def _described(error: OSError) -> str:
+    reason = error.strerror or type(error).__name__
+    return f"{reason}: {error.filename}" if error.filename else f"{reason}, while printing."
+
+
+def leave_quietly(run: Callable[[], None]) -> None:
+    """Run the command line, and end it without a word when nobody reads on.
+
+    A reader such as ``head`` closes the pipe when it has enough. What was to be written is written
+    by then, but a check whose outcome was cut off must not look as if it had passed: so the exit
+    code is the one that shells know, and not 0. Likewise, SIGTERM and SIGHUP end a run as Ctrl-C
+    does: drafts are removed on the way out.
+    """
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has its reasons
+            signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+    try:
+        try:
+            run()
+        finally:
+            sys.stdout.flush()
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # rich and click exit with 1 then
+            _drop_output()
+            sys.exit(CLOSED_PIPE)
+        raise
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(CLOSED_PIPE)
+    except Exception as error:  # before a verb began, or after it ended
+        _drop_output()
+        sys.exit(fail(*_account_of(error)))
+
+
+def _drop_output() -> None:
+    """Let the interpreter flush into nothing on its way out: it would complain of the pipe."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def safe(text: object) -> str:
@@ -164,7 +222,7 @@ def readable(score: float | int | str | None) -> str:
     """Return a score for people."""
     if score is None:
         return "hidden by the privacy noise"
-    return f"{score:.6g}" if isinstance(score, float) else str(score)
+    return f"{score:.4g}" if isinstance(score, float) else str(score)
 
 
 def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:

@@ -1,4 +1,4 @@
-"""The verb that shows the whole way on built-in data."""
+"""The verb that shows everything once, on built-in data."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +9,8 @@ from rich.table import Table
 
 from bagwise.cli.console import emit, out, safe, say, show_progress
 from bagwise.cli.options import AsJson, Force, Quiet
+from bagwise.errors import MissingExtraError
+from bagwise.files.atomic import check_file
 
 if TYPE_CHECKING:
     from bagwise.cli.demo_run import DemoResult
@@ -23,24 +25,60 @@ def demo(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the whole way on built-in data: bags, labels, models, and their error.
+    """Try everything on built-in data: bags, labels, models, their error, and pages of them.
+
+    Pages of the private release and of a model of it lie beside it, if the extra plot is there.
 
     Example: [bold]bagwise demo -o bagwise-demo[/]
     """
+    from threadpoolctl import threadpool_limits
+
     from bagwise.cli.demo_run import recipes, run_demo
     from bagwise.release.release import check_output
 
     check_output(output, force=force)
-    with show_progress(quiet or as_json, steps=len(recipes()) + 2) as on_step:
+    for page in _pages(output):
+        check_file(page, force=force)
+    # Matrices of this size gain nothing from more threads, and lose a lot on a busy machine.
+    threads = threadpool_limits(1)
+    with threads, show_progress(quiet or as_json, steps=len(recipes()) + 3) as on_step:
         result = run_demo(n=rows, on_step=on_step)
         result.release.save(output, force=force)
+        on_step("drawing pages")
+        pages = _write_pages(result, output, force=force)
     if as_json:
-        emit({"path": str(output), **result.to_json()})
+        emit({"path": str(output), "pages": [*map(str, pages)], **result.to_json()})
     elif not quiet:
-        _print_demo(result, output)
+        _print_demo(result, output, pages)
 
 
-def _print_demo(result: "DemoResult", output: Path) -> None:
+def _pages(output: Path) -> list[Path]:
+    """Return where the pages of the release and of the model go: beside the release."""
+    return [output.with_name(f"{output.name}{end}.html") for end in ("", "-model")]
+
+
+def _write_pages(result: "DemoResult", output: Path, *, force: bool) -> list[Path]:
+    """Write the pages; none where the extra for them is missing, which is no reason to fail."""
+    from bagwise.learn import fit_release
+    from bagwise.report import report_on
+    from bagwise.report.model_page import model_page
+    from bagwise.report.release_page import ReleasePage, explain_or_say_why
+    from bagwise.report.writing import write_page
+
+    release, pages = result.release, _pages(output)
+    model = fit_release(release)
+    try:
+        explained = explain_or_say_why(release)
+        about = ReleasePage(release, output, report_on(release), explained)
+        write_page(about.page(), pages[:1], force=force)
+        shown = model_page(model, path=Path("model.json"), release=release)
+        write_page(shown, pages[1:], force=force)
+    except MissingExtraError:
+        return []
+    return pages
+
+
+def _print_demo(result: "DemoResult", output: Path, pages: list[Path]) -> None:
     grid = Table(
         title=f"Squared error of the coefficients: {result.n:,} rows, {result.d} features",
         caption=(
@@ -63,3 +101,12 @@ def _print_demo(result: "DemoResult", output: Path) -> None:
         say(f"· {remark}")
     where = safe(output)
     out.print(f"A private release is in {where}. Next: [bold]bagwise verify {where}[/]")
+    if pages:
+        out.print(
+            f"To look at in a browser: {safe(pages[0])} (the private release), {safe(pages[1])} "
+            "(a model of it)",
+            soft_wrap=True,
+            highlight=False,
+        )
+    else:
+        out.print("For pages to look at: pip install 'bagwise\\[plot]'")

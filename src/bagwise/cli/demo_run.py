@@ -1,4 +1,4 @@
-"""The whole way on built-in data: release by several strategies, learn, compare with the truth."""
+"""The demo on built-in data: release by several strategies, learn, compare with the truth."""
 
 import warnings
 from collections.abc import Callable, Iterator

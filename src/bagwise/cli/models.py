@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -17,27 +17,43 @@ from bagwise.cli.console import (
     show_progress,
 )
 from bagwise.cli.options import (
+    Anew,
     AsJson,
     BoundsFile,
+    ChosenBy,
+    Engine,
     Exclude,
     Features,
     Force,
     Label,
+    LedgerFile,
     MaxLevels,
+    MemoryLimit,
     Nulls,
     Quiet,
-    TablePath,
+    Read,
+    SparkSettings,
+    SqlQuery,
+    Tables,
+    Tighten,
     Unit,
+    is_spark,
+    keep_in,
+    open_ledger,
+    parse_settings,
     read_bounds,
+    source_of,
     split_names,
 )
-from bagwise.errors import BudgetError, StrategyError
+from bagwise.cli.trees import fit_trees, refuse_for_trees
+from bagwise.errors import BudgetError, OutputExistsError, StrategyError, check_name
 from bagwise.files.atomic import check_file
 from bagwise.files.records import to_plain
 
 if TYPE_CHECKING:
     from bagwise.evaluate.privately import PrivateScores
     from bagwise.models.row_model import RowModel
+    from bagwise.models.tree_model import TreeModel
 
 
 _EXACT_SCORES = (
@@ -51,9 +67,12 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
         "model.json"
     ),
+    model: Annotated[
+        str, typer.Option(help="glm: coefficients with error bars; boosted: trees.")
+    ] = "glm",
     family: Annotated[
         str,
-        typer.Option(help="What a label is. auto: gaussian, or multinomial; {families}."),
+        typer.Option(help="What a label is. auto: gaussian, multinomial or poisson; {families}."),
     ] = "auto",
     link: Annotated[str, typer.Option(help="canonical; or {links}.")] = "canonical",
     loss: Annotated[
@@ -69,7 +88,9 @@ def fit(
         str,
         typer.Option(help="Penalty on large coefficients: a number, or auto: by the known noise."),
     ] = "auto",
-    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Fit without one.")] = False,
+    no_intercept: Annotated[
+        bool, typer.Option("--no-intercept", help="Fit without an intercept.")
+    ] = False,
     rows: Annotated[
         Path | None, typer.Option(help="A table of your own rows with labels, used as well.")
     ] = None,
@@ -80,6 +101,9 @@ def fit(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the coefficients: .html, .svg or .png.")
     ] = None,
+    memory_limit: MemoryLimit = None,
+    engine: Engine = "local",
+    spark: SparkSettings = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -87,40 +111,74 @@ def fit(
     """Fit a row-level model to a release, with error bars that hold all of its noise.
 
     Example: [bold]bagwise fit out --family poisson -o model.json --plot coefficients.html[/]
+
+    On Spark, by bag loss: [bold]bagwise fit out --engine spark -o model.json[/]
     """
     from bagwise.learn import fit_release
     from bagwise.release.release import Release
 
     for path in (output, *([] if plot is None else [plot])):
         check_file(path, force=force)
+    on_spark = is_spark(engine, spark)
+    if on_spark:
+        options = {"--model": model != "glm", "--debias": debias,
+                   "--rows": rows is not None}  # fmt: skip
+        if asked := [name for name, given in options.items() if given]:
+            raise StrategyError(f"not on Spark yet: {asked[0]}. Leave out --engine spark.")
+    check_name("--model", model, ("glm", "boosted"))
+    if model == "boosted":
+        options = {"--link": link != "canonical", "--loss": loss != "auto", "--debias": debias,
+                   "--ridge": ridge != "auto", "--no-intercept": no_intercept,
+                   "--plot": plot is not None}  # fmt: skip
+        refuse_for_trees(name for name, given in options.items() if given)
+        fit_trees(
+            directory, output, family=family, target=target, rows=rows,
+            rows_noise_sd=rows_noise_sd, force=force, quiet=quiet, as_json=as_json,
+        )  # fmt: skip
+        return
     with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the release")
-        loaded = Release.load(directory)
-        loaded.verify()
-        on_stage("fitting")
-        model = fit_release(
-            loaded,
-            family=family,
-            link=link,
-            loss=loss,
-            target=target,
-            debias=debias,
-            ridge=_read_ridge(ridge),
-            fit_intercept=not no_intercept,
-            rows=rows,
-            rows_noise_sd=rows_noise_sd,
-        )
-        found = model.summary(level=level)
+        if on_spark:
+            fitted = _fit_on_spark(
+                directory, spark, family=family, link=link, loss=loss, target=target,
+                ridge=_read_ridge(ridge), fit_intercept=not no_intercept,
+            )  # fmt: skip
+        else:
+            loaded = Release.load(directory)
+            loaded.verify()
+            on_stage("fitting")
+            fitted = fit_release(
+                loaded,
+                family=family,
+                link=link,
+                loss=loss,
+                target=target,
+                debias=debias,
+                ridge=_read_ridge(ridge),
+                fit_intercept=not no_intercept,
+                rows=rows,
+                rows_noise_sd=rows_noise_sd,
+                memory_limit=memory_limit,
+            )
+        found = fitted.summary(level=level)
         on_stage("writing the model")
         if plot is not None:
             found.save_plot(plot, force=force)
-        model.save(output, force=force)
+        fitted.save(output, force=force)
     if as_json:
-        emit({"path": str(output), **found.to_json(), **to_plain(model.trained_on)})
+        emit({"path": str(output), **found.to_json(), **to_plain(fitted.trained_on)})
     elif not quiet:
         print_grid(f"Model in {output}: {found.title}", found.cells())
         say(found.note)
         out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
+
+
+def _fit_on_spark(directory: Path, settings: list[str] | None, **options: Any) -> "RowModel":
+    from bagwise.learn.on_spark import fit_on_spark
+
+    return fit_on_spark(
+        directory, spark=parse_settings(settings or [], option="--spark"), **options
+    )
 
 
 def _read_ridge(text: str) -> float | Literal["auto"]:
@@ -182,12 +240,20 @@ def explain(
 
 
 def release_model(
-    table: TablePath,
+    table: Tables,
     label: Label,
-    epsilon: Annotated[float, typer.Option(help="Label-DP epsilon to deliver.")],
+    epsilon: Annotated[
+        float,
+        typer.Option(
+            help="How private: smaller is more private, about 1 is usual (label-DP epsilon)."
+        ),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")],
     delta: Annotated[
-        float | None, typer.Option(help="Label-DP delta, far below 1/rows. Default: none at all.")
+        float | None,
+        typer.Option(
+            help="Slack of the promise, far below 1/rows (label-DP delta). Default: none."
+        ),
     ] = None,
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
@@ -200,12 +266,19 @@ def release_model(
     link: Annotated[
         str, typer.Option(help="auto: canonical, or log where that needs positive predictors.")
     ] = "auto",
+    tighten: Tighten = "auto",
     unit: Unit = None,
     features: Features = None,
     exclude: Exclude = None,
     nulls: Nulls = "indicator",
     max_levels: MaxLevels = 32,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    memory_limit: MemoryLimit = None,
+    query: SqlQuery = None,
+    read: Read = None,
+    ledger: LedgerFile = None,
+    chosen_by: ChosenBy = "all",
+    anew: Anew = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -218,40 +291,59 @@ def release_model(
     from bagwise.api import release_model as make
 
     check_file(output, force=force)
+    charged = open_ledger(ledger, chosen_by, anew)
     with show_progress(quiet or as_json, steps=6) as on_stage:
         model = make(
-            table,
+            source_of(table, query, read),
             label=label,
             bounds=read_bounds(bounds, bounds_file),
             epsilon=epsilon,
             delta=delta,
             family=family,
             link=link,
+            tighten=cast(Any, tighten),  # checked with the request
             unit=unit,
             features=split_names(features),
             exclude=split_names(exclude) or (),
             nulls=nulls,
             max_levels=max_levels,
+            ledger=charged,
+            memory_limit=memory_limit,
+            spill=output.absolute().parent,
             on_stage=on_stage,
         )
         found = model.summary(level=level)
         model.save(output, force=force)
+        receipt = keep_in(charged, output, model)
     headline = None if model.certificate is None else model.certificate.headline
     if as_json:
         emit({"path": str(output), "privacy": headline, **found.to_json()})
     elif not quiet:
         print_grid(f"Model in {output}: {headline}", found.cells())
         say(found.note)
+        if receipt:
+            say(receipt)
         out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A model file.")],
-    table: Annotated[Path, typer.Argument(help="A table with the model's feature columns.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to: .parquet or .csv.")],
+    table: Tables,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write: .parquet or .csv.")
+    ],
     id_: Annotated[
         str | None, typer.Option("--id", help="Column to copy beside the predictions.")
     ] = None,
+    rate: Annotated[
+        bool,
+        typer.Option("--rate", help="For a model with an exposure: predict per unit of it."),
+    ] = False,
+    memory_limit: MemoryLimit = None,
+    engine: Engine = "local",
+    spark: SparkSettings = None,
+    query: SqlQuery = None,
+    read: Read = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -259,28 +351,68 @@ def predict(
     """Predict the label of every row of a table.
 
     Example: [bold]bagwise predict model.json new.parquet -o predictions.parquet[/]
+
+    On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
-    from bagwise.data.table import read_table, write_table
+    from bagwise.data.table import write_table
+    from bagwise.engines.memory import Memory
+    from bagwise.engines.opening import open_rows
+    from bagwise.models.load import load_model
+    from bagwise.models.parts import predict_parts
+
+    if is_spark(engine, spark):
+        _predict_on_spark(model, table, output, spark, id=id_, rate=rate, force=force)
+        return
+    check_file(output, force=force)
+    loaded = load_model(model)
+    memory = Memory.of(memory_limit, output.absolute().parent)
+    with show_progress(quiet or as_json, steps=2) as on_stage:
+        on_stage("reading the table")
+        rows = open_rows(source_of(table, query, read), memory=memory)
+        on_stage("predicting and writing")
+        parts = predict_parts(loaded, rows, id=id_, rate=rate)
+        n_rows = write_table(parts, output, force=force)
+    if as_json:
+        emit({"path": str(output), "rows": n_rows})
+    elif not quiet:
+        say(f"{n_rows} predictions in {output}")
+
+
+def _predict_on_spark(
+    model: Path,
+    tables: list[str],
+    output: Path,
+    settings: list[str] | None,
+    *,
+    id: str | None,
+    rate: bool,
+    force: bool,
+) -> None:
+    """Write predictions as a directory of Parquet files, by the tasks of Spark."""
+    from bagwise.engines.spark.session import open_session
+    from bagwise.engines.spark.tasks import run_job
+    from bagwise.models.on_spark import predict_on_spark
     from bagwise.models.row_model import RowModel
 
-    check_file(output, force=force)
+    if output.exists() or force:
+        raise OutputExistsError(
+            f"{output} must be a new directory; nothing is replaced on Spark. Choose another name."
+        )
     loaded = RowModel.load(model)
-    with show_progress(quiet or as_json, steps=3) as on_stage:
-        on_stage("reading the table")
-        rows = read_table(table)
-        on_stage("predicting")
-        predictions = loaded.predict_table(rows, id=id_)
-        on_stage("writing")
-        write_table(predictions, output, force=force)
-    if as_json:
-        emit({"path": str(output), "rows": predictions.num_rows})
-    elif not quiet:
-        say(f"{predictions.num_rows} predictions in {output}")
+    session = open_session(parse_settings(settings or [], option="--spark"))
+    frame = run_job(lambda: session.read.parquet(*tables))
+    predicted = predict_on_spark(loaded, frame, id=id, rate=rate)
+    run_job(lambda: predicted.write.parquet(str(output.absolute())))
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="A model file.")],
-    data: Annotated[Path, typer.Argument(help="A labelled table, or a release directory.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE...", help="A labelled table, or a release.", show_default=False
+        ),
+    ],
     label: Annotated[
         str | None, typer.Option(help="Label column of the table. Default: the model's.")
     ] = None,
@@ -306,6 +438,11 @@ def evaluate(
         Path | None,
         typer.Option("--output", "-o", help="With --epsilon: file for scores and certificate."),
     ] = None,
+    query: SqlQuery = None,
+    read: Read = None,
+    ledger: LedgerFile = None,
+    chosen_by: ChosenBy = "all",
+    anew: Anew = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -319,8 +456,9 @@ def evaluate(
     Privately: [bold]bagwise evaluate model.json holdout.csv --label rent --bounds 0 5000
     --epsilon 0.5 -o scores.json[/]
     """
-    from bagwise.models.row_model import RowModel
+    from bagwise.models.load import load_model
 
+    where = "the rows of a query" if query is not None else ", ".join(data)
     if epsilon is None:
         _refuse_without_epsilon(
             {
@@ -332,41 +470,43 @@ def evaluate(
                 "--output": output,
             }
         )
-        scores = _score_openly(RowModel.load(model), data, label)
+        scores = _score_openly(load_model(model), data, query, read, label)
         if as_json:
             emit(scores)
         elif not quiet:
-            _print_exact(scores, f"{model} on {data}")
+            _print_exact(scores, f"{model} on {where}")
         return
     from bagwise.evaluate.privately import evaluate_rows_privately
 
-    if data.is_dir():
+    if _release_in(data) is not None:
         raise BudgetError(
-            f"{data} is a directory. The bag labels of a release are public, so that scoring on "
-            "them costs nothing: leave out --epsilon. Or give a table with secret labels."
+            f"{where} is a release, whose bag labels are public, so that scoring on them costs "
+            "nothing: leave out --epsilon. Or give a table with secret labels."
         )
     if output is not None:
         check_file(output, force=force)
+    charged = open_ledger(ledger, chosen_by, anew)
     with show_progress(quiet or as_json, steps=4) as on_stage:
         found = evaluate_rows_privately(
-            RowModel.load(model),
-            data,
+            load_model(model),
+            source_of(data, query, read),
             epsilon=epsilon,
             bounds=read_bounds(bounds, bounds_file),
             label=label,
             loss=loss or "squared",
             clip=clip,
             unit=unit,
+            ledger=charged,
             on_stage=on_stage,
         )
     if output is not None:
         found.save(output, force=force)
+    receipt = keep_in(charged, output, found)
     if as_json:
         emit(found.to_json())
     elif not quiet:
-        _print_private(found, f"{model} on {data}")
-        if output is not None:
-            say(f"Scores and certificate are in {output}.")
+        kept = None if output is None else f"Scores and certificate are in {output}."
+        _print_private(found, f"{model} on {where}", kept, receipt)
 
 
 def _refuse_without_epsilon(options: Mapping[str, object]) -> None:
@@ -376,17 +516,32 @@ def _refuse_without_epsilon(options: Mapping[str, object]) -> None:
         )
 
 
-def _score_openly(model: "RowModel", data: Path, label: str | None) -> dict[str, Any]:
+def _score_openly(
+    model: "RowModel | TreeModel",
+    data: list[str],
+    query: str | None,
+    read: list[str] | None,
+    label: str | None,
+) -> dict[str, Any]:
     from bagwise.evaluate.openly import evaluate_release, evaluate_rows
     from bagwise.release.release import Release
 
-    if not data.is_dir():
-        return evaluate_rows(model, data, label=label).to_json()
+    release = _release_in(data)
+    if release is None:
+        return evaluate_rows(model, source_of(data, query, read), label=label).to_json()
     if label is not None:
         raise StrategyError("--label belongs to a table; a release has only bag labels.")
-    checked = Release.load(data)
+    checked = Release.load(release)
     checked.verify()
     return evaluate_release(model, checked).to_json()
+
+
+def _release_in(data: list[str]) -> Path | None:
+    """Return the directory of a release, if that is what was given; others may hold tables."""
+    from bagwise.release.files import MANIFEST
+
+    path = Path(data[0])
+    return path if len(data) == 1 and (path / MANIFEST).is_file() else None
 
 
 def _print_exact(scores: Mapping[str, Any], title: str) -> None:
@@ -395,17 +550,20 @@ def _print_exact(scores: Mapping[str, Any], title: str) -> None:
         out.print(_EXACT_SCORES, soft_wrap=True, highlight=False)
 
 
-def _print_private(found: "PrivateScores", title: str) -> None:
+def _print_private(found: "PrivateScores", title: str, *notes: str | None) -> None:
     low, high = found.interval
     familiar = {"rmse": found.rmse} if found.loss == "squared" else {"mae": found.mae}
     scores = {
         "privacy": found.certificate.headline,
         "n_rows": found.n_rows,
-        f"mean {found.loss} loss": f"{found.mean_loss:.6g}",
-        "95 % interval": f"{low:.6g} to {high:.6g} (for the privacy noise only)",
+        f"mean {found.loss} loss": f"{found.mean_loss:.4g}",
+        "95 % interval": f"{low:.4g} to {high:.4g} (for the privacy noise only)",
         "sd of the privacy noise": f"{found.noise_sd:.3g}",
         **{name: readable(value) for name, value in familiar.items()},
     }
     print_pairs(title, scores)
     for remark in found.certificate.remarks:
         say(f"Note: {remark}")
+    for note in notes:
+        if note:
+            say(note)

@@ -1,5 +1,6 @@
 """Options that several verbs share, and what their text stands for."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,10 +8,63 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from bagwise.errors import StrategyError
+from bagwise.errors import StrategyError, TableError, check_name
 
-TablePath = Annotated[Path, typer.Argument(help="A .parquet, .csv or .arrow file.")]
+Tables = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE...",
+        help="Parquet, CSV or Arrow: a file, several, a directory, 'a pattern*'; - for standard "
+        "input; a database for --query.",
+        show_default=False,
+    ),
+]
+SqlQuery = Annotated[
+    str | None,
+    typer.Option(
+        "--query", help="SELECT of the rows, where TABLE is a SQLite file or postgresql://…"
+    ),
+]
+Read = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read",
+        help="How a CSV file is written, NAME=VALUE: delimiter, decimal, encoding; repeatable. "
+        "Default: found from the file.",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(help="Such as 8GB: rows beyond it stay on disk. Default: half the machine."),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="local: this machine, out of core where memory is short; spark: many (extra spark)."
+    ),
+]
+SparkSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark",
+        help="With --engine spark: a setting NAME=VALUE of Spark, such as "
+        "spark.master=spark://host:7077; repeatable. Default: all cores of this machine.",
+    ),
+]
 Label = Annotated[str, typer.Option(help="The column to protect.")]
+Learner = Annotated[
+    str,
+    typer.Option(
+        help="Who the bags are for: linear models, or flexible ones such as boosted trees, for "
+        "which rows are compared as a private model sees them."
+    ),
+]
+Tighten = Annotated[
+    str,
+    typer.Option(
+        help="Private range within the bounds first: auto, range, or none for tight bounds."
+    ),
+]
 Unit = Annotated[
     str | None, typer.Option(help="Column naming people with several rows; it does not leave.")
 ]
@@ -18,6 +72,20 @@ Features = Annotated[
     str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
 ]
 Exclude = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+By = Annotated[
+    str | None,
+    typer.Option(
+        help="Public columns that bags are given by, separated by commas; small groups are merged."
+    ),
+]
+Within = Annotated[
+    str | None,
+    typer.Option(help="Public columns whose strata no bag crosses, separated by commas."),
+]
+Exposure = Annotated[
+    str | None,
+    typer.Option(help="Public column that a label is counted over, such as years; not a feature."),
+]
 BoundsFile = Annotated[
     Path | None, typer.Option(help="Bounds found by `bagwise bounds`; what they cost counts.")
 ]
@@ -28,6 +96,77 @@ Quiet = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        envvar="BAGWISE_LEDGER",
+        help="Ledger of the data set, charged before noise is drawn (bagwise ledger init).",
+    ),
+]
+ChosenBy = Annotated[
+    str,
+    typer.Option(
+        help="With --ledger: how rows were chosen from the data set: all of them; public: by what "
+        "is public, charged to these alone; label: refused."
+    ),
+]
+Anew = Annotated[
+    bool,
+    typer.Option(
+        "--anew", help="With --ledger: draw and charge again what an identical request has paid."
+    ),
+]
+SignWith = Annotated[
+    Path | None, typer.Option("--sign", help="Private key (Ed25519, PEM) to sign the manifest.")
+]
+
+
+def is_spark(engine: str, settings: list[str] | None) -> bool:
+    """Tell whether to work on Spark; refuse settings without it."""
+    check_name("--engine", engine, ("local", "spark"))
+    if settings and engine != "spark":
+        raise StrategyError("--spark belongs to --engine spark.")
+    return engine == "spark"
+
+
+def open_ledger(path: Path | None, chosen_by: str, anew: bool) -> Any:
+    """Return the ledger to charge, or None; options without one are refused."""
+    from bagwise.ledger import Ledger
+
+    if path is None:
+        if chosen_by != "all" or anew:
+            raise StrategyError("--chosen-by and --anew belong to a ledger; give --ledger.")
+        return None
+    ledger = Ledger.open(path).part(chosen_by)
+    return ledger.drawing_anew() if anew else ledger
+
+
+def check_signing_key(path: Path | None) -> None:
+    """Refuse a key that cannot sign, before anything is charged or drawn."""
+    if path is not None:
+        from bagwise.files.signatures import read_signing_key
+
+        read_signing_key(path)
+
+
+def keep_in(ledger: Any, path: Path | None, made: Any) -> str | None:
+    """Remember in a ledger where files are; return what to tell of the charge."""
+    if ledger is None:
+        return None
+    from bagwise.errors import ReleaseError
+    from bagwise.files.regular_files import sha256_of
+    from bagwise.release.files import MANIFEST
+
+    mark = made.certificate.mark
+    paid_before = any(place.id == mark.id for place in ledger.store.places())
+    if path is not None:
+        directory = path.is_dir()  # a release, whose digest is that of its manifest
+        digest = sha256_of(path / MANIFEST, error=ReleaseError) if directory else made.digest
+        ledger.remember(path, id=mark.id, digest=digest)
+    if paid_before:
+        return f"Answered with what {mark.id} has paid for in {ledger.path}; nothing was drawn."
+    return f"Charged to {ledger.path} as {mark.id}; bagwise ledger show tells what is left."
 
 
 def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
@@ -41,18 +180,46 @@ def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
     return PrivateBounds.load(file)
 
 
+def source_of(tables: list[str], query: str | None, read: list[str] | None) -> Any:
+    """Return what was typed as a source: files, a query, or CSV files with details."""
+    if query is not None:
+        from bagwise.data.sources import Query
+
+        if len(tables) != 1 or read:
+            raise TableError("--query goes with one database, and without --read.")
+        return Query(tables[0], query)
+    where = tables[0] if len(tables) == 1 else tables
+    if not read:
+        return where
+    from bagwise.data.sources import Csv
+
+    return Csv(where, **csv_details(read))
+
+
+def csv_details(read: list[str]) -> dict[str, str]:
+    """Return what --read says of a CSV file."""
+    details = parse_settings(read, option="--read")
+    for name in details:
+        check_name("detail of --read", name, ("delimiter", "decimal", "encoding"), TableError)
+    if "delimiter" in details:  # shells make it hard to type a tab
+        details["delimiter"] = {"tab": "\t", "\\t": "\t"}.get(
+            details["delimiter"], details["delimiter"]
+        )
+    return details
+
+
 def split_names(names: str | None) -> list[str] | None:
     """Return the names between the commas."""
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
-def parse_settings(settings: list[str]) -> dict[str, str]:
+def parse_settings(settings: list[str], *, option: str = "--set") -> dict[str, str]:
     """Return NAME=VALUE pairs as a mapping."""
     parsed = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
-            raise StrategyError(f"--set takes NAME=VALUE, got {setting!r}.")
+            raise StrategyError(f"{option} takes NAME=VALUE, got {setting!r}.")
         parsed[name] = value
     return parsed
 
@@ -64,7 +231,10 @@ class Command(TyperCommand):
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Fill in {strategies}, {families} and {links}."""
+        """Fill in {strategies}, {families} and {links}, and let paragraphs fill the terminal."""
+        # Lines of a docstring end where those of its file do.
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         for option in self.params:
             text = getattr(option, "help", None)
             for word, spell in REGISTERED.items():

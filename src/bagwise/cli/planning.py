@@ -13,10 +13,14 @@ from bagwise.cli.options import (
     Exclude,
     Features,
     Force,
+    Learner,
     MaxLevels,
     Nulls,
     Quiet,
-    TablePath,
+    Read,
+    SqlQuery,
+    Tables,
+    source_of,
     split_names,
 )
 from bagwise.errors import StrategyError
@@ -24,15 +28,22 @@ from bagwise.files.atomic import check_file
 
 
 def plan(
-    table: TablePath,
+    table: Tables,
     label: Annotated[
         str, typer.Option(help="The column to protect; it is dropped before anything else.")
     ],
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Label-DP delta, far below 1/rows.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="How private: smaller is more private, about 1 is usual (label-DP epsilon)."
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Slack of the promise, far below 1/rows (label-DP delta).")
+    ] = None,
     classes: Annotated[
         str | None, typer.Option(help="Public classes of a label that is not a number, by commas.")
     ] = None,
@@ -50,6 +61,11 @@ def plan(
     strategies: Annotated[
         str | None, typer.Option(help="Strategies to consider, by commas. Default: all.")
     ] = None,
+    learner: Learner = "linear",
+    single_labels: Annotated[
+        bool,
+        typer.Option("--single-labels", help="Rank single labels, reported by chance, as well."),
+    ] = False,
     prior: Annotated[
         tuple[float, float] | None,
         typer.Option(help="How much expected labels vary, and single labels around them."),
@@ -72,6 +88,8 @@ def plan(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the plan: .html or .json.")
     ] = None,
+    query: SqlQuery = None,
+    read: Read = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -80,17 +98,19 @@ def plan(
 
     Example: [bold]bagwise plan rents.parquet --label rent --bounds 0 5000 --epsilon 1
     --delta 1e-6 -o plan.html[/]
+
+    For boosted trees: add [bold]--learner flexible[/]
     """
     from bagwise.planner import features_of
     from bagwise.planner import plan as make_plan
-    from bagwise.release.request import Columns
+    from bagwise.release.columns import Columns
 
     if output is not None:
         check_file(output, force=force)
     with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the features")
         rows = features_of(
-            table,
+            source_of(table, query, read),
             Columns.of(
                 label,
                 features=split_names(features),
@@ -112,6 +132,8 @@ def plan(
             prior=_prior(prior, misfit),
             strategies=split_names(strategies),
             classes=split_names(classes),
+            learner=learner,
+            single_labels=single_labels,
             unit=unit,
             nulls=nulls,
             max_levels=max_levels,

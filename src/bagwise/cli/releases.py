@@ -8,6 +8,7 @@ import typer
 from bagwise.cli.console import (
     LESS_PRIVATE_THAN_ASKED,
     emit,
+    err,
     fail,
     out,
     print_pairs,
@@ -16,19 +17,38 @@ from bagwise.cli.console import (
     show_progress,
 )
 from bagwise.cli.options import (
+    Anew,
     AsJson,
     BoundsFile,
+    By,
+    ChosenBy,
+    Engine,
     Exclude,
+    Exposure,
     Features,
     Force,
     Label,
+    Learner,
+    LedgerFile,
     MaxLevels,
+    MemoryLimit,
     Nulls,
     Quiet,
-    TablePath,
+    Read,
+    SignWith,
+    SparkSettings,
+    SqlQuery,
+    Tables,
+    Tighten,
     Unit,
+    Within,
+    check_signing_key,
+    is_spark,
+    keep_in,
+    open_ledger,
     parse_settings,
     read_bounds,
+    source_of,
     split_names,
 )
 from bagwise.errors import CertificateError
@@ -46,7 +66,7 @@ _HOPELESS = (
 
 
 def release(
-    table: TablePath,
+    table: Tables,
     label: Label,
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],
     bag_size: Annotated[
@@ -64,13 +84,28 @@ def release(
         typer.Option(help="Public range LO HI of a label; labels outside are clipped."),
     ] = None,
     bounds_file: BoundsFile = None,
-    epsilon: Annotated[float | None, typer.Option(help="Label-DP epsilon to deliver.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="How private: smaller is more private, about 1 is usual (label-DP epsilon)."
+        ),
+    ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Label-DP delta, far below 1/rows. Default: none needed.")
+        float | None,
+        typer.Option(
+            help="Slack of the promise, far below 1/rows (label-DP delta). Default: none."
+        ),
     ] = None,
     noise: Annotated[
         str,
-        typer.Option(help="auto: the least that keeps the promise; laplace, staircase, gaussian."),
+        typer.Option(
+            help="auto: the least that keeps the promise; laplace, staircase, gaussian; unbiased, "
+            "bins: every label by itself."
+        ),
+    ] = "auto",
+    tighten: Tighten = "auto",
+    centre: Annotated[
+        str, typer.Option(help="Centre labels on a private model first: auto, model, none.")
     ] = "auto",
     not_private: Annotated[
         bool, typer.Option("--not-private", help="Release exact aggregates, without noise.")
@@ -88,6 +123,7 @@ def release(
     strategies: Annotated[
         str | None, typer.Option(help="Strategies that the planner may choose from, by commas.")
     ] = None,
+    learner: Learner = "linear",
     family: Annotated[
         str, typer.Option(help="Distribution of a label, for the planner. {families}.")
     ] = "auto",
@@ -106,6 +142,9 @@ def release(
     id_: Annotated[
         str | None, typer.Option("--id", help="Public key column that leaves with the rows.")
     ] = None,
+    by: By = None,
+    within: Within = None,
+    exposure: Exposure = None,
     keep_order: Annotated[
         bool, typer.Option("--keep-order", help="Do not shuffle the rows; recorded.")
     ] = False,
@@ -114,6 +153,18 @@ def release(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the partition only; recorded in the release.")
     ] = None,
+    rows_per_file: Annotated[
+        int | None, typer.Option(min=1, help="Write the rows to files of so many. Default: one.")
+    ] = None,
+    memory_limit: MemoryLimit = None,
+    engine: Engine = "local",
+    spark: SparkSettings = None,
+    query: SqlQuery = None,
+    read: Read = None,
+    ledger: LedgerFile = None,
+    chosen_by: ChosenBy = "all",
+    anew: Anew = False,
+    sign: SignWith = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -121,15 +172,34 @@ def release(
     """Turn a labelled table into a release directory.
 
     Example: [bold]bagwise release rents.csv --label rent --bounds 0 5000 --epsilon 1 -o out[/]
+
+    For boosted trees: [bold]bagwise release rents.csv --label rent --bounds 0 5000 --epsilon 1
+    --learner flexible -o out[/]
+
+    A query: [bold]bagwise release flats.db --query 'SELECT area, rent FROM flats' --label rent
+    --bounds 0 5000 --epsilon 1 -o out[/]
+
+    A pipe: [bold]zcat rents.csv.gz | bagwise release - --read 'delimiter=;' --label rent
+    --bounds 0 5000 --epsilon 1 -o out[/]
+
+    Charged and signed: add [bold]--ledger rents.ledger --sign custodian.pem[/]
+
+    On Spark: [bold]bagwise release rents/ --engine spark --spark spark.master=local[4] --strategy
+    random --bag-size 50 --label rent --bounds 0 5000 --epsilon 1 -o out[/]
     """
     from bagwise.api import make_release
     from bagwise.release.release import check_output
 
     check_output(output, force=force)
+    check_signing_key(sign)
+    charged = open_ledger(ledger, chosen_by, anew)
     replaces = force and output.exists()
+    source, spill = source_of(table, query, read), output.absolute().parent
+    on_spark = is_spark(engine, spark)
+    limit = None if on_spark else _foresee(source, memory_limit, spill, label=label, quiet=quiet)
     with show_progress(quiet or as_json, steps=10) as on_stage:
         made = make_release(
-            table,
+            source,
             label=label,
             bag_size=_size(bag_size),
             min_bag_size=min_bag_size,
@@ -139,27 +209,41 @@ def release(
             strategy=strategy,
             strategy_parameters=parse_settings(set_ or []),
             strategies=split_names(strategies),
+            learner=cast(Any, learner),  # checked with the request
             family=family,
             scores=scores,
             score_share="auto" if score_share is None else score_share,
             unit=unit,
             epsilon=epsilon,
             delta=delta,
-            noise=cast(Any, noise),  # checked with the request
+            noise=cast(Any, noise),  # checked with the request, as the next two
+            tighten=cast(Any, tighten),
+            centre=cast(Any, centre),
             not_private=not_private,
             features=split_names(features),
             exclude=split_names(exclude) or (),
             id=id_,
+            by=split_names(by) or (),
+            within=split_names(within) or (),
+            exposure=exposure,
             keep_order=keep_order,
             seed=seed,
             nulls=nulls,
             max_levels=max_levels,
+            ledger=charged,
+            memory_limit=limit,
+            spill=spill,
+            engine=cast(Any, engine),
+            spark=parse_settings(spark or [], option="--spark"),
             on_stage=on_stage,
         )
         on_stage("measuring the bags")
-        quality = _measure(made) if as_json or not quiet else None
+        # Bag by bag, rows that are on disk would be read in no order.
+        measured = not on_spark and made.stored is None and (as_json or not quiet)
+        quality = _measure(made) if measured else None
         on_stage("writing the release")
-        made.save(output, force=force)
+        made.save(output, force=force, rows_per_file=rows_per_file, sign=sign)
+        receipt = keep_in(charged, output, made)
     summary = made.summary()
     reason = made.provenance.chosen_because
     why = None if reason is None else reason.text()
@@ -178,31 +262,44 @@ def release(
         print_pairs(f"Release in {output}", summary | figures)
         if why:
             say(f"Chosen: {made.provenance.strategy}, bags of {made.provenance.bag_size}: {why}")
-        n_classes = len(made.classes) if made.classes else 1
+        named = made.provenance.classes
+        n_classes = len(named) if named else 1
         if reason is not None and reason.is_hopeless(n_classes=n_classes):
             say(f"Note: {_HOPELESS}")
         if made.certificate.spends_less:
             say(made.certificate.spends_less)
+        for look in made.certificate.looks:
+            say(look)
         for remark in made.certificate.remarks:
             say(f"Note: {remark}")
+        if receipt:
+            say(receipt)
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
-        target = f" --target {made.classes[0]}" if made.classes else ""
+        target = f" --target {named[0]}" if named else ""
         where, what = safe(output), safe(f"{output}{target}")
         out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {what}[/]")
 
 
 def bounds(
-    table: TablePath,
+    table: Tables,
     label: Label,
     epsilon: Annotated[float, typer.Option(help="What finding the bounds may spend.")],
     outside: Annotated[
-        float, typer.Option(help="Share of labels that may lie beyond each bound.")
-    ] = 0.001,
+        float | None,
+        typer.Option(
+            help="Share of labels that may lie beyond each bound. Default: few, by the noise."
+        ),
+    ] = None,
     unit: Unit = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File for release --bounds-file.")
     ] = None,
+    query: SqlQuery = None,
+    read: Read = None,
+    ledger: LedgerFile = None,
+    chosen_by: ChosenBy = "all",
+    anew: Anew = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -215,9 +312,13 @@ def bounds(
 
     if output is not None:
         check_file(output, force=force)
-    found = find_bounds(table, label=label, epsilon=epsilon, outside=outside, unit=unit)
+    source, charged = source_of(table, query, read), open_ledger(ledger, chosen_by, anew)
+    found = find_bounds(
+        source, label=label, epsilon=epsilon, outside=outside, unit=unit, ledger=charged
+    )
     if output is not None:
         found.save(output, force=force)
+    receipt = keep_in(charged, output, found)
     low, high = found.bounds
     if as_json:
         emit({"bounds": [low, high], "epsilon": epsilon})
@@ -228,6 +329,8 @@ def bounds(
             "given as --bounds it would not be counted.",
             soft_wrap=True,
         )
+        if receipt:
+            say(receipt)
 
 
 def verify(
@@ -240,8 +343,13 @@ def verify(
     ] = None,
     max_delta: Annotated[float | None, typer.Option(help="Exit with 3 if more is spent.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse bags of a strategy that is not one of ours.")
+        bool,
+        typer.Option("--strict", help="Refuse bags of a strategy that is not part of bagwise."),
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="Public key (Ed25519, PEM) of whoever must have signed the release."),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -251,7 +359,7 @@ def verify(
     """
     from bagwise.verifier import verify as check
 
-    found, certificate = check(path, strict=strict)
+    found, certificate = check(path, strict=strict, key=key)
     if certificate is None and (max_epsilon is not None or max_delta is not None):
         raise CertificateError(
             f"{path} was fitted to a release and has no certificate of its own, so that no limit "
@@ -270,6 +378,19 @@ def verify(
     if not fits:
         fail(f"{path} is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
+
+
+def _foresee(source: Any, memory_limit: str | None, spill: Path, *, label: str, quiet: bool) -> int:
+    """Return the limit of memory in bytes; say before work starts what a large table will take."""
+    from bagwise.data.sources import open_source
+    from bagwise.engines.memory import Memory
+    from bagwise.engines.opening import estimate_size
+
+    memory = Memory.of(memory_limit, spill)
+    estimate = estimate_size(open_source(source), label=label)
+    if estimate is not None and estimate.is_large(memory) and not quiet:
+        err.print(estimate.sentence(memory), highlight=False, soft_wrap=True)
+    return memory.limit
 
 
 def _measure(made: "Release") -> "BagQuality | None":

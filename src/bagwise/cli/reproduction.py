@@ -36,7 +36,9 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="A look: 20000 rows and 3 runs, about a minute.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Other seeds, other draws.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of data and draws; another seed gives other ones.")
+    ] = 0,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; results are the same. Default: all cores.")
     ] = None,

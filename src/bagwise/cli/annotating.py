@@ -1,0 +1,320 @@
+"""The verbs about a labelling budget: annotate start, import, status, fit, next and serve."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bagwise.cli.console import emit, guarded, out, print_grid, safe, say, show_progress
+from bagwise.cli.options import (
+    AsJson,
+    Command,
+    Exclude,
+    Features,
+    Force,
+    MaxLevels,
+    Nulls,
+    Quiet,
+    Read,
+    SqlQuery,
+    Tables,
+    csv_details,
+    source_of,
+    split_names,
+)
+from bagwise.files.atomic import check_file
+
+if TYPE_CHECKING:
+    from bagwise.annotate.expected import Outlook
+    from bagwise.annotate.project import AnnotationProject
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="An annotation project.")]
+Budget = Annotated[int, typer.Option(help="How many labels to buy.")]
+Pick = Annotated[
+    str, typer.Option(help="Which row of a bag: random, or medoid, the one nearest to its centre.")
+]
+
+
+def start(
+    table: Tables,
+    label: Annotated[str, typer.Option(help="What the label is to be called.")],
+    budget: Budget,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the project.")],
+    design: Annotated[
+        str,
+        typer.Option(
+            help="Which rows to label. auto: what is regretted least; bags-STRATEGY, rows-random, "
+            "rows-spread, rows-a-optimal, rows-v-optimal."
+        ),
+    ] = "auto",
+    pick: Pick = "random",
+    show: Annotated[
+        str | None,
+        typer.Option(help="Columns that an annotator sees, by commas. Default: the features."),
+    ] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Key column. Default: ids from a row's content.")
+    ] = None,
+    family: Annotated[
+        str, typer.Option(help="What a label is. auto: gaussian, or multinomial; {families}.")
+    ] = "auto",
+    bounds: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Range LO HI of a label; others are refused."),
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Classes of a label that is not a number, by commas.")
+    ] = None,
+    prior: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="How much expected labels vary, and single labels around them."),
+    ] = None,
+    features: Features = None,
+    exclude: Exclude = None,
+    nulls: Nulls = "indicator",
+    max_levels: MaxLevels = 32,
+    seed: Annotated[int | None, typer.Option(help="Drives which rows are chosen.")] = None,
+    query: SqlQuery = None,
+    read: Read = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the rows of a table that are worth a label, and write a list to fill in.
+
+    Example: [bold]bagwise annotate start flats.csv --label rent --budget 200 -o flats[/]
+    """
+    from bagwise.annotate.project import AnnotationProject
+
+    with show_progress(quiet or as_json, steps=5) as on_stage:
+        project = AnnotationProject.start(
+            source_of(table, query, read),
+            output,
+            label=label,
+            budget=budget,
+            design=design,
+            pick=pick,
+            show=split_names(show),
+            id=id_,
+            family=family,
+            bounds=bounds,
+            classes=split_names(classes),
+            features=split_names(features),
+            exclude=split_names(exclude) or (),
+            nulls=nulls,
+            max_levels=max_levels,
+            prior=prior,
+            seed=seed,
+            force=force,
+            on_stage=on_stage,
+        )
+    _tell_of_round(project, project.outlook, quiet=quiet, as_json=as_json)
+
+
+def import_(
+    directory: Directory,
+    labels: Annotated[Path, typer.Argument(help="A list with labels: CSV or Parquet.")],
+    correct: Annotated[
+        bool, typer.Option("--correct", help="Replace labels that rows have already.")
+    ] = False,
+    read: Read = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Import labels from a list, in any order and in parts; refuse a list with a mistake.
+
+    Example: [bold]bagwise annotate import flats flats/to_label.csv[/]
+    """
+    from bagwise.annotate.project import AnnotationProject
+    from bagwise.data.sources.dialect import Told
+
+    project = AnnotationProject(directory)
+    told = Told(**csv_details(read or []))
+    found = project.import_labels(labels, correct=correct, told=told)
+    status = project.status()
+    if as_json:
+        emit({"new": found.new, "known": found.known, "open": status.open})
+    elif not quiet:
+        say(
+            f"{found.new} labels are new, {found.known} were known, {found.open} lines have none. "
+            f"{status.labelled} of {status.asked} labels are there."
+        )
+        _say_what_next(directory, status.open)
+
+
+def status(directory: Directory, quiet: Quiet = False, as_json: AsJson = False) -> None:
+    """Say how many labels are there, and how many are missing.
+
+    Example: [bold]bagwise annotate status flats[/]
+    """
+    from bagwise.annotate.project import AnnotationProject
+
+    found = AnnotationProject(directory).status()
+    rounds = [
+        {"round": one.number, "design": one.design, "pick": one.pick, "asked": asked,
+         "labelled": labelled}
+        for one, asked, labelled in found.rounds
+    ]  # fmt: skip
+    if as_json:
+        emit({"rows": found.n_rows, "labelled": found.labelled, "open": found.open,
+              "rounds": rounds})  # fmt: skip
+    elif not quiet:
+        heading = list(rounds[0])
+        cells = [[str(one[name]) for name in heading] for one in rounds]
+        print_grid(f"{directory}: {found.n_rows} rows", [heading, *cells])
+        _say_what_next(directory, found.open)
+
+
+def fit(
+    directory: Directory,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
+        "model.json"
+    ),
+    use: Annotated[
+        str | None,
+        typer.Option(
+            help="What to use a label for, by commas: rows, shrunk, covariance, aggregate, "
+            "instance, mixture. Default: all are compared."
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what labels can be used for, and fit a model the best way.
+
+    Example: [bold]bagwise annotate fit flats -o model.json[/]
+    """
+    from bagwise.annotate.project import AnnotationProject
+
+    check_file(output, force=force)
+    with show_progress(quiet or as_json, steps=3) as on_stage:
+        on_stage("reading the project")
+        project = AnnotationProject(directory)
+        on_stage("comparing uses")
+        model, chosen = project.fit(uses=split_names(use))
+        on_stage("writing the model")
+        found = model.summary(level=level)
+        model.save(output, force=force)
+    if as_json:
+        emit(
+            {
+                "path": str(output),
+                "use": chosen.use.name,
+                "labels": model.trained_on.n_labelled_rows,
+                "deviance": {one.use: _finite(one.deviance) for one in chosen.comparisons},
+                **found.to_json(),
+            }
+        )
+    elif not quiet:
+        print_grid("Uses by the deviance of labels held back, 1 for the mean", chosen.cells())
+        print_grid(f"Model in {output}: a label is used for {chosen.use.summary}", found.cells())
+        say(found.note)
+        out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
+
+
+def next_(
+    directory: Directory,
+    budget: Budget,
+    design: Annotated[
+        str,
+        typer.Option(
+            help="bags-boosted: rows with similar predictions of the model so far; auto, or any "
+            "other design."
+        ),
+    ] = "bags-boosted",
+    pick: Pick = "random",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose more rows to label, with what was learnt so far.
+
+    Example: [bold]bagwise annotate next flats --budget 100[/]
+    """
+    from bagwise.annotate.project import AnnotationProject
+
+    project = AnnotationProject(directory)
+    with show_progress(quiet or as_json, steps=5) as on_stage:
+        outlook = project.next_round(budget=budget, design=design, pick=pick, on_stage=on_stage)
+    _tell_of_round(project, outlook, quiet=quiet, as_json=as_json)
+
+
+def serve(
+    directory: Directory,
+    port: Annotated[
+        int,
+        typer.Option(help="Port of this machine. Default: one that is free.", show_default=False),
+    ] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Label rows by keyboard on a page of this machine, with undo; it can be closed at any time.
+
+    Example: [bold]bagwise annotate serve flats[/]
+    """
+    from bagwise.annotate.project import AnnotationProject
+    from bagwise.annotate.serving import serve as serve_page
+
+    def tell(link: str) -> None:
+        sys.stdout.write(f"{link}\n")  # whole, even where it is longer than a line
+        sys.stdout.flush()
+        if not quiet:
+            say("Open this link; Ctrl-C ends the page. Nobody else can open it.")
+
+    project = AnnotationProject(directory)
+    with suppress(KeyboardInterrupt):
+        serve_page(project, port=port, on_ready=tell)
+    if not quiet:
+        found = project.status()
+        say(f"{found.labelled} of {found.asked} labels are there.")
+        _say_what_next(directory, found.open)
+
+
+def _tell_of_round(
+    project: "AnnotationProject", outlook: "Outlook | None", *, quiet: bool, as_json: bool
+) -> None:
+    from bagwise.annotate.files import list_paths
+
+    last, asked, _ = project.status().rounds[-1]
+    path = list_paths(project.directory, last.number)[0]
+    entries = () if outlook is None else outlook.entries
+    if as_json:
+        expected = [
+            {"design": one.design, "use": one.use, "rmse": one.rmse, "regret": one.regret}
+            for one in entries
+        ]
+        emit({"path": str(path), "round": last.number, "design": last.design, "labels": asked,
+              "expected": expected})  # fmt: skip
+    elif not quiet and outlook is not None:
+        print_grid("Expected before any label is bought, least regret first", outlook.cells())
+        say(outlook.verdict())
+        say(f"Believed: {project.prior.text()}.")
+        say(f"{asked} rows by {last.design} are in {path}: fill in {project.kind.name!r}.")
+        out.print(
+            f"Next: [bold]bagwise annotate import {safe(project.directory)} {safe(path)}[/], or "
+            f"[bold]bagwise annotate serve {safe(project.directory)}[/]"
+        )
+
+
+def _say_what_next(directory: Path, n_open: int) -> None:
+    if n_open:
+        out.print(f"{n_open} are open: [bold]bagwise annotate serve {safe(directory)}[/]")
+    else:
+        out.print(f"Next: [bold]bagwise annotate fit {safe(directory)} -o model.json[/]")
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and value < float("inf") else None
+
+
+app = typer.Typer(
+    help="Spend a labelling budget: choose rows, buy their labels, learn, buy more.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+VERBS: Sequence[Any] = (start, import_, status, fit, next_, serve)
+for verb in VERBS:
+    app.command(name=verb.__name__.rstrip("_"), cls=Command)(guarded(verb))

@@ -1,0 +1,185 @@
+"""The verbs about ledgers: init, show, export and check."""
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bagwise.cli.console import (
+    LESS_PRIVATE_THAN_ASKED,
+    emit,
+    fail,
+    guarded,
+    print_grid,
+    print_pairs,
+    say,
+)
+from bagwise.cli.options import AsJson, Command, Force, Quiet
+
+LedgerPath = Annotated[Path, typer.Argument(help="The ledger's file.", envvar="BAGWISE_LEDGER")]
+
+
+def init(
+    file: LedgerPath,
+    epsilon_total: Annotated[float, typer.Option(help="What all requests may spend together.")],
+    delta_total: Annotated[
+        float, typer.Option(help="Delta of all together. 0: requests without a delta only.")
+    ] = 0.0,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Name of the data in certificates. Default: that of the file."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Column naming people; every request must protect it.")
+    ] = None,
+    row_id: Annotated[
+        str | None, typer.Option(help="Without --unit: column that tells rows apart.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a ledger for a data set, and its key beside it.
+
+    Example: [bold]bagwise ledger init rents.ledger --epsilon-total 4 --delta-total 1e-6
+    --unit person[/]
+    """
+    from bagwise.ledger import Ledger
+    from bagwise.ledger.store import key_path
+
+    made = Ledger.create(
+        file,
+        epsilon_total=epsilon_total,
+        delta_total=delta_total,
+        dataset=dataset,
+        unit=unit,
+        row_id=row_id,
+    )
+    if as_json:
+        emit({"path": str(file), "key": str(key_path(file)), **made.to_json()["terms"]})
+    elif not quiet:
+        say(
+            f"Ledger of {made.terms.dataset!r} in {file}, its key in {key_path(file)}. Keep copies "
+            "of both where only you can read them; the key is for nobody else."
+        )
+
+
+def show(file: LedgerPath, quiet: Quiet = False, as_json: AsJson = False) -> None:
+    """Show what was charged to a ledger, what that adds up to, and what still fits.
+
+    Example: [bold]bagwise ledger show rents.ledger[/]
+    """
+    from bagwise.ledger import Ledger
+
+    ledger = Ledger.open(file)
+    content, totals = ledger.to_json(), ledger.totals()
+    if as_json:
+        emit({**content, "totals": totals.to_json()})
+        return
+    if quiet:
+        return
+    terms = ledger.terms
+    charges = ledger.charges()
+    if charges:
+        cells = [
+            [str(i), one.time[:10], one.verb, one.label, one.chosen_by, one.kinds, one.id[:8]]
+            for i, one in enumerate(charges, start=1)
+        ]
+        print_grid(
+            f"Charges to {file}", [["", "day", "verb", "label", "rows", "noise", "id"], *cells]
+        )
+    gaussian = f"; {totals.fits_gaussian:g} at delta {terms.delta:g} with Gaussian noise"
+    print_pairs(
+        f"Ledger of {terms.dataset}",
+        {
+            "budget": f"epsilon {terms.epsilon:g}, delta {terms.delta:g}",
+            "protects": "each row" if terms.unit is None else f"unit {terms.unit}",
+            "spent": f"epsilon {totals.filtered:.4g}, however requests were chosen",
+            "if fixed in advance": f"epsilon {totals.fixed:.4g}",
+            "still fits": f"epsilon {totals.fits_pure:g} without a delta"
+            + (gaussian if terms.delta else ""),
+        },
+    )
+    say(f"digest {content['digest']}")
+
+
+def export(
+    file: LedgerPath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write.")],
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write terms and charges of a ledger as JSON, without its key.
+
+    Example: [bold]bagwise ledger export rents.ledger -o charges.json[/]
+    """
+    from bagwise.ledger import Ledger
+
+    ledger = Ledger.open(file)
+    ledger.export(output, force=force)
+    if not quiet:
+        say(f"{len(ledger.charges())} charges in {output}")
+
+
+def check(
+    places: Annotated[
+        list[Path],
+        typer.Argument(help="Releases, models, bounds, evaluations; or folders of them."),
+    ],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(envvar="BAGWISE_LEDGER", help="Ledger that each must have been charged to."),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="Delta to add up at. Default: the ledger's, or the largest."),
+    ] = None,
+    max_epsilon: Annotated[
+        float | None, typer.Option(help="Exit with 3 if they spend more together.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify everything in some folders, and add up what it has spent together.
+
+    Example: [bold]bagwise ledger check releases models --ledger rents.ledger[/]
+    """
+    from bagwise.ledger import Ledger
+    from bagwise.verifier import add_up, find_files, uncharged
+
+    book = None if ledger is None else Ledger.open(ledger)
+    found = find_files(places)
+    at = book.terms.delta if book is not None and delta is None else delta
+    totals = add_up(found, delta=at, ledger=book)
+    strangers = [] if book is None else uncharged(found, book)
+    if as_json:
+        emit(
+            {
+                "totals": [total.to_json() for total in totals],
+                "not_charged": [str(path) for path in strangers],
+            }
+        )
+    elif not quiet:
+        for total in totals:
+            print_pairs(total.dataset or "no data set named", total.summary())
+        if not totals:
+            say("Nothing with a certificate was found.")
+    if strangers:
+        listed = ", ".join(map(str, strangers))
+        fail(f"not charged to {ledger}, or for less than was spent: {listed}", 0)
+        raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
+    largest = max((total.filtered for total in totals), default=0.0)
+    if max_epsilon is not None and largest > max_epsilon:
+        spent = "without limit" if math.isinf(largest) else f"epsilon {largest:.4g}"
+        fail(f"together they spend {spent}, more than {max_epsilon:g}.", 0)
+        raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
+
+
+app = typer.Typer(
+    help="Keep account of everything that is released of one data set.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+for verb in (init, show, export, check):
+    app.command(name=verb.__name__, cls=Command)(guarded(verb))

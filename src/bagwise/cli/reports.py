@@ -1,0 +1,221 @@
+"""The verb that shows what was made to people: as text, as a page, on paper."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bagwise.cli import ledgers
+from bagwise.cli.console import emit, out, print_grid, safe, say, show_progress
+from bagwise.cli.options import AsJson, Force, Quiet
+from bagwise.errors import BudgetError, LedgerError
+from bagwise.files.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from bagwise.ledger import Ledger
+    from bagwise.release.release import Release
+    from bagwise.report import GroupErrors
+    from bagwise.show.page import Page
+
+_SQLITE = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What was typed."""
+
+    path: Path
+    outputs: list[Path]
+    answers: Path | None
+    group: str | None
+    model: Path | None
+    labels: Path | None
+    audit: Path | None
+    ledger: Path | None
+    release: Path | None
+    quiet: bool
+    as_json: bool
+
+    def refuse(self, what: str, *names: str) -> None:
+        """Refuse options that are not for `what`."""
+        given = [f"--{name}" for name in names if getattr(self, name) is not None]
+        if given:
+            raise BudgetError(f"{', '.join(given)}: not for {what}, which {self.path} is.")
+
+
+def report(
+    path: Annotated[Path, typer.Argument(help="A release directory, a model file, or a ledger.")],
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Page to write: .html, or .pdf by a browser. Repeat."),
+    ] = None,
+    answers: Annotated[
+        Path | None, typer.Option(help="JSON file with the custodian's answers, by question.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Public column: how far a model is off in each of its groups."),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="With --group: the model. Default: one fitted to the bags.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="With --group: a table with labels, for exact errors; keep them secret."),
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(help="What `bagwise audit DIR --json` printed, for the page.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger of the release: what was spent in total.")
+    ] = None,
+    release: Annotated[
+        Path | None, typer.Option(help="For a model: the release, to show how it fits the bags.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a release, a model or a ledger as a page for people; or answer questions as text.
+
+    A page is complete in itself and needs no network. Without -o, a release answers what
+    evaluations of privacy ask (NIST SP 800-226), as far as it can; what only the custodian can know
+    is marked, until --answers has it.
+
+    Example: [bold]bagwise report out -o release.html -o release.pdf[/]
+
+    Questions: [bold]bagwise report out --answers answers.json --group district[/]
+
+    A model: [bold]bagwise report model.json --release out -o model.html[/]
+    """
+    from bagwise.report.writing import check_targets, write_page
+
+    targets = output or []
+    check_targets(targets, force=force)
+    wanted = _Wanted(
+        path, targets, answers, group, model, labels, audit, ledger, release, quiet, as_json
+    )
+    show = _KINDS[_kind_of(path)]
+    with show_progress(quiet or as_json, steps=2) as on_stage:
+        on_stage("reading")
+        page = show(wanted)
+        if targets:
+            on_stage("drawing the page")
+            write_page(page(), targets, force=force)
+    if targets and not quiet and not as_json:
+        for target in targets:
+            out.print(f"Page in {safe(target)}", soft_wrap=True)
+
+
+def _kind_of(path: Path) -> str:
+    if path.is_dir():
+        return "release"
+    with open_regular(path, error=LedgerError) as handle:
+        return "ledger" if handle.read(len(_SQLITE)) == _SQLITE else "model"
+
+
+def _release(wanted: _Wanted) -> Callable[[], "Page"]:
+    from bagwise.release.release import Release
+    from bagwise.report import report_on
+
+    wanted.refuse("a release", "release")
+    if wanted.group is None and (wanted.model is not None or wanted.labels is not None):
+        raise BudgetError("--model and --labels are for errors by group: add --group COLUMN.")
+    if not wanted.outputs and (wanted.audit is not None or wanted.ledger is not None):
+        raise BudgetError("--audit and --ledger are for a page: add -o FILE.html.")
+    release = Release.load(wanted.path)
+    release.verify()
+    groups = None if wanted.group is None else _errors_by_group(release, wanted)
+    found = report_on(release, answers=wanted.answers, groups=groups)
+    if wanted.as_json:
+        emit(found.to_json())
+    elif not wanted.quiet and not wanted.outputs:
+        for line in found.lines():
+            say(line)
+        if groups is not None:
+            print_grid(f"Errors by {groups.column}", groups.cells())
+            if groups.from_labels:
+                say("These errors depend on the labels: no certificate covers their publication.")
+        out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o report.html[/]")
+
+    def page() -> "Page":
+        from bagwise.report.audit_files import read_audit
+        from bagwise.report.release_page import ReleasePage, explain_or_say_why
+
+        audit = wanted.audit
+        return ReleasePage(
+            release=release,
+            path=wanted.path,
+            report=found,
+            explanation=explain_or_say_why(release),
+            audit=None if audit is None else read_audit(audit, digest=release.digest),
+            ledger=None if wanted.ledger is None else _ledger_of(release, wanted.ledger),
+        ).page()
+
+    return page
+
+
+def _ledger_of(release: "Release", path: Path) -> "Ledger":
+    from bagwise.ledger import Ledger
+
+    ledger, certificate = Ledger.open(path), release.certificate
+    if certificate.mark is None or not ledger.acts(certificate.mark.id, certificate.events):
+        raise LedgerError(f"the release was not charged to {path}.")
+    return ledger
+
+
+def _errors_by_group(release: "Release", wanted: _Wanted) -> "GroupErrors":
+    from bagwise.learn import fit_release
+    from bagwise.models.row_model import RowModel
+    from bagwise.report import errors_by_group
+
+    model = fit_release(release) if wanted.model is None else RowModel.load(wanted.model)
+    return errors_by_group(release, model, str(wanted.group), labels=wanted.labels)
+
+
+def _model(wanted: _Wanted) -> Callable[[], "Page"]:
+    from bagwise.models.load import load_model
+    from bagwise.release.release import Release
+    from bagwise.report.model_text import text_of
+
+    wanted.refuse("a model", "answers", "group", "model", "labels", "audit", "ledger")
+    model = load_model(wanted.path)
+    text = text_of(model)
+    if wanted.as_json:
+        emit(text.values)
+    elif not wanted.quiet and not wanted.outputs:
+        print_grid(text.title, text.cells)
+        say(text.note)
+        out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o model.html[/]")
+
+    def page() -> "Page":
+        from bagwise.report.model_page import model_page
+
+        release = None if wanted.release is None else Release.load(wanted.release)
+        return model_page(model, path=wanted.path, release=release)
+
+    return page
+
+
+def _ledger(wanted: _Wanted) -> Callable[[], "Page"]:
+    from bagwise.ledger import Ledger
+
+    wanted.refuse("a ledger", "answers", "group", "model", "labels", "audit", "ledger", "release")
+    if not wanted.outputs:
+        ledgers.show(wanted.path, quiet=wanted.quiet, as_json=wanted.as_json)
+
+    def page() -> "Page":
+        from bagwise.report.ledger_page import ledger_page
+
+        return ledger_page(Ledger.open(wanted.path))
+
+    return page
+
+
+_KINDS: Mapping[str, Callable[[_Wanted], Callable[[], "Page"]]] = {
+    "release": _release,
+    "model": _model,
+    "ledger": _ledger,
+}

@@ -1,0 +1,131 @@
+"""What the command line does when it is interrupted, cut off, or short of something."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import bagwise as bw
+from bagwise.cli import app
+from bagwise.errors import LowMemoryError, OutputError, ReleaseError
+from bagwise.files import parquet_files
+from bagwise.files.parquet_files import read_plain
+from bagwise.show.stages import progress_to
+
+BAGWISE = [sys.executable, "-m", "bagwise"]
+
+
+@pytest.fixture
+def release(table, tmp_path):
+    bw.make_release(table, label="y", bag_size=10, strategy="random", not_private=True).save(
+        tmp_path / "release"
+    )
+    return tmp_path / "release"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["verify"]])
+def test_a_reader_that_has_enough_ends_the_run_quietly(release, arguments):
+    command = [*BAGWISE, *arguments, *([] if "--help" in arguments else [release])]
+    reading, writing = os.pipe()
+    os.close(reading)  # before anything is written, so that no buffer hides it
+    try:
+        found = subprocess.run(command, check=False, stdout=writing, stderr=subprocess.PIPE)
+    finally:
+        os.close(writing)
+    assert (found.returncode, found.stderr) == (141, b"")
+
+
+def test_a_full_disk_behind_the_output_is_told(release):
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            [*BAGWISE, "verify", release], check=False, stdout=full, stderr=subprocess.PIPE
+        )
+    assert found.returncode == 2
+    assert b"No space left on device" in found.stderr
+    assert b"Traceback" not in found.stderr
+
+
+def test_a_run_that_is_told_to_end_leaves_no_draft(tmp_path):
+    path = tmp_path / "big.parquet"
+    columns = {f"x{i}": np.random.default_rng(i).normal(size=300_000) for i in range(4)}
+    pq.write_table(pa.table({**columns, "y": np.arange(3e5)}), path)
+    command = [*BAGWISE, "release", path, "--label", "y", "--bag-size", "5", "--not-private",
+               "--strategy", "random", "-q", "-o", tmp_path / "out"]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not any(tmp_path.glob(".out.*.new")):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGTERM)
+    if process.wait() != 0:  # told in time
+        assert process.returncode == 128 + signal.SIGTERM
+        assert [entry.name for entry in tmp_path.iterdir()] == ["big.parquet"]
+
+
+def pressing(moment):
+    """Press Ctrl-C once, in the middle of a search."""
+    seen = []
+
+    def press(*_):
+        seen.append(1)
+        if len(seen) == moment:
+            signal.raise_signal(signal.SIGINT)
+
+    return press
+
+
+@pytest.fixture
+def points():
+    rng = np.random.default_rng(0)
+    columns = {name: rng.normal(size=3000) for name in "abc"}
+    return pa.table({**columns, "y": rng.normal(size=3000)})
+
+
+@pytest.mark.parametrize("moment", [1, 3])
+def test_ctrl_c_in_a_search_makes_no_release(points, moment):
+    request = {"label": "y", "bag_size": 7, "not_private": True, "strategy": "kmeans"}
+    with progress_to(pressing(moment)), pytest.raises(KeyboardInterrupt):
+        bw.make_release(points, **request)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_ctrl_c_in_a_search_publishes_nothing(points, tmp_path, old):
+    pq.write_table(points, tmp_path / "points.parquet")
+    target = tmp_path / "out"
+    command = ["release", str(tmp_path / "points.parquet"), "--label", "y", "--bag-size", "7"]
+    command += ["--not-private", "--strategy", "kmeans", "-q", "--force", "-o", str(target)]
+    if old:
+        assert CliRunner().invoke(app, command).exit_code == 0
+    before = bw.verify(target)[0].digest if old else None
+    with progress_to(pressing(2)):
+        found = CliRunner().invoke(app, command)
+    assert found.exit_code == 130
+    assert "half-written" in found.output
+    assert (bw.verify(target)[0].digest if target.exists() else None) == before
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"points.parquet", "out"}
+
+
+def test_low_memory_is_not_taken_for_a_damaged_file(release, monkeypatch):
+    def no_memory(*_):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(parquet_files, "_read", no_memory)
+    with pytest.raises(LowMemoryError, match="not enough memory"):
+        read_plain(release / "bags.parquet", error=ReleaseError)
+    found = CliRunner().invoke(app, ["verify", str(release)])
+    assert found.exit_code == 1
+    assert "not enough memory" in found.output
+    assert "Parquet" not in found.output
+
+
+def test_a_place_that_takes_nothing_is_named(table):
+    made = bw.make_release(table, label="y", bag_size=10, strategy="random", not_private=True)
+    with pytest.raises(OutputError, match="/proc/release cannot be written"):
+        made.save("/proc/release")
