@@ -13,6 +13,7 @@ must find is kept beside the files, in `expected.json`.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import warnings
@@ -72,6 +73,11 @@ def make_table(rows: int = ROWS) -> pa.Table:
     )
 
 
+def with_exposure(table: pa.Table) -> pa.Table:
+    """Return the table with a column that labels are counted over."""
+    return table.append_column("years", pa.array(1.0 + np.arange(len(table)) % 4))
+
+
 def make_classes(table: pa.Table) -> pa.Table:
     """Return the table with three classes for a label."""
     y = table["y"].to_numpy()
@@ -83,6 +89,7 @@ def make_releases(directory: Path) -> dict[str, Any]:
     """Write one release of each kind."""
     table, large = make_table().drop_columns(["person"]), make_table(LARGE)
     people, classes = make_table(), make_classes(make_table()).drop_columns(["person", "key"])
+    few = table.slice(0, 40).select(["count", "y"])
     random = {**NUMERIC, "bag_size": 9, "strategy": "random"}
     named = {"label": "y", "classes": CLASSES, "bag_size": 12, "strategy": "random"}
     found = bw.find_bounds(large, label="y", epsilon=1.0)
@@ -108,10 +115,31 @@ def make_releases(directory: Path) -> dict[str, Any]:
             table,
             {**random, **PURE, "strategy": "sorted", "scores": "noisy-labels"},
         ),
+        "by-metric": (
+            few,
+            {
+                "label": "y",
+                "bounds": (0, 10),
+                **PURE,
+                "learner": "flexible",
+                "strategy": "kmeans",
+                "strategy_parameters": {"scale": "model"},
+            },
+        ),
+        "tightened-and-centred": (
+            table,
+            {**random, **PURE, "bounds": (-500, 500), "tighten": "range", "centre": "model"},
+        ),
         "open": (table, {"label": "y", "id": "key", "bag_size": 9, "not_private": True}),
         "open-by-labels": (
             table,
             {"label": "y", "id": "key", "bag_size": 9, "strategy": "sorted", "not_private": True},
+        ),
+        "single-labels": (few, {"label": "y", "bounds": (0, 10), **PURE, "noise": "unbiased"}),
+        "binned-labels": (few, {"label": "y", "bounds": (0, 10), **PURE, "noise": "bins"}),
+        "given": (
+            with_exposure(table),
+            {**NUMERIC, **PURE, "bag_size": 9, "by": "city", "within": "old", "exposure": "years"},
         ),
         "super-half": (
             table,
@@ -151,6 +179,9 @@ def make_models(directory: Path) -> dict[str, Any]:
     models = {
         "fitted": bw.fit_release(release),
         "log-link": bw.fit_release(release, family="poisson"),
+        "rate": bw.fit_release(
+            bw.make_release(with_exposure(table), **numbers, exposure="years"), family="poisson"
+        ),
         "one-class": bw.fit_release(shares, target="yes"),
         "multinomial": bw.fit_release(shares),
         "released": bw.release_model(table, label="y", bounds=(0, 10), **PRIVATE),
@@ -159,6 +190,25 @@ def make_models(directory: Path) -> dict[str, Any]:
         model.save(directory / f"{name}.json", force=True)  # one of them is separated
     (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
     return {f"{name}.json": _read_model(directory / f"{name}.json") for name in models}
+
+
+def make_trees(directory: Path) -> dict[str, Any]:
+    """Write boosted trees for numbers and for classes, with each link, and few of them."""
+    table = make_table().drop_columns(["person", "key"])
+    numbers = {"label": "y", "bag_size": 6, "strategy": "random", "not_private": True}
+    release = bw.make_release(table, **numbers)
+    shares = bw.make_release(make_classes(table), **numbers, classes=CLASSES)
+    few = {"max_rounds": 3, "leaves": 3, "random_state": 0, "n_jobs": 1}
+    models = {
+        "numbers": bw.fit_estimator(release, bw.BaggedBooster(**few)),
+        "log-link": bw.fit_estimator(release, bw.BaggedBooster("poisson", **few)),
+        "one-class": bw.fit_estimator(shares, bw.BaggedBooster("bernoulli", **few), target="yes"),
+        "classes": bw.fit_estimator(shares, bw.BaggedClassifier(**few)),
+    }
+    for name, model in models.items():
+        model.save(directory / f"{name}.json")
+    (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
+    return {f"{name}.json": _read_trees(directory / f"{name}.json") for name in models}
 
 
 def make_bounds(directory: Path) -> dict[str, Any]:
@@ -178,6 +228,20 @@ def make_evaluations(directory: Path) -> dict[str, Any]:
         scores = bw.evaluate_rows_privately(model, train, bounds=bounds, epsilon=2.0, loss=loss)
         scores.save(directory / f"{loss}.json")
     return {path.name: _read_evaluation(path) for path in sorted(directory.iterdir())}
+
+
+def make_projects(directory: Path) -> dict[str, Any]:
+    """Write an annotation project with two rounds, some labels, and one that was taken back."""
+    table = make_table().drop_columns(["person"])
+    numbers = bw.AnnotationProject.start(
+        table, directory / "numbers", label="y", budget=20, design="bags-random", bounds=(0, 10),
+        exclude=["key"], show=["x", "city"], seed=7,
+    )  # fmt: skip
+    for place, task in enumerate(numbers.store.tasks()[:15]):
+        numbers.answer(task.id, place / 2)
+    numbers.store.take_back(source="python")
+    numbers.next_round(budget=6)
+    return {"numbers": _read_project(directory / "numbers")}
 
 
 def read(kind: str, path: Path) -> dict[str, Any]:
@@ -206,8 +270,21 @@ def _read_model(path: Path) -> dict[str, Any]:
     rows = json.loads((path.parent / PREDICTED).read_text())
     return {
         **_promise(path),
-        "predictions": model.predict(pa.table(rows)).tolist(),
+        "predictions": model.predict(
+            pa.table(rows), **({} if model.exposure is None else {"rate": True})
+        ).tolist(),
         "coefficients": model.coefficients(),
+        "classes": None if model.classes is None else list(model.classes),
+    }
+
+
+def _read_trees(path: Path) -> dict[str, Any]:
+    model = bw.TreeModel.load(path)
+    rows = json.loads((path.parent / PREDICTED).read_text())
+    return {
+        **_promise(path),
+        "predictions": model.predict(pa.table(rows)).tolist(),
+        "n_trees": model.n_trees,
         "classes": None if model.classes is None else list(model.classes),
     }
 
@@ -226,6 +303,22 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
     }
 
 
+def _read_project(path: Path) -> dict[str, Any]:
+    # In a copy: to read it, SQLite writes beside it.
+    with tempfile.TemporaryDirectory() as place:
+        project = bw.AnnotationProject(shutil.copytree(path, Path(place) / "copy"))
+        bought = project.bought()
+        return {
+            "labels": project.labels().to_pydict(),
+            "open": project.to_label().to_pydict(),
+            "status": [[one.design, one.pick, *counts] for one, *counts in project.status().rounds],
+            "bags": bought.bag_of.tolist(),
+            "weights": bought.weights.tolist(),
+            "kind": project.kind.describe(),
+            "first_rows": project.encoded[:3].tolist(),
+        }
+
+
 def _promise(path: Path) -> dict[str, Any]:
     """Verify a file; return what it promises, and the digest that people compare."""
     verification, _ = bw.verify(path)
@@ -240,14 +333,18 @@ def _promise(path: Path) -> dict[str, Any]:
 MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "release": make_releases,
     "model": make_models,
+    "trees": make_trees,
     "bounds": make_bounds,
     "evaluation": make_evaluations,
+    "annotation": make_projects,
 }
 READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "release": _read_release,
     "model": _read_model,
+    "trees": _read_trees,
     "bounds": _read_bounds,
     "evaluation": _read_evaluation,
+    "annotation": _read_project,
 }
 
 
