@@ -11,6 +11,7 @@ import pandas as pd
 
 from bagwise.files.atomic import new_file
 from benchmarks import _defaults_report as defaults_report
+from benchmarks import _picture as picture
 from benchmarks import _real_ways as ways
 from benchmarks._real_words import NOTHING, markdown, percent
 from benchmarks._results import read_rows
@@ -51,19 +52,30 @@ def write_page(folder: Path = PUBLISHED, content: dict[str, Any] | None = None) 
     """Write README.md alone, from what is kept: results.json beside it, defaults and coverage."""
     if content is None:
         content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    text = page(content, defaults=read_rows("defaults"), coverage=read_rows("coverage"))
+    defaults = read_rows("defaults")
+    text = page(
+        content,
+        defaults=defaults,
+        coverage=read_rows("coverage"),
+        wide_bounds=read_rows("wide_bounds"),
+    )
+    picture.draw(content["tables"], defaults, folder / "kept.svg")
     with new_file(folder / "README.md", force=True) as draft:
         draft.write_text(text, encoding="utf-8")
     print(f"wrote {folder / 'README.md'}")
 
 
 def page(
-    content: dict[str, Any], *, defaults: Iterable[Row] = (), coverage: Iterable[Row] = ()
+    content: dict[str, Any],
+    *,
+    defaults: Iterable[Row] = (),
+    coverage: Iterable[Row] = (),
+    wide_bounds: Iterable[Row] = (),
 ) -> str:
     """Return the page as Markdown."""
     tables = content["tables"]
     parts = [_opening(content), _findings(tables)]
-    parts += defaults_report.sections(list(defaults), list(coverage))
+    parts += defaults_report.sections(list(defaults), list(coverage), list(wide_bounds))
     parts += [_limits(tables), *[_section(name, table) for name, table in tables.items()]]
     return _wrapped("\n\n".join(parts)) + "\n"
 

