@@ -120,7 +120,7 @@ def test_a_strategy_is_one_file_and_one_line(copy):
     assert any("--strategy column " in command for command in commands)
     assert "column: neighbours along one column" in copy.help("release")
     copy.python("-m", "tools.tables")
-    assert "| `column`" in (copy.root / "README.md").read_text(encoding="utf-8")
+    assert "| `column`" in (copy.root / "docs" / "strategies.md").read_text(encoding="utf-8")
     words = "ColumnBags or column or public or registered or type_checkers or tables"
     files = ("tests/contracts", "tests/test_public_names.py", "tests/test_tables.py")
     assert copy.test(words, *files) > 20
@@ -139,7 +139,8 @@ def test_a_family_is_one_file_and_one_line(copy):
     copy.bagwise("plan", table, "--label", "y", "--not-private", "--bag-sizes", "6", *family)
     assert "negative_binomial: a count that varies more" in copy.help("fit")
     copy.python("-m", "tools.tables")
-    assert "| `negative_binomial`" in (copy.root / "docs/learning.md").read_text(encoding="utf-8")
+    page = copy.root / "docs" / "learning" / "losses-and-families.md"
+    assert "| `negative_binomial`" in page.read_text(encoding="utf-8")
     words = "NegativeBinomial or tables"
     assert copy.test(words, "tests/contracts/test_families.py", "tests/test_tables.py") > 20
 

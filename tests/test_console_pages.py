@@ -11,29 +11,51 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
 
-def page_of(name):
-    return (DOCS / name).read_text(encoding="utf-8")
+# Pages whose blocks are run one after the other in one directory.
+TUTORIAL = (
+    "tutorial.md",
+    "tutorial/promise.md",
+    "tutorial/fit.md",
+    "tutorial/options.md",
+    "tutorial/other-tables.md",
+    "release-format/manifest.md",
+    "release-format/writing.md",
+)
+LEARNING = ("learning/command-line.md",)
+ANNOTATE = ("annotate.md", "annotate/learn.md")
 
 
-def test_the_tutorial_and_the_page_that_goes_on_with_its_release(tmp_path, monkeypatch):
+def run_pages(names):
+    for name in names:
+        run_page((DOCS / name).read_text(encoding="utf-8"))
+
+
+def test_the_tutorial_and_the_pages_that_go_on_with_its_release(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_page(page_of("tutorial.md"))
-    run_page(page_of("release-format.md"))
+    run_pages(TUTORIAL)
 
 
-def test_the_page_on_learning(tmp_path, monkeypatch):
+def test_the_pages_on_learning(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     visits = randhie.load_pandas().data
     held_out = visits.index // 200 % 5 == 4
     visits[~held_out].to_csv("visits.csv", index=False)
     visits[held_out].to_csv("holdout.csv", index=False)
-    run_page(page_of("learning.md"))
+    run_pages(LEARNING)
+
+
+def test_the_pages_on_labelling_budgets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_pages(ANNOTATE)
 
 
 def test_no_other_page_shows_what_nobody_runs():
-    pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
-    shown = {page.name for page in pages if list(steps_of(page.read_text(encoding="utf-8")))}
-    assert shown == {"tutorial.md", "release-format.md", "learning.md"}
+    shown = {
+        page.relative_to(ROOT).as_posix()
+        for page in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+        if list(steps_of(page.read_text(encoding="utf-8")))
+    }
+    assert shown == {f"docs/{name}" for name in (*TUTORIAL, *LEARNING, *ANNOTATE)}
 
 
 PAGE = """

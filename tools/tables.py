@@ -10,7 +10,15 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bagwise.bagging import STRATEGIES, BaggingStrategy, find_strategy, spell_settings, traits_of
+from bagwise.bagging import (
+    STRATEGIES,
+    BaggingStrategy,
+    KeepsGroups,
+    find_strategy,
+    measures_by_scores,
+    spell_settings,
+    traits_of,
+)
 from bagwise.families import FAMILIES, Family
 from bagwise.learn.losses import LOSSES
 
@@ -46,10 +54,19 @@ def _strategy(strategy: BaggingStrategy) -> tuple[str, ...]:
         traits.summary,
         "yes" if strategy.uses_scores else ", ".join(scored) or "no",
         "as large as it likes" if traits.free_sizes else "about `bag_size`",
-        ("with an epsilon" if strategy.uses_scores else "yes") if traits.planned else "if named",
+        _planner(strategy),
         "yes" if traits.accepts_sparse else "no",
         f"`bagwise[{traits.extra}]`" if traits.extra else "",
     )
+
+
+def _planner(strategy: BaggingStrategy) -> str:
+    keeper: object = strategy
+    if isinstance(keeper, KeepsGroups):
+        return "no"
+    if not traits_of(strategy).planned:
+        return "if named"
+    return "with an epsilon" if strategy.uses_scores else "yes"
 
 
 def _sorting(strategy: BaggingStrategy) -> Iterator[BaggingStrategy]:
@@ -65,9 +82,11 @@ def _sorting(strategy: BaggingStrategy) -> Iterator[BaggingStrategy]:
 
 def _group(strategy: BaggingStrategy) -> str:
     traits = traits_of(strategy)
-    if strategy.uses_scores:
+    if strategy.uses_scores and not measures_by_scores(strategy):
         return "sorted"
-    return "large" if traits.free_sizes else "compact" if traits.compact else "any"
+    # Large bags that a strategy has chosen; those that are given may be of any kind.
+    large = traits.free_sizes and traits.planned
+    return "large" if large else "compact" if traits.compact else "any"
 
 
 def _by_loss(verdicts: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -76,8 +95,8 @@ def _by_loss(verdicts: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
         strategy = find_strategy(name)
         rows.setdefault(_group(strategy), []).append(f"`{name}`")
         for other in _sorting(strategy):
-            setting = spell_settings(other)[0]
-            rows["sorted"].append(f"`{name}` with `{setting}`")
+            if (group := _group(other)) != _group(strategy):
+                rows[group].append(f"`{name}` with `{spell_settings(other)[0]}`")
     heading = ("strategy", "instance", "instance, debiased", "bag or aggregate")
     return [heading, *((", ".join(rows[group]), *cells) for group, cells in verdicts.items())]
 
@@ -129,7 +148,8 @@ def renewed(text: str) -> str:
 
 def pages() -> list[Path]:
     """Return the pages that may hold tables."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = sorted((ROOT / "docs").rglob("*.md"))
+    return [ROOT / "README.md", *(page for page in found if "_generated" not in page.parts)]
 
 
 def main() -> None:
