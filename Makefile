@@ -11,6 +11,8 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 # Other environments than .venv, one directory each.
 OTHERS := .environments
+# Packages of the tests on Spark: PySpark wants an older pandas than the other tests are run with.
+SPARK  := $(OTHERS)/spark
 # Which Pythons `make test-pythons` looks for.
 PYTHONS ?= python3.11 python3.12 python3.13
 # Options for pip: `make test-lowest` holds dependencies at their lowest versions with it.
@@ -18,19 +20,33 @@ PIP_OPTIONS :=
 # What `make bench-compare` runs, and how; empty for every benchmark that has ratios.
 NAMES :=
 OPTIONS :=
-BENCHMARKS := cut kernels release noise private audit learn theory plan hostile
+BENCHMARKS := cut kernels release noise private audit learn theory plan hostile faults inference \
+              ledger annotate_faults
 
-.PHONY: demo test test-all pytest test-pythons test-lowest test-bare coverage lint types layers \
-        tables bench bench-compare clean
+.PHONY: demo test checked test-all test-spark pytest test-pythons test-lowest test-bare coverage lint types \
+        layers tables docs bench bench-compare clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bagwise demo -o bagwise-demo --force
 
-test: $(VENV)/.installed-dev lint types layers
+# Spark in one process beside everything else, which ends with the tests on all cores.
+test: $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory -j2 test-spark checked
+
+checked: lint types layers docs
 	$(PYTEST)
 
-test-all: $(VENV)/.installed-dev lint types layers
+# Slow statistics too, and new draws: `make test` repeats the same ones (conftest.py).
+test-all: export BAGWISE_FRESH := 1
+test-all: $(VENV)/.installed-dev lint types layers docs
 	$(PYTEST) -m "slow or not slow"
+	$(MAKE) --no-print-directory test-spark MARKED="slow or not slow"
+
+# On Spark, in an environment of its own, and in one process: a session is slow to start. Java is
+# the machine's, or comes with the packages.
+MARKED := not slow
+test-spark: $(SPARK)/.installed
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(SPARK)/bin/python -m pytest -m "$(MARKED)" tests/spark
 
 pytest: $(VENV)/.installed-dev
 	$(PYTEST)
@@ -59,7 +75,8 @@ test-bare:
 	test -x $(OTHERS)/bare/bin/python || $(PYTHON) -m venv $(OTHERS)/bare
 	$(OTHERS)/bare/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(OTHERS)/bare/bin/pip install --quiet --editable . --group bare
-	for extra in numba altair vl_convert torch dp_accounting; do \
+	for extra in numba altair vl_convert torch lightgbm dp_accounting adbc_driver_sqlite \
+	  cryptography starlette jinja2; do \
 	  ! $(OTHERS)/bare/bin/python -c "import $$extra" 2>/dev/null || exit 1; \
 	done
 	$(OTHERS)/bare/bin/pytest tests/bare tests/golden tests/files
@@ -83,6 +100,10 @@ layers: $(VENV)/.installed-dev
 tables: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.tables
 
+# The site, in build/docs: open build/docs/index.html. A link that leads nowhere is an error.
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --group bench
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
@@ -103,5 +124,13 @@ $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
 	$(BIN)/pip install --quiet $(PIP_OPTIONS) --group dev
 	touch $@
 
+$(SPARK)/.installed: pyproject.toml
+	test -x $(SPARK)/bin/python || $(PYTHON) -m venv $(SPARK)
+	$(SPARK)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(SPARK)/bin/pip install --quiet $(PIP_OPTIONS) --editable ".[fast,spark]" "pandas<3" \
+	  "pyspark[connect]" --group bare
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(OTHERS) .coverage bagwise-demo bagwise-reproduction dist build
+	rm -rf $(VENV) $(OTHERS) .coverage bagwise-demo bagwise-demo*.html bagwise-reproduction \
+	  dist build

@@ -11,7 +11,10 @@ import textwrap
 
 import pytest
 
-EXTRAS = ("numba", "altair", "vl_convert", "torch", "dp_accounting")
+EXTRAS = (
+    "numba", "altair", "vl_convert", "torch", "dp_accounting", "adbc_driver_sqlite",
+    "adbc_driver_postgresql", "cryptography", "lightgbm", "starlette", "uvicorn",
+)  # fmt: skip
 
 HIDDEN = f"""
 import sys
@@ -50,17 +53,12 @@ def test_every_public_name_is_there(tmp_path):
         """
         import json
         import bagwise
-        absent = []
-        for name in bagwise.__all__:
-            try:
-                getattr(bagwise, name)
-            except bagwise.BagwiseError:
-                absent.append(name)
-        print(json.dumps(absent))
+        from bagwise import *
+        print(json.dumps([name for name in bagwise.__all__ if name not in globals()]))
         """,
         tmp_path,
     )
-    assert found == ["BagMeanLoss"]  # a module of PyTorch
+    assert found == []
 
 
 def test_the_command_line_helps_with_every_verb(tmp_path):
@@ -125,14 +123,41 @@ def test_the_command_line_goes_from_a_table_to_a_model(tmp_path):
     assert [code for code, _ in found] == [0] * len(lines), found
 
 
+def test_a_labelling_budget_is_spent_without_bags_that_need_an_extra(tmp_path):
+    found = run(
+        TABLE
+        + """
+import json
+import bagwise as bw
+project = bw.AnnotationProject.start(table, "project", label="y", budget=40, seed=1)
+asked = project.to_label()
+answers = {"row_id": asked["row_id"], "y": 5 + asked["x"].to_numpy()}
+project.import_labels(pa.table(answers))
+model, _ = project.fit()
+designs = {entry.design for entry in project.outlook.entries}
+print(json.dumps([round(model.coefficients()["x"], 3), "bags-kmeans" in designs]))
+""",
+        tmp_path,
+    )
+    assert found == [1.0, False]
+
+
 @pytest.mark.parametrize(
     ("call", "extra"),
     [
         ("bw.BagMeanLoss", "torch"),
+        ("bw.Query(__import__('sys').executable, 'SELECT 1')", "sql"),
         ("bw.make_bags(np.c_[x, x], bag_size=5, strategy='kmeans')", "fast"),
         ("bw.BaggedNetwork().fit(np.c_[x], x, bags=np.arange(600) // 10)", "torch"),
+        ("bw.BaggedBooster().fit(np.c_[x], x, bags=np.arange(600) // 10)", "boost"),
         ("release.certificate.dp_events()", "accounting"),
         ("bw.fit_release(release).summary().plot()", "plot"),
+        ("release.save('out', sign='key.pem')", "sign"),
+        (
+            "__import__('bagwise.annotate.serving').annotate.serving.serve("
+            "bw.AnnotationProject.start(table, 'p', label='y', budget=9), on_ready=print)",
+            "serve",
+        ),
     ],
 )
 def test_what_needs_an_extra_names_it(call, extra, tmp_path):
@@ -154,3 +179,36 @@ print(json.dumps(said))
         tmp_path,
     )
     assert f"bagwise[{extra}]" in said
+
+
+def test_results_show_themselves_and_charts_and_pages_name_their_extra(tmp_path):
+    found = run(
+        TABLE
+        + """
+import json
+import bagwise as bw
+from typer.testing import CliRunner
+from bagwise.cli import app
+release = bw.make_release(table, label="y", bag_size=10, strategy="random", bounds=(0, 10),
+                          epsilon=2.0)
+release.save("out")
+shown = release.certificate._repr_html_()
+try:
+    release.certificate.plot()
+except bw.BagwiseError as error:
+    drawn = str(error)
+page = CliRunner().invoke(app, ["report", "out", "-o", "out.html"])
+text = CliRunner().invoke(app, ["report", "out"])
+demo = CliRunner().invoke(app, ["demo", "--rows", "1000", "-o", "demo"])
+print(json.dumps([shown, drawn, page.exit_code, page.output, text.exit_code, demo.exit_code,
+                  demo.output]))
+""",
+        tmp_path,
+    )
+    shown, drawn, page, refused, text, demo, said = found
+    assert "label-DP" in shown
+    assert "bagwise[plot]" in drawn
+    assert (page, text, demo) == (2, 0, 0)
+    assert "bagwise[plot]" in refused
+    assert "pip install 'bagwise[plot]'" in said
+    assert not (tmp_path / "out.html").exists()

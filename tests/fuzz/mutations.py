@@ -4,7 +4,6 @@
 the time hashes are made to agree again, as a forger would, so that deeper checks are reached too.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +19,8 @@ import bagwise as bw
 from bagwise.files.json_files import canonical
 from bagwise.files.parquet_files import write_plain
 from bagwise.models.row_model import _digest
+from bagwise.release.descriptions import CROISSANT, DEPLOYMENT
+from tests.forging import rehash
 
 PRIVATE = {"label": "y", "epsilon": 1.0, "delta": 1e-5}
 
@@ -105,18 +106,6 @@ def mutants(
         shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
 
 
-def rehash(directory: Path) -> None:
-    """Make the manifest agree with the files again, where it still can."""
-    manifest = directory / "manifest.json"
-    try:
-        content = json.loads(manifest.read_bytes())
-        for name in content["files"]:
-            content["files"][name] = hashlib.sha256((directory / name).read_bytes()).hexdigest()
-        manifest.write_bytes(canonical(content))
-    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
-        pass
-
-
 def _mutate_release(directory: Path, rng: np.random.Generator) -> str:
     file = directory / _choose(rng, sorted(path.name for path in directory.iterdir()))
     if file.suffix == ".parquet" and rng.random() < 0.7:
@@ -126,7 +115,7 @@ def _mutate_release(directory: Path, rng: np.random.Generator) -> str:
     else:
         what = mutate_bytes(file, rng)
     if file.name != "manifest.json" and rng.random() < 0.7:
-        rehash(directory)
+        rehash(directory, describe_again=file.name not in (CROISSANT, DEPLOYMENT))
         what += ", rehashed"
     return f"{file.name}: {what}"
 

@@ -1,0 +1,38 @@
+"""The site in a browser, opened as files: no network, a search that finds, links that lead on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "build" / "docs"
+
+
+def test_the_site_is_read_and_searched_without_a_network(page):
+    # One test, so that one process builds it: quickly, where `make docs` has done so.
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "docs", "build/docs"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    page.goto((SITE / "index.html").as_uri())
+    page.get_by_role("link", name="For custodians").first.click()
+    expect(page.locator("h1")).to_contain_text("For custodians")
+    page.locator("article").get_by_role("link", name="ledger").first.click()
+    expect(page.locator("h1")).to_contain_text("Ledgers")
+    page.locator("article").get_by_role("link", name="the file of a ledger").click()
+    expect(page.locator("h1")).to_contain_text("The file of a ledger")
+    page.goto(f"{(SITE / 'search.html').as_uri()}?q=staircase")
+    expect(page.locator("#search-results li a").first).to_be_visible()
+    assert page.locator("#search-results li").count() > 3
+    page.goto((SITE / "_generated" / "command-line.html").as_uri())
+    page.locator("article").get_by_role("link", name="bagwise report").click()
+    expect(page.locator("#bagwise-report")).to_contain_text("--audit")
+    page.goto((SITE / "_generated" / "api.html").as_uri())
+    page.locator("article").get_by_role("link", name="BaggedGLM").click()
+    expect(page.locator("[id='bagwise.BaggedGLM']")).to_be_visible()
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto((SITE / "start" / "custodian.html").as_uri())
+        (ROOT / "build" / "pages").mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=ROOT / "build" / "pages" / f"site-{width}.png", full_page=True)
