@@ -95,6 +95,29 @@ def test_labels_have_no_part_in_whether_a_table_fits(tmp_path, kind):
         assert engines() == [LocalRows, SpilledRows]  # the twin
 
 
+@pytest.mark.parametrize("packed", [None, "lz4"])
+@pytest.mark.parametrize("kind", ["numbers", "text"])
+def test_labels_have_no_part_in_whether_an_arrow_file_fits(tmp_path, kind, packed):
+    """The size of such a file tells how long labels are, or how well they pack."""
+    rng = np.random.default_rng(0)
+    x, few = rng.normal(size=3000), np.zeros(3000, dtype=np.int64)
+    many = rng.permutation(10**6)[:3000]
+    paths = [tmp_path / f"{number}.arrow" for number in range(2)]
+    for path, y in zip(paths, (few, many), strict=True):
+        label = pa.array(y).cast(pa.string() if kind == "text" else pa.int64())
+        table = pa.table({"x": x, "y": label})
+        options = pa.ipc.IpcWriteOptions(compression=packed)
+        with pa.ipc.new_file(path, table.schema, options=options) as file:
+            file.write_table(table)
+    sizes = [path.stat().st_size for path in paths]
+    assert (sizes[0] != sizes[1]) == (kind == "text" or packed is not None)  # there is a secret
+    exactly = needed(3000, 16 * 3000)
+    for limit in (exactly - 1, exactly, *(needed(0, int(1.5 * size)) for size in sizes)):
+        memory = Memory(limit, tmp_path)
+        one, other = (type(open_rows(path, memory=memory, label="y")) for path in paths)
+        assert one is other is (LocalRows if limit >= exactly else SpilledRows)
+
+
 def test_what_fits_is_read_and_what_does_not_stays_on_disk(tmp_path):
     path = write(tmp_path / "t.parquet")
     estimate = estimate_size(open_source(path))
