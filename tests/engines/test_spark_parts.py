@@ -147,13 +147,19 @@ def test_java_is_that_of_java_home_or_of_the_path_or_of_a_package(fake_java, tmp
 
 
 def test_a_session_that_writes_in_clear_is_refused():
-    def told(value):
-        return SimpleNamespace(conf=SimpleNamespace(get=lambda name, other=None: value))
+    def told(value, later="true"):
+        conf, kept = (SimpleNamespace(get=lambda name, other=None, v=v: v) for v in (value, later))
+        return SimpleNamespace(conf=kept, sparkContext=SimpleNamespace(getConf=lambda: conf))
 
     session.check(told("true"))
-    for value in ("false", "unknown"):
+    # What was said to a session that was there already does not count.
+    for found in (told("false"), told("unknown"), SimpleNamespace(conf=told("true").conf)):
         with pytest.raises(EngineError, match=r"spark\.io\.encryption\.enabled"):
-            session.check(told(value))
+            session.check(found)
+    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    connected.conf = SimpleNamespace(get=lambda name, other=None: "false")
+    with pytest.raises(EngineError, match=r"spark\.io\.encryption\.enabled"):
+        session.check(connected)
     with pytest.raises(EngineError, match="settings of Spark are called"):
         monkey = pytest.MonkeyPatch()
         with monkey.context() as patch:

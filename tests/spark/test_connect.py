@@ -1,4 +1,4 @@
-"""Spark Connect: the same release, in a process of its own, since it shares none with the other."""
+"""Sessions of other kinds, each in a process of its own, since it shares none with the others."""
 
 import os
 import subprocess
@@ -10,13 +10,23 @@ import bagwise as bw
 from tests.spark.conftest import HERE
 
 
-def test_a_frame_of_connect_is_released_and_fitted(table, tmp_path):
+def run(module, *arguments):
     root = HERE.parents[1]
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    subprocess.run(
-        [sys.executable, "-m", "tests.spark.on_connect", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": path}, cwd=root, check=True, timeout=300,
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.spark.{module}", *arguments], stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path}, cwd=root, check=True, timeout=300, text=True,
     )  # fmt: skip
+    return done.stdout
+
+
+def test_a_session_that_is_told_too_late_to_encrypt_is_refused():
+    """Its settings say that it does, and its shuffle files have labels in clear."""
+    assert run("late_setting").split() == ["true", "True", "True"]
+
+
+def test_a_frame_of_connect_is_released_and_fitted(table, tmp_path):
+    run("on_connect", str(tmp_path))
     release = bw.Release.load(tmp_path / "out")
     assert release.verify().epsilon == 2.0
     assert np.array_equal(np.sort(release.instances["key"].to_numpy()), table["key"].to_numpy())

@@ -73,7 +73,7 @@ def open_session(settings: Mapping[str, str] | None = None) -> Any:
 def check(session: Any) -> None:
     """Refuse a session that writes what goes through a shuffle in clear."""
     try:
-        told = session.conf.get(ENCRYPTED, "false")
+        told = _started_with(session, ENCRYPTED)
     except Exception:  # a server that does not tell
         told = "unknown"
     if str(told).lower() != "true":
@@ -82,3 +82,19 @@ def check(session: Any) -> None:
             f"{told}), and labels go through them. Start it with {ENCRYPTED}=true; it cannot be "
             "changed later."
         )
+
+
+def _started_with(session: Any, name: str) -> str:
+    """Return a setting that the application was started with, and not what was said too late.
+
+    A builder that finds a session takes its settings down there, and Spark goes on as it was. A
+    server of Spark Connect takes down nothing that it does not do, and has no context to be asked.
+    """
+    if _is_connected(session):
+        return str(session.conf.get(name, "false"))
+    return str(session.sparkContext.getConf().get(name, "false"))
+
+
+def _is_connected(session: object) -> bool:
+    """Tell whether a session is one of Spark Connect."""
+    return any(base.__module__.startswith("pyspark.sql.connect") for base in type(session).__mro__)
