@@ -45,9 +45,13 @@ def is_whole(path, table):
     return release
 
 
-def test_tasks_that_fail_and_run_twice_change_nothing(monkeypatch, spark, files, table, tmp_path):
+@pytest.mark.parametrize("strategy", ["random", "kmeans"])
+def test_tasks_that_fail_and_run_twice_change_nothing(
+    monkeypatch, spark, files, table, tmp_path, strategy
+):
     faulty(monkeypatch, faults.TwiceAndFailing)
-    made = bw.make_release(str(files), engine="spark", spill=tmp_path, **OPTIONS)
+    asked = {**OPTIONS, "strategy": strategy}
+    made = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
     is_whole(made.save(tmp_path / "out"), table)
     assert len(list(tmp_path.glob(".bagwise.*.spill/rows.*"))) > 0  # those that did not count
     del made

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import functools
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from bagwise.bagging._strata import check_strata
 from bagwise.data.groups import number_groups
 from bagwise.data.row_order import feature_order
 from bagwise.engines.local import LocalRows
+from bagwise.engines.spark.matrix import SparkMatrix
+from bagwise.engines.spark.order import in_secret_order
 from bagwise.engines.spark.sample import sample_rows
 from bagwise.engines.spark.strata import count_strata
 from bagwise.engines.spark.sums import add_up, pick_one
@@ -29,6 +32,7 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
 from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.privacy.noise import centred_steps
+from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
 from bagwise.release import on_spark, spread_bags
 from bagwise.release.budget import Budget
@@ -118,6 +122,61 @@ def test_rows_of_a_bag_stand_together_in_no_order_of_the_source(make, case):
     assert abs(np.sum(np.diff(keys) > 0) - (N - 1) / 2) < 6 * np.sqrt((N + 1) / 12)
 
 
+def read_all(spread, names):
+    """Return columns of all rows, in the order in which tasks see them."""
+    read = functools.partial(read_split, reader=spread.reader, names=names)
+    return pa.concat_tables(spread.cluster.each(spread.splits, read))
+
+
+def read_split(split, secret, *, reader, names):
+    return reader.read(split, names, secret)
+
+
+def in_a_fair_order(values):
+    """Tell by the rises of rows that differ, of which there are (n - 1) / 2 give or take six sd."""
+    n = len(values)
+    return abs(np.sum(np.diff(values) > 0) - (n - 1) / 2) < 6 * np.sqrt((n + 1) / 12)
+
+
+def test_models_and_metrics_are_computed_in_no_order_of_the_source(make, files, case):
+    """The source may be sorted by its label; the last bits of a sum tell the order of its rows."""
+    release, _ = make(case)
+    keys = read_all(release.table, ["key"])["key"].to_numpy()
+    assert sorted(keys.tolist()) == list(range(0, 7 * N, 7))
+    where = {Path(split.path).parent for split in release.table.splits}
+    assert (where == {files}) == (case in ("random", "super"))
+    if case != "frame":  # the twins compute nothing from features
+        assert in_a_fair_order(keys) == (case in ("sorted", "kmeans"))
+
+
+def test_the_order_of_a_table_that_is_sorted_by_label_shows_in_no_bit(table, spark, make, tmp_path):
+    """A model's design has the same bits each time in the table's own order, and others in none."""
+    cluster = make("random")[0].table.cluster
+    ranked = table.take(pa.array(np.argsort(table["y"].to_numpy())))
+    pq.write_table(ranked, tmp_path / "ranked.parquet", row_group_size=1000)
+    spread = open_files(tmp_path / "ranked.parquet", cluster)
+    names = ["a", "b", "count"]
+    encoder = bw.Encoder.for_table(table, names)
+
+    def bits(one):
+        return design_model(SparkMatrix(one, encoder, "y"), names).jacobian.tobytes()
+
+    assert bits(spread) == bits(spread)  # so whoever knows the rows could tell their order
+    others = []
+    for _ in range(3):
+        anew = dataclasses.replace(cluster, secret=os.urandom(32))
+        source = dataclasses.replace(spread, cluster=anew)
+        others.append(in_secret_order(source, ["key", *names], label="y"))
+    assert len({bits(one) for one in others}) > 1
+    for one in others:
+        found = read_all(one, ["key", "a", "count", "y"])
+        assert in_a_fair_order(found["y"].to_numpy())
+        assert by_key(found).equals(table.select(["key", "a", "count", "y"]))
+        labels = {value.tobytes() for value in table["y"].to_numpy()[:200]}
+        contents = [Path(split.path).read_bytes() for split in one.splits]
+        assert not any(label in content for label in labels for content in contents)
+
+
 def test_the_certificate_is_that_of_the_local_engine(make, table, case):
     _, release = make(case)
     local = bw.make_release(table, strategy=STRATEGIES[case], **PLAIN)
@@ -193,6 +252,7 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, spark,
     release = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
+    assert in_a_fair_order(read_all(release.table, ["key"])["key"].to_numpy())
     local = bw.make_release(table, **asked)
     assert release.provenance == local.provenance
     assert release.certificate.epsilon == local.certificate.epsilon
@@ -227,6 +287,8 @@ def test_a_label_bounds_and_an_epsilon_suffice(people, spark, tmp_path):
     looks = ["planning looks", "finding a range", "centring the labels", "planning"]
     assert [stage for stage in stages if stage in looks] == looks
     assert release.provenance.chosen_because is not None
+    assert in_a_fair_order(read_all(release.table, ["a"])["a"].to_numpy())
+    assert release.table.splits[0].path != str(people[0])
 
 
 def test_models_are_those_of_the_local_engine(make, table):
@@ -437,6 +499,19 @@ def test_shares_of_classes_are_counted_where_the_rows_are(classed, spark, tmp_pa
     # 447 standardised errors with a kurtosis of at most 12; the twin has the classes in disorder.
     assert abs(far[0] - 1) < (bound := 6 * np.sqrt(11 / 447))
     assert far[1] > 1 + bound
+
+
+def test_classes_stay_with_their_rows_in_a_secret_order(classed, spark, make):
+    path, _, codes = classed
+    cluster = make("random")[0].table.cluster
+    frame = spark.read.parquet(str(path)).select("key", "y")
+    for spread in (
+        open_files(path, cluster),
+        open_frame(frame, cluster, label="y", classes=CLASSES),
+    ):
+        found = read_all(in_secret_order(spread, ["key"], label="y", classes=CLASSES), ["key", "y"])
+        assert in_a_fair_order(found["key"].to_numpy())
+        np.testing.assert_array_equal(by_key(found)["y"].to_numpy(), codes)
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")

@@ -30,6 +30,7 @@ from bagwise.engines.local import LocalRows
 from bagwise.engines.spark.facts import Facts, count_labels, gather_facts
 from bagwise.engines.spark.leaving import leaving_schema
 from bagwise.engines.spark.matrix import SparkMatrix
+from bagwise.engines.spark.order import in_secret_order
 from bagwise.engines.spark.places import Places
 from bagwise.engines.spark.sample import sample_rows
 from bagwise.engines.spark.strata import Strata, count_strata
@@ -45,6 +46,7 @@ from bagwise.release.build import (
     check_rows,
     exact_rule,
     name_columns,
+    needs_matrix,
     provenance_of,
     schedule_looks,
     tighten_range,
@@ -84,12 +86,15 @@ def build_on_spark(
     facts = run("looking at all columns", _gather, table, names, leaving, columns)
     _judge(facts, table, leaving, request)
     encoder = columns.encoder_from(facts.columns)
-    X = SparkMatrix(table, encoder, columns.label)
     units = run("counting units", _units_in, table, budget)
     strata = run("counting strata", _strata_in, table, request)
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
     plan = partial(_choose, run, table, decide, everyone)
     choice = None if request.plans_late else plan(request)
+    if _computes_from_features(request, choice):  # the source may be sorted by its label
+        table = run("ordering the rows", _in_secret_order, table, leaving, columns)
+        units = dataclasses.replace(units, table=table)
+    X = SparkMatrix(table, encoder, columns.label)
     places = None
     if choice is not None and choice.scores == "none":  # what noise there is may depend on them
         places = run("forming bags", _form_bags, X, Scores(None), choice, strata)
@@ -186,6 +191,22 @@ def _sample(table: SparkTable, population: Population, unit: str | None) -> pa.T
         return sample_rows(table, population.names, MOST_ROWS)
     largest = population.largest_unit
     return sample_units(table, population.names, unit, MOST_ROWS, largest=largest)
+
+
+def _computes_from_features(request: ReleaseRequest, choice: Choice | None) -> bool:
+    """Tell whether there is a model or a metric: doubles, whose last bits show an order of rows.
+
+    Other bags follow from secret keys of rows, and from what is counted.
+    """
+    if choice is None or request.centre == "model":
+        return True
+    return choice.scores != "none" or needs_matrix(choice.strategy)
+
+
+def _in_secret_order(table: SparkTable, leaving: list[str], columns: Columns) -> SparkTable:
+    unit = () if columns.unit is None else (columns.unit,)
+    names = tuple(dict.fromkeys((*leaving, *unit)))
+    return in_secret_order(table, names, label=columns.label, classes=columns.classes)
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,19 @@ def masked(secret: bytes, nonce: bytes, data: bytes) -> bytes:
     >>> masked(bytes(32), bytes(16), masked(bytes(32), bytes(16), b"cost"))
     b'cost'
     """
+    return under_stream(stream_key(secret), nonce, data)
+
+
+def stream_key(secret: bytes) -> bytes:
+    """Return the key of the streams that labels are under: it tells no other secret."""
+    return _derived(secret, "labels")
+
+
+def under_stream(key: bytes, nonce: bytes, data: bytes) -> bytes:
+    """Return data under a stream of this nonce and the key for streams, or data that was."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    cipher = Cipher(algorithms.AES(_derived(secret, "labels")), modes.CTR(nonce))
+    cipher = Cipher(algorithms.AES(key), modes.CTR(nonce))
     return cipher.encryptor().update(data)
 
 
