@@ -25,7 +25,9 @@ from bagwise.engines.memory import Memory, needed, parse_size
 from bagwise.engines.opening import estimate_size, open_rows
 from bagwise.engines.spilled import SpilledRows
 from bagwise.errors import BagwiseWarning, ColumnError, OutputError, TableError
+from bagwise.files import spill as spill_module
 from bagwise.files import stored
+from bagwise.files.locks import holding
 from bagwise.files.spill import SpillDirectory
 from bagwise.models.parts import predict_parts
 from bagwise.release.cells import Tree
@@ -145,6 +147,25 @@ def test_the_private_directory_is_its_owners_and_goes(tmp_path):
     spill.close()
     del other
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_directory_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    swept = []
+
+    def swept_once(path):
+        if not swept:
+            swept.append(path)
+            spill_module.sweep(tmp_path)  # as a run that begins at this moment does
+        return holding(path)
+
+    monkeypatch.setattr(spill_module, "holding", swept_once)
+    spill = SpillDirectory(tmp_path)
+    assert not swept[0].exists()
+    assert stat.S_IMODE(spill.path.stat().st_mode) == 0o700
+    spill_module.sweep(tmp_path)  # this one is held
+    assert list(tmp_path.iterdir()) == [spill.path]
+    spill.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_takes_nothing_is_named(tmp_path):

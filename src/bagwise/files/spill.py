@@ -32,17 +32,24 @@ class SpillDirectory:
         try:
             parent.mkdir(parents=True, exist_ok=True)
             sweep(parent)
-            locked = ExitStack()
-            with undisturbed():  # or it would be there, and nobody would know of it
-                self.path = parent.absolute() / f".bagwise.{token_hex(8)}.spill"
-                self.path.mkdir(mode=0o700)
-                locked.enter_context(holding(self.path))
-                self._end = weakref.finalize(self, _remove, self.path, locked)
+            # Another run may sweep it before it is locked, and then there is another one.
+            while not self._make(parent):
+                self.close()
         except OSError as problem:
             raise OutputError(
                 f"{parent} takes no directory for what does not fit into memory "
                 f"({type(problem).__name__}). Choose another output, or a larger memory limit."
             ) from None
+
+    def _make(self, parent: Path) -> bool:
+        """Make the directory and lock it; return whether it is still there then."""
+        locked = ExitStack()
+        with undisturbed():  # or it would be there, and nobody would know of it
+            self.path = parent.absolute() / f".bagwise.{token_hex(8)}.spill"
+            self.path.mkdir(mode=0o700)
+            held = locked.enter_context(holding(self.path))
+            self._end = weakref.finalize(self, _remove, self.path, locked)
+        return held
 
     def new_file(self, kind: str) -> Path:
         """Return a name that no file in the directory has."""
