@@ -1,8 +1,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
-from tempfile import gettempdir
 from types import SimpleNamespace
 
 import numpy as np
@@ -240,8 +238,6 @@ def test_no_flipped_bit_of_a_footer_ends_the_process(tmp_path):
 FLIP = """
 import sys
 from pathlib import Path
-from tempfile import gettempdir
-from types import SimpleNamespace
 from bagwise.errors import ReleaseError
 from bagwise.files.parquet_files import read_plain
 
@@ -264,12 +260,15 @@ print(refused)
 def test_beyond_half_of_the_memory_a_table_is_mapped(tmp_path, monkeypatch, memory):
     write_plain(some_table(), tmp_path / "t")
     in_memory = read(tmp_path / "t")
+    spilled = tmp_path / "spilled"  # a place of its own: other tests spill into the usual one
+    spilled.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(spilled))
     monkeypatch.setattr(parquet_files, "_memory", lambda: memory)
     before = pa.total_allocated_bytes()
     mapped = read(tmp_path / "t")
     assert mapped.equals(in_memory)
     assert pa.total_allocated_bytes() - before < in_memory.nbytes / 10
-    assert not list(Path(gettempdir()).glob(".bagwise.*.spill/rows*"))
+    assert list(spilled.iterdir()) == []
 
 
 def test_half_of_what_is_free_on_the_disk_is_the_most(tmp_path, monkeypatch):
