@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parent.parent
-COPIED = ("src", "tests", "tools", "docs", "README.md", "pyproject.toml")
+# With conftest.py: without it the contracts would run by chance, and against a clock.
+COPIED = ("src", "tests", "tools", "docs", "README.md", "conftest.py", "pyproject.toml")
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PLACE = re.compile(r"`(src/bagwise/\S+\.py)`")
 
