@@ -15,15 +15,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
 from bagwise.rng import SecureNoise
 
 FRESH = os.environ.get("BAGWISE_FRESH") == "1"
 
-# Compiling a kernel on first use takes longer than any sensible deadline.
-settings.register_profile("bagwise", deadline=None, derandomize=not FRESH)
+# Nothing that a clock decides: compiling a kernel on first use takes longer than any sensible
+# deadline, and a machine that does something else besides is slow to make examples.
+settings.register_profile(
+    "bagwise",
+    deadline=None,
+    derandomize=not FRESH,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("bagwise")
 
 
