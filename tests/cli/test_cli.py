@@ -1,9 +1,4 @@
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -447,25 +442,6 @@ def test_the_demo_leaves_a_release_that_verifies(tmp_path):
     again = bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000", "--force", "--json")
     rows = json.loads(again.stdout)["rows"]
     assert {row["strategy"] for row in rows} == {"random", "sorted", "super sorted"}
-
-
-def test_a_killed_run_leaves_no_half_release(table, tmp_path):
-    """Interrupt a real process while it writes, then run again."""
-    path = tmp_path / "big.parquet"
-    pq.write_table(
-        pa.table({"x": np.random.default_rng(0).normal(size=300_000), "y": np.arange(3e5)}), path
-    )
-    command = [sys.executable, "-m", "bagwise", "release", path, "--label", "y", "--bag-size", "5"]
-    command += ["--not-private", "-o", tmp_path / "out"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not any(tmp_path.glob(".out.*.new")):
-        time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    if not (tmp_path / "out").exists():  # killed in time
-        assert subprocess.run(command, check=False, capture_output=True).returncode == 0
-    bw.Release.load(tmp_path / "out").verify()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["big.parquet", "out"]
 
 
 def test_label_bounds_and_epsilon_are_enough(rents, tmp_path):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -53,19 +52,46 @@ def test_a_full_disk_behind_the_output_is_told(release):
     assert b"Traceback" not in found.stderr
 
 
-def test_a_run_that_is_told_to_end_leaves_no_draft(tmp_path):
-    path = tmp_path / "big.parquet"
-    columns = {f"x{i}": np.random.default_rng(i).normal(size=300_000) for i in range(4)}
-    pq.write_table(pa.table({**columns, "y": np.arange(3e5)}), path)
-    command = [*BAGWISE, "release", path, "--label", "y", "--bag-size", "5", "--not-private",
-               "--strategy", "random", "-q", "-o", tmp_path / "out"]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not any(tmp_path.glob(".out.*.new")):
-        time.sleep(0.001)
-    process.send_signal(signal.SIGTERM)
-    if process.wait() != 0:  # told in time
-        assert process.returncode == 128 + signal.SIGTERM
-        assert [entry.name for entry in tmp_path.iterdir()] == ["big.parquet"]
+# The command line, which stays where its tables are written and nothing else is, until it is ended:
+# whoever is quicker does not decide what is tested.
+WRITING = """
+import sys
+from bagwise.cli import main
+from bagwise.release import files
+
+def stay(*_):
+    print("writing", flush=True)
+    sys.stdin.readline()
+    raise AssertionError("this was to be the end")
+
+files.write_json = stay
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_while_it_writes_leaves_no_half_release(table, tmp_path, number):
+    """Told to end, it takes its draft along; killed, it leaves that to the next run."""
+    pq.write_table(table, tmp_path / "table.parquet")
+    asked = ["release", tmp_path / "table.parquet", "--label", "y", "--bag-size", "5",
+             "--not-private", "--strategy", "random", "-q", "-o", tmp_path / "out"]  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITING, *asked], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "writing\n", process.stderr.read()
+        (draft,) = tmp_path.glob(".out.*.new")
+        assert (draft / "instances.parquet").stat().st_size > 0
+        process.send_signal(number)
+        assert process.stderr.read() == ""
+    told = number == signal.SIGTERM
+    assert process.returncode == (128 + number if told else -number)
+    left = {"table.parquet"} if told else {"table.parquet", draft.name}
+    assert {entry.name for entry in tmp_path.iterdir()} == left
+    again = subprocess.run([*BAGWISE, *asked], check=False, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    bw.Release.load(tmp_path / "out").verify()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"table.parquet", "out"}
 
 
 def pressing(moment):
