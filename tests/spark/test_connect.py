@@ -15,7 +15,7 @@ def run(module, *arguments):
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", f"tests.spark.{module}", *arguments], stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path}, cwd=root, check=True, timeout=300, text=True,
+        env={**os.environ, "PYTHONPATH": path}, cwd=root, check=True, timeout=1200, text=True,
     )  # fmt: skip
     return done.stdout
 

@@ -6,19 +6,19 @@ event logs show cells. Sums are sealed for the driver alone, whose private key n
 """
 
 import hashlib
-import os
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.errors import EngineError, MissingExtraError
+from bagwise.rng import SecureNoise
 
 LENGTH = 32
 
 
 def new_secret() -> bytes:
     """Draw a master key."""
-    return os.urandom(LENGTH)
+    return SecureNoise().words(LENGTH // 8).tobytes()
 
 
 def row_keys(secret: bytes, purpose: str, first: int, count: int) -> NDArray[np.uint64]:
