@@ -21,6 +21,7 @@ import errno
 import functools
 import json
 import os
+import re
 import resource
 import signal
 import stat
@@ -445,7 +446,6 @@ TIDY = {"interrupt", "full disk", "read-only target", *SURVIVED}  # these leave 
 def labels_on_disk(place: Place) -> list[str]:
     """Name every file outside the source that holds a label, as bytes, in a table, or as text."""
     patterns = [struct.pack("<d", label) for label in place.labels]
-    patterns += [f"{label:.10g}"[:9].encode() for label in place.labels]
     found = []
     for path in sorted(place.root.rglob("*")):
         if not path.is_file() or path.is_relative_to(place.source):
@@ -458,9 +458,19 @@ def labels_on_disk(place: Place) -> list[str]:
                     for column in pq.read_table(path).columns
                     if pa.types.is_floating(column.type)
                 )
-        if any(pattern in content for pattern in patterns):
+        if any(pattern in content for pattern in patterns) or _spells(content, place.labels):
             found.append(str(path.relative_to(place.root)))
     return found
+
+
+def _spells(content: bytes, labels: np.ndarray) -> bool:
+    """Tell whether a number of eight digits or more is a label, to as many digits as it has.
+
+    Noise makes numbers that share eight digits with one of so many labels once in a while, but not
+    all that they have.
+    """
+    numbers = re.findall(rb"\d\.\d{7,}", content)
+    return any(np.any(abs(labels - float(n)) <= 10.0 ** (2 - len(n))) for n in numbers)
 
 
 def leftovers(place: Place) -> list[Path]:

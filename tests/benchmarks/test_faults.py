@@ -57,6 +57,7 @@ def write_table(place):
 HARM = {
     "a label as bytes": lambda place: (place.out / ".x").write_bytes(place.labels[7].tobytes()),
     "a label as text": lambda place: place.log.write_text(f"got {place.labels[3]!r}"),
+    "a rounded label": lambda place: place.log.write_text(f"[{place.labels[3]:.8g}, 0.5]"),
     "a label in a table": write_table,
     "a temporary file": lambda place: (place.root / "tmp" / "x").write_text(""),
     "a traceback": lambda place: place.log.write_text("Traceback"),
@@ -68,6 +69,13 @@ HARM = {
 def test_the_harness_finds(place, harm):
     HARM[harm](place)
     assert at_once(place)
+
+
+def test_a_number_that_begins_as_a_label_does_is_none(place):
+    label, near = float(place.labels[3]), float(place.labels[3]) + 3e-9
+    assert str(near)[:9] == str(label)[:9]
+    place.log.write_text(f"got {near!r}")
+    assert at_once(place) == []
 
 
 def test_the_harness_finds_what_a_survivor_left_and_noise_that_repeats(place):
