@@ -3,7 +3,8 @@
 Noise, picks and orders of rows have no seed in the product, on purpose. Tests that use them would
 fail once in a while for no reason, so each test, and each fixture that several tests share, gets a
 stream of its own that depends on its name alone: not on the other tests, nor on who runs them.
-Processes that a test starts still draw from the operating system.
+Processes that a test starts still draw from the operating system. The day on certificates is that
+on which the tests began: midnight may come between two that have to be equal.
 
 `make test-all` sets BAGWISE_FRESH=1, which leaves all draws, and Hypothesis's examples, to chance.
 """
@@ -11,6 +12,7 @@ Processes that a test starts still draw from the operating system.
 import hashlib
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
+from bagwise.privacy import mark
 from bagwise.rng import SecureNoise
 
 FRESH = os.environ.get("BAGWISE_FRESH") == "1"
@@ -31,6 +34,20 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("bagwise")
+
+
+class _OneDay(datetime):
+    """A clock that stands still."""
+
+    began = datetime.now(UTC)
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        """Return when the tests began."""
+        return cls.began.astimezone(tz)
+
+
+mark.datetime = _OneDay  # type: ignore[attr-defined]
 
 
 class _Streams:
