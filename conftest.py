@@ -11,7 +11,9 @@ on which the tests began: midnight may come between two that have to be equal.
 
 import hashlib
 import os
+import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -62,6 +64,21 @@ class _Streams:
         """Start the stream of a test or a fixture."""
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:16])
         self.stream = self._seeded(seed)
+        # What scikit-learn and others draw from that were given no state.
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+
+    @contextmanager
+    def aside(self, name: str) -> Iterator[None]:
+        """Let a fixture have its stream, and go on afterwards as if it had drawn nothing."""
+        before = self.stream, random.getstate(), np.random.get_state()  # noqa: NPY002
+        self.begin(name)
+        try:
+            yield
+        finally:
+            self.stream = before[0]
+            random.setstate(before[1])
+            np.random.set_state(before[2])  # noqa: NPY002
 
     def words(self, noise: SecureNoise, count: int) -> NDArray[np.uint64]:
         """Draw words, in place of `SecureNoise.words`."""
@@ -95,9 +112,5 @@ if not FRESH:
         """Give what several tests share the same stream, whichever of them asks for it first."""
         if fixturedef.scope == "function":
             return (yield)
-        before = _streams.stream
-        _streams.begin(f"{fixturedef.baseid} {fixturedef.argname} {request.param_index}")
-        try:
+        with _streams.aside(f"{fixturedef.baseid} {fixturedef.argname} {request.param_index}"):
             return (yield)
-        finally:
-            _streams.stream = before
