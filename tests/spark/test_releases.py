@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import functools
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from bagwise.bagging._strata import check_strata
 from bagwise.data.groups import number_groups
 from bagwise.data.row_order import feature_order
 from bagwise.engines.local import LocalRows
+from bagwise.engines.spark.keys import new_secret
 from bagwise.engines.spark.matrix import SparkMatrix
 from bagwise.engines.spark.order import in_secret_order
 from bagwise.engines.spark.sample import sample_rows
@@ -164,7 +164,7 @@ def test_the_order_of_a_table_that_is_sorted_by_label_shows_in_no_bit(table, spa
     assert bits(spread) == bits(spread)  # so whoever knows the rows could tell their order
     others = []
     for _ in range(3):
-        anew = dataclasses.replace(cluster, secret=os.urandom(32))
+        anew = dataclasses.replace(cluster, secret=new_secret())
         source = dataclasses.replace(spread, cluster=anew)
         others.append(in_secret_order(source, ["key", *names], label="y"))
     assert len({bits(one) for one in others}) > 1
