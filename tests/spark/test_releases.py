@@ -249,7 +249,7 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, spark,
     path, table = people
     asked = {**PRIVATE, "strategy": "random", "tighten": "none", "centre": "model"}
     asked |= {"epsilon": 4.0, "features": ["a", "b", "city"]}
-    release = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
     assert in_a_fair_order(read_all(release.table, ["key"])["key"].to_numpy())
@@ -279,7 +279,7 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, spark,
 
 def test_a_label_bounds_and_an_epsilon_suffice(people, spark, tmp_path):
     stages = []
-    release = bw.make_release(
+    release: Any = bw.make_release(
         str(people[0]), label="y", bounds=(-9, 9), epsilon=2.0, engine="spark", spill=tmp_path,
         features=["a", "city"], on_stage=stages.append,
     )  # fmt: skip
