@@ -10,10 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _WAIT = 20_000  # milliseconds: machines that run many tests at once are slow
+expect.set_options(timeout=_WAIT)
 
 
 def find_browser():

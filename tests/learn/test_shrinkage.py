@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import optimize
+from scipy import linalg, optimize
 from scipy import stats as distributions
 
 import bagwise as bw
@@ -38,12 +38,22 @@ def fit(X, bags, labels, sd, **parameters):
     return model.fit(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
 
 
-def restricted_likelihood(X, bags, labels, sd, phi, variance):
+def belief(X, importance=None):
+    """Covariance of slopes for a variance of 1: white coordinates, as close to features as can be.
+
+    By the root of the correlation matrix, which is symmetric; the fit takes its eigenvectors.
+    """
+    root = linalg.sqrtm(np.corrcoef(X.T)).real
+    sizes = np.eye(X.shape[1]) if importance is None else np.diag(importance)
+    back = np.linalg.inv(np.diag(X.std(axis=0)) @ root)
+    return back.T @ sizes @ back
+
+
+def restricted_likelihood(X, bags, labels, sd, phi, variance, importance=None):
     """Minus twice its logarithm by the definition: an error contrast with dense matrices."""
     centroids = bags.mean(X)
-    covariance = np.cov(X.T, bias=True)
     V = np.diag(phi / bags.sizes + sd**2)
-    V += variance * centroids @ np.linalg.inv(covariance) @ centroids.T
+    V += variance * centroids @ belief(X, importance) @ centroids.T
     contrast = np.linalg.svd(np.ones((1, bags.n_bags)))[2][1:]
     found = distributions.multivariate_normal(cov=contrast @ V @ contrast.T)
     return -2 * found.logpdf(contrast @ labels)
@@ -106,7 +116,82 @@ def test_shrunken_slopes_are_the_posterior_mean():
     assert np.linalg.norm(model.coef_) < np.linalg.norm(plain[:4])
 
 
+def strong(noise=50.0, d=20):
+    """Labels that follow one of twenty features."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(3000, d))
+    X[:, 1] += 0.5 * X[:, 0]
+    bags = bw.make_bags(X, bag_size=20, strategy="kmeans", seed=0)
+    theta = 3.0 * (np.arange(d) == 5)
+    sd = noise / bags.sizes
+    labels = bags.mean(X @ theta + rng.normal(size=3000)) + sd * rng.normal(size=bags.n_bags)
+    return X, bags, labels, sd, theta
+
+
+def test_a_strong_feature_is_not_held_back_by_the_others():
+    X, bags, labels, sd, theta = strong()
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+    setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
+    problem = PROBLEMS["bag"](setting)
+    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    prior, phi = shrunk.prior, shrunk.solution.problem.phi
+    assert prior.importance.argmax() == 5
+    assert prior.importance[5] > 10 * np.median(prior.importance)
+
+    # The posterior mean by its definition, and the tau that is most likely.
+    C = np.column_stack([bags.mean(X), np.ones(bags.n_bags)])
+    W = 1 / (phi / bags.sizes + sd**2)
+    P = np.zeros((21, 21))
+    P[:20, :20] = np.linalg.inv(prior.variance * belief(X, prior.importance))
+    expected = np.linalg.solve(C.T @ (C * W[:, None]) + P, C.T @ (W * labels))
+    model = fit(X, bags, labels, sd)
+    found = np.append(model.coef_, model.intercept_)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+    def unlikely(log_variance):
+        values = sd, phi, np.exp(log_variance), prior.importance
+        return restricted_likelihood(X, bags, labels, *values) - log_variance
+
+    best = optimize.minimize_scalar(unlikely, bracket=(-3, 0))
+    assert np.log(prior.variance) == pytest.approx(best.x, abs=0.05)
+    # The twin: with one size for all, the strong slope is cut and the others are not.
+    P[:20, :20] = np.linalg.inv(prior.even.variance * belief(X))
+    even = np.linalg.solve(C.T @ (C * W[:, None]) + P, C.T @ (W * labels))
+    assert np.linalg.norm(model.coef_ - theta) < 0.6 * np.linalg.norm(even[:20] - theta)
+    # Intervals are those of slopes of one size, and of unshrunk ones.
+    np.testing.assert_allclose(
+        model.posterior_covariance_, np.linalg.inv(C.T @ (C * W[:, None]) + P), atol=1e-4
+    )
+    plain = np.linalg.solve(C.T @ (C * W[:, None]), C.T @ (W * labels))
+    np.testing.assert_allclose(model.unshrunk_, plain, atol=1e-4)
+
+
+def test_features_are_not_told_apart_by_fewer_than_four_labels_for_each():
+    X, bags, labels, sd, _ = noisy(n=900, d=12)
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+    setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
+    problem = PROBLEMS["bag"](setting)
+    assert bags.n_bags < 48
+    assert SlopePrior.of(problem, X, problem.constant_start()).white is None
+
+
+def test_units_of_columns_do_not_matter_for_a_strong_feature():
+    X, bags, labels, sd, _ = strong()
+    units = 10 ** np.random.default_rng(1).uniform(-3, 3, 20)
+    one = fit(X, bags, labels, sd)
+    other = fit(X * units + 100.0, bags, labels, sd)
+    np.testing.assert_allclose(units * other.coef_, one.coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_a_feature_that_stands_there_twice_is_one():
+    X, bags, labels, sd, _ = strong()
+    twice = np.column_stack([X, X[:, 3]])
+    one, other = fit(X, bags, labels, sd), fit(twice, bags, labels, sd)
+    np.testing.assert_allclose(other.predict(twice), one.predict(X), atol=0.05)
+
+
 def test_units_and_correlations_of_columns_do_not_matter():
+    """As long as no feature stands out."""
     X, bags, labels, sd, _ = noisy(noise=8.0)
     change = np.random.default_rng(5).normal(size=(4, 4))
     one = fit(X, bags, labels, sd)

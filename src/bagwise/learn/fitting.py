@@ -140,7 +140,7 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     solution = shrunk.solution
     if not _settled(shrunk):
         return _constant(problem, start, solution)
-    spread = spread_of(shrunk.working, solution, shrunk.prior.form, kind=covariance)
+    spread = spread_of(shrunk.working, solution, shrunk.prior.even.form, kind=covariance)
     off = warn_of_gap(solution, spread.covariance)
     return Fitted(
         estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),

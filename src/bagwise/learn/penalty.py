@@ -12,7 +12,10 @@ from bagwise._types import FloatArray
 from bagwise.data.whitening import Axes, Columns
 from bagwise.families import Family
 from bagwise.learn.problems import Problem
+from bagwise.theory.importance import mean_square, root_of
 
+_SEVERAL = 2  # slopes, one of which may be stronger than others
+_ENOUGH = 4  # labels for each slope; with fewer, one odd label looks like a strong feature
 _LOG_SD = 3.0  # a factor of twenty for a rate or for odds, from what is usual or from row to row
 
 
@@ -40,6 +43,22 @@ class Ridge:
 
 
 @dataclass(frozen=True)
+class Coordinates:
+    """White coordinates with a name: one for each feature, as close to it as they can be.
+
+    Attributes
+    ----------
+    features : (d, r)
+        ``b = features @ a`` for slopes a of one class in white columns; columns are orthonormal.
+    back : (q * r, p)
+        ``a = back @ beta``.
+    """
+
+    features: FloatArray
+    back: FloatArray
+
+
+@dataclass(frozen=True)
 class SlopePrior:
     """Slopes drawn from a normal distribution whose size is the only thing that is not known.
 
@@ -47,7 +66,8 @@ class SlopePrior:
     linear predictor ``x'theta`` of a row has variance ``d * variance`` over the rows, whichever way
     theta points, and the penalty is its mean square: neither the units of the columns nor their
     correlations matter. For classes the coefficients of all of them are drawn, and those of the
-    first are subtracted, so that no class is special.
+    first are subtracted, so that no class is special. What the labels tell of single features may
+    make some slopes larger than others (`weighed`, `importance`).
 
     Of the intercept nothing is believed, but for one case: a chance or a rate that noise has
     carried out of its range has no finite logarithm. Where the link is such a one, the intercept is
@@ -68,6 +88,10 @@ class SlopePrior:
     most : float
         The largest variance of a slope that is believed.
     variance : float
+    white : Coordinates or None
+        None where features are not told apart.
+    importance : (d,) or None
+        How much larger the variance is for each feature; None where it is the same for all.
     """
 
     basis: FloatArray
@@ -77,6 +101,9 @@ class SlopePrior:
     loose: FloatArray
     most: float = np.inf
     variance: float = 1.0
+    white: Coordinates | None = None
+    importance: FloatArray | None = None
+    _even: "SlopePrior | None" = None
 
     @classmethod
     def of(
@@ -107,6 +134,12 @@ class SlopePrior:
         free = np.eye(design.width)[:, width:].astype(np.float64)
         among = np.eye(outputs) + (1.0 if outputs > 1 else 0.0)
         root = np.linalg.cholesky(among)
+        to_white = np.zeros((axes.rank, design.width))
+        to_white[:, :width] = back
+        white = None
+        if axes.rank >= _SEVERAL and problem.n_units >= _ENOUGH * axes.rank:
+            back = np.asarray(np.kron(np.linalg.inv(root), to_white), dtype=np.float64)
+            white = Coordinates(axes.vectors, back)
         free = np.asarray(np.kron(np.eye(outputs), free), dtype=np.float64)
         return cls(
             basis=np.kron(root, slopes),
@@ -115,6 +148,30 @@ class SlopePrior:
             center=free @ (free.T @ start),
             loose=free @ free.T / _LOG_SD**2 * _has_ends(problem.family),
             most=_largest_spread(problem.family, width_of_labels) ** 2 / max(1, axes.rank),
+            white=white,
+        )
+
+    @property
+    def even(self) -> "SlopePrior":
+        """The belief that no feature matters more than another."""
+        return self if self._even is None else self._even
+
+    def weighed(self, importance: FloatArray) -> Self:
+        """Return the belief that slopes have this times the variance, feature by feature."""
+        even, white = self.even, self.white
+        if white is None:
+            raise AssertionError("features are not told apart")
+        classes = even.basis.shape[1] // white.features.shape[1]
+        root = root_of(importance, white.features, classes)
+        inverse = np.linalg.inv(root)
+        more = inverse.T @ inverse - np.eye(len(root))
+        return replace(
+            self,
+            basis=even.basis @ root,
+            precision=even.precision + white.back.T @ more @ white.back,
+            most=even.most / mean_square(root),
+            importance=importance,
+            _even=even,
         )
 
     def scaled(self, variance: float) -> Self:

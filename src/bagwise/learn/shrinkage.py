@@ -33,7 +33,8 @@ from bagwise.data.whitening import Axes
 from bagwise.learn.penalty import SlopePrior
 from bagwise.learn.problems import LinearModel, Problem
 from bagwise.learn.solver import Solution, solve
-from bagwise.theory.restricted import Spectrum, minimum
+from bagwise.theory.importance import weigh_features
+from bagwise.theory.restricted import Spectrum, minimum, without_free
 
 ROUNDS = 12  # of choosing a variance and fitting again
 AGREED = 0.01  # change of log tau^2 and log phi from which on nothing changes for a reader
@@ -72,8 +73,16 @@ def choose(
     (True, 0.3)
     """
     phi = max(least, _best_dispersion(model, prior))
-    log_variance, _ = spectrum_of(model, prior, phi).best(prior.most)
-    return phi, prior.scaled(float(np.exp(log_variance)))
+    even = prior.even
+    log_variance, _ = spectrum_of(model, even, phi).best(even.most)
+    even = even.scaled(float(np.exp(log_variance)))
+    if even.white is None:
+        return phi, even
+    # At the center slopes are zero, and the response is small.
+    equations = model.with_dispersion(phi).normal_equations(even.center)
+    information, score, _ = without_free(*equations, basis=even.basis, free=even.free)
+    importance, variance = weigh_features(information, score, even.white.features, most=even.most)
+    return phi, even.weighed(importance).scaled(variance)
 
 
 def _best_dispersion(model: LinearModel, prior: SlopePrior) -> float:
@@ -129,7 +138,7 @@ def solve_shrunk(
         phi, chosen = choose(problem.working(beta), prior, least=least)
         # Halfway in logarithms: a fit that goes too far is followed by one that goes too short.
         middle = chosen.variance if np.isinf(last[1]) else np.sqrt(chosen.variance * prior.variance)
-        prior = prior.scaled(float(middle))
+        prior = chosen.scaled(float(middle))
         solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=TOLERANCE)
         now = (float(np.log(max(phi, 1e-300))), float(np.log(prior.variance)))
         beta, problem = solution.beta, solution.problem

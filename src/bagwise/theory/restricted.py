@@ -114,15 +114,9 @@ class Spectrum:
         >>> bool(np.isclose(found.rest, Spectrum.of(columns[:, :2], columns[:, 2:], response).rest))
         True
         """
-        inner, scores = basis.T @ gram @ basis, basis.T @ score
-        rest = square + log_determinant
-        if free.shape[1]:
-            root = np.linalg.cholesky(free.T @ gram @ free)
-            taken = scipy.linalg.solve_triangular(root, free.T @ gram @ basis, lower=True)
-            told = scipy.linalg.solve_triangular(root, free.T @ score, lower=True)
-            inner, scores = inner - taken.T @ taken, scores - taken.T @ told
-            rest += 2 * float(np.sum(np.log(np.diag(root)))) - float(told @ told)
+        inner, scores, lost = without_free(gram, score, basis=basis, free=free)
         values, vectors = np.linalg.eigh(inner)
+        rest = square + log_determinant + lost
         return cls(np.maximum(values, 0.0), (vectors.T @ scores) ** 2, float(rest))
 
     def objective(self, log_variance: FloatArray) -> FloatArray:
@@ -145,6 +139,28 @@ class Spectrum:
         low = min(low, high - 1.0)
         grid = np.linspace(low, high, 64)
         return minimum(self.objective, grid)
+
+
+def without_free(
+    gram: FloatArray, score: FloatArray, *, basis: FloatArray, free: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """Return information and score of the slopes, what is free being at its best.
+
+    And by how much that changes minus twice the restricted log likelihood without slopes.
+
+    >>> gram, score = np.array([[2.0, 1.0], [1.0, 1.0]]), np.array([3.0, 1.0])
+    >>> inner, scores, _ = without_free(gram, score, basis=np.eye(2)[:, :1], free=np.eye(2)[:, 1:])
+    >>> inner.tolist(), scores.tolist()
+    ([[1.0]], [2.0])
+    """
+    inner, scores = basis.T @ gram @ basis, basis.T @ score
+    if not free.shape[1]:
+        return inner, scores, 0.0
+    root = np.linalg.cholesky(free.T @ gram @ free)
+    taken = scipy.linalg.solve_triangular(root, free.T @ gram @ basis, lower=True)
+    told = scipy.linalg.solve_triangular(root, free.T @ score, lower=True)
+    lost = 2 * float(np.sum(np.log(np.diag(root)))) - float(told @ told)
+    return inner - taken.T @ taken, scores - taken.T @ told, lost
 
 
 def minimum(objective: Callable[[FloatArray], FloatArray], grid: FloatArray) -> tuple[float, float]:
