@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).parent
 WITHOUT = importlib.util.find_spec("pyspark") is None
-collect_ignore_glob = ["test_*.py"] if WITHOUT else []
+collect_ignore_glob = ["*.py"] if WITHOUT else []
 
 N, K = 3000, 20
 PRIVATE = {"label": "y", "id": "key", "bounds": (-9, 9), "epsilon": 2.0, "bag_size": K}
