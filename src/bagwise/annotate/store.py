@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bagwise.errors import ProjectError, shielded
+from bagwise.files.atomic import create_private
 
 Value = float | str
 """A label: a number, or the name of a class."""
@@ -93,7 +94,8 @@ class AnswerStore:
 
     @classmethod
     def create(cls, path: Path) -> "AnswerStore":
-        """Make a new file."""
+        """Make a new file, which nobody but its owner may read: it holds labels."""
+        create_private(path)
         with closing(sqlite3.connect(path, isolation_level=None)) as file:
             file.execute("PRAGMA journal_mode=WAL")
             file.execute("PRAGMA synchronous=FULL")
