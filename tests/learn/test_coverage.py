@@ -71,7 +71,7 @@ def test_intervals_cover_the_truth(family, link, kind, noise):
     assert abs(covered(estimates, errors, freedom, shrink=2 / 3) - 0.95) > tolerance(runs)
 
 
-@pytest.mark.parametrize("noise", [0.0, 3.0])
+@pytest.mark.parametrize("noise", [0.0, pytest.param(3.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", ["poisson", "bernoulli", "gaussian"])
 def test_the_error_is_what_the_standard_errors_say(family, noise):
     estimates, errors, _ = simulate(family, "mean", noise, 150)

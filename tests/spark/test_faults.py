@@ -45,7 +45,7 @@ def is_whole(path, table):
     return release
 
 
-@pytest.mark.parametrize("strategy", ["random", "kmeans"])
+@pytest.mark.parametrize("strategy", ["random", pytest.param("kmeans", marks=pytest.mark.slow)])
 def test_tasks_that_fail_and_run_twice_change_nothing(
     monkeypatch, spark, files, table, tmp_path, strategy
 ):

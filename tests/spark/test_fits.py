@@ -74,7 +74,12 @@ def positive(table, tmp_path_factory):
     ("family", "made", "fitted"),
     [
         ("poisson", {"delta": 1e-6, "exposure": "years"}, {}),  # normal noise, and shrunk by it
-        ("gamma", {}, {"link": "log"}),  # noise whose law is followed
+        pytest.param(
+            "gamma",
+            {},  # noise whose law is followed
+            {"link": "log"},
+            marks=pytest.mark.slow,  # as below
+        ),
         ("bernoulli", {"delta": 1e-6, "strategy": "kmeans"}, {"ridge": 0.01}),
         pytest.param(
             "inverse_gaussian",

@@ -123,7 +123,7 @@ def test_more_features_than_directions():
     assert importance[7] == pytest.approx(importance[8])
     squares = moments_by_definition(H, z, features, importance, variance)
     expected = (FREEDOM + squares / variance) / (FREEDOM + 1)
-    np.testing.assert_allclose(importance, expected, rtol=0.1)  # turns end at two hundredths
+    np.testing.assert_allclose(importance, expected, rtol=0.1)  # turns end at five hundredths
 
 
 def test_classes_share_what_matters():

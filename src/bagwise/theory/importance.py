@@ -43,8 +43,8 @@ from bagwise.theory.restricted import Spectrum
 FREEDOM = 1.0
 """Nu. One is the heaviest tail that is in common use (Cauchy)."""
 
-TURNS = 30
-AGREED = 0.02  # change of log l_j from which on nothing changes for a reader
+TURNS = 20
+AGREED = 0.05  # change of log l_j from which on nothing changes for a reader
 
 
 def weigh_features(
