@@ -258,6 +258,7 @@ def test_classes_from_table_to_scores(tmp_path):
     arguments = ["release", path, "--label", "way", "--classes", "bus,car", "--bag-size", "5"]
     made = bagwise(*arguments, "--epsilon", "1", "--delta", "1e-5", "-o", out)
     assert made.exit_code == 0, made.output
+    assert "--target" not in made.output  # a fit without it has all classes, on the right scale
     assert bagwise("fit", out, "--family", "gaussian", "-o", model).exit_code == 2
     for target in (["--target", "bus"], []):
         fitted = bagwise("fit", out, *target, "-o", model, "--force")
