@@ -500,3 +500,13 @@ def test_a_label_without_bounds_may_have_classes(rents, tmp_path):
     assert refused.exit_code == 2
     assert "(--bounds LO HI)" in refused.output
     assert "(--classes)" in refused.output
+
+
+def test_numbers_with_marks_are_warned_of_once(tmp_path):
+    table = tmp_path / "t.csv"
+    cells = (f"{i % 50}.5%,{i % 7},{i % 11}" for i in range(600))
+    table.write_text("share,x,y\n" + "\n".join(cells))
+    made = bagwise("release", table, "--label", "y", "--bounds", 0, 10, "--epsilon", 5, "-o",
+                   tmp_path / "out")  # fmt: skip
+    assert made.exit_code == 0, made.output
+    assert made.output.count("column 'share' is text, though its cells look like numbers") == 1

@@ -57,7 +57,7 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
         quiet = bool(kwargs.get("quiet"))
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
-            warnings.showwarning = functools.partial(_show_warning, quiet)
+            warnings.showwarning = functools.partial(_show_warning, quiet, set())
             with operator_notes_to(functools.partial(_show_note, quiet)):
                 code = _run(lambda: run(*args, **kwargs))
         if code:
@@ -149,10 +149,16 @@ def fail(message: str, code: int) -> int:
 
 
 def _show_warning(
-    quiet: bool, message: Warning | str, category: type[Warning], *_args: Any, **_kwargs: Any
+    quiet: bool,
+    said: set[str],
+    message: Warning | str,
+    category: type[Warning],
+    *_args: Any,
+    **_kwargs: Any,
 ) -> None:
     # Warnings of other libraries may quote data; only our own are known not to.
-    if issubclass(category, BagwiseWarning) and not quiet:
+    if issubclass(category, BagwiseWarning) and not quiet and str(message) not in said:
+        said.add(str(message))  # a plan and its release may find the same
         err.print(f"[yellow]Warning:[/] {safe(message)}", soft_wrap=True)
 
 
