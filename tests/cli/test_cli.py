@@ -510,3 +510,11 @@ def test_numbers_with_marks_are_warned_of_once(tmp_path):
                    tmp_path / "out")  # fmt: skip
     assert made.exit_code == 0, made.output
     assert made.output.count("column 'share' is text, though its cells look like numbers") == 1
+
+
+def test_a_path_with_spaces_is_one_word_of_the_next_command(rents, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = release(rents, "my out", *PRIVATE)
+    assert "Next: bagwise verify 'my out' · bagwise fit 'my out'" in made.output
+    fitted = bagwise("fit", "my out", "-o", "my model.json")
+    assert "bagwise predict 'my model.json' TABLE" in " ".join(fitted.output.split())

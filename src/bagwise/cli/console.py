@@ -4,6 +4,7 @@ import functools
 import json
 import logging
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -135,6 +136,11 @@ def _drop_output() -> None:
 def safe(text: object) -> str:
     """Return text of any origin as markup that shows it: it colours, moves and hides nothing."""
     return escape(printable(str(text)))
+
+
+def word(path: object) -> str:
+    """Return a path as one word of a command to type, in markup."""
+    return safe(shlex.quote(str(path)))
 
 
 def say(text: str, *, style: str = "") -> None:

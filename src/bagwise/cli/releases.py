@@ -15,6 +15,7 @@ from bagwise.cli.console import (
     safe,
     say,
     show_progress,
+    word,
 )
 from bagwise.cli.options import (
     Anew,
@@ -276,7 +277,7 @@ def release(
             say(receipt)
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
-        where = safe(output)
+        where = word(output)
         out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {where}[/]")
 
 
