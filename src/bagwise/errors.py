@@ -35,6 +35,7 @@
     ├── SeparationWarning  labels are told apart without error: no finite coefficients
     ├── NotConvergedWarning  a fit ended before it was done
     ├── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
+    ├── TextNumbersWarning  a feature looks like numbers or dates, and is text
     └── StoppedEarlyWarning  a search was interrupted; its result is valid, not the best
 
 A message says what was wrong, where, what was found and what to do. It never holds a label
@@ -206,6 +207,10 @@ class NotConvergedWarning(BagwiseWarning):
 
 class UnseenLevelWarning(BagwiseWarning):
     """A table has levels that the encoder was not made from."""
+
+
+class TextNumbersWarning(BagwiseWarning):
+    """A feature that looks like numbers or dates is text, and is encoded level by level."""
 
 
 class StoppedEarlyWarning(BagwiseWarning):

@@ -167,6 +167,21 @@ def test_shrunk_slopes_have_the_intervals_of_those_without_shrinking():
     assert found.coef != pytest.approx(rows.coef)
 
 
+def test_a_level_without_a_label_takes_no_interval_from_the_other_columns():
+    data = bought(signal=2.0)
+    rare = np.zeros(N)
+    rare[np.setdiff1d(np.arange(N), data.rows)[:3]] = 1
+    found = choose_use(
+        dataclasses.replace(data, X=np.column_stack([data.X, rare])), ["shrunk"]
+    ).fitted
+    whole = choose_use(data, ["shrunk"]).fitted
+    *slopes, missing, intercept = found.standard_errors
+    assert np.isnan(missing)
+    counted = np.sqrt((M - 5) / (M - 6))  # the column counts among those that were fitted
+    np.testing.assert_allclose([*slopes, intercept], whole.standard_errors * counted)
+    assert found.note == whole.note
+
+
 def test_fewer_labels_than_columns_are_enough_for_shrunk_slopes():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 40))

@@ -258,10 +258,12 @@ def test_classes_from_table_to_scores(tmp_path):
     arguments = ["release", path, "--label", "way", "--classes", "bus,car", "--bag-size", "5"]
     made = bagwise(*arguments, "--epsilon", "1", "--delta", "1e-5", "-o", out)
     assert made.exit_code == 0, made.output
+    assert "--target" not in made.output  # a fit without it has all classes, on the right scale
     assert bagwise("fit", out, "--family", "gaussian", "-o", model).exit_code == 2
     for target in (["--target", "bus"], []):
         fitted = bagwise("fit", out, *target, "-o", model, "--force")
         assert fitted.exit_code == 0, fitted.output
+        assert ("way=bus: gaussian" in fitted.output) == bool(target)
         for data in (path, out):
             assert bagwise("evaluate", model, data).exit_code == 0
     assert "car: x" in fitted.output
@@ -498,3 +500,21 @@ def test_a_label_without_bounds_may_have_classes(rents, tmp_path):
     assert refused.exit_code == 2
     assert "(--bounds LO HI)" in refused.output
     assert "(--classes)" in refused.output
+
+
+def test_numbers_with_marks_are_warned_of_once(tmp_path):
+    table = tmp_path / "t.csv"
+    cells = (f"{i % 50}.5%,{i % 7},{i % 11}" for i in range(600))
+    table.write_text("share,x,y\n" + "\n".join(cells))
+    made = bagwise("release", table, "--label", "y", "--bounds", 0, 10, "--epsilon", 5, "-o",
+                   tmp_path / "out")  # fmt: skip
+    assert made.exit_code == 0, made.output
+    assert made.output.count("column 'share' is text, though its cells look like numbers") == 1
+
+
+def test_a_path_with_spaces_is_one_word_of_the_next_command(rents, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = release(rents, "my out", *PRIVATE)
+    assert "Next: bagwise verify 'my out' · bagwise fit 'my out'" in made.output
+    fitted = bagwise("fit", "my out", "-o", "my model.json")
+    assert "bagwise predict 'my model.json' TABLE" in " ".join(fitted.output.split())

@@ -1,5 +1,6 @@
 import datetime
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagwise.data.encode import Encoder
-from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning
+from bagwise.errors import ColumnError, ReleaseError, TextNumbersWarning, UnseenLevelWarning
 
 
 def encode(columns, **options):
@@ -100,6 +101,25 @@ def test_new_levels_fall_to_the_pooled_column_or_are_said():
     plain, _ = encode({"c": ["a", "a", "b"]})
     with pytest.warns(UnseenLevelWarning, match="1 row"):
         assert plain.transform(pa.table({"c": ["zzz"]})).tolist() == [[0]]
+
+
+@pytest.mark.parametrize(
+    "spelling", ["{:.1f}%", "{:.1f} %", "€{:,.2f}", "{:,.2f}", "{:.0f}/12/2020", "2020-12-{:02.0f}"]
+)
+def test_numbers_with_marks_that_become_levels_are_said_without_a_cell(spelling):
+    cells = [spelling.format(700 * i if "," in spelling else i) for i in range(1, 41)]
+    with pytest.warns(TextNumbersWarning, match="column 'c' is text") as said:
+        encode({"c": [*cells, *cells, None]})
+    assert len(said) == 1
+    assert not any(cell in str(said[0].message) for cell in cells)
+
+
+@pytest.mark.parametrize("spelling", ["7501{:d}", "F{:d}", "{:d}-2b", "10.0.0.{:d}"])
+def test_names_and_codes_of_digits_are_levels_without_a_word(spelling):
+    cells = [spelling.format(i) for i in range(1, 41)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode({"c": [*cells, *cells]})
 
 
 def test_a_table_to_predict_on_must_fit():

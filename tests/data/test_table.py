@@ -232,7 +232,7 @@ def test_selecting_features():
         ([1.0, None, 2.0], "missing in 1 row.* first being row 2"),
         ([1.0, 2.0, float("nan")], "NaN or infinite in 1 row.* row 3"),
         ([float("inf"), 2.0, 1.0], "NaN or infinite in 1 row.* row 1"),
-        (["1", "2", SECRET], "is of type string, not a number"),
+        (["1", "2", SECRET], r"is of type string, not a number.*\(--classes\)"),
     ],
 )
 def test_bad_labels_are_located(values, message):

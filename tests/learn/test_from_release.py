@@ -8,7 +8,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.engines.encoded import encode_to_disk
-from bagwise.errors import ColumnError, LabelError, LeakWarning, StrategyError
+from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, StrategyError
 from bagwise.families import FAMILIES, find_family
 from bagwise.learn import from_release
 
@@ -172,3 +172,13 @@ def test_a_fit_from_disk_is_that_from_memory(options, family, tmp_path, monkeypa
     np.testing.assert_allclose(outside.coef, inside.coef, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(outside.standard_errors, inside.standard_errors, rtol=1e-6)
     assert list(tmp_path.iterdir()) == []  # the file has no name
+
+
+@pytest.mark.parametrize("given", ["out", {"y": [1.0]}])
+def test_what_is_no_release_is_told_how_to_read_one(given):
+    with pytest.raises(ReleaseError, match=r"Release\.load\(path\)"):
+        bw.fit_release(given)
+    table = labelled("gaussian", n=100)
+    model = bw.fit_release(bw.make_release(table, label="y", bag_size=10, not_private=True))
+    with pytest.raises(ReleaseError, match=r"Release\.load\(path\)"):
+        bw.evaluate_release(model, given)

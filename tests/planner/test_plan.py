@@ -220,6 +220,22 @@ def test_commands_make_the_release(private):
         private.explain(10_000)
 
 
+@pytest.mark.parametrize(
+    ("given", "advised"),
+    [
+        ("--id key", "--exclude key"),
+        ("--id 'my key' --exclude big", "--exclude 'big,my key'"),
+        ("--id key --features big", "--features big"),
+        ("--exclude big", "--exclude big"),
+    ],
+)
+def test_a_model_instead_of_bags_leaves_a_key_out(given, advised):
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    found = bw.plan(X, bounds=(0, 1), epsilon=1.0, bag_sizes=[20], strategies=["random"])
+    command = dataclasses.replace(found, label="y", options=given).model_command()
+    assert command.startswith(f"bagwise release-model TABLE --label y {advised} --bounds 0 1")
+
+
 def test_commands_repeat_what_decides_which_columns_leave(tmp_path):
     """A command without --exclude would publish a column that the plan left out."""
     from typer.testing import CliRunner

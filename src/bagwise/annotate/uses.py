@@ -272,13 +272,16 @@ USES: dict[str, Use] = {
 def with_intervals(fitted: Fitted, bought: Bought) -> Fitted:
     """Return shrunk coefficients with the intervals of those without shrinking, if there are any.
 
-    They cover each coefficient whatever it is; around shrunk ones they would not.
+    They cover each coefficient whatever it is; around shrunk ones they would not. Coefficients that
+    these labels do not determine, such as that of a level that no labelled row has, have none.
     """
     rows = try_fit(USES["rows"], bought, np.arange(bought.n_labels))
     if rows is None or rows.standard_errors is None or not rows.converged:
         return fitted
-    if not np.isfinite(rows.standard_errors).all():
-        return fitted
+    if not np.isfinite(rows.standard_errors).any():
+        return replace(
+            fitted, note=f"{_NO_INTERVALS}these labels determine no coefficient without shrinking."
+        )
     table = np.column_stack([np.atleast_2d(rows.coef), np.atleast_1d(rows.intercept)])
     return replace(
         fitted,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.console import emit, guarded, out, print_grid, safe, say, show_progress
+from bagwise.cli.console import emit, guarded, out, print_grid, say, show_progress, word
 from bagwise.cli.options import (
     AsJson,
     Command,
@@ -214,7 +214,7 @@ def fit(
         print_grid("Uses by the deviance of labels held back, 1 for the mean", chosen.cells())
         print_grid(f"Model in {output}: a label is used for {chosen.use.summary}", found.cells())
         say(found.note)
-        out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
+        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
 
 
 def next_(
@@ -294,16 +294,16 @@ def _tell_of_round(
         say(f"Believed: {project.prior.text()}.")
         say(f"{asked} rows by {last.design} are in {path}: fill in {project.kind.name!r}.")
         out.print(
-            f"Next: [bold]bagwise annotate import {safe(project.directory)} {safe(path)}[/], or "
-            f"[bold]bagwise annotate serve {safe(project.directory)}[/]"
+            f"Next: [bold]bagwise annotate import {word(project.directory)} {word(path)}[/], or "
+            f"[bold]bagwise annotate serve {word(project.directory)}[/]"
         )
 
 
 def _say_what_next(directory: Path, n_open: int) -> None:
     if n_open:
-        out.print(f"{n_open} are open: [bold]bagwise annotate serve {safe(directory)}[/]")
+        out.print(f"{n_open} are open: [bold]bagwise annotate serve {word(directory)}[/]")
     else:
-        out.print(f"Next: [bold]bagwise annotate fit {safe(directory)} -o model.json[/]")
+        out.print(f"Next: [bold]bagwise annotate fit {word(directory)} -o model.json[/]")
 
 
 def _finite(value: float | None) -> float | None:

@@ -4,6 +4,7 @@ import functools
 import json
 import logging
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -57,7 +58,7 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
         quiet = bool(kwargs.get("quiet"))
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
-            warnings.showwarning = functools.partial(_show_warning, quiet)
+            warnings.showwarning = functools.partial(_show_warning, quiet, set())
             with operator_notes_to(functools.partial(_show_note, quiet)):
                 code = _run(lambda: run(*args, **kwargs))
         if code:
@@ -137,6 +138,11 @@ def safe(text: object) -> str:
     return escape(printable(str(text)))
 
 
+def word(path: object) -> str:
+    """Return a path as one word of a command to type, in markup."""
+    return safe(shlex.quote(str(path)))
+
+
 def say(text: str, *, style: str = "") -> None:
     """Print lines of plain text, whoever wrote them, without breaking them."""
     out.print(Text(printable(text, keep="\n"), style=style), soft_wrap=True)
@@ -149,10 +155,16 @@ def fail(message: str, code: int) -> int:
 
 
 def _show_warning(
-    quiet: bool, message: Warning | str, category: type[Warning], *_args: Any, **_kwargs: Any
+    quiet: bool,
+    said: set[str],
+    message: Warning | str,
+    category: type[Warning],
+    *_args: Any,
+    **_kwargs: Any,
 ) -> None:
     # Warnings of other libraries may quote data; only our own are known not to.
-    if issubclass(category, BagwiseWarning) and not quiet:
+    if issubclass(category, BagwiseWarning) and not quiet and str(message) not in said:
+        said.add(str(message))  # a plan and its release may find the same
         err.print(f"[yellow]Warning:[/] {safe(message)}", soft_wrap=True)
 
 

@@ -12,9 +12,9 @@ from bagwise.cli.console import (
     print_grid,
     print_pairs,
     readable,
-    safe,
     say,
     show_progress,
+    word,
 )
 from bagwise.cli.options import (
     Anew,
@@ -170,7 +170,7 @@ def fit(
     elif not quiet:
         print_grid(f"Model in {output}: {found.title}", found.cells())
         say(found.note)
-        out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
+        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
 
 
 def _fit_on_spark(directory: Path, settings: list[str] | None, **options: Any) -> "RowModel":
@@ -323,7 +323,7 @@ def release_model(
         say(found.note)
         if receipt:
             say(receipt)
-        out.print(f"Next: [bold]bagwise predict {safe(output)} TABLE -o predictions.parquet[/]")
+        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
 
 
 def predict(

@@ -1,6 +1,7 @@
 """Options that several verbs share, and what their text stands for."""
 
 import inspect
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -166,7 +167,8 @@ def keep_in(ledger: Any, path: Path | None, made: Any) -> str | None:
         ledger.remember(path, id=mark.id, digest=digest)
     if paid_before:
         return f"Answered with what {mark.id} has paid for in {ledger.path}; nothing was drawn."
-    return f"Charged to {ledger.path} as {mark.id}; bagwise ledger show tells what is left."
+    show = f"bagwise ledger show {shlex.quote(str(ledger.path))}"
+    return f"Charged to {ledger.path} as {mark.id}; {show} tells what is left."
 
 
 def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:

@@ -15,6 +15,7 @@ from bagwise.cli.console import (
     safe,
     say,
     show_progress,
+    word,
 )
 from bagwise.cli.options import (
     Anew,
@@ -276,9 +277,8 @@ def release(
             say(receipt)
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
-        target = f" --target {named[0]}" if named else ""
-        where, what = safe(output), safe(f"{output}{target}")
-        out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {what}[/]")
+        where = word(output)
+        out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {where}[/]")
 
 
 def bounds(

@@ -6,6 +6,7 @@ rare ones share one column. Missing values follow a stated policy. The recipe ho
 about the features, which are public, so it may leave with a release; a learner replays it.
 """
 
+import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -24,7 +25,13 @@ from bagwise.data.columns import (
 )
 from bagwise.data.summary import LARGEST, ColumnSummary
 from bagwise.data.table import read_table
-from bagwise.errors import ColumnError, ReleaseError, UnseenLevelWarning, check_name
+from bagwise.errors import (
+    ColumnError,
+    ReleaseError,
+    TextNumbersWarning,
+    UnseenLevelWarning,
+    check_name,
+)
 from bagwise.files.records import Record, read_record, to_plain
 
 NULLS: tuple[Literal["indicator", "error"], ...] = ("indicator", "error")
@@ -35,6 +42,15 @@ _ROWS_IN_CACHE = 4096
 _TOGETHER = 16  # columns that are read before they are written: each may be a copy
 _MISSING = "(missing)"
 _POOLED = "(other)"
+
+_PLAIN = r"[-+]?\d+([.,]\d+)?"
+_GROUPED = r"[-+]?\d{1,3}([ ,.'\u2019\u00a0\u202f]\d{3})+([.,]\d+)?"
+_MARKED = re.compile(
+    rf"({_PLAIN}|{_GROUPED})\s*[%€$£¥]|[€$£¥]\s*({_PLAIN}|{_GROUPED})|{_GROUPED}"
+    r"|\d{1,4}(?P<mark>[-/.])\d{1,2}(?P=mark)\d{1,4}"  # a date
+)
+_NUMBER = re.compile(_PLAIN)
+_NEARLY_ALL = 0.9
 
 
 class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, frozen=True):
@@ -282,12 +298,28 @@ def _describe_levels(
     # Most frequent first; ties in alphabetical order, missing last, so that the recipe is unique.
     ordered = sorted(counts, key=lambda c: (-c["counts"], c["values"] is None, c["values"] or ""))
     levels = [entry["values"] for entry in ordered]
+    if len(levels) > max_levels and _are_numbers_with_marks(levels[:max_levels]):
+        warnings.warn(
+            f"column {name!r} is text, though its cells look like numbers with marks (such as % or "
+            f"between thousands) or like dates: only the {max_levels} most frequent ones are told "
+            "apart. Make it plain numbers, or leave it out (--exclude).",
+            TextNumbersWarning,
+            stacklevel=2,
+        )
     return LevelsColumn(
         name,
         reference=levels[0],
         levels=tuple(levels[1:max_levels]),
         pooled=len(levels) > max_levels,
     )
+
+
+def _are_numbers_with_marks(levels: Sequence[str | None]) -> bool:
+    """Tell numbers that a reader of CSV takes for text from names, and from codes of digits."""
+    told = [level.strip() for level in levels if level is not None]
+    marked = sum(bool(_MARKED.fullmatch(level)) for level in told)
+    alike = sum(bool(_MARKED.fullmatch(level) or _NUMBER.fullmatch(level)) for level in told)
+    return marked > 0 and alike >= _NEARLY_ALL * len(told)
 
 
 def like_an_id(name: str) -> ColumnError:

@@ -24,7 +24,8 @@ def label_vector(table: pa.Table, label: str) -> FloatArray:
     if not (pa.types.is_boolean(kind) or is_numeric(kind)):
         raise LabelError(
             f"label {label!r} is of type {kind}, not a number{_first_text(column)}. "
-            "Convert it to numbers (or to true/false) first."
+            "Convert it to numbers (or to true/false) first; a release of a label that is one of "
+            "several classes needs their names, classes=[...] (--classes), and no bounds."
         )
     if column.null_count:
         raise LabelError(_where_bad(label, "missing", pc.is_null(column)))

@@ -16,7 +16,7 @@ from bagwise.errors import LabelError, ReleaseError
 from bagwise.learn.model_selection import bag_mean_squared_error, bag_r2_score
 from bagwise.models.row_model import RowModel
 from bagwise.models.tree_model import TreeModel
-from bagwise.release.release import Release
+from bagwise.release.release import Release, check_release
 from bagwise.show import charts, html
 
 
@@ -117,6 +117,7 @@ def _class_scores(labels: FloatArray, chances: FloatArray) -> dict[str, float]:
 
 def evaluate_release(model: RowModel | TreeModel, release: Release) -> BagScores:
     """Score mean predictions on the bag labels of a release; no row label is needed."""
+    check_release(release)
     if missing := set(model.encoder.inputs) - set(release.features.column_names):
         raise ReleaseError(f"the release lacks the model's feature(s) {sorted(missing)}.")
     kept = release.bags.in_bag

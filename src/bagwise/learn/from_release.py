@@ -23,7 +23,7 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.mechanisms import LabelChannel
 from bagwise.release.explain import Explanation
 from bagwise.release.provenance import Provenance
-from bagwise.release.release import Release, sorted_by_scores
+from bagwise.release.release import Release, check_release, sorted_by_scores
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
 
@@ -74,6 +74,7 @@ def fit_release(
     >>> fit_release(release).predict(table.slice(0, 3)).round(6).tolist()
     [370.0, 381.0, 392.0]
     """
+    check_release(release)
     family = family_name(release, family, target)
     if loss == "auto":
         loss = "instance" if release.is_sorted else "bag"

@@ -237,12 +237,13 @@ class RowModel:
         if self.classes is not None:
             names = [f"{label}: {name}" for label in self.classes[1:] for name in names]
         table = np.column_stack([np.atleast_2d(self.coef), np.atleast_1d(self.intercept)])
+        of_class = "" if self.target is None else f"={self.target}"
         return Coefficients(
             names=tuple(names),
             estimate=table.ravel(),
             standard_error=self.standard_errors,
             freedom=self.freedom,
-            title=f"{self.label}: {self.family}, {self.loss} loss",
+            title=f"{self.label}{of_class}: {self.family}, {self.loss} loss",
             note=self.note,
             level=level,
             unshrunk=self.unshrunk,

@@ -305,7 +305,7 @@ class Plan:
         """Return the command that releases a private model instead of bags."""
         words = [f"bagwise release-model TABLE --label {shlex.quote(self.label)}"]
         if self.options:
-            words.append(self.options)
+            words.append(_without_id(self.options))
         if self.bounds is not None:
             words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
         if self.epsilon is not None:
@@ -418,6 +418,21 @@ def name_of(candidate: Candidate) -> str:
         f"{candidate.title}{scores}, {bags}, {candidate.label_kind} labels, "
         f"{candidate.loss} loss{noise}"
     )
+
+
+def _without_id(options: str) -> str:
+    """Return column options for a model, in which no key leaves with rows: it is left out."""
+    words = shlex.split(options)
+    if "--id" not in words:
+        return options
+    at = words.index("--id")
+    _, key = words[at : at + 2]
+    del words[at : at + 2]
+    if "--exclude" in words:
+        words[words.index("--exclude") + 1] += f",{key}"
+    elif "--features" not in words:
+        words += ["--exclude", key]
+    return shlex.join(words)
 
 
 def _exact(value: float) -> str:

@@ -405,6 +405,15 @@ def _streamed(stored: StoredTable, instances: pa.Table) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(instances.schema, batches())
 
 
+def check_release(release: object) -> None:
+    """Say how to read a release where its path was given, or something else altogether."""
+    if not isinstance(release, Release):
+        raise ReleaseError(
+            f"release must be a Release, got a {type(release).__name__}. Release.load(path) reads "
+            "one from its directory, and make_release makes one."
+        )
+
+
 def sorted_by_scores(made: Provenance) -> bool:
     """Tell whether rows share a bag for their scores alone.
 

@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.errors import BagsError, LabelError, StrategyError
+from bagwise.learn.boost.base import _threads
 from bagwise.learn.boost.committee import blend_weights
 
 QUICK = {"random_state": 0, "n_jobs": 1, "leaves": 4, "max_rounds": 5, "n_folds": 2}
@@ -34,6 +35,14 @@ def test_scikit_learn_contract(estimator, check):
 )
 def test_scikit_learn_contract_of_positive_labels(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("n_jobs", "rows", "threads"), [(None, 20_000, 1), (None, 200_000, 0), (2, 20_000, 2)]
+)
+def test_a_small_table_is_grown_by_one_thread(n_jobs, rows, threads):
+    # Two threads that share their cores with another program took minutes for what takes seconds.
+    assert _threads(n_jobs, np.empty((rows, 10))) == threads
 
 
 def bent(n=3000, size=10, *, seed=0, noise=0.0, strategy="kmeans"):

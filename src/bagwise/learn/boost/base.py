@@ -23,6 +23,8 @@ from bagwise.models.trees import Levels, Member, committee_means
 if TYPE_CHECKING:
     from bagwise.learn.boost.committee import Boosting, Committee
 
+_CELLS_WORTH_THREADS = 1_000_000
+
 
 class BoostsTrees(BaseEstimator):  # type: ignore[misc]
     """Boost trees on a bag loss; a subclass says what labels are."""
@@ -67,7 +69,7 @@ class BoostsTrees(BaseEstimator):  # type: ignore[misc]
             rows=growing.Rows.of(data.X, self.levels_),
             link=model.link,
             learning_rate=self.learning_rate,
-            threads=0 if self.n_jobs is None else self.n_jobs,
+            threads=_threads(self.n_jobs, data.X),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
         boosting: Boosting = committees.Boosting(
@@ -98,6 +100,17 @@ class BoostsTrees(BaseEstimator):  # type: ignore[misc]
             raise StrategyError(
                 f"learning_rate must be above 0 and at most 1, got {self.learning_rate!r}."
             )
+
+
+def _threads(n_jobs: int | None, X: FloatArray) -> int:
+    """Return how many threads grow trees, 0 for as many as LightGBM likes; trees are the same.
+
+    Threads wait for each other several times a tree. Where a tree takes less than a millisecond,
+    waiting takes longer than growing, and a hundred times longer if another program has the cores.
+    """
+    if n_jobs is not None:
+        return n_jobs
+    return 1 if X.size < _CELLS_WORTH_THREADS else 0
 
 
 def load_committees() -> ModuleType:

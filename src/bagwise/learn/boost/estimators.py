@@ -51,7 +51,8 @@ class BaggedBooster(BagRegressorMixin, BoostsTrees):
     label_kind : {"mean", "pick"}
         Whether bag labels are means or the label of one row; it decides how noisy they are.
     n_jobs : int or None
-        Threads; None leaves it to LightGBM.
+        Threads; None is one for a table of less than a million cells, where more are slower, and
+        leaves it to LightGBM beyond.
     random_state : int, RandomState or None
         An integer gives the same trees every time.
 
