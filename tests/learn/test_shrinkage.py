@@ -13,10 +13,11 @@ import bagwise as bw
 from bagwise.errors import ModelFileError, NotConvergedWarning, StrategyError
 from bagwise.families import find_family
 from bagwise.learn.bag_data import read_bags
+from bagwise.learn.exact_noise import NoisyLabels
 from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.penalty import SlopePrior
 from bagwise.learn.shrinkage import choose, solve_shrunk, spectrum_of
-from bagwise.privacy.noise_laws import LaplaceLaw, log_density
+from bagwise.privacy.noise_laws import LaplaceLaw, information, log_density
 
 
 def noisy(n=2000, d=4, size=20, noise=3.0, *, seed=0, theta_sd=0.5, law="gaussian"):
@@ -282,6 +283,91 @@ def test_knowing_the_noise_is_worth_a_third_of_the_bags():
             squares[law] += np.sum((fit(X, bags, labels, sd, noise=law).coef_ - theta) ** 2)
     # The information says 0.68; sums of 240 correlated pairs leave a tenth to chance.
     assert squares["laplace"] < 0.8 * squares["gaussian"]
+
+
+def skewed(spread, n=6000):
+    """Labels of mean 10 + x theta times skewed numbers of mean 1, in bags of ten with noise.
+
+    The numbers are e to the power of a normal with this spread.
+    """
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, 3))
+    bags = bw.make_bags(X, bag_size=10, strategy="kmeans", seed=0)
+    theta = np.array([2.0, -1.0, 0.0])
+    y = (10.0 + X @ theta) * np.exp(spread * rng.normal(size=n) - spread**2 / 2)
+    sd = 60.0 / bags.sizes
+    return X, bags, bags.mean(y) + sd * rng.laplace(size=bags.n_bags) / np.sqrt(2), sd
+
+
+def test_skewed_labels_are_left_to_least_squares():
+    """A likelihood with long tails would take bags with one enormous label for noisy ones."""
+    X, bags, labels, sd = skewed(2.0, n=20_000)
+    followed, squares = (fit(X, bags, labels, sd, noise=law) for law in ("laplace", "gaussian"))
+    np.testing.assert_array_equal(followed.coef_, squares.coef_)
+    assert followed.predict(X).mean() == pytest.approx(np.average(labels, weights=bags.sizes), 0.1)
+
+
+def test_labels_that_are_hardly_skewed_follow_the_noise():
+    """The twin: without much skewness the likelihood is worth following."""
+    X, bags, labels, sd = skewed(0.2, n=20_000)
+    followed, squares = (fit(X, bags, labels, sd, noise=law) for law in ("laplace", "gaussian"))
+    assert not np.allclose(followed.coef_, squares.coef_, rtol=1e-3)
+
+
+def test_a_bag_that_is_far_off_is_no_reason_to_leave_the_likelihood():
+    """Of 600 bags one holds labels that were clipped; least squares alone would bend to it."""
+    X, bags, labels, sd = skewed(0.2)
+    far = int(np.argmax(bags.mean(X) @ np.array([2.0, -1.0, 0.0])))
+    labels = labels.copy()
+    labels[far] -= 300.0
+    followed, squares = (fit(X, bags, labels, sd, noise=law) for law in ("laplace", "gaussian"))
+    theta = np.array([2.0, -1.0, 0.0])
+    assert np.sum((followed.coef_ - theta) ** 2) < 0.5 * np.sum((squares.coef_ - theta) ** 2)
+
+
+def test_correction_is_the_step_of_least_squares_without_the_farthest_bags():
+    """By solving stacked equations, rows of the belief among them, without the bags that pull."""
+    X, bags, labels, sd = skewed(1.0)
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
+    setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
+    problem = PROBLEMS["bag"](setting)
+    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    phi = 7.0
+    noisy_labels = NoisyLabels(shrunk.solution.problem, LaplaceLaw(), shrunk.prior, phi)
+    beta = shrunk.solution.beta + 0.3
+    found = noisy_labels.correction(beta)
+
+    jacobian, residuals, share = noisy_labels.linear(beta)
+    root = 1 / np.sqrt(phi / bags.sizes + sd**2)
+    told = np.sqrt(information(LaplaceLaw(), np.sqrt(phi * share), sd))
+    values, vectors = np.linalg.eigh(shrunk.prior.form)
+    believed = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+
+    def move(bags_used, residuals, root=root):
+        stacked = np.vstack([jacobian[bags_used] * root[bags_used, None], believed])
+        away = beta - shrunk.prior.center
+        right = np.concatenate([residuals[bags_used] * root[bags_used], -believed @ away])
+        return np.linalg.lstsq(stacked, right)[0], np.linalg.inv(stacked.T @ stacked)
+
+    everyone = np.arange(bags.n_bags)
+    still = move(everyone, np.zeros(bags.n_bags))[0]
+    pulls = []
+    for bag in everyone:
+        alone = np.where(everyone == bag, residuals, 0.0)
+        step = move(everyone, alone)[0] - still
+        pulls.append(np.average((jacobian @ step) ** 2, weights=bags.sizes))
+    kept = np.argsort(pulls)[:-6]  # of 600, a hundredth
+    step, covariance = move(kept, residuals)
+    expected = np.average((jacobian[kept] @ step) ** 2, weights=bags.sizes[kept])
+    own, best = (
+        np.average(
+            np.einsum("ij,jk,ik->i", jacobian[kept], each, jacobian[kept]),
+            weights=bags.sizes[kept],
+        )
+        for each in (covariance, move(kept, residuals, told)[1])
+    )
+    assert found == pytest.approx((expected, own, own - best), rel=1e-6)
+    assert found.is_due == (expected > max(own, 3 * (own - best)))
 
 
 @pytest.mark.parametrize("kind", ["confidence", "posterior"])

@@ -10,18 +10,32 @@ noise is log-concave, normal plus staircase is not, and may have several peaks.
 
 The dispersion maximises the likelihood of the residuals, each divided by the root of one minus its
 leverage, since a fit comes closer to the labels than the truth.
+
+Noise with long tails makes this likelihood forgiving: labels that are far off count for little.
+That goes wrong where the labels of rows are skewed. A bag with one enormous label is then taken for
+a bag with much noise, and the fit is about what is usual instead of about means. Least squares is
+about means, whatever the shape of the labels. So the two are compared at the end: where least
+squares would move the predictions by more than its own error, the likelihood is misled, and the
+least-squares fit is kept (`NoisyLabels.correction`).
+
+References
+----------
+Hausman (1978), Econometrica 46: an estimator that is good under one law against one that is sound
+under all of them.
 """
 
+import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.learn.penalty import SlopePrior
 from bagwise.learn.problems import Problem, Working
 from bagwise.learn.shrinkage import AGREED, Shrunk, choose, least_dispersion
-from bagwise.learn.solver import solve_symmetric
+from bagwise.learn.solver import inverse_symmetric, solve_symmetric
 from bagwise.learn.weights import LabelVariance
 from bagwise.privacy.noise_laws import NoiseLaw, information, log_density
 
@@ -29,6 +43,12 @@ ROUNDS = 6
 STEPS = 30
 _SETTLED = 1e-8  # decrement, in units of a squared standard error
 _CLOSE = 1e-4  # a hundredth of a standard error: as good as there when the steps are used up
+_BEYOND_CHANCE = 3.0  # times the mean: of two slopes, one pair in twenty differs by more
+_NEVER_CERTAIN = 1e-12  # of the largest variance: a label that has none would count infinitely
+
+OUTLYING = 0.01
+"""Share of the bags that may be far off for reasons of their own, such as labels that were clipped.
+It is to the credit of the likelihood that it hardly listens to these."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +146,73 @@ class NoisyLabels:
         found = minimize_scalar(cost, bounds=(high - 12, high), method="bounded")
         return float(np.exp(found.x))
 
+    def correction(self, beta: FloatArray) -> "Correction":
+        """Return how far least squares would move the predictions.
+
+        It has the same belief about slopes, and takes its step from beta. The bags that pull it
+        farthest are left out (`OUTLYING`).
+        """
+        jacobian, residuals, share = self.linear(beta)
+        omega = self.phi * share + self.noise_sd**2
+        weights = 1 / np.maximum(omega, _NEVER_CERTAIN * omega.max())
+        told = information(self.law, np.sqrt(self.phi * share), self.noise_sd)
+        pulls = self._covariance(jacobian, weights) @ (jacobian * (weights * residuals)[:, None]).T
+        far = np.argsort(np.einsum("ij,ij->j", pulls, self._metric(jacobian) @ pulls))
+        kept = far[: residuals.size - math.ceil(OUTLYING * residuals.size)]
+
+        near, metric = jacobian[kept], self._metric(jacobian, kept)
+        covariance = self._covariance(near, weights[kept])
+        score = near.T @ (weights * residuals)[kept]
+        step = covariance @ (score - self.prior.form @ (beta - self.prior.center))
+        error = float(np.sum(metric * covariance))
+        best = float(np.sum(metric * self._covariance(near, told[kept])))
+        return Correction(float(step @ metric @ step), error, by_chance=max(0.0, error - best))
+
+    def _covariance(self, jacobian: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return that of beta, given labels that count by these weights."""
+        matrix = jacobian.T @ (jacobian * weights[:, None]) + self.prior.form
+        return inverse_symmetric(matrix)[0]
+
+    def _metric(self, jacobian: FloatArray, bags: IntArray | slice = slice(None)) -> FloatArray:
+        """Return the mean square of what is expected of the rows of these bags, as a form."""
+        trust = self.problem.trust
+        if trust is None:
+            raise TypeError("labels with noise have a rule for their weights")
+        rows = trust.counts[trust.base > 0][bags]
+        return np.asarray(jacobian[bags].T @ (jacobian[bags] * (rows / rows.sum())[:, None]))
+
+
+class Correction(NamedTuple):
+    """What least squares would change about a fit that follows its noise.
+
+    All are mean squares over the rows, as far as they are between bags.
+
+    Attributes
+    ----------
+    moved : float
+        How far its predictions would be from those of the fit.
+    error : float
+        How far they are off themselves.
+    by_chance : float
+        How far they would be from those of the fit if the likelihood is right. The difference of a
+        good estimator and the best has the difference of their covariances (Hausman 1978).
+    """
+
+    moved: float
+    error: float
+    by_chance: float
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the likelihood leads so far astray that least squares is better."""
+        return self.moved > max(self.error, _BEYOND_CHANCE * self.by_chance)
+
 
 def follow_the_noise(shrunk: Shrunk, law: NoiseLaw) -> Shrunk:
-    """Climb from a least-squares fit, choosing penalty and dispersion again on the way."""
+    """Climb from a least-squares fit, choosing penalty and dispersion again on the way.
+
+    The least-squares fit itself is returned where the likelihood is misled by skewed labels.
+    """
     problem, beta = shrunk.solution.problem, shrunk.solution.beta
     here = NoisyLabels(problem, law, shrunk.prior, problem.phi)
     last, converged = (np.inf, np.inf), False
@@ -142,6 +226,8 @@ def follow_the_noise(shrunk: Shrunk, law: NoiseLaw) -> Shrunk:
         if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
             break
         last = now
+    if here.correction(beta).is_due:
+        return shrunk
     found = replace(
         shrunk.solution,
         beta=beta,
