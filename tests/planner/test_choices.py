@@ -122,9 +122,18 @@ def test_regret_is_the_mean_excess_over_the_best_of_each_scenario(found):
                 for name, believed in prior.scenarios().items()
             ]
         )
+        + 0.05 * c.coefficients / c.n_bags
         for c in candidates
     ]
     np.testing.assert_allclose(regrets(candidates, prior), expected, atol=1e-15)
+
+
+def test_of_two_choices_that_are_alike_the_one_with_more_bags_is_regretted_less(found):
+    one = found.best
+    more = dataclasses.replace(one, n_bags=2 * one.n_bags)
+    little, much = regrets([more, one], found.prior)
+    assert much - little == pytest.approx(0.05 * one.coefficients / (2 * one.n_bags))
+    assert ranked([one, more], found.prior, intervals_first=True)[0] is more
 
 
 def test_one_more_candidate_swaps_no_others(found):

@@ -58,8 +58,8 @@ class Candidate:
     delta : float or None
         The delta that is needed: 0 where the least noise that keeps the promise needs none.
     n_bags : int
-    few_bags : bool
-        Whether there are fewer than three bags for each coefficient.
+    coefficients : int
+        How many a linear model has, the intercept included.
     predictions : Risk
         Expected mean square of the error of predictions, in squared units of the label; for classes
         the sum over all of them.
@@ -79,7 +79,7 @@ class Candidate:
     score_share: float | None
     delta: float | None
     n_bags: int
-    few_bags: bool
+    coefficients: int
     predictions: Risk
     slopes: float
     scenarios: dict[str, float]
@@ -104,6 +104,11 @@ class Candidate:
     def traits(self) -> Traits:
         """What the strategy says about itself."""
         return traits_of(self.bagging)
+
+    @property
+    def few_bags(self) -> bool:
+        """Whether there are fewer than three bags for each coefficient."""
+        return self.n_bags < BAGS_PER_COEFFICIENT * self.coefficients
 
     @property
     def intervals(self) -> bool:
@@ -150,7 +155,7 @@ def label_agnostic(
                 score_share=None,
                 delta=noise.delta,
                 n_bags=bagged.n_bags,
-                few_bags=_too_few(problem, bagged.n_bags),
+                coefficients=problem.coefficients,
                 predictions=risks["as stated"],
                 slopes=own_units.total,
                 scenarios={name: risk.total for name, risk in risks.items()},
@@ -240,7 +245,7 @@ def by_model(
         score_share=None if metric else bought.share,  # a metric may share a model to centre on
         delta=noise.delta,
         n_bags=n_bags,
-        few_bags=_too_few(problem, n_bags),
+        coefficients=problem.coefficients,
         predictions=predictions["as stated"],
         slopes=_mean(by_scenario["as stated"], 1).total,
         scenarios={name: risk.total for name, risk in predictions.items()},
@@ -393,10 +398,6 @@ def _privacy_of_model(problem: Problem, rule: ExactCalibration, noise: ScoreNois
     calibrated = rule.laplace_model if noise == "laplace" else rule.model
     event = calibrated(share=1.0, sensitivity_steps=steps)
     return event.number_sd**2 * design.privacy_trace
-
-
-def _too_few(problem: Problem, n_bags: int) -> bool:
-    return n_bags < BAGS_PER_COEFFICIENT * problem.coefficients
 
 
 def _risk(

@@ -457,6 +457,7 @@ def _flat(candidate: Candidate) -> dict[str, Any]:
         "strategy": candidate.strategy,
         "parameters": candidate.parameters,
         **values,
+        "few_bags": candidate.few_bags,
         "intervals": candidate.intervals,
         "rmse": candidate.rmse,
         **{f"predictions_{name}": value for name, value in risk.items()},

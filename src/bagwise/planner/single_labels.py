@@ -81,7 +81,7 @@ def single_labels(problem: Problem) -> Iterator[Candidate]:
             score_share=None,
             delta=0.0,
             n_bags=bagged.n_bags,
-            few_bags=False,
+            coefficients=problem.coefficients,
             predictions=risks["as stated"],
             slopes=_risk(bagged, problem.prior, channel, problem.slope_metric).total,
             scenarios={name: risk.total for name, risk in risks.items()},
