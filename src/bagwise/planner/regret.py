@@ -24,7 +24,6 @@ from bagwise._types import FloatArray
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
 
-
 OF_FEW_BAGS = 0.05
 """What a choice is regretted for besides, a share of the signal's variance, for each coefficient
 per bag. The scenarios suppose that the fit knows how strong slopes and noise are, and that a misfit
@@ -45,7 +44,7 @@ def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) 
         scale = classes * (believed.signal_sd or believed.label_noise_sd) ** 2
         errors = np.array([candidate.scenarios[name] for candidate in candidates])
         total += (errors - errors.min()) / scale
-    return total / len(scenarios) + few
+    return np.asarray(total / len(scenarios) + few)
 
 
 HOPELESS = 0.5
