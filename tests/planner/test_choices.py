@@ -9,6 +9,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagTooSmallError, DominatedWarning, StrategyError
+from bagwise.planner import automatic, rank
 from bagwise.planner.regret import ranked, regrets
 from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.sizes import FEWEST_BAGS, grid
@@ -133,7 +134,30 @@ def test_of_two_choices_that_are_alike_the_one_with_more_bags_is_regretted_less(
     more = dataclasses.replace(one, n_bags=2 * one.n_bags)
     little, much = regrets([more, one], found.prior)
     assert much - little == pytest.approx(0.05 * one.coefficients / (2 * one.n_bags))
+    told = dataclasses.replace(found.prior, few_bags=0.0)  # by a private model
+    assert np.ptp(regrets([more, one], told)) == 0
     assert ranked([one, more], found.prior, intervals_first=True)[0] is more
+
+
+def test_what_a_private_model_told_is_believed_and_few_bags_cost_nothing_more():
+    """Labels that a model explains nearly all of are centred, and bags are planned with that."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12_000, 3))
+    table = as_table(X, X @ [2.0, 1.0, 0.5] + 0.05 * rng.normal(size=12_000))
+    plans = []
+
+    def remember(sample, asked):
+        plans.append(rank(sample, asked))
+        return plans[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(automatic, "rank", remember)
+        release = bw.make_release(table, label="y", bounds=BOUNDS, epsilon=4.0, centre="model")
+    prior = plans[-1].prior
+    assert release.certificate.limit is not None
+    assert (prior.few_bags, prior.factor) == (0.0, 3.0)
+    assert prior.signal_sd == pytest.approx(np.sqrt(5.25), rel=0.2)
+    assert 0 < prior.misfit <= 0.05
 
 
 def test_one_more_candidate_swaps_no_others(found):

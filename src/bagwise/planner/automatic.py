@@ -7,6 +7,7 @@ from bagwise.engines import Rows
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import Candidate, Plan, problem_of, rank
 from bagwise.planner.flexible import FlexibleProblem, bags_for_flexible
+from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import sample_rows
@@ -78,7 +79,7 @@ def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -
     prior = None
     if outlook is not None:
         budget = replace(budget, calibration=outlook.rule, bounds=outlook.rule.bounds)
-        prior = outlook.belief
+        prior = None if outlook.belief is None else _told(*outlook.belief)
     if request.learner == "flexible":
         named = None
     return PlanRequest.of(
@@ -95,6 +96,11 @@ def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -
         max_bag_size=most,
         learner=request.learner,
     )
+
+
+def _told(signal_sd: float, label_noise_sd: float, misfit: float) -> Prior:
+    """Return what a private model has told of the labels; a fit has the less to find out."""
+    return Prior(signal_sd, label_noise_sd, misfit=misfit, few_bags=0.0)
 
 
 def _why(best: Candidate, found: Plan) -> LeastRegret:

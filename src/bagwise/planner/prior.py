@@ -1,7 +1,7 @@
 """What cannot be known from the features: the signal, the noise of labels, and the misfit."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,13 @@ from bagwise.families import Family
 from bagwise.release.provenance import prior_text
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
+FEW_BAGS = 0.05
+"""What few bags cost beyond the exact errors, a share of the signal's variance for each coefficient
+per bag. The errors suppose that the fit knows how strong slopes and noise are, and that a misfit is
+the same everywhere. Real fits have to find out, and real misfits are often in a few bags that lie
+far out. Neighbouring bag sizes of 88 public tables differ in what a model keeps as if it were 0.05
+at epsilon 0.5, 0.09 at 1 and more at 4, and sizes chosen with 0.02 to 0.1 keep about as much as
+those with 0.05 (`benchmarks.many_tables`)."""
 _SPREAD = 8.0  # ranges in standard deviations of a label: its bounds are rarely reached
 
 
@@ -30,6 +37,9 @@ class Prior:
     misfit : float
         Variance of the part of the expected labels that is not linear in the features, as a share
         of that of the linear part.
+    few_bags : float
+        What few bags cost besides, as a share of the signal's variance for each coefficient per
+        bag; 0 where a private model has told what labels are like.
 
     Examples
     --------
@@ -41,9 +51,10 @@ class Prior:
     label_noise_sd: float
     factor: float = 3.0
     misfit: float = DEFAULT_MISFIT
+    few_bags: float = field(default=FEW_BAGS, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("signal_sd", "label_noise_sd", "misfit"):
+        for name in ("signal_sd", "label_noise_sd", "misfit", "few_bags"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise StrategyError(f"{name} of a prior must be finite and not negative.")

@@ -46,8 +46,8 @@ _MAINLY = {
 _A = {"weak signal": "a ", "strong signal": "a ", "large misfit": "a "}
 _RANKED: dict[Learner, str] = {
     "linear": "Ranked by the mean regret over this belief and its ends (weak and strong signal, no "
-    "misfit and a large one): how much more of the signal is lost than by the best choice. Few bags "
-    "are regretted a little more, since a fit has less to find out from.",
+    "misfit and a large one): how much more of the signal is lost than by the best choice. "
+    "Few bags are regretted a little more, since a fit has less to find out from.",
     "flexible": "Ranked by what boosted trees and the like should lose to noise and to large bags, "
     "as far as public tables tell. The errors are those of a linear model on the same bags, with "
     "labels that are nearly linear.",

@@ -13,7 +13,7 @@ A mean, and not the largest regret: the latter depends on which other choices ha
 so that one more that nobody wants could swap the first two. To a mean the best of each scenario
 adds the same for all.
 
-Few bags are regretted for one more thing, which is in no scenario: `OF_FEW_BAGS`.
+Few bags are regretted for one thing more, which is in no scenario (`Prior.few_bags`).
 """
 
 from collections.abc import Sequence
@@ -24,20 +24,11 @@ from bagwise._types import FloatArray
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
 
-OF_FEW_BAGS = 0.05
-"""What a choice is regretted for besides, a share of the signal's variance, for each coefficient
-per bag. The scenarios suppose that the fit knows how strong slopes and noise are, and that a misfit
-is the same everywhere. Real fits have to find out, and real misfits are often in a few bags that
-lie far out. On 88 public tables, neighbouring bag sizes differ in what a model keeps as if that
-cost 0.05 at epsilon 0.5, 0.09 at 1, and more where there is less noise (median regression on the
-mean of the scenarios and on this); 0.05 chose best over all of them, and 0.02 to 0.1 about as
-well."""
-
 
 def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) -> FloatArray:
     """Return the mean regret of each candidate, a share of the signal's variance."""
     scenarios = prior.scenarios()
-    few = np.array([OF_FEW_BAGS * one.coefficients / one.n_bags for one in candidates])
+    few = np.array([prior.few_bags * one.coefficients / one.n_bags for one in candidates])
     total = np.zeros(len(candidates))
     for name, believed in scenarios.items():
         # Without any signal the noise of labels is what an error can be compared with.
