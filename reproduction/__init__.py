@@ -1,0 +1,28 @@
+"""What the paper prints and proves, what holds instead, and its tables made again.
+
+Outside the package: nothing that makes a release may import any of it. ``python -m reproduction``
+makes the tables as printed, as derived, and as an early-stopped fit gives them.
+
+=============  ==================================================================================
+bounds         the paper's statements in a form that holds
+selection      what happens to bags that know the labels
+printed        its bounds as they are printed
+printed_noise  its privacy noise as it is printed
+synthetic      features as it draws them
+cells          the cells of the tables, what is printed in them, and what one needs to name one
+squared_errors  by how much errors vary around what theory expects
+draws          the random streams of a cell, so that it comes out the same alone or among others
+protocol       the training that explains the printed values: Adam, stopped early
+open_cells     one run of a cell without privacy
+private_cells  one run of a cell with privacy
+results        the file of results that a killed run continues
+reproduce      all of it, over processes
+measured       results by cell
+agreement      how near theory comes to the minimisers, and the protocol to what is printed
+claims         what the paper says about its tables, judged
+tables         results as tables
+figures        results as plots
+document       headings, paragraphs, tables and figures as Markdown
+report         all of it together
+=============  ==================================================================================
+"""

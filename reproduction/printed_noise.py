@@ -1,0 +1,137 @@
+"""The paper's privacy noise as it is printed, for experiments that show what it is worth.
+
+A release made with `PrintedCalibration` says NOT PRIVATE and carries its true epsilon. Tests and
+benchmarks of the package use it too: as noise that is known to be too small.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bagwise.data.labels import Bounds
+from bagwise.errors import BudgetError
+from bagwise.privacy.calibrate import ScoreNoise
+from bagwise.privacy.grid import LABEL_STEPS, grid_step
+from bagwise.privacy.mechanisms import (
+    GaussianBagMeans,
+    GaussianLabels,
+    GaussianModel,
+    LaplaceModel,
+    Mechanism,
+    NoisyChoice,
+    PickedLabels,
+    RandomisedPicks,
+)
+
+
+def printed_label_noise(*, R: float, epsilon: float, delta: float) -> float:
+    """Return the noise on every label in the private algorithms, claimed (epsilon/2, delta/2).
+
+    References
+    ----------
+    Thm 4 (thm:instance-mir-loss-priv): ``alpha^2 = 16 R^2 log(2.5 / delta) / epsilon^2``. Status:
+    false, E1: the range of a label is 2R, so that the variance is short by a factor of 2.
+    """
+    return 4 * R * math.sqrt(math.log(2.5 / delta)) / epsilon
+
+
+def printed_sum_noise(*, R: float, epsilon: float, delta: float) -> float:
+    """Return the noise on the sum of a bag's labels, claimed (epsilon, delta).
+
+    References
+    ----------
+    Thm 5 (thm:bag-llp-loss-priv): ``alpha^2 = 4 R^2 log(1.25 / delta) / epsilon^2``. Status: false,
+    E1.
+    """
+    return 2 * R * math.sqrt(math.log(1.25 / delta)) / epsilon
+
+
+@dataclass(frozen=True)
+class PrintedCalibration:
+    """Noise by the printed constants: `printed_label_noise` on labels, divided by size on picks.
+
+    References
+    ----------
+    Thms 4 and 5. Status: false, E1 and E2.
+    """
+
+    is_exact: ClassVar[bool] = False
+
+    epsilon: float
+    delta: float
+    bounds: Bounds
+    prior: tuple[NoisyChoice, ...] = ()
+
+    @property
+    def _radius(self) -> float:
+        return (self.bounds[1] - self.bounds[0]) / 2
+
+    @property
+    def score_noises(self) -> tuple[ScoreNoise, ...]:
+        """Return Gaussian: the paper has no other."""
+        return ("gaussian",)
+
+    def labels(self, *, share: float = 0.5, square: int = 1) -> GaussianLabels:
+        """Return the printed noise on labels; the paper knows no other split than half."""
+        del share
+        return GaussianLabels(*self._parameters(self._label_noise(), square))
+
+    def model(self, *, share: float, sensitivity_steps: int) -> GaussianModel:
+        """Refuse: the paper has no private model."""
+        del share, sensitivity_steps
+        raise BudgetError("the paper prints no noise for a private model.")
+
+    def laplace_model(self, *, share: float, sensitivity_steps: int) -> LaplaceModel:
+        """Refuse: the paper has no private model."""
+        del share, sensitivity_steps
+        raise BudgetError("the paper prints no noise for a private model.")
+
+    def bag_means(
+        self,
+        *,
+        square: int = 1,
+        rows: int = 1,
+        numbers: int | None = None,
+        spent: Sequence[Mechanism] = (),
+    ) -> GaussianBagMeans:
+        """Return the printed noise on bag sums."""
+        del rows, numbers, spent
+        noise = printed_sum_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
+        return GaussianBagMeans(*self._parameters(noise, square))
+
+    def picks(
+        self,
+        *,
+        sizes: Iterable[int],
+        rows: int = 1,
+        spent: Sequence[Mechanism] = (),
+        smallest: int | None = None,
+    ) -> PickedLabels:
+        """Return the printed noise on picks: that on labels, divided by the size of the bag."""
+        del spent, smallest
+        sensitivity, _, step = self._parameters(1.0, 1)
+        alpha = self._label_noise()
+        scales = ((size, _on_grid(alpha / size, step)) for size in sorted(set(sizes)))
+        return PickedLabels(sensitivity, tuple(scales), step, rows)
+
+    def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> RandomisedPicks:
+        """Refuse: the paper has no classes."""
+        del classes, sizes, rows
+        raise BudgetError("the paper prints no noise for classes.")
+
+    def per_row(self, rows: int) -> "PrintedCalibration":
+        """Return itself: the paper does not consider groups."""
+        del rows
+        return self
+
+    def _label_noise(self) -> float:
+        return printed_label_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
+
+    def _parameters(self, noise: float, square: int) -> tuple[float, float, float]:
+        step = grid_step(self.bounds)
+        return _on_grid(LABEL_STEPS * step * math.sqrt(square), step), _on_grid(noise, step), step
+
+
+def _on_grid(noise: float, step: float) -> float:
+    return max(1, round(noise / step)) * step

@@ -1,0 +1,254 @@
+"""Many cells over processes: the same values however they are run, and none lost."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import groupby
+
+import pytest
+
+from bagwise.errors import StrategyError
+from reproduction import reproduce as module
+from reproduction.cells import APPENDIX, Cell, table_cells
+from reproduction.reproduce import (
+    FEATURES,
+    PAPER_ROWS,
+    QUICK,
+    Scale,
+    cell_jobs,
+    curve_jobs,
+    reproduce,
+    table_jobs,
+    versions,
+)
+from reproduction.results import FILE_NAME, Job
+
+TEXTS = [
+    "bag,iso,10,0.5,random",
+    "instance,iso,10,0.5,random",
+    "aggregate,ind,10,2,sorted",
+    "bag,dep,10,0.5,super",
+    "bag,iso,10,0.5,kmeans",
+    "instance,iso,10,0.5,kmeans,1",
+    "instance,iso,10,0.5,sorted,1",
+]
+
+
+def job(text, *, run=0, rows=1_000):
+    return Job(Cell.parse(text), rows=rows, batch=64, run=run, seed=11)
+
+
+JOBS = [job(text, run=run) for run in range(2) for text in TEXTS]
+
+
+def values_of(results):
+    return {result.job: dict(result.values) for result in results}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Return the values of every job, each run on its own."""
+    return values_of([reproduce([one])[0] for one in JOBS])
+
+
+def test_results_come_in_the_order_of_the_jobs(alone):
+    results = reproduce(JOBS[::-1])
+    assert [result.job for result in results] == JOBS[::-1]
+    assert values_of(results) == alone
+    for result in results:
+        assert result.versions == versions()
+        assert result.seconds > 0
+
+
+def test_more_workers_find_the_same(alone, tmp_path):
+    results = reproduce(JOBS, directory=tmp_path, workers=2)
+    assert [result.job for result in results] == JOBS
+    assert values_of(results) == alone
+    assert values_of(reproduce(JOBS, directory=tmp_path)) == alone  # from the file
+
+
+def test_runs_seeds_rows_and_cells_differ(alone):
+    first = job(TEXTS[0])
+    others = [
+        job(TEXTS[0], run=1),
+        job(TEXTS[0], rows=2_000),
+        Job(first.cell, rows=1_000, batch=64, run=0, seed=12),
+        job("bag,iso,10,2,random"),
+    ]
+    found = [alone[first]["exact"], *(reproduce([other])[0].values["exact"] for other in others)]
+    assert len(set(found)) == len(found)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Return the list of jobs that were really run, in order."""
+    jobs, run_piece = [], module.run_piece
+
+    def record(piece):
+        jobs.extend(piece)
+        return run_piece(piece)
+
+    monkeypatch.setattr(module, "run_piece", record)
+    return jobs
+
+
+def test_only_what_is_missing_is_run(ran, tmp_path, alone):
+    few = [job(TEXTS[0]), job(TEXTS[2])]
+    reproduce(few, directory=tmp_path)
+    assert set(ran) == set(few)
+    before = (tmp_path / FILE_NAME).read_text()
+    ran.clear()
+    told = []
+    every = [job(text) for text in TEXTS]
+    results = reproduce(every, directory=tmp_path, on_results=told.append)
+    assert set(ran) == set(every) - set(few)
+    assert len(ran) == len(every) - len(few)
+    assert values_of(results) == {one: alone[one] for one in every}
+    assert [result.job for result in told[0]] == few  # what was there already, at once
+    assert Counter(result.job for part in told for result in part) == Counter(every)
+    lines = (tmp_path / FILE_NAME).read_text()
+    assert lines.startswith(before)
+    assert lines.count("\n") == len(every)
+    ran.clear()
+    assert values_of(reproduce(every, directory=tmp_path)) == values_of(results)
+    assert not ran
+    assert (tmp_path / FILE_NAME).read_text() == lines
+
+
+def test_a_job_asked_for_twice_is_run_once(ran, tmp_path):
+    one = job(TEXTS[0])
+    assert [result.job for result in reproduce([one, one], directory=tmp_path)] == [one]
+    assert ran == [one]
+    assert (tmp_path / FILE_NAME).read_text().count("\n") == 1
+
+
+def test_a_job_with_many_digits_is_known_again(ran, tmp_path):
+    one = Job(Cell("bag", "iso", 10, 0.123456789, "random"), 1_000, 64, run=0, seed=11)
+    for _ in range(2):
+        reproduce([one], directory=tmp_path)
+    assert ran == [one]
+
+
+def test_a_torn_line_is_computed_again(ran, tmp_path, alone):
+    few = [job(text) for text in TEXTS[:3]]
+    reproduce(few, directory=tmp_path)
+    file = tmp_path / FILE_NAME
+    file.write_bytes(file.read_bytes()[:-7])
+    torn = ran[-1]
+    ran.clear()
+    assert values_of(reproduce(few, directory=tmp_path)) == {one: alone[one] for one in few}
+    assert ran == [torn]
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from tests.reproduction.test_reproduce import JOBS, reproduce
+
+seen = 0
+def tell(results):
+    global seen
+    seen += len(results)
+    if seen >= 4:
+        print(seen, flush=True)
+        time.sleep(600)   # until it is killed
+
+reproduce(JOBS, directory=Path(sys.argv[1]), on_results=tell)
+"""
+
+
+def test_a_killed_run_continues_to_the_same_values(ran, tmp_path, alone):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
+        seen = int(child.stdout.readline())
+        child.kill()  # SIGKILL: nothing in the child can tidy up
+    file = tmp_path / FILE_NAME
+    kept = file.read_text()
+    assert 4 <= seen == kept.count("\n") < len(JOBS)
+    file.write_text(kept + kept[:50])  # as if it had been writing
+    results = reproduce(JOBS, directory=tmp_path)
+    assert values_of(results) == alone
+    assert len(ran) == len(JOBS) - seen
+    assert file.read_text().startswith(kept)
+    assert file.read_text().count("\n") == len(JOBS)
+
+
+def test_a_run_that_fails_keeps_what_it_had(monkeypatch, tmp_path):
+    run_piece = module.run_piece
+
+    def fail_late(piece):
+        if piece[0].cell.strategy == "super":
+            raise MemoryError
+        return run_piece(piece)
+
+    monkeypatch.setattr(module, "run_piece", fail_late)
+    jobs = [job(text) for text in (TEXTS[0], TEXTS[3])]
+    done = []
+    with pytest.raises(MemoryError):
+        reproduce(jobs, directory=tmp_path, on_results=done.extend)
+    lines = (tmp_path / FILE_NAME).read_text().splitlines()
+    assert [json.loads(line)["cell"] for line in lines] == [str(result.job.cell) for result in done]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("bag,iso,10,0.5,random", 1_005),
+        ("bag,iso,10,0.5,super", 1_010),  # an even number of bags, of which half are left out
+        ("bag,iso,50,0.5,random", 1_000),  # 20 bags for 32 coefficients
+        ("bag,iso,10,0.5,super", 660),  # 33 bags
+        ("bag,iso,10,0.5,random", 330),
+    ],
+)
+def test_rows_that_do_not_come_out_even_are_refused(text, rows, ran, tmp_path):
+    jobs = [job(TEXTS[0]), job(text, rows=rows)]
+    with pytest.raises(
+        StrategyError, match=rf"^the cell {text} needs rows .* got {rows}\..*--rows"
+    ):
+        reproduce(jobs, directory=tmp_path / "new")
+    assert not ran
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_smallest_number_of_rows_is_enough():
+    [result] = reproduce([job(TEXTS[0], rows=10 * (FEATURES + 2))])
+    assert result.values["expected"] > 0
+
+
+def test_pieces_share_their_bags(ran):
+    reproduce([job(TEXTS[0]), job("bag,iso,10,0.5,kmeans"), job("instance,iso,10,2,kmeans")])
+    strategies = [key for key, _ in groupby(one.cell.strategy for one in ran)]
+    assert sorted(strategies) == ["kmeans", "random"]
+
+
+@pytest.mark.parametrize("scale", [Scale(), QUICK], ids=["paper's", "quick"])
+def test_everything_in_tables_and_figures_can_be_run(scale):
+    jobs = [*table_jobs(range(1, 6), scale, seed=0), *curve_jobs(scale, seed=0)]
+    for one in jobs:
+        module._check(one)
+    assert {one.batch for one in jobs} == {scale.batch}
+
+
+def test_a_cell_of_two_tables_is_run_once():
+    scale = Scale(runs=2)
+    appendix = [one for table in APPENDIX for one in table_jobs([table], scale, seed=0)]
+    assert set(table_jobs([1, *APPENDIX], scale, seed=0)) == set(appendix)
+    assert len(table_jobs([1, *APPENDIX], scale, seed=0)) == len(appendix)
+    assert len(table_jobs([2], scale, seed=0)) == 2 * len(table_cells(2))
+    assert [one.run for one in cell_jobs(table_cells(2)[:1], scale, seed=0)] == [0, 1]
+
+
+def test_scales():
+    assert Scale().is_papers
+    assert not QUICK.is_papers
+    assert Scale(rows=PAPER_ROWS // 4).batch == 128
+    assert Scale(rows=1).batch == 1
+    small = Scale(rows=PAPER_ROWS // 2, curve_runs=3)
+    jobs = curve_jobs(small, seed=5)
+    assert len(set(jobs)) == len(jobs)
+    assert {one.run for one in jobs} == {0, 1, 2}
+    assert {one.rows for one in jobs} == {2_500, 5_000, 10_000, 25_000}
+    assert {one.seed for one in jobs} == {5}
