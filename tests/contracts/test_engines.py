@@ -156,7 +156,7 @@ def test_releases_are_the_same_as_from_the_table(engine, strategy, tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
             by_cells = isinstance(source, SpilledRows) and source.rows_at_once < N
-            by_cells &= traits.needs_features and not hasattr(STRATEGIES[strategy], "assign_blocks")
+            by_cells &= traits.needs_features
             if by_cells and not traits.compact:  # or they would have to be all in memory
                 with pytest.raises(StrategyError, match=r"in(to)? memory"):
                     bw.make_release(source, **options, **private, noise_source=SimulatedNoise(7))

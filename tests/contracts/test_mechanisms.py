@@ -28,7 +28,6 @@ from bagwise.privacy.filters import Cost
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
 from bagwise.privacy.mechanisms import (
     MECHANISMS,
-    BinnedLabels,
     GaussianBagMeans,
     GaussianLabels,
     GaussianModel,
@@ -408,7 +407,6 @@ def examples():
             attack=class_attack,
             quieter=quieter_classes,
         ),
-        "binned-labels": channel_example(BinnedLabels),
         "unbiased-labels": channel_example(UnbiasedLabels),
         **{
             kind_of(choice): Example(small=choice(0.7), real=choice(0.7), pairs=choice_pairs)
