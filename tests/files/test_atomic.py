@@ -351,3 +351,59 @@ def test_only_regular_files_are_replaced_and_links_are_followed(tmp_path):
     with atomic.new_file(tmp_path / "deep" / "file", force=False) as draft:
         draft.write_text("made")
     assert (tmp_path / "deep" / "file").read_text() == "made"
+
+
+def reserve(target, size=1000, check=lambda: None):
+    return atomic.reserved(target, check=check, size=size)
+
+
+def writing(target):
+    """Try to write from another process."""
+    code = "import sys, pathlib; from bagwise.files import atomic\nwith atomic.new_file("
+    code += "pathlib.Path(sys.argv[1]), force=True) as draft: draft.write_text('theirs')"
+    found = subprocess.run(
+        [sys.executable, "-c", code, target], check=False, capture_output=True, text=True
+    )
+    return found.stderr
+
+
+def test_what_is_reserved_is_written_by_nobody_else(tmp_path):
+    claim = tmp_path / ".out.bagwise-claim"
+    claim.write_text("left by a run that was killed")
+    with reserve(tmp_path / "out"):
+        assert claim.stat().st_size == 0
+        assert "another run is about to write" in writing(tmp_path / "out")
+        assert writing(tmp_path / "other") == ""
+        with (
+            pytest.raises(OutputExistsError, match="another run"),
+            reserve(tmp_path / "out"),
+        ):
+            pytest.fail("it is taken")
+        write(tmp_path / "out", "ours")
+    assert (tmp_path / "out" / "file").read_text() == "ours"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
+
+
+def test_a_reservation_follows_no_link_and_needs_no_locks(tmp_path, monkeypatch):
+    (tmp_path / "precious").write_text("kept")
+    claim = tmp_path / ".out.bagwise-claim"
+    claim.symlink_to(tmp_path / "precious")
+    with pytest.raises(OutputError, match="out cannot be written"), reserve(tmp_path / "out"):
+        pytest.fail("it would have emptied the file")
+    assert (tmp_path / "precious").read_text() == "kept"
+    claim.unlink()
+    monkeypatch.setattr(locks, "fcntl", None)
+    with reserve(tmp_path / "out"):
+        write(tmp_path / "out", "new")
+    assert not claim.exists()
+
+
+@pytest.mark.parametrize("fallocate", [True, False])
+def test_a_reservation_asks_for_room(tmp_path, monkeypatch, fallocate):
+    if not fallocate:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with pytest.raises(OutputError, match="out cannot be written"):
+        reserve(tmp_path / "out", size=2**60).__enter__()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ZeroDivisionError), reserve(tmp_path / "out", check=lambda: 1 / 0):
+        pytest.fail("the check comes first")

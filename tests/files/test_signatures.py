@@ -1,13 +1,18 @@
 """Signatures: by the owner of the key, of these very bytes; OpenSSL agrees."""
 
+import hashlib
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 import bagwise as bw
-from bagwise.errors import BagwiseError, SignatureError
+from bagwise.errors import BagwiseError, ReleaseError, SignatureError
+from bagwise.files import json_files, parquet_files, signatures
+from bagwise.files.regular_files import open_regular
 from bagwise.files.signatures import read_public_key, read_signing_key
+from bagwise.release import files
 
 
 def openssl(*arguments):
@@ -97,6 +102,60 @@ def test_an_unsigned_release_is_refused_where_a_signature_is_asked_for(signed, k
     (tmp_path / "m.json").write_text("{}\n")
     with pytest.raises(SignatureError, match="only those are signed"):
         bw.verify(tmp_path / "m.json", key=keys[1])
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_what_is_read_is_what_was_signed(table, signed, keys, tmp_path, monkeypatch, once):
+    """A link that is switched to another release before any of the files is opened."""
+    other = bw.make_release(table, label="y", bag_size=6, not_private=True).save(tmp_path / "other")
+    shutil.copy(signed / "manifest.sig", other)
+    link, opened = tmp_path / "link", []
+
+    def opening(path, *, error):
+        number = len(opened)
+        opened.append(path)
+        link.unlink(missing_ok=True)
+        link.symlink_to(other if number in switched else signed)
+        return open_regular(path, error=error)
+
+    digest, outcomes = bw.verify(signed, key=keys[1])[0].digest, set()
+    link.symlink_to(signed)
+    for module in (json_files, parquet_files, signatures, files):
+        monkeypatch.setattr(module, "open_regular", opening)
+    for first in range(12):
+        opened.clear()
+        switched = range(first, first + 1 if once else 99)
+        try:
+            found, _ = bw.verify(link, key=keys[1])
+        except BagwiseError:
+            outcomes.add("refused")
+        else:
+            assert (found.signed, found.digest) == (True, digest)
+            outcomes.add("signed")
+    assert outcomes == {"refused", "signed"}
+
+
+def test_what_is_read_is_what_was_hashed(signed, keys, monkeypatch):
+    """A file that is written to, in place, between its hash and its reading."""
+    path, digest = signed / "bags.parquet", bw.verify(signed)[0].digest
+    original, labels = path.read_bytes(), bw.Release.load(signed).labels
+
+    def hash_and_write(handle, name):
+        found = hashlib.file_digest(handle, name)
+        if found.hexdigest() == hashlib.sha256(original).hexdigest():
+            path.write_bytes(bytes(len(original)))
+        return found
+
+    monkeypatch.setattr(
+        parquet_files, "hashlib", SimpleNamespace(file_digest=hash_and_write, sha256=hashlib.sha256)
+    )
+    loaded = bw.Release.load(signed, key=keys[1])
+    assert loaded.digest == digest
+    assert (loaded.labels == labels).all()
+    path.write_bytes(original)
+    monkeypatch.setattr(parquet_files, "_MODEST", 0)  # larger ones are not taken whole
+    with pytest.raises(ReleaseError, match=r"written to while it was read|not a readable"):
+        bw.Release.load(signed)
 
 
 def test_a_signature_has_room_for_nothing_else(signed):

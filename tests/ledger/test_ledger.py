@@ -405,11 +405,27 @@ def test_a_key_that_others_may_read_is_refused(ledger):
         bw.Ledger.open(ledger.path)
 
 
+def test_a_key_of_another_user_is_not_taken_for_a_new_ledger(ledger, tmp_path, monkeypatch):
+    ledger.path.unlink()
+    bw.Ledger.create(ledger.path, epsilon_total=1.0)  # with the key that was there: our own
+    ledger.path.unlink()
+    monkeypatch.setattr(os, "geteuid", lambda: key_path(ledger.path).stat().st_uid + 1)
+    with pytest.raises(LedgerError, match="belongs to another user"):
+        bw.Ledger.create(ledger.path, epsilon_total=1.0)
+    assert not ledger.path.exists()
+
+
 def edit(path, *commands):
+    """Edit a ledger as somebody would who leaves no other trace: its triggers are put back."""
     with sqlite3.connect(path) as file:
-        for name in ("entries_stay", "entries_keep"):
+        triggers = file.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall()
+        for name, _ in triggers:
             file.execute(f"DROP TRIGGER {name}")
         for command in commands:
+            file.execute(command)
+        for _, command in triggers:
             file.execute(command)
     file.close()
 
@@ -431,7 +447,7 @@ def edit(path, *commands):
         (["UPDATE terms SET body = replace(body, '2.0', '9.0')"], "terms are not those"),
         (["UPDATE entries SET body = 'no' WHERE number = 1"], "not readable"),
         (["DELETE FROM terms"], "one set of terms"),
-        (["DROP TABLE head"], "cannot be used"),
+        (["DROP TABLE head"], "other tables"),
     ],
 )
 def test_an_edited_ledger_is_noticed_and_not_charged(rows, ledger, commands, said):
@@ -443,6 +459,72 @@ def test_an_edited_ledger_is_noticed_and_not_charged(rows, ledger, commands, sai
         ledger.charges()
     with pytest.raises(LedgerError, match=said):
         bw.find_bounds(many, label="y", epsilon=0.1, ledger=ledger)
+
+
+IGNORING = [
+    "CREATE TRIGGER a BEFORE INSERT ON entries BEGIN SELECT RAISE(IGNORE); END",
+    "CREATE TRIGGER b BEFORE UPDATE ON head BEGIN SELECT RAISE(IGNORE); END",
+]
+VIEWS = [
+    command
+    for table, change in [("entries", "INSERT"), ("head", "UPDATE")]
+    for command in (
+        f"ALTER TABLE {table} RENAME TO old_{table}",
+        f"CREATE VIEW {table} AS SELECT * FROM old_{table}",  # noqa: S608
+        f"CREATE TRIGGER on_{table} INSTEAD OF {change} ON {table} BEGIN SELECT 1; END",
+    )
+]
+
+
+def change_schema(path, commands):
+    with sqlite3.connect(path) as file:
+        if commands is VIEWS:  # whose tables would take their triggers along
+            commands = ["DROP TRIGGER entries_stay", "DROP TRIGGER entries_keep", *commands]
+        for command in commands:
+            file.execute(command)
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        IGNORING,
+        VIEWS,
+        ["CREATE TABLE more (a)"],
+        ["CREATE INDEX more ON entries (digest COLLATE NOCASE)"],
+        ["ALTER TABLE entries ADD COLUMN more TEXT AS (body)"],
+        ["DROP TRIGGER entries_stay"],
+        ["DROP TABLE places", "CREATE TABLE places (id, path, digest, seal)"],
+        [
+            "PRAGMA writable_schema = 1",
+            "UPDATE sqlite_master SET sql = sql || ' ' WHERE name='head'",
+        ],
+    ],
+)
+def test_a_ledger_with_another_schema_is_refused_before_anything_is_drawn(
+    rows, tmp_path, monkeypatch, commands
+):
+    """Once, six releases of 0.9 passed a budget of 1, and the ledger said that 0 was spent."""
+    ledger = bw.Ledger.create(tmp_path / "visits.ledger", epsilon_total=1.0)
+    change_schema(ledger.path, commands)
+    monkeypatch.setattr(SecureNoise, "words", None)  # whoever draws fails
+    for _ in range(6):
+        with pytest.raises(LedgerError, match="other tables, views or triggers"):
+            release(rows, ledger, epsilon=0.9)
+    with pytest.raises(LedgerError, match="other tables, views or triggers"):
+        bw.Ledger.open(ledger.path)
+
+
+@pytest.mark.parametrize("commands", [IGNORING, IGNORING[:1], IGNORING[1:], VIEWS])
+def test_an_entry_that_is_not_kept_is_noticed_before_anything_is_drawn(
+    rows, ledger, monkeypatch, commands
+):
+    """The second defence, with the first one out of the way."""
+    change_schema(ledger.path, commands)
+    monkeypatch.setattr("bagwise.ledger.store._schema", lambda _file: [])
+    monkeypatch.setattr("bagwise.ledger.store._expected_schema", list)
+    with pytest.raises(LedgerError, match="edited or damaged"):
+        release(rows, ledger)
 
 
 def test_entries_are_neither_removed_nor_changed_by_mistake(rows, ledger):

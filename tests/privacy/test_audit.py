@@ -14,7 +14,6 @@ import pytest
 
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BoundsError
-from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
@@ -42,6 +41,7 @@ from bagwise.privacy.private_model import design_model, release_statistics, unit
 from bagwise.privacy.private_range import PRICE_OF_DOUBLING, limit_of, tightened
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
+from reproduction.printed_noise import PrintedCalibration
 
 EPSILON, DELTA, SIZE, DRAWS = 1.0, 1e-5, 50, 40_000
 BOUNDS = (0.0, 1.0)
@@ -348,7 +348,6 @@ MECHANISMS = {
     "limit": (limits, NoisyLimit(EPSILON), 8000),
     "bounds": (choice_of_bounds, NoisyChoice(EPSILON), 16_000),
     "unbiased labels": (reported, AUTO.single_labels("unbiased"), DRAWS),
-    "bins": (reported, AUTO.single_labels("bins"), DRAWS),
     "centred means": (
         centred_means,
         LaplaceBagMeans.for_budget(PURE).on_grid(grid_step((-0.25, 0.25))),
@@ -397,7 +396,6 @@ def test_a_tenth_of_the_noise_is_caught(name):
         "limit",
         "bounds",
         "unbiased labels",
-        "bins",
         "centred means",
     ],
 )

@@ -1,15 +1,25 @@
 import contextlib
 import dataclasses
 import json
+import math
+import tracemalloc
 
 import pytest
 from msgspec.structs import replace as changed
 
-from bagwise.errors import CertificateError
+from bagwise.errors import BudgetError, CertificateError
 from bagwise.privacy import Certificate, total_epsilon
+from bagwise.privacy import certificate as certificates
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss, mechanism_from_json
+from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
+from bagwise.privacy.loss_distributions import PickCurve
+from bagwise.privacy.mechanisms import (
+    LaplaceMeanLoss,
+    LaplacePicks,
+    NoisyChoice,
+    PickedLabels,
+    mechanism_from_json,
+)
 
 BOUNDS = (0.0, 10.0)
 
@@ -166,6 +176,10 @@ def test_the_event_of_a_mean_loss_must_fit_the_bounds(of_a_loss):
     ):
         with pytest.raises(CertificateError, match=message):
             dataclasses.replace(of_a_loss, events=(wrong,)).check()
+    # A sensitivity of 64 is enough for units of four rows that lose the least, and for no larger.
+    dataclasses.replace(of_a_loss, unit="who", unit_rows=4).check()
+    with pytest.raises(CertificateError, match="does not allow for units of 5 rows"):
+        dataclasses.replace(of_a_loss, unit="who", unit_rows=5).check()
     with pytest.raises(CertificateError, match="no bounds"):
         dataclasses.replace(of_a_loss, bounds=None).check()
 
@@ -235,6 +249,16 @@ def test_limits(private, open_one, max_epsilon, max_delta, fits):
     assert private.within(max_epsilon=max_epsilon, max_delta=max_delta) is fits
     unlimited = max_epsilon is None and max_delta is None
     assert open_one.within(max_epsilon=max_epsilon, max_delta=max_delta) is unlimited
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, -1.0, -math.inf, True, "1", [1.0]])
+@pytest.mark.parametrize("name", ["max_epsilon", "max_delta"])
+@pytest.mark.parametrize("other", [None, 0.0])
+def test_limits_that_nothing_can_be_held_to(private, open_one, name, limit, other):
+    limits = {"max_epsilon": other, "max_delta": other, name: limit}
+    for certificate in (private, open_one):
+        with pytest.raises(BudgetError, match=f"{name} .* a finite number of at least 0"):
+            certificate.within(**limits)
 
 
 def test_it_follows_its_published_schema(private, open_one, of_a_loss):
@@ -327,10 +351,67 @@ def places(node, path=()):
             yield from places(value, (*path, key))
 
 
+def picks_certificate(kind, count):
+    """Of a release with so many sizes of bags, after private bounds: both are composed."""
+    sizes = range(10, 10 + count)
+    options = {"epsilon": 0.9, "sizes": sizes, "step": 10 / LABEL_STEPS, "rows": 1, "alike": False}
+    if kind == "laplace":
+        event = LaplacePicks.calibrated(**options)
+    else:
+        event = PickedLabels.calibrated(delta=1e-6, mu_scores=0.0, **options)
+    return Certificate(
+        epsilon=2.0,
+        delta=1e-4,
+        bounds=BOUNDS,
+        events=(NoisyChoice(0.1), event),
+        smallest_bag=10,
+        noise_source="operating system (os.urandom)",
+    )
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_many_sizes_of_bags_cost_little_more_than_one(kind, monkeypatch):
+    """They once took a matrix of all sizes at 100,000 epsilons: 4 GB for a file of 200 kB."""
+    count = 2000
+    computed, call = [], PickCurve.__call__
+
+    def counted(curve, epsilon):
+        found = call(curve, epsilon)
+        computed.append(found.size)
+        return found
+
+    monkeypatch.setattr(PickCurve, "__call__", counted)
+    certificate = picks_certificate(kind, count)
+    tracemalloc.start()
+    try:
+        certificate.check()
+        certificate.curve()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 * 2**20
+    points = 2**16  # of the coarsest grid of a composition, or about
+    assert sum(computed) < count * points / 5
+    assert max(computed) < points
+
+
+def test_sizes_that_no_bag_has_are_refused_before_anything_is_computed(monkeypatch):
+    entry = picks_certificate("laplace", 20).to_json()
+    Certificate.from_json(entry, sizes=range(1, 40))
+
+    def fails(*_):
+        raise AssertionError("nothing is to be computed with such a list")
+
+    monkeypatch.setattr(certificates, "total_delta", fails)
+    for sizes in ((), range(10, 29), [10]):
+        with pytest.raises(CertificateError, match="sizes that there are none of"):
+            Certificate.from_json(entry, sizes=sizes)
+
+
 def test_long_lists_are_refused_before_they_are_accounted_for(private):
     made = private.to_json()
-    with pytest.raises(CertificateError, match="at most 100 events"):
-        Certificate.from_json({**made, "events": made["events"] * 101})
+    with pytest.raises(CertificateError, match="at most 10 events"):
+        Certificate.from_json({**made, "events": made["events"] * 11})
     sizes = [[size, 1.0] for size in range(1, 200_001)]
     picks = {"kind": "picked-labels", "sensitivity": 1.0, "scales": sizes, "grid_step": 1.0}
     with pytest.raises(CertificateError, match="impossible parameters"):

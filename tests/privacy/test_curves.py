@@ -153,7 +153,7 @@ def test_it_covers_a_dataset_that_a_composed_loss_distribution_misses():
 )
 def test_the_printed_noise_of_picks_is_rejected(size, epsilon, true_epsilon):
     """Thm 4 claims (epsilon/2, delta/2) for noise alpha/size (erratum E2)."""
-    from bagwise.paper.printed import printed_label_noise
+    from reproduction.printed_noise import printed_label_noise
 
     mu = 2 / (printed_label_noise(R=1.0, epsilon=epsilon, delta=1e-5) / size)
     assert pick_delta(epsilon / 2, mu, size) > 5e-6

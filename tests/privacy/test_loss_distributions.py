@@ -254,6 +254,34 @@ def test_sizes_that_depend_on_scores_cost_what_the_worst_at_each_score_does():
 # Properties
 
 
+PICKS = {
+    "gaussian": st.builds(GaussianCurve, st.floats(0.01, 5.0)),
+    "laplace": st.builds(LaplaceCurve, st.just(2**10), st.integers(200, 20_000)),
+    "classes": st.builds(KeptClassCurve, st.just(3), st.floats(0.34, 0.999)),
+}
+
+
+@pytest.mark.parametrize("kind", PICKS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_the_worst_of_many_is_the_worst_of_each(kind, data):
+    sizes = data.draw(st.lists(st.integers(1, 10**6), min_size=2, max_size=40, unique=True))
+    curves = tuple(PickCurve(data.draw(PICKS[kind]), size) for size in sizes)
+    epsilon = np.linspace(0.0, data.draw(st.floats(0.01, 8.0)), 3001)
+    expected = np.max([curve(epsilon) for curve in curves], axis=0)
+    worst = WorstCurve(curves)
+    np.testing.assert_allclose(worst(epsilon), expected, rtol=1e-8, atol=1e-300)
+    shuffled = np.random.default_rng(0).permutation(epsilon.size)
+    np.testing.assert_array_equal(worst(epsilon[shuffled]), worst(epsilon)[shuffled])
+    assert worst(epsilon[[7]])[0] == pytest.approx(expected[7], rel=1e-8)
+
+
+def test_curves_of_different_kinds_are_not_computed_together():
+    mixed = (PickCurve(GaussianCurve(1.0), 3), PickCurve(LaplaceCurve(10, 10), 4))
+    with pytest.raises(AssertionError, match="of one kind"):
+        WorstCurve(mixed)(np.array([1.0]))
+
+
 @settings(max_examples=40)
 @given(st.lists(CURVES, min_size=2, max_size=4), st.floats(0, 3))
 def test_coarser_grids_give_larger_deltas(curves, epsilon):

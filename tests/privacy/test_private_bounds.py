@@ -5,16 +5,14 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.errors import BoundsError, BudgetError
+from bagwise.errors import BoundsError, BudgetError, CertificateError
+from bagwise.evaluate.privately import evaluate_rows_privately
 from bagwise.files.json_files import write_json
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import NoisyChoice
-from bagwise.privacy.private_bounds import (
-    PrivateBounds,
-    candidates,
-    choose_bounds,
-)
+from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
+from bagwise.privacy.private_range import candidates
 from bagwise.rng import SecureNoise, SimulatedNoise
 
 
@@ -71,3 +69,26 @@ def test_accounting_of_pure_choices():
     both = [NoisyChoice(0.5), noise]
     assert 0 < total_delta(both, 1.5) < total_delta([noise], 1.0)
     assert total_delta(both, 0.2) >= total_delta([noise], 0.2)
+
+
+def test_bounds_that_were_paid_for_are_public_candidates(tmp_path):
+    """Two exact labels for bounds, and a certificate that says they were chosen privately."""
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.normal(size=4000), "y": rng.uniform(1.37, 8.91, size=4000)})
+    found = bw.find_bounds(table, label="y", epsilon=0.4)
+    exact = PrivateBounds((1.37, 8.91), found.event, mark=found.mark)
+    asked = {"label": "y", "epsilon": 1.0}
+    bags = {"bag_size": 50, "strategy": "random", **asked}
+    bw.make_release(table, bounds=found, **bags).verify()
+    with pytest.raises(CertificateError, match="no search ends with the bounds"):
+        bw.make_release(table, bounds=exact, **bags).verify()
+    for bounds, is_honest in ((found, True), (exact, False)):
+        model = bw.release_model(table, bounds=bounds, **asked)
+        scores = evaluate_rows_privately(model, table, bounds=bounds, epsilon=0.5)
+        for made in (model, scores):
+            path = made.save(tmp_path / "made.json", force=True)
+            if is_honest:
+                bw.verify(path)
+                continue
+            with pytest.raises(CertificateError, match="no search ends with the bounds"):
+                bw.verify(path)

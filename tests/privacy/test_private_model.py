@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import bagwise as bw
+from bagwise.cli.demo_run import isotropic_problem
 from bagwise.data import blocks
 from bagwise.errors import RankWarning
-from bagwise.paper.synthetic import isotropic_problem
 from bagwise.privacy import private_model
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS

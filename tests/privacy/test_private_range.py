@@ -2,9 +2,19 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bagwise.privacy import private_range
-from bagwise.privacy.private_range import OF_LEFTOVERS, cheapest, depth, limit_of, tightened
+from bagwise.privacy.private_range import (
+    OF_LEFTOVERS,
+    cheapest,
+    depth,
+    is_limit,
+    is_range,
+    limit_of,
+    tightened,
+)
 from bagwise.privacy.samplers import discrete_exponential
 from bagwise.rng import SecureNoise, SimulatedNoise
 
@@ -162,3 +172,43 @@ def test_a_limit_leaves_about_as_many_as_its_price():
     # A quarter of a doubling must save a quarter of the price, or is not worth it.
     assert np.median(beyond) < 4 * OF_LEFTOVERS.price
     assert max(limits) < 5.0
+
+
+SEARCHES = st.fixed_dictionaries({"epsilon": st.floats(1e-3, 2.0), "rows": st.integers(1, 5)})
+
+
+@given(
+    low=st.floats(-100.0, 100.0),
+    width=st.floats(1.0, 1e6),
+    size=st.integers(1, 3000),
+    search=SEARCHES,
+    seed=st.integers(0, 2**31),
+)
+def test_every_answer_is_on_the_lattice_and_others_are_not(low, width, size, search, seed):
+    bounds = (low, low + width)
+    values = np.random.default_rng(seed).uniform(*bounds, size=size)
+    found = tightened(values, bounds, source=SimulatedNoise(seed), **search)
+    assert is_range(found, bounds, n_values=size, **search)
+    more = 0.0123 * (found[1] - found[0])
+    for off in ((found[0], found[1] + more), (found[0] - more, found[1])):
+        assert not is_range(off, bounds, n_values=size, **search)
+    limit = limit_of(values - low, width, source=SimulatedNoise(seed), **search)
+    assert is_limit(limit, width, n_values=size, **search) == (limit <= width / 2)
+    assert not is_limit(limit * 1.0123, width, n_values=size, **search)
+
+
+def test_the_lattice_follows_from_rows_epsilon_and_units():
+    """By hand: 40,000 rows and epsilon 0.01 halve a range five times, in quarters of a halving."""
+    search = {"n_values": 40_000, "epsilon": 0.01, "rows": 1}
+    bounds = (-1.0, 4.0)
+    assert is_range((-1.0, 4 / 2**1.25), bounds, **search)
+    assert is_range((-1 / 8, 1 / 8), bounds, **search)
+    assert not is_range((-1.0, 4 / 2**1.3), bounds, **search)
+    assert not is_range((-1 / 16, 1 / 16), bounds, **search)  # six halvings
+    assert is_range((-1 / 16, 1 / 16), bounds, **{**search, "epsilon": 0.02})
+    assert not is_range((-1 / 8, 1 / 8), bounds, **{**search, "rows": 2})
+    # From one side, by half of epsilon each: the upper end first, then the lower from there.
+    search["epsilon"] = 0.02
+    assert is_range((2.0, 2.5), (2.0, 18.0), **search)
+    assert is_range((6.0, 10.0), (2.0, 18.0), **search)
+    assert not is_range((5.0, 10.0), (2.0, 18.0), **search)

@@ -4,31 +4,31 @@ import math
 from decimal import Context, Decimal
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from bagwise.audit.mechanism import audit_events, mechanism_for
-from bagwise.errors import BudgetError
+from bagwise.errors import BudgetError, CertificateError
 from bagwise.planner.single_labels import response_of
 from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration
 from bagwise.privacy.dispersion import frequencies_p_value
-from bagwise.privacy.mechanisms import BinnedLabels, UnbiasedLabels, unbiased_labels
-from bagwise.privacy.mechanisms.label_channel import CHANCES
+from bagwise.privacy.mechanisms import UnbiasedLabels, unbiased_labels
+from bagwise.privacy.mechanisms.label_channel import CHANCES, ChannelCurve
 from bagwise.privacy.mechanisms.unbiased_labels import POINTS
 from bagwise.rng import SimulatedNoise
 from tests import stats
 
-KINDS = (BinnedLabels, UnbiasedLabels)
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
-each = pytest.mark.parametrize("kind", KINDS)
 
 
-@each
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_no_two_labels_are_told_apart_better_than_is_paid_for(kind, epsilon):
+def test_no_two_labels_are_told_apart_better_than_is_paid_for(epsilon):
     """By enumeration, in whole numbers: every output, every pair of points."""
-    event = kind.calibrated(epsilon=epsilon, bounds=(0.0, 1.0))
+    event = UnbiasedLabels.calibrated(epsilon=epsilon, bounds=(0.0, 1.0))
     event.check((0.0, 1.0))
     columns = zip(*event.chances, strict=True)
     worst = max(Fraction(max(column), min(column)) for column in columns)
@@ -37,6 +37,43 @@ def test_no_two_labels_are_told_apart_better_than_is_paid_for(kind, epsilon):
     assert true <= Decimal(float(event.pure_epsilon)) <= Decimal(epsilon)  # doubles, exactly
     assert math.log(worst) > epsilon * (1 - 1e-6)  # and nothing is given away
     assert all(sum(row) == CHANCES for row in event.chances)
+
+
+def deltas_of_pairs(chances, epsilon):
+    """The largest delta of two rows, by enumeration of all pairs."""
+    table = np.array(chances) / CHANCES
+    growth = np.exp(epsilon)[:, None]
+    pairs = [np.maximum(0.0, p - growth * q).sum(axis=1) for p in table for q in table]
+    return np.max(pairs, axis=0)
+
+
+@given(
+    table=st.integers(2, 6).flatmap(
+        lambda m: st.lists(
+            st.lists(st.integers(1, 50), min_size=m, max_size=m), min_size=2, max_size=7
+        )
+    ),
+    equal=st.booleans(),
+)
+def test_the_curve_of_a_table_is_that_of_its_worst_pair(table, equal):
+    whole = unbiased_labels._whole(np.array(table[:1] * 2 if equal else table, dtype=float))
+    epsilon = np.linspace(0.0, 5.0, 97)
+    found = ChannelCurve(tuple(map(tuple, whole.tolist())))(epsilon)
+    np.testing.assert_allclose(found, deltas_of_pairs(whole, epsilon), rtol=1e-9, atol=1e-13)
+
+
+def test_the_curve_of_single_labels_is_that_of_the_worst_pair():
+    event = UnbiasedLabels.calibrated(epsilon=2.0, bounds=(0.0, 1.0))
+    epsilon = np.linspace(0.0, 2.5, 40)
+    expected = deltas_of_pairs(event.chances, epsilon)
+    np.testing.assert_allclose(event.curve(epsilon), expected, rtol=1e-9, atol=1e-13)
+    # Tables beyond ours are refused: those of strangers would take long.
+    for wrong in (
+        msgspec.structs.replace(event, chances=event.chances * 4),
+        msgspec.structs.replace(event, outputs=tuple(range(129))),
+    ):
+        with pytest.raises(CertificateError, match="impossible"):
+            wrong.check((0.0, 1.0))
 
 
 def independent_optimum(epsilon, points, outputs):
@@ -93,37 +130,21 @@ def test_the_unbiased_randomizer_is_unbiased_and_beats_noise(epsilon):
     assert ours < 0.6 * laplace
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
-def test_bins_are_kept_as_randomised_response_has_it(epsilon):
-    event = BinnedLabels.calibrated(epsilon=epsilon, bounds=(0.0, 1.0))
-    d = len(event.outputs)
-    kept = max(event.chances[0]) / CHANCES
-    assert kept == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + d - 1), rel=1e-9)
-    # What is reported is the middle of the true interval on average.
-    means = np.array(event.chances) / CHANCES @ np.array(event.outputs)
-    steps = np.unique(means.round(9))
-    assert steps.size == d
-    assert np.allclose(steps, (np.arange(d) + 0.5) / d, atol=0.02)
-
-
-@each
-def test_reports_of_a_label_have_its_chances(kind):
-    event = kind.calibrated(epsilon=1.0, bounds=(-3.0, 5.0))
+def test_reports_of_a_label_have_its_chances():
+    event = UnbiasedLabels.calibrated(epsilon=1.0, bounds=(-3.0, 5.0))
     labels = np.full(200_000, 1.7)
     got = event.report(labels, SimulatedNoise(1))
     (shares,) = event.shares_of(labels[:1])
     for output, share in zip(event.reported(), shares, strict=True):
         assert stats.mean_is(got == output, share)
     assert not stats.mean_is(got == event.reported()[0], 1.1 * shares[0])
-    if event.is_unbiased:
-        assert stats.mean_is(got, 1.7)
-        assert not stats.mean_is(got, 1.9)
+    assert stats.mean_is(got, 1.7)
+    assert not stats.mean_is(got, 1.9)
 
 
-@each
-def test_an_audit_comes_close_to_what_is_claimed_and_not_beyond(kind):
+def test_an_audit_comes_close_to_what_is_claimed_and_not_beyond():
     (found,) = audit_events(
-        [mechanism_for(f"{'binned' if kind is BinnedLabels else 'unbiased'}-labels", epsilon=1.0)],
+        [mechanism_for("unbiased-labels", epsilon=1.0)],
         delta=0.0,
         draws=60_000,
         alpha=1e-6,
@@ -151,11 +172,11 @@ def test_the_response_of_a_learner_is_that_of_a_simulation():
 def test_the_accountant_adds_them_up_and_refuses_what_is_nothing():
     rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
     assert float(rule.single_labels("unbiased", rows=4).pure_epsilon) <= 1.0
-    assert float(rule.single_labels("bins", rows=4).row_epsilon) <= 0.25
+    assert float(rule.single_labels("unbiased", rows=4).row_epsilon) <= 0.25
     with pytest.raises(BudgetError, match="nothing of a single label"):
         ExactCalibration(1e-4, 0.0, (0.0, 1.0)).single_labels("unbiased")
     with pytest.raises(BudgetError, match="not picks"):
-        rule.with_noise("bins").picks(sizes=[3])
+        rule.with_noise("unbiased").picks(sizes=[3])
 
 
 def test_counts_of_honest_labels_fail_no_more_often_than_they_may():

@@ -13,11 +13,9 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.cli import app
-from bagwise.cluster import kernels
 from bagwise.errors import (
     BagwiseError,
     BudgetError,
-    MissingExtraError,
     ReleaseError,
     StrategyError,
 )
@@ -169,7 +167,7 @@ def test_what_a_flexible_learner_cannot_be_given(table):
         release(table, learner="flexible", strategy="auto", noise="unbiased")
 
 
-def test_what_cannot_be_made_is_refused_before_anything_is_charged(table, tmp_path, monkeypatch):
+def test_what_cannot_be_made_is_refused_before_anything_is_charged(table, tmp_path):
     ledger = bw.Ledger.create(tmp_path / "spent.ledger", epsilon_total=10.0, delta_total=1e-6)
     path = tmp_path / "t.parquet"
     pq.write_table(table, path)
@@ -179,14 +177,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_charged(table, tmp_pa
             str(path), label="y", bounds=BOUNDS, epsilon=1.0, bag_size=20, strategy=MODEL,
             exclude="who", within="part", ledger=ledger, **few,
         )  # fmt: skip
-    monkeypatch.setattr(kernels, "require_numba", refuse)
-    with pytest.raises(MissingExtraError, match="fast"):
-        release(table, ledger=ledger)
     assert not ledger.charges()
-
-
-def refuse():
-    raise MissingExtraError("kmeans", "fast")
 
 
 # --- forgeries ------------------------------------------------------------------------------------
@@ -325,6 +316,33 @@ def test_bags_grow_with_the_noise_and_shrink_with_the_rows():
     assert best(0.5, 1_000) <= 1_000 // FEWEST_BAGS
     assert best(1.0, largest_unit=4) >= best(1.0)
     assert FlexibleProblem(5_000, prior, None).best_size(least=7) == 7
+
+
+def test_single_labels_are_reported_where_bags_would_lose_more():
+    """Much epsilon for many rows; whoever says anything about bags gets bags."""
+    many = make_table(n=16_000, d=2)
+    asked = {"learner": "flexible", "strategy": "auto", "bag_size": None, "bounds": (-10, 10)}
+    made = release(many, **asked, epsilon=8.0)
+    assert (choice(made)[0], choice(made)[2]) == ("random", 1)
+    *_, last = made.certificate.events
+    assert (last.hides, last.noise) == ("single labels", "unbiased")
+    assert made.certificate.epsilon <= 8.0
+    assert isinstance(made.provenance.chosen_because, FlexibleLearner)
+    made.verify()
+    features = many.drop_columns(["y", "who", "part"])
+    found = bw.plan(features, bounds=(-10, 10), epsilon=8.0, learner="flexible")
+    assert (found.best.noise, found.best.bag_size) == ("unbiased", 1)
+    assert "--noise unbiased" in found.command()
+    for said in (
+        {"epsilon": 1.0},
+        {"min_bag_size": 10},
+        {"bag_size": 20},
+        {"strategy": "random"},
+        {"noise": "staircase"},
+        {"within": "part"},
+        {"family": "poisson", "bounds": (0, 10)},
+    ):
+        assert choice(release(many, **{**asked, "epsilon": 8.0, **said}))[2] >= 10
 
 
 def test_no_size_is_known_for_picked_classes(table):

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -29,7 +30,9 @@ from bagwise.privacy.dispersion import (
     reach_p_value,
 )
 from bagwise.privacy.grid import LABEL_STEPS
+from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.mechanisms.staircase_bag_means import Staircase
+from bagwise.privacy.private_loss import half_width, noise_sd
 from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
 from bagwise.rng import SecureNoise
 from bagwise.verifier import verify
@@ -455,6 +458,45 @@ def test_evaluations_follow_from_their_certificates(model, table, tmp_path):
             verify(path)
 
 
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+def test_evaluations_do_not_contradict_their_unit(model, table, tmp_path, loss):
+    people = table.append_column("who", pa.array(np.arange(N) // 3))
+    asked = {"bounds": (-9, 9), "epsilon": 0.5, "loss": loss}
+    scores = bw.evaluate_rows_privately(model, people, unit="who", **asked)
+    path = tmp_path / "scores.json"
+
+    def forged(rows, factor=1.0):
+        """The same noise, or of another sensitivity at the same cost, as for units of `rows`."""
+        event: Any = scores.certificate.events[0]
+        promise = scores.certificate
+        steps = int(event.shift * factor)
+        other = LaplaceMeanLoss.calibrated(
+            shift=steps, epsilon=Fraction(1, 2), step=event.grid_step
+        )
+        margin = half_width(other, n_rows=N, level=0.95)
+        made = dataclasses.replace(
+            scores,
+            noise_sd=noise_sd(other, n_rows=N),
+            interval=(scores.mean_loss - margin, scores.mean_loss + margin),
+            certificate=dataclasses.replace(promise, unit_rows=rows, events=(other,)),
+        )
+        promise = dataclasses.replace(made.certificate, covers=made.digest)
+        return dataclasses.replace(made, certificate=promise).save(path, force=True)
+
+    found, _ = verify(forged(3))
+    assert "how many rows a unit has" in found.unchecked
+    assert any("which model and which rows" in line for line in found.unchecked)
+    # Three rows lose three times the least, a quarter or half of the largest loss, or more.
+    event: Any = scores.certificate.events[0]
+    least = 3 * scores.largest_loss / (4 if loss == "squared" else 2)
+    verify(forged(3, 1.001 * least / event.sensitivity))
+    short = 0.999 * least / event.sensitivity
+    for rows, factor in ((3, short), (1_000_000, 1.0), (N + 1, 400.0), (13, 1.0), (1, 1.0)):
+        wrong = forged(rows, factor)
+        with pytest.raises(CertificateError, match=r"units of|of 600 rows"):
+            verify(wrong)
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "certificate.json", "scores.json"])
 def test_the_order_of_keys_tells_nothing(by_model, name):
     path = by_model / name
@@ -465,6 +507,48 @@ def test_the_order_of_keys_tells_nothing(by_model, name):
 def test_a_whole_number_is_not_a_decimal_one(by_model):
     edit_json(by_model, "scores.json", intercept=3)
     reject(by_model, "not written the way")
+
+
+FIGURES = {
+    "kind": "least-regret", "rmse": 0.1, "loss": "bag", "signal_sd": 1.0, "label_noise_sd": 1.0,
+    "factor": 3.0, "misfit": 0.05,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"),
+    [("rmse", -5.0), ("signal_sd", -1.0), ("label_noise_sd", -1.0), ("factor", -3.0),
+     ("factor", 0.5), ("misfit", -0.1)],
+)  # fmt: skip
+def test_a_plan_with_impossible_figures(saved, name, figure):
+    edit_provenance(saved, chosen_because=FIGURES)
+    rehash(saved)
+    bw.Release.load(saved).verify()
+    edit_provenance(saved, chosen_because={**FIGURES, name: figure})
+    reject(saved, f"chosen_because.{name}")
+
+
+def test_what_rests_on_units_and_models_is_listed(table):
+    """Staircase noise for all rows of a person supposes that they share a bag: nobody can see."""
+    people = table.append_column("who", pa.array(np.arange(N) // 2))
+    plain = {**PRIVATE, "strategy": "random", "delta": 0.0}
+
+    def unseen(**options):
+        return bw.make_release(people, **{**plain, **options}).verify().unchecked
+
+    in_one_bag = "whether all rows of a unit are in one bag, as its noise supposes"
+    rows, model = "how many rows a unit has", "whether the private model that is published"
+    by = {"by": "who", "strategy": "groups", "bag_size": 2, "unit": "who", "noise": "staircase"}
+    shared = people.append_column("pair", people["who"])
+    made = bw.make_release(shared, **{**plain, **by, "by": "pair"})
+    assert in_one_bag in made.verify().unchecked
+    apart = unseen(unit="who", noise="staircase")
+    assert in_one_bag not in apart
+    assert any(line.startswith(rows) for line in apart)
+    alone = unseen(exclude="who")
+    assert not any(line.startswith((rows, model)) for line in alone)
+    for options in ({"strategy": EQUAL}, {"centre": "model"}):
+        assert any(line.startswith(model) for line in unseen(exclude="who", **options))
 
 
 def test_limits_are_not_asked_of_a_model_without_a_certificate(saved, tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,15 +16,17 @@ from bagwise.errors import (
     ReleaseError,
     StrategyError,
 )
-from bagwise.privacy import total_delta
+from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.mechanisms import HidesBagMeans, NoisyChoice, NoisyLimit, NoisyRange
+from bagwise.privacy.mechanisms.mechanism import OneScale
 from bagwise.privacy.noise import private_centred_means
 from bagwise.privacy.private_model import Designs, LinearScores
 from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, limit_of
 from bagwise.release import looks
 from bagwise.release.looks import Schedule, schedule_centring
+from bagwise.release.verify import noise_per_bag
 from bagwise.rng import SimulatedNoise
 from bagwise.verifier import verify
 
@@ -111,7 +114,7 @@ def test_what_does_not_pay_is_not_done_and_says_so():
     made.verify()
 
 
-@pytest.mark.parametrize("strategy", ["random", "kmeans", "super", "aligned", "sorted"])
+@pytest.mark.parametrize("strategy", ["random", "kmeans", "super", "optimal", "sorted"])
 def test_every_strategy_can_be_tightened_and_centred(table, strategy, tmp_path):
     made = release(table, strategy=strategy, centre="model", tighten="range")
     assert made.certificate.limit is not None
@@ -232,7 +235,7 @@ CHOICES: dict[str, list[Any]] = {
     "strategy": [
         "random",
         "kmeans",
-        "aligned",
+        "optimal",
         "super",
         "sorted",
         "sorted by noise",
@@ -241,7 +244,7 @@ CHOICES: dict[str, list[Any]] = {
     "label_kind": ["mean", "pick"],
     "delta": [None, 1e-7, 1e-5],
     "epsilon": [0.05, 0.3, 1.0, 4.0],
-    "noise": ["auto", "laplace", "gaussian", "staircase", "unbiased", "bins"],
+    "noise": ["auto", "laplace", "gaussian", "staircase", "unbiased"],
     "unit": [None, "who"],
     "bounds": ["stated", "found"],
     "within": [(), "part"],
@@ -257,7 +260,7 @@ def is_possible(
         return False
     if (centre == "model" and label_kind == "pick") or (delta is None and noise == "gaussian"):
         return False
-    if noise in ("unbiased", "bins"):  # every label by itself
+    if noise == "unbiased":  # every label by itself
         return label_kind == "mean" and (strategy, centre, bag_size) == ("auto", "auto", "auto")
     if label_kind == "pick" and noise == "staircase":
         return False
@@ -270,7 +273,7 @@ def random_request(rng):
     """Draw until there is such a release."""
     while True:
         asked = {name: values[rng.integers(len(values))] for name, values in CHOICES.items()}
-        if asked["noise"] in ("unbiased", "bins"):
+        if asked["noise"] == "unbiased":
             asked |= {"strategy": "auto", "centre": "auto", "bag_size": "auto"}
         if is_possible(**asked):
             return asked
@@ -347,6 +350,97 @@ def test_forged_looks_are_refused(table):
         dataclasses.replace(made, model=None).verify()
 
 
+def with_range(certificate, found):
+    """What a careful forger writes: the same noise in steps, on the grid of another range."""
+    step = (found[1] - found[0]) / LABEL_STEPS
+    events = (e.on_grid(step) if isinstance(e, OneScale) else e for e in certificate.events)
+    return dataclasses.replace(certificate, tightened=found, events=tuple(events))
+
+
+def with_limit(certificate, limit):
+    *others, means = certificate.events
+    events = (*others, means.on_grid(2 * limit / LABEL_STEPS))
+    return dataclasses.replace(certificate, limit=limit, events=events)
+
+
+def cheaper(certificate, hides):
+    """Say that a search has cost next to nothing, and promise what the other events cost."""
+    events = tuple(
+        msgspec.structs.replace(event, epsilon=1e-9) if event.hides == hides else event
+        for event in certificate.events
+    )
+    epsilon = total_epsilon(events, certificate.delta)
+    return dataclasses.replace(certificate, events=events, epsilon=epsilon)
+
+
+def forged(made, certificate):
+    """Make noise and labels agree with a certificate that is right in itself."""
+    certificate.check()
+    sizes, low = made.bags.sizes, certificate.clipped_to[0]
+    steps = certificate.events[-1].grid_step / sizes
+    return dataclasses.replace(
+        made,
+        certificate=certificate,
+        labels=low + np.rint((made.labels - low) / steps) * steps,
+        noise_sd=noise_per_bag(certificate.events, sizes),
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"bounds": (0.0, 900.0)}, {"unit": "who"}])
+def test_a_range_that_no_search_ends_with(table, options, tmp_path):
+    """Two exact labels were once published as the ends of a private range."""
+    wide = {"tighten": "range", "epsilon": 1.0, "exclude": "who", **options}
+    if "unit" in options:
+        del wide["exclude"]
+    made = release(table, centre="none", strategy="random", **wide)
+    model = bw.release_model(table, label="y", **{"bounds": BOUNDS, **wide})
+    certificate, labels = made.certificate, sorted(table["y"].to_pylist())
+    forged(made, certificate).verify()
+    low, high = certificate.tightened
+    for found in ((labels[9000], labels[-5]), (low, high * 1.0123)):
+        with pytest.raises(CertificateError, match="no search ends with the range"):
+            forged(made, with_range(certificate, found)).verify()
+        wrong = dataclasses.replace(model, certificate=with_range(model.certificate, found))
+        with pytest.raises(CertificateError, match="no search ends with the range"):
+            verify(wrong.save(tmp_path / "model.json", force=True))
+    claimed = cheaper(certificate, "range")
+    assert claimed.epsilon < 0.99
+    with pytest.raises(CertificateError, match="no search"):
+        forged(made, claimed).verify()
+    with pytest.raises(CertificateError, match="no search"):
+        forged(made, dataclasses.replace(claimed, asked_epsilon=claimed.epsilon)).verify()
+    wrong = dataclasses.replace(model, certificate=cheaper(model.certificate, "range"))
+    with pytest.raises(CertificateError, match="no search"):
+        verify(wrong.save(tmp_path / "model.json", force=True))
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 8.0])
+def test_every_price_of_a_search_is_known(table, epsilon):
+    """Searches that are asked for, and those that are worthwhile, alone and beside a model."""
+    seen = set()
+    for tighten in ("auto", "range", "none"):
+        for centre in ("auto", "model", "none"):
+            made = release(table, tighten=tighten, centre=centre, epsilon=epsilon, bag_size=100)
+            made.verify()
+            searches = [e for e in made.certificate.events if isinstance(e, NoisyChoice)]
+            seen |= {(event.hides, event.epsilon) for event in searches}
+    assert len(seen) >= 4
+
+
+def test_a_limit_that_no_search_ends_with(table):
+    made = release(table, centre="model")
+    certificate = made.certificate
+    forged(made, certificate).verify()
+    wrong = with_limit(certificate, certificate.limit * 1.0123)
+    with pytest.raises(CertificateError, match="no search ends with the limit"):
+        forged(made, wrong).verify()
+    with pytest.raises(CertificateError, match="no search"):
+        forged(made, cheaper(certificate, "limit")).verify()
+    twice = (*certificate.events, certificate.events[0])
+    with pytest.raises(CertificateError, match="pays twice"):
+        dataclasses.replace(certificate, events=twice).check_rows(N)
+
+
 def test_looks_that_cannot_be_are_refused(table):
     with pytest.raises(BudgetError, match="picked labels cannot be centred"):
         release(table, label_kind="pick", centre="model")
@@ -406,6 +500,42 @@ def test_shares_follow_rows_and_promise():
     assert cost(10**6, 10) == pytest.approx(0.02)
     assert looks.schedule_range(rule, n_rows=500, unit_rows=1, asked="auto") is None
     assert isinstance(NoisyLimit(0.1, 2).widened(3), NoisyLimit)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 1.4, 2.0, 3.0, 4.0, 8.0, 16.0])
+@pytest.mark.parametrize("n", [300, 3_000, 30_000])
+def test_unasked_looks_cost_the_bags_an_eighth_more_noise_at_most(n, epsilon):
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    rule = ExactCalibration(epsilon, 0.0, (0.0, 10.0))
+
+    def noise(**asked):
+        found = looks.schedule_looks(rule, X, list("abc"), unit_rows=1, **asked)
+        left = rule if found.tighten is None else rule.within(rule.bounds, found.tighten)
+        return left.bag_means(spent=found.spent).sum_sd / rule.bag_means().sum_sd, found
+
+    unasked, found = noise(tighten="auto", centre="auto")
+    assert unasked <= 1.12
+    spent = [*([] if found.tighten is None else [found.tighten]), *found.spent]
+    assert sum(event.pure_epsilon for event in spent) <= min(0.1 * epsilon, 0.27) * (1 + 1e-6)
+    if n * epsilon >= 10_000:  # a model of three columns is cheap then
+        assert found.model is not None
+    if n == 3_000:  # The twin: whoever asks for a model pays what it is worth.
+        assert noise(tighten="auto", centre="model")[0] > 1.12
+
+
+def test_a_range_gets_what_a_model_is_not_worth():
+    """Few rows: all that looks may cost, or else a part of it."""
+    rule = ExactCalibration(1.0, 0.0, (0.0, 10.0))
+
+    def cost(n):
+        X = np.random.default_rng(0).normal(size=(n, 3))
+        found = looks.schedule_looks(
+            rule, X, list("abc"), unit_rows=1, tighten="auto", centre="auto"
+        )
+        return found.tighten.epsilon, found.model is not None
+
+    assert cost(4_000) == (pytest.approx(0.1), False)
+    assert cost(16_000) == (pytest.approx(0.035), True)
 
 
 class Spread:

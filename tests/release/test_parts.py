@@ -39,7 +39,7 @@ def test_parts_are_the_same_release(release, parted, tmp_path):
     assert read.verify().headline == whole.verify().headline
     listed = json.loads((parted / "manifest.json").read_text())["files"]
     assert all(listed[name] == sha256_of(parted / name, error=ReleaseError) for name in listed)
-    others = {"bags.parquet", "certificate.json", "croissant.json", "deployment.yaml"}
+    others = {"bags.parquet", "certificate.json", "croissant.json"}
     assert set(listed) == {*names(parted), *others}
 
 

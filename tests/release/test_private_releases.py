@@ -18,7 +18,6 @@ from bagwise.errors import (
     DominatedWarning,
     ReleaseError,
 )
-from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import (
@@ -30,6 +29,7 @@ from bagwise.privacy.mechanisms import (
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
 from bagwise.rng import SimulatedNoise
+from reproduction.printed_noise import PrintedCalibration
 from tests import stats
 
 N = 400

@@ -65,7 +65,6 @@ def test_the_files_hold_what_they_should_and_no_label(table, saved):
         "bags.parquet",
         "certificate.json",
         "croissant.json",
-        "deployment.yaml",
         "manifest.json",
     }
     assert pq.read_table(saved / "instances.parquet").column_names == ["x", "city", "bag_id"]

@@ -15,6 +15,7 @@ import errno
 import functools
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,14 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from bagwise.errors import OutputError, OutputExistsError
-from bagwise.files.locks import holding, try_to_hold
+from bagwise.errors import NO_ROOM, OutputError, OutputExistsError
+from bagwise.files.locks import holding, sweep, try_to_hold
 from bagwise.files.signals import undisturbed
+from bagwise.files.spill import sweep_spills
 
 _REPLACE = "Choose another name, or replace it with force=True (--force)."
 _NO_LINKS = "Name the directory that it points to, or choose another name."
 _DRAFT_DIRECTORY = re.compile(r"\..+\.[0-9a-f]{16}\.new")
 _DRAFT_FILE = re.compile(r"\..+\.[0-9a-f]{16}\.part")
+_CLAIM = re.compile(r"\..+\.bagwise-claim")
+_own_claims: set[Path] = set()
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -48,12 +52,15 @@ class DirectoryKind:
         Tells whether a directory with such files was made here.
     parts : re.Pattern, optional
         More names, of files that come in numbers.
+    private : frozenset of str
+        Names of those that nobody but their owner may ever read: they hold labels.
     """
 
     name: str
     files: frozenset[str]
     is_ours: Callable[[Path], bool]
     parts: re.Pattern[str] | None = None
+    private: frozenset[str] = frozenset()
 
     def may_hold(self, name: str) -> bool:
         """Tell whether a file of this name may be in such a directory."""
@@ -72,7 +79,7 @@ def new_file(target: Path, *, force: bool, private: bool = False) -> Iterator[Pa
     named, target = target, target.resolve()  # through a symbolic link to what it names
     with _naming(named):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(target.parent, _DRAFT_FILE, _remove)
+        _sweep(target.parent)
         with _held_draft(target, "part", create_private, _remove) as draft:
             yield draft
             _sync(draft)
@@ -96,13 +103,68 @@ def new_directory(target: Path, *, force: bool, kind: DirectoryKind) -> Iterator
         with _held_draft(target, "new", create, lambda path: _discard(path, kind)) as draft:
             yield draft
             for file in draft.iterdir():
-                _open_up(file)
+                if file.name not in kind.private:
+                    _open_up(file)
                 _sync(file)
             check_target(target, force=force, kind=kind)
             _sync(draft)
             _move_in(draft, target, kind)
             _open_up(target)
             _sync(target.absolute().parent)
+
+
+@contextmanager
+def reserved(target: Path, *, check: Callable[[], None], size: int) -> Iterator[None]:
+    """Keep `target` for this run until the block ends: whatever is paid for can be written there.
+
+    `check` refuses a target that is taken. So is one that another run has reserved, and one whose
+    disk has not got `size` bytes left.
+    """
+    check()
+    claim = _claim_of(target)
+    with ExitStack() as leaving:
+        with _naming(target):
+            claim.parent.mkdir(parents=True, exist_ok=True)
+            with undisturbed():
+                flags = os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+                file = os.open(claim, flags, 0o600)
+                leaving.callback(os.close, file)
+                held = leaving.enter_context(try_to_hold(claim, without_locks=True))
+                if not held:
+                    raise _reserved(target)
+                _own_claims.add(claim)
+                leaving.callback(_own_claims.discard, claim)
+                leaving.callback(_remove, claim)
+            allocate(file, size)
+            os.ftruncate(file, 0)
+        yield
+
+
+def allocate(descriptor: int, size: int) -> None:
+    """Give an open file its bytes on the disk; fail if there are not so many."""
+    if hasattr(os, "posix_fallocate"):  # minds quotas, too
+        os.posix_fallocate(descriptor, 0, max(size, 1))
+    elif os.name == "posix" and shutil.disk_usage(descriptor).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _claim_of(target: Path) -> Path:
+    target = target.resolve()
+    return target.with_name(f".{target.name}.bagwise-claim")
+
+
+def _refuse_reserved(target: Path) -> None:
+    claim = _claim_of(target)
+    if claim.exists() and claim not in _own_claims:
+        with try_to_hold(claim, without_locks=True) as free:
+            if not free:
+                raise _reserved(target)
+
+
+def _reserved(target: Path) -> OutputExistsError:
+    return OutputExistsError(
+        f"another run is about to write {target}. Wait until it has ended, or choose another name."
+    )
 
 
 def create_private(path: Path) -> Path:
@@ -117,6 +179,7 @@ def check_file(target: Path, *, force: bool) -> None:
         raise OutputExistsError(f"{target} is not a regular file; choose another name.")
     if target.exists() and not force:
         raise OutputExistsError(f"{target} already exists. {_REPLACE}")
+    _refuse_reserved(target)
 
 
 def check_target(target: Path, *, force: bool, kind: DirectoryKind) -> None:
@@ -124,6 +187,7 @@ def check_target(target: Path, *, force: bool, kind: DirectoryKind) -> None:
     _recover(target, kind)
     if target.is_symlink():
         raise OutputExistsError(f"{target} is a symbolic link. {_NO_LINKS}")
+    _refuse_reserved(target)
     if not target.exists():
         return
     if not target.is_dir():
@@ -185,8 +249,9 @@ def _recover(target: Path, kind: DirectoryKind) -> None:
             aside.rename(target)
 
     aside_of_target = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.old")
-    _sweep(parent, aside_of_target, put_back)
-    _sweep(parent, _DRAFT_DIRECTORY, lambda path: _discard(path, kind))
+    sweep(parent, aside_of_target, put_back)
+    sweep(parent, _DRAFT_DIRECTORY, lambda path: _discard(path, kind))
+    _sweep(parent)
 
 
 def _move_in(draft: Path, target: Path, kind: DirectoryKind) -> None:
@@ -251,15 +316,12 @@ def _naming(target: Path) -> Iterator[None]:
     except OSError as problem:
         # Some libraries put the words of the system into a message of theirs, without a path.
         reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-        failure = OutputError(f"{target} cannot be written: {reason}.{_advice(problem.errno)}")
+        message = f"{target} cannot be written: {reason}."
+        if problem.errno in NO_ROOM:
+            message += " Nothing was left behind. Make room, or choose a place that has some."
+        failure = OutputError(message)
     if failure is not None:
         raise failure
-
-
-def _advice(number: int | None) -> str:
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return " Nothing was left behind. Make room, or choose a place that has some."
-    return ""
 
 
 def _beside(target: Path, kind: str) -> Path:
@@ -297,28 +359,21 @@ def _remove(file: Path) -> None:
     file.unlink(missing_ok=True)
 
 
-def _sweep(parent: Path, names: re.Pattern[str], remove: Callable[[Path], None]) -> None:
-    """Remove what runs left that are over; what another one still holds is its own."""
-    for path in list(parent.iterdir()) if parent.is_dir() else ():
-        if names.fullmatch(path.name) and not path.is_symlink():
-            with try_to_hold(path) as held:
-                if held:
-                    with suppress(FileNotFoundError):
-                        remove(path)
+def _sweep(parent: Path) -> None:
+    """Remove what runs left that were killed, of whichever kind they were."""
+    for names in (_DRAFT_FILE, _CLAIM):
+        sweep(parent, names, _remove)
+    sweep_spills(parent)
 
 
 def _open_up(path: Path) -> None:
     """Give what is finished the permissions that a new file or directory would have."""
     usual = 0o777 if path.is_dir() else 0o666
     with suppress(OSError):  # some file systems know no permissions
-        path.chmod(usual & ~_umask())
-
-
-def _umask() -> int:
-    # The system tells it only to whoever sets it. What others create meanwhile is too private.
-    found = os.umask(0o077)
-    os.umask(found)
-    return found
+        # The mask is told only to whoever sets it. What others create meanwhile is too private.
+        mask = os.umask(0o077)
+        os.umask(mask)
+        path.chmod(usual & ~mask)
 
 
 def _sync(path: Path) -> None:

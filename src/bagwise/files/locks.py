@@ -6,8 +6,9 @@ system has none, nothing counts as abandoned: what is left over stays there, and
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,16 +42,31 @@ def holding(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def try_to_hold(path: Path) -> Iterator[bool]:
-    """Hold the lock of `path` if nobody else does; yield whether it is held."""
+def try_to_hold(path: Path, *, without_locks: bool = False) -> Iterator[bool]:
+    """Hold the lock of `path` if nobody else does; yield whether it is held.
+
+    `without_locks` is what to yield where there is none to be had.
+    """
     descriptor = _open(path)
     try:
-        yield (
-            descriptor is not None and _lock(descriptor, wait=False) and _is_still(path, descriptor)
-        )
+        if descriptor is None:
+            yield without_locks
+        else:
+            locked = _lock(descriptor, wait=False, without_locks=without_locks)
+            yield locked and _is_still(path, descriptor)
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def sweep(parent: Path, names: re.Pattern[str], remove: Callable[[Path], object]) -> None:
+    """Remove what runs left that are over; what another one still holds is its own."""
+    for path in list(parent.iterdir()) if parent.is_dir() else ():
+        if names.fullmatch(path.name) and not path.is_symlink():
+            with try_to_hold(path) as held:
+                if held:
+                    with suppress(FileNotFoundError):
+                        remove(path)
 
 
 def _open(path: Path) -> int | None:
@@ -62,11 +78,13 @@ def _open(path: Path) -> int | None:
         return None  # gone, or not ours
 
 
-def _lock(descriptor: int, *, wait: bool) -> bool:
+def _lock(descriptor: int, *, wait: bool, without_locks: bool = False) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False  # held by another
     except OSError:
-        return False  # held by another, or a file system without locks
+        return without_locks
     return True
 
 

@@ -10,10 +10,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BytesIO
 from itertools import chain, cycle, islice, repeat
 from pathlib import Path
 from tempfile import gettempdir
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -107,23 +108,36 @@ def read_plain(
 ) -> pa.Table:
     """Read a table that `write_plain` wrote, and refuse files that hold anything besides.
 
-    If a SHA-256 is given, the file must have it; it is taken of the same open file that is read.
+    If a SHA-256 is given, the file must have it.
 
-    Guarantee: no more memory is used than half of the machine's, less what is `taken` (bytes), nor,
-    from 128 MB on, than 200 times the size of the file. A table that is too large for the memory
-    alone is unpacked into a private file without a name, if half of what is free on the disk is
-    enough, and mapped.
+    Guarantee: what is read is what was hashed, also if somebody writes to the file meanwhile. No
+    more memory is used than half of the machine's, less what is `taken` (bytes), nor, from 128 MB
+    on, than 200 times the size of the file. A table that is too large for the memory alone is
+    unpacked into a private file without a name, if half of what is free on the disk is enough, and
+    mapped.
     """
-    with open_regular(path, error=error) as handle:
+    with open_regular(path, error=error) as opened:
+        # A modest file is taken whole; a large one must not be touched before it is read.
+        modest = (size := size_of(opened)) <= _MODEST
+        handle = BytesIO(opened.read(size)) if modest else opened
+        touched = _last_touched(opened)
         if sha256 is not None and hashlib.file_digest(handle, "sha256").hexdigest() != sha256:
             raise error(
                 f"{path} was changed after the release was written (its SHA-256 is not the one in "
                 "the manifest). Ask for the release again."
             )
-        return shielded(
+        table = shielded(
             lambda: _read(handle, path, error, taken),
             lambda _: error(f"{path} is not a readable Parquet file."),
         )
+        if not modest and _last_touched(opened) != touched:
+            raise error(f"{path} was written to while it was read. Read it again.")
+        return table
+
+
+def _last_touched(handle: BinaryIO) -> tuple[int, int]:
+    found = os.fstat(handle.fileno())
+    return found.st_mtime_ns, found.st_ctime_ns
 
 
 def _row_groups(rows: pa.Table | pa.RecordBatchReader, sizes: Iterator[int]) -> Iterator[pa.Table]:
@@ -138,7 +152,7 @@ def _row_groups(rows: pa.Table | pa.RecordBatchReader, sizes: Iterator[int]) -> 
         yield waiting
 
 
-def _read(handle: BufferedReader, path: Path, error: type[BagwiseError], taken: int) -> pa.Table:
+def _read(handle: BinaryIO, path: Path, error: type[BagwiseError], taken: int) -> pa.Table:
     layout = _layout_of(handle, path, error)
     most = max(_MODEST, _MOST_GROWTH * size_of(handle))
     with pq.ParquetFile(handle, pre_buffer=False) as file:
@@ -190,7 +204,7 @@ def _check_size(path: Path, size: int, most: int, error: type[BagwiseError]) -> 
         )
 
 
-def _layout_of(handle: BufferedReader, path: Path, error: type[BagwiseError]) -> Layout:
+def _layout_of(handle: BinaryIO, path: Path, error: type[BagwiseError]) -> Layout:
     try:
         return read_layout(handle)
     except LayoutError as problem:

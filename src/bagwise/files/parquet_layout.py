@@ -10,8 +10,7 @@ each nothing but its pages.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
-from typing import Any
+from typing import Any, BinaryIO
 
 from bagwise.files.regular_files import size_of
 from bagwise.files.thrift import Struct, read_struct
@@ -54,7 +53,7 @@ class Layout:
     strings: int
 
 
-def read_layout(handle: BufferedReader) -> Layout:
+def read_layout(handle: BinaryIO) -> Layout:
     """Read what a file is made of; raise LayoutError for anything that ours do not have."""
     try:
         return _read_layout(handle)
@@ -65,13 +64,16 @@ def read_layout(handle: BufferedReader) -> Layout:
     raise failure
 
 
-def _read_layout(handle: BufferedReader) -> Layout:
+def _read_layout(handle: BinaryIO) -> Layout:
     footer, end = _read_footer(handle)
     _check_notes(footer)
     kinds = _read_schema(footer[2])
     position, rows, largest, strings = len(_MAGIC), 0, 0, 0
     for group in footer[4]:
-        _check_group(group, footer[3] - rows, len(kinds))
+        left = footer[3] - rows
+        usual = set(group) <= {1, 2, 3, 5, 6, 7} and len(group[1]) == len(kinds)
+        if not usual or not _is_bare({**group, 1: 0}) or group[3] != min(ROWS_AT_ONCE, left):
+            raise _strange()
         rows += group[3]
         for chunk, (name, kind) in zip(group[1], kinds, strict=True):
             details = chunk[3]
@@ -88,7 +90,7 @@ def _read_layout(handle: BufferedReader) -> Layout:
     return Layout(rows, len(kinds), largest, strings)
 
 
-def _read_footer(handle: BufferedReader) -> tuple[Struct, int]:
+def _read_footer(handle: BinaryIO) -> tuple[Struct, int]:
     """Return the footer, and the place where it begins."""
     size = size_of(handle)
     ending = _read_at(handle, max(0, size - 8), 8)
@@ -138,12 +140,6 @@ def _read_schema(elements: Sequence[Struct]) -> list[tuple[bytes, int]]:
     return [(column[4], column[1]) for column in columns]
 
 
-def _check_group(group: Struct, rows_left: int, columns: int) -> None:
-    usual = set(group) <= {1, 2, 3, 5, 6, 7} and len(group[1]) == columns
-    if not usual or not _is_bare({**group, 1: 0}) or group[3] != min(ROWS_AT_ONCE, rows_left):
-        raise _strange()
-
-
 def _check_chunk(chunk: Struct, name: bytes, kind: int, position: int, rows: int) -> None:
     """Refuse a column that is elsewhere, packed in another way, or says more than it must."""
     details = chunk[3]
@@ -182,7 +178,7 @@ class _Pages:
     values: int  # in all but the dictionary
 
     @classmethod
-    def between(cls, handle: BufferedReader, start: int, stop: int) -> "_Pages":
+    def between(cls, handle: BinaryIO, start: int, stop: int) -> "_Pages":
         """Add up the pages that fill a part of a file."""
         pages = list(_read_pages(handle, start, stop))
         return cls(
@@ -192,7 +188,7 @@ class _Pages:
         )
 
 
-def _read_pages(handle: BufferedReader, start: int, stop: int) -> Iterator[_Pages]:
+def _read_pages(handle: BinaryIO, start: int, stop: int) -> Iterator[_Pages]:
     position = start
     while position < stop:
         header, length = read_struct(_read_at(handle, position, _LONGEST_HEADER))
@@ -211,7 +207,7 @@ def _read_pages(handle: BufferedReader, start: int, stop: int) -> Iterator[_Page
         raise _strange()
 
 
-def _read_at(handle: BufferedReader, position: int, length: int) -> bytes:
+def _read_at(handle: BinaryIO, position: int, length: int) -> bytes:
     handle.seek(position)
     return handle.read(length)
 

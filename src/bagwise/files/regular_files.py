@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
 from bagwise.errors import BagwiseError
 
@@ -50,6 +51,8 @@ def sha256_of(path: Path, *, error: type[BagwiseError]) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def size_of(handle: BufferedReader) -> int:
-    """Return the length of an open file in bytes."""
-    return os.fstat(handle.fileno()).st_size
+def size_of(handle: BinaryIO) -> int:
+    """Return the length of an open file in bytes; it is read from its beginning next."""
+    size = handle.seek(0, os.SEEK_END)
+    handle.seek(0)
+    return size

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from bagwise.errors import MissingExtraError, SignatureError, shielded
-from bagwise.files.json_files import LARGEST
 from bagwise.files.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -78,21 +77,19 @@ def sign(content: bytes, key: "Ed25519PrivateKey") -> bytes:
     return bytes(key.sign(content))
 
 
-def check_signature(signed: Path, signature: Path, key: "Ed25519PublicKey") -> None:
-    """Raise SignatureError unless the owner of the key has signed a file."""
+def check_signature(content: bytes, signature: Path, key: "Ed25519PublicKey") -> None:
+    """Raise SignatureError unless the owner of the key has signed these bytes."""
     if not signature.exists():
-        raise SignatureError(f"{signed} is not signed: there is no {signature}.")
+        raise SignatureError(f"{signature.parent} is not signed: there is no {signature.name}.")
     with open_regular(signature, error=SignatureError) as handle:
         found = handle.read(LENGTH + 1)
-    with open_regular(signed, error=SignatureError) as handle:
-        content = handle.read(LARGEST + 1)
     if len(found) != LENGTH:
         raise SignatureError(f"{signature} is not a signature of {LENGTH} bytes.")
     shielded(
         lambda: key.verify(found, content),
         lambda _: SignatureError(
-            f"{signature} is not a signature of {signed} by this key: it was made by somebody "
-            "else, or the file was changed since."
+            f"{signature} is not a signature of the manifest beside it by this key: it was made by "
+            "somebody else, or the manifest was changed since."
         ),
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from bagwise.errors import OutputError
-from bagwise.files.locks import holding, try_to_hold
+from bagwise.files.locks import holding, sweep
 from bagwise.files.signals import undisturbed
 
 _NAME = re.compile(r"\.bagwise\.[0-9a-f]{16}\.spill")
@@ -31,7 +31,7 @@ class SpillDirectory:
     def __init__(self, parent: Path) -> None:
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            sweep(parent)
+            sweep_spills(parent)
             # Another run may sweep it before it is locked, and then there is another one.
             while not self._make(parent):
                 self.close()
@@ -60,13 +60,9 @@ class SpillDirectory:
         self._end()
 
 
-def sweep(parent: Path) -> None:
+def sweep_spills(parent: Path) -> None:
     """Remove the directories of runs that are over."""
-    for path in list(parent.iterdir()):
-        if _NAME.fullmatch(path.name) and not path.is_symlink():
-            with try_to_hold(path) as held:
-                if held:
-                    shutil.rmtree(path, ignore_errors=True)
+    sweep(parent, _NAME, lambda path: shutil.rmtree(path, ignore_errors=True))
 
 
 def _remove(path: Path, locked: ExitStack) -> None:

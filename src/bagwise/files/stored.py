@@ -94,7 +94,9 @@ def _deal(
 ) -> list[Path]:
     count = max(1, -(-places.size // rows_at_once))
     paths = [folder / f"part.{number}" for number in range(count)]
-    placed = pa.schema([*_numbered(schema), pa.field("place", pa.int64())])
+    # Under names that no other column can have.
+    numbered = [field.with_name(f"{number}") for number, field in enumerate(schema)]
+    placed = pa.schema([*numbered, pa.field("place", pa.int64())])
     start = 0
     with ExitStack() as opened:
         files = [opened.enter_context(pa.OSFile(str(path), "wb")) for path in paths]
@@ -125,8 +127,3 @@ def _in_order(parts: Iterable[Path], schema: pa.Schema) -> Iterator[pa.RecordBat
             taken = table.take(pa.array(order[start : start + BATCH])).combine_chunks()
             for batch in taken.to_batches():
                 yield pa.record_batch(batch.columns[:-1], schema=schema)
-
-
-def _numbered(schema: pa.Schema) -> list[pa.Field]:
-    """Return the fields under names that no other column can have."""
-    return [field.with_name(f"{number}") for number, field in enumerate(schema)]

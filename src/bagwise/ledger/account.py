@@ -85,12 +85,16 @@ class LedgerAccount:
     mark: Mark
     delta: float
     bounds_id: str | None
+    n_rows: int
+    n_bytes: int
     charged: Cost | None = None
 
     def charge(self, events: tuple[Mechanism, ...]) -> None:
         """Charge the ledger once; see `Account.charge`."""
         cost = Cost.of(events, order=self.ledger.filter.order)
         if self.charged is None:
+            if self.ledger.before_charge is not None:
+                self.ledger.before_charge(self.n_rows, self.n_bytes)
             entry = msgspec.structs.replace(self.entry, events=Charge.events_of(events))
             self.ledger.charge(entry, self.subset, delta=self.delta, paid=self.bounds_id)
             self.charged = cost
@@ -167,7 +171,11 @@ def open_account(
         table=key.of_table(rows),
     )
     paid = bounds.mark.id if isinstance(bounds, PrivateBounds) else None
-    return LedgerAccount(ledger, entry, subset, mark, delta, paid)
+    # Out of core, rows are brought into their order on disk before they are written. Labels have no
+    # part in it: how many bytes they take is theirs to know.
+    copies = 1 if rows.rows_at_once >= rows.num_rows else 2
+    size = copies * rows.n_bytes([name for name in rows.column_names if name != label])
+    return LedgerAccount(ledger, entry, subset, mark, delta, paid, rows.num_rows, size)
 
 
 def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:

@@ -37,21 +37,30 @@ class Key:
 
     @classmethod
     def create(cls, path: Path) -> "Key":
-        """Write a new key that only its owner may read; take the one that is there already."""
+        """Write a new key that only its owner may read; take the one that is there already.
+
+        One that somebody else put there is refused: it is no secret of ours.
+        """
         with contextlib.suppress(FileExistsError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             with os.fdopen(os.open(path, flags, 0o600), "wb") as handle:
                 handle.write(os.urandom(_LENGTH).hex().encode("ascii") + b"\n")
                 handle.flush()
                 os.fsync(handle.fileno())
-        return cls.read(path)
+        return cls.read(path, own=True)
 
     @classmethod
-    def read(cls, path: Path) -> "Key":
-        """Read a key; refuse one that others may read as well."""
+    def read(cls, path: Path, *, own: bool = False) -> "Key":
+        """Read a key; refuse one that others may read as well, or that is not our `own`."""
         with open_regular(path, error=LedgerError) as handle:
-            mode = stat.S_IMODE(os.fstat(handle.fileno()).st_mode)
+            found = os.fstat(handle.fileno())
             text = handle.read(2 * _LENGTH + 2)
+        mode = stat.S_IMODE(found.st_mode)
+        if own and os.name == "posix" and found.st_uid != os.geteuid():
+            raise LedgerError(
+                f"{path} is already there and belongs to another user, who may know this key. "
+                "Choose another name for the ledger, or remove the file."
+            )
         if os.name == "posix" and mode & 0o077:
             raise LedgerError(
                 f"{path} may be read by others than its owner (mode {mode:o}). It is the key of a "

@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,8 @@ from bagwise.privacy.circumstances import exact
 from bagwise.privacy.filters import Cost, PrivacyFilter
 from bagwise.privacy.mark import LONGEST_NAME, Mark, is_name
 from bagwise.privacy.mechanisms import Mechanism
+
+BeforeCharge = Callable[[int, int], object]
 
 CHOSEN_BY = ("all", "public", "label")
 """How the rows of a table were chosen from the data set."""
@@ -102,6 +104,7 @@ class Ledger:
     store: Store
     chosen_by: str = "all"
     reuse: bool = True
+    before_charge: BeforeCharge | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def create(
@@ -190,6 +193,14 @@ class Ledger:
     def drawing_anew(self) -> Self:
         """Return the ledger for requests that are drawn and charged again, if identical to one."""
         return dataclasses.replace(self, reuse=False)
+
+    def reserving(self, before_charge: BeforeCharge) -> Self:
+        """Return the ledger that calls this before anything is charged.
+
+        It is given the number of rows of the table, and about how many bytes a release of it
+        writes. Whatever it raises, nothing is charged.
+        """
+        return dataclasses.replace(self, before_charge=before_charge)
 
     def charges(self) -> tuple[Charge, ...]:
         """Return all charges, oldest first, after checking that none was edited or removed."""

@@ -12,10 +12,13 @@ shared with a forked process.
 
 **Append-only.** Entries are chained by digests from the terms on, and each has a seal made with the
 key; so has the last one together with their number. Whoever edits or removes an entry without the
-key is noticed by whoever opens the ledger. A whole file that was replaced by an older copy of
-itself is not: compare the digest that ``bagwise ledger show`` prints.
+key is noticed by whoever opens the ledger. So is a schema other than ours: a trigger or a view
+could drop what is written. A new entry is read again before it is committed. A whole file that was
+replaced by an older copy of itself is not noticed: compare the digest that ``bagwise ledger show``
+prints.
 """
 
+import functools
 import hmac
 import json
 import os
@@ -44,6 +47,7 @@ T = TypeVar("T")
 
 _PATIENCE = 60.0  # seconds to wait for another process
 
+# SQLite keeps this text, and ledgers are compared with it: not one space of it may change.
 _TABLES = """
 CREATE TABLE terms (body TEXT NOT NULL, seal TEXT NOT NULL);
 CREATE TABLE entries (
@@ -113,8 +117,9 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         store = cls(path, Key.create(key_path(path)))
         try:
-            # The name is taken first: of two that are made at once, one must not replace the other.
-            _make_private(path)
+            # The name is taken first, by an empty file that only its owner may read: of two that
+            # are made at once, one must not replace the other.
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             raise _taken(path) from None
         with new_file(path, force=True, private=True) as draft:
@@ -147,7 +152,6 @@ class Store:
     def read(self) -> State:
         """Return what the ledger says; refuse one that was edited."""
         with self._opened() as file:
-            file.execute("BEGIN")  # one state, whoever writes meanwhile
             return self._state(file)
 
     def append(self, decide: Callable[[State], tuple[Charge, Subset | None]]) -> Charge:
@@ -156,8 +160,7 @@ class Store:
         Guarantee: nobody else adds one in between, and when this returns, the entry has reached
         the disk.
         """
-        with self._opened() as file:
-            file.execute("BEGIN IMMEDIATE")
+        with self._opened(to_write=True) as file:
             state = self._state(file)
             charge, subset = decide(state)
             number, digest = len(state.charges) + 1, next_digest(state.digest, charge)
@@ -171,6 +174,8 @@ class Store:
             file.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", (number, body, digest, seal))
             head = (number, digest, self._head_seal(number, digest))
             file.execute("UPDATE head SET number = ?, digest = ?, seal = ?", head)
+            if self._state(file).digest != digest:
+                raise self._edited("it does not keep what is written to it")
             file.execute("COMMIT")
         return charge
 
@@ -193,8 +198,7 @@ class Store:
     def remember(self, place: Place) -> None:
         """Keep where files are."""
         parts = (place.id, str(place.path), place.digest)
-        with self._opened() as file:
-            file.execute("BEGIN IMMEDIATE")
+        with self._opened(to_write=True) as file:
             row = (*parts, self.key.seal("place", *parts))
             file.execute("INSERT INTO places VALUES (?, ?, ?, ?)", row)
             file.execute("COMMIT")
@@ -257,12 +261,18 @@ class Store:
         )
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Yield the file; whatever SQLite says becomes an error of ours, and undoes the block."""
+    def _opened(self, *, to_write: bool = False) -> Iterator[sqlite3.Connection]:
+        """Yield the file, in one transaction: one state, whoever writes meanwhile.
+
+        Whatever SQLite says becomes an error of ours, and undoes the block.
+        """
         failure = None
         try:
             with closing(_connect(self.path)) as file:
                 try:
+                    file.execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
+                    if _schema(file) != _expected_schema():
+                        raise self._edited("it has other tables, views or triggers than a ledger")
                     yield file
                 finally:
                     if file.in_transaction:
@@ -278,9 +288,17 @@ class Store:
             raise failure
 
 
-def _make_private(path: Path) -> None:
-    """Make an empty file that only its owner may read; fail if there is one."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+def _schema(file: sqlite3.Connection) -> list[tuple[str, ...]]:
+    return file.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+    ).fetchall()
+
+
+@functools.cache
+def _expected_schema() -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:")) as file:
+        file.executescript(_TABLES)
+        return _schema(file)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

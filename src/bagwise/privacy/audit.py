@@ -72,8 +72,9 @@ def epsilon_lower_bound(
     >>> round(epsilon_lower_bound(900, 100, 1000, delta=0.0, alpha=0.05), 2)
     1.99
     """
-    rate = _lower(hits, draws, alpha / 2)
-    alarm = _upper(false_alarms, draws, alpha / 2)
+    rate = 0.0 if hits == 0 else float(stats.beta.ppf(alpha / 2, hits, draws - hits + 1))
+    quiet = draws - false_alarms
+    alarm = 1.0 if quiet == 0 else float(stats.beta.isf(alpha / 2, false_alarms + 1, quiet))
     return max(0.0, math.log((rate - delta) / alarm)) if rate > delta else 0.0
 
 
@@ -88,11 +89,3 @@ def _best_threshold(first: FloatArray, second: FloatArray, delta: float) -> floa
         for h, a in zip(hits, alarms, strict=True)
     ]
     return float(candidates[int(np.argmax(bounds))])
-
-
-def _lower(count: int, draws: int, alpha: float) -> float:
-    return 0.0 if count == 0 else float(stats.beta.ppf(alpha, count, draws - count + 1))
-
-
-def _upper(count: int, draws: int, alpha: float) -> float:
-    return 1.0 if count == draws else float(stats.beta.isf(alpha, count + 1, draws - count))

@@ -21,7 +21,6 @@ from bagwise.privacy.accounting import gaussian_part, pure_total, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, gaussian_mu
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import (
-    BinnedLabels,
     GaussianLabels,
     GaussianModel,
     HidesBagMeans,
@@ -43,11 +42,9 @@ from bagwise.privacy.mechanisms.gaussian import root_steps
 
 M = TypeVar("M", bound=Mechanism)
 
-NoiseKind = Literal["auto", "laplace", "staircase", "gaussian", "unbiased", "bins"]
+NoiseKind = Literal["auto", "laplace", "staircase", "gaussian", "unbiased"]
 
-SINGLE_LABELS: dict[str, type[LabelChannel]] = {
-    kind.noise: kind for kind in (UnbiasedLabels, BinnedLabels)
-}
+SINGLE_LABELS: dict[str, type[LabelChannel]] = {UnbiasedLabels.noise: UnbiasedLabels}
 """Ways to report every label by itself, by the name that `noise` takes."""
 """What noise to use: "auto" is the least that keeps the promise, the others insist on one."""
 

@@ -4,15 +4,16 @@ import importlib.resources
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self, get_args
 
 from bagwise._printable import printable
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.data.labels import Bounds, check_bounds
 from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
-from bagwise.files.records import closed_schemas
+from bagwise.files.records import closed_schemas, to_plain
 from bagwise.privacy.accounting import (
     group_epsilon,
     privacy_curve,
@@ -22,7 +23,6 @@ from bagwise.privacy.accounting import (
 from bagwise.privacy.circumstances import (
     Circumstance,
     circumstances_from_json,
-    circumstances_to_json,
     exact,
 )
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
@@ -30,10 +30,20 @@ from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import (
     MECHANISMS,
     Mechanism,
+    NoisyChoice,
     is_known,
     mechanism_to_json,
     mechanisms_from_json,
 )
+from bagwise.privacy.mechanisms.mechanism import ListsSizes
+from bagwise.privacy.private_range import (
+    is_choice,
+    is_limit,
+    is_range,
+    limit_prices,
+    range_prices,
+)
+from bagwise.privacy.promise import check_limits
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.show import charts, html
 
@@ -209,6 +219,11 @@ class Certificate:
         return tuple(said)
 
     @property
+    def stated_bounds(self) -> Bounds | None:
+        """What a label can be, as far as somebody said so; None where it was found privately."""
+        return None if any(event.hides == "bounds" for event in self.events) else self.bounds
+
+    @property
     def clipped_to(self) -> Bounds | None:
         """What the labels of bags were clipped to: labels that are centred only to the bounds."""
         return self.bounds if self.tightened is None or self.limit is not None else self.tightened
@@ -317,6 +332,40 @@ class Certificate:
         if widest is None or not 0 < 2 * self.limit < widest[1] - widest[0]:
             raise CertificateError("the limit of the certificate is not within its range.")
 
+    def check_rows(self, n_rows: int) -> None:
+        """Refuse what cannot be said of so many rows: larger units, and a search that ends nowhere.
+
+        Candidates for a range or a limit, and the share of epsilon that a search for them gets,
+        follow from what is public.
+        """
+        if self.unit_rows > n_rows:
+            raise CertificateError(f"a unit cannot have {self.unit_rows} of {n_rows} rows.")
+        searches = [event for event in self.events if isinstance(event, NoisyChoice)]
+        if len({event.hides for event in searches}) < len(searches):
+            raise CertificateError("the certificate pays twice for the same search.")
+        bounds, rows = self.bounds or (0.0, 0.0), self.unit_rows
+        low, high = self.tightened or bounds
+        left = math.inf if self.asked is None else self.asked[0]
+        for event in searches:
+            search: Any = {"n_values": n_rows, "epsilon": event.epsilon, "rows": event.rows}
+            prices, possible = [event.epsilon], is_choice(bounds)  # bounds were paid for before
+            if event.hides == "range":
+                prices = range_prices(left, bounds, n_rows=n_rows, unit_rows=rows)
+                possible = event.rows == rows and is_range((low, high), bounds, **search)
+            elif event.hides == "limit":
+                prices = limit_prices(left, n_rows=n_rows, unit_rows=rows)
+                possible = event.rows == rows and (
+                    self.limit is None or is_limit(self.limit, (high - low) / 2, **search)
+                )
+            if not possible:
+                raise CertificateError(f"no search ends with the {event.hides} that is named.")
+            near = (math.isclose(event.epsilon, price, rel_tol=1e-9) for price in prices)
+            if self.asked is not None and not any(near):
+                raise CertificateError(f"no search for a {event.hides} costs what this one did.")
+            left -= event.epsilon
+            if not left > 0:
+                raise CertificateError("the certificate spends more on searches than was asked.")
+
     def _check_units(self) -> None:
         """Refuse noise that was set for fewer rows than a unit has."""
         # Picks bring the bound for groups, which covers what was spent before them as well.
@@ -341,6 +390,7 @@ class Certificate:
         (epsilon, delta) may still meet this one. With `max_epsilon` alone, delta must be at most
         one in `n_rows`, where that is given: a larger one may show a label whatever epsilon says.
         """
+        check_limits(max_epsilon=max_epsilon, max_delta=max_delta)
         if max_epsilon is None and max_delta is None:
             return True
         if self.epsilon is None or self.delta is None:
@@ -392,15 +442,19 @@ class Certificate:
             },
             "events": [mechanism_to_json(event) for event in self.events],
             "noise_source": self.noise_source,
-            "circumstances": circumstances_to_json(self.circumstances),
+            "circumstances": [to_plain(one) for one in self.circumstances],
             "remarks": list(self.remarks),
             "covers": self.covers,
             "software": self.software,
         }
 
     @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> Self:
-        """Read a certificate back; its words must be the ones its numbers produce."""
+    def from_json(cls, entry: Mapping[str, Any], *, sizes: Collection[int] | None = None) -> Self:
+        """Read a certificate back; its words must be the ones its numbers produce.
+
+        Where it is known what it is about, `sizes` are those that its bags have. A long list of
+        others is refused before anything is computed with it.
+        """
         if entry.get("schema") != SCHEMA:
             raise CertificateError(
                 f"the certificate has schema {entry.get('schema')!r}; this version reads {SCHEMA}."
@@ -428,6 +482,9 @@ class Certificate:
                 "the certificate is damaged: a field is missing or malformed."
             ),
         )
+        lists = (event.bag_sizes for event in certificate.events if isinstance(event, ListsSizes))
+        if sizes is not None and not set(chain.from_iterable(lists)) <= set(sizes):
+            raise CertificateError("the certificate lists bags of sizes that there are none of.")
         certificate.check()
         if not _same(certificate.to_json(), dict(entry)):
             raise CertificateError("the certificate's words do not match its numbers.")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from bagwise.errors import CertificateError
-from bagwise.files.records import Record, read_record, to_plain
+from bagwise.files.records import Record, read_record
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.mechanisms import Mechanism
 
@@ -99,11 +99,6 @@ class EvaluatedModel(Record, tag="evaluated-model", tag_field="kind", frozen=Tru
 
 
 Circumstance = SimulatedNoise | OtherRule | SortedByLabels | KeptOrder | MeanLoss | EvaluatedModel
-
-
-def circumstances_to_json(circumstances: Sequence[Circumstance]) -> list[dict[str, Any]]:
-    """Return circumstances as plain values."""
-    return [to_plain(circumstance) for circumstance in circumstances]
 
 
 def circumstances_from_json(entries: Any) -> tuple[Circumstance, ...]:

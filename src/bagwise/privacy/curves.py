@@ -27,7 +27,7 @@ import numpy as np
 import scipy
 from scipy.special import log_ndtr
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
 
 # Outside this range noise could not be drawn in 64 bits, or would hardly be noise.
@@ -82,15 +82,6 @@ def pick_delta(epsilon: float, mu: float, size: int) -> float:
     0.014051383963
     """
     return float(_pick(np.asarray(epsilon, dtype=np.float64), mu, size))
-
-
-def worst_pick_delta(epsilon: float, mus: FloatArray, sizes: FloatArray) -> float:
-    """Return the largest `pick_delta` of several sizes of bag, each with the mu of its noise.
-
-    >>> worst_pick_delta(0.5, np.array([1.5, 0.1]), np.array([10, 20])) == pick_delta(0.5, 1.5, 10)
-    True
-    """
-    return float(_pick(np.asarray(epsilon, dtype=np.float64), mus, sizes).max())
 
 
 def pick_mu(epsilon: float, delta: float, size: int) -> float:
@@ -214,7 +205,9 @@ def gaussian_deltas(epsilon: FloatArray, mu: float | FloatArray) -> FloatArray:
     return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, lower - upper)))
 
 
-def laplace_deltas(epsilon: FloatArray, *, shift: int, scale: int) -> FloatArray:
+def laplace_deltas(
+    epsilon: FloatArray, *, shift: int | IntArray, scale: int | IntArray
+) -> FloatArray:
     """Return `laplace_delta` at many epsilons."""
     edge = shift / scale
     within = np.clip(epsilon, -edge, edge)
@@ -222,7 +215,7 @@ def laplace_deltas(epsilon: FloatArray, *, shift: int, scale: int) -> FloatArray
     # below (shift - epsilon * scale) / 2; sum both distributions that far.
     last = np.ceil((shift - within * scale) / 2) - 1
     ratio = -1 / scale
-    norm = math.log1p(math.exp(ratio))
+    norm = np.log1p(np.exp(ratio))
     inside = -np.expm1(ratio * (last + 1) - norm)
     value = inside - np.exp(within + ratio * (shift - last) - norm)
     return np.where(epsilon >= edge, 0.0, np.where(epsilon < -edge, -np.expm1(epsilon), value))

@@ -187,16 +187,13 @@ def _cost_of(events: tuple[Mechanism, ...], order: float) -> Cost:
         if pure is not None and (known := pure_renyi(float(pure), order=order)) <= divergence:
             divergence, infinite = known, 0.0
         renyi, beyond = renyi + divergence, beyond + infinite
-        squares.append(_mu_square(curve, pure))
+        if isinstance(curve, GaussianCurve):
+            squares.append(curve.mu**2)
+        else:
+            squares.append(None if pure is None else pure_mu(float(pure)) ** 2)
     gaussian = [square for square in squares if square is not None]
     whole = math.fsum(gaussian) if len(gaussian) == len(squares) else None
     return Cost(pure_total(events), whole, renyi, beyond, events)
-
-
-def _mu_square(curve: Curve, pure: Fraction | None) -> float | None:
-    if isinstance(curve, GaussianCurve):
-        return curve.mu**2
-    return None if pure is None else pure_mu(float(pure)) ** 2
 
 
 @dataclass(frozen=True)
@@ -249,7 +246,8 @@ class PrivacyFilter:
         """
         if not costs:
             return 0.0
-        found = [self._pure(costs)]
+        pure = [cost.pure for cost in costs if cost.pure is not None]
+        found = [float(sum(pure)) if len(pure) == len(costs) else math.inf]
         if self.delta > 0:
             found += [self._gaussian(costs), self._renyi(costs)]
         if len(costs) == 1:
@@ -259,10 +257,6 @@ class PrivacyFilter:
     def admits(self, costs: Sequence[Cost]) -> bool:
         """Tell whether all of this fits the budget, the last being what is asked for."""
         return self.total(costs) <= self.epsilon * (1 + TOLERANCE)
-
-    def _pure(self, costs: Sequence[Cost]) -> float:
-        pure = [cost.pure for cost in costs if cost.pure is not None]
-        return float(sum(pure)) if len(pure) == len(costs) else math.inf
 
     def _gaussian(self, costs: Sequence[Cost]) -> float:
         squares = [cost.mu_square for cost in costs if cost.mu_square is not None]

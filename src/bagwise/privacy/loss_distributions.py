@@ -60,12 +60,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import gaussian_deltas, laplace_deltas, least_epsilon
 
@@ -79,6 +80,7 @@ _LARGEST_SIZE = 2**20  # points of a window; coarser steps rather than more of t
 _MOST_POINTS = 2**17  # of the grid of one release, on either side of 0; likewise
 _PILOT_POINTS = 512  # of each release, to choose the tilt
 _LARGEST_QUARTER = 4 * 40  # the largest tilt is 2**40
+_AT_ONCE = 2**13  # numbers of several curves that are computed together
 _TOO_CLOSE = 1e-7  # part of the largest loss that no grid resolves
 _ROUND_OFF = 2.0**-53
 
@@ -135,9 +137,11 @@ class KeptClassCurve:
 
     def __call__(self, epsilon: FloatArray) -> FloatArray:
         """Return delta."""
-        rare, often = sorted([self.keep, (1 - self.keep) / (self.classes - 1)])
-        edge = math.log(often / rare) if rare > 0 else math.inf
-        return often * np.maximum(0.0, -np.expm1(epsilon - edge))
+        other = (1 - self.keep) / (self.classes - 1)
+        often = np.maximum(self.keep, other)
+        with np.errstate(divide="ignore"):
+            edge = np.log(often) - np.log(np.minimum(self.keep, other))
+        return np.asarray(often * np.maximum(0.0, -np.expm1(epsilon - edge)))
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ class PickCurve:
 
 @dataclass(frozen=True)
 class WorstCurve:
-    """One of several releases, whichever is worst at each epsilon.
+    """One of several releases of a kind, whichever is worst at each epsilon.
 
     It also covers a choice among them that depends on what was released before.
     """
@@ -168,7 +172,53 @@ class WorstCurve:
 
     def __call__(self, epsilon: FloatArray) -> FloatArray:
         """Return delta."""
-        return np.asarray(np.max([curve(epsilon) for curve in self.among], axis=0))
+        order = np.argsort(epsilon)
+        delta = np.empty(epsilon.shape)
+        delta[order] = _worst(self._together, len(self.among), epsilon[order])
+        return delta
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # of thousands of curves, asked for again and again
+        return hash(self.among)
+
+    @cached_property
+    def _together(self) -> Any:
+        return _stacked(self.among)
+
+
+def _worst(curves: Any, count: int, epsilon: FloatArray) -> FloatArray:
+    """Return the largest of stacked curves at epsilons that rise.
+
+    Curves fall. One that starts below where the largest ends is nowhere the largest in between, so
+    that of thousands few are left on most parts of a grid.
+    """
+    if epsilon.size == 1 or count * epsilon.size <= _AT_ONCE:
+        return np.asarray(curves(epsilon).max(axis=0))
+    ends = curves(epsilon[[0, -1]])
+    # By more than the errors of a curve.
+    kept = np.flatnonzero(ends[:, 0] * (1 + 1e-9) >= ends[:, 1].max())
+    left = curves if kept.size == count else _taken(curves, kept)
+    middle = epsilon.size // 2
+    parts = (epsilon[:middle], epsilon[middle:])
+    return np.concatenate([_worst(left, kept.size, part) for part in parts])
+
+
+def _stacked(curves: Sequence[Any]) -> Any:
+    """Return one curve that computes many of the same kind at once, each in a row of its own."""
+    kind, *others = {type(curve) for curve in curves}
+    if others:
+        raise AssertionError("only curves of one kind are computed at once")
+    columns = zip(*(vars(curve).values() for curve in curves), strict=True)
+    return kind(*(_stacked(c) if callable(c[0]) else np.array(c)[:, None] for c in columns))
+
+
+def _taken(curves: Any, rows: IntArray) -> Any:
+    """Return some of stacked curves."""
+    parameters = vars(curves).values()
+    return type(curves)(*(_taken(p, rows) if callable(p) else p[rows] for p in parameters))
 
 
 @dataclass(frozen=True)

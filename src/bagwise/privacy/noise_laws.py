@@ -133,14 +133,11 @@ class StaircaseLaw:
                 slope += height * (last.peak - edge.peak)
         density = np.maximum(density, 1e-300)
         score = -slope / (spread * math.sqrt(2 * np.pi) * density)
-        value = np.log(density) - self.epsilon * here - math.log(self._mass * width)
-        return value, np.sign(residual) * score
-
-    @property
-    def _mass(self) -> float:
-        """What all steps add up to where the highest has height 1, in widths."""
+        # What all steps add up to where the highest has height 1, in widths.
         fall = math.exp(-self.epsilon)
-        return 2 * (self.inner + (1 - self.inner) * fall) / (1 - fall)
+        mass = 2 * (self.inner + (1 - self.inner) * fall) / (1 - fall)
+        value = np.log(density) - self.epsilon * here - math.log(mass * width)
+        return value, np.sign(residual) * score
 
     def _reach(self, spread: float) -> int:
         """Return how many steps away matter to a normal of this spread, in widths of a step.

@@ -25,13 +25,12 @@ from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import BeforeDraw, NoisyChoice, nothing_first
-from bagwise.privacy.private_range import PRICE_OF_DOUBLING, cheapest
+from bagwise.privacy.private_range import PRICE_OF_DOUBLING, candidates, cheapest, is_choice
 from bagwise.rng import NoiseSource, SecureNoise
 from bagwise.show import charts, html
 
 SCHEMA: Final = "bagwise-bounds/2"
 
-_EXPONENTS = range(-9, 16)
 _FEWEST = 0.4  # scales of the noise that a step outwards must cost, or chance decides
 _MOST = 0.25  # of all labels: what all steps together may cost
 
@@ -74,8 +73,7 @@ class PrivateBounds:
             limit=LARGEST_STATEMENT,
         )
         low, high = file.bounds
-        grid = candidates()
-        if not low < high or low not in grid or high not in grid:
+        if not is_choice((low, high)):
             raise BoundsError(f"{path} holds bounds that are not from the public candidates.")
         check_epsilon(file.epsilon)
         mark = Mark(file.id, file.date, file.dataset)
@@ -148,17 +146,6 @@ class _BoundsFile(Record, frozen=True):
     unit: str | None
     rows: Annotated[int, Meta(ge=1, le=2**48)]
     sha256: str
-
-
-def candidates() -> FloatArray:
-    """Return the public grid: 0 and plus or minus 1, 2, 5 times powers of ten, in order.
-
-    >>> grid = candidates()
-    >>> grid[(grid > 0.5) & (grid < 30)].tolist()
-    [1.0, 2.0, 5.0, 10.0, 20.0]
-    """
-    positive = [float(f"{digit}e{power}") for power in _EXPONENTS for digit in (1, 2, 5)]
-    return np.array([*(-value for value in reversed(positive)), 0.0, *positive])
 
 
 def choose_bounds(

@@ -142,6 +142,20 @@ def half_width(event: LaplaceMeanLoss, *, n_rows: int, level: float) -> float:
     return (event.noise_scale * math.log(1 / (1 - level)) + event.grid_step) / n_rows
 
 
+def sensitivities(
+    *, bounds: Bounds, loss: str, largest: float, unit_rows: int
+) -> tuple[float, float]:
+    """Return how far a unit of so many rows, the largest there is, moves summed losses at least.
+
+    And at most, whatever is predicted: a prediction has a bound at least half the width away.
+
+    >>> sensitivities(bounds=(0.0, 4.0), loss="squared", largest=16.0, unit_rows=3)
+    (12.0, 48.0)
+    """
+    least = min(largest, ((bounds[1] - bounds[0]) / 2) ** POWERS[loss])
+    return unit_rows * least, unit_rows * largest
+
+
 def _whole_steps(losses: FloatArray, largest: float) -> IntArray:
     """Return losses, or the largest one where they exceed it, as whole numbers of steps."""
     return np.rint(np.minimum(losses, largest) / (largest / LOSS_STEPS)).astype(np.int64)

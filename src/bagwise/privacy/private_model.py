@@ -549,7 +549,9 @@ def _statistics_of_block(
 ) -> "_Whole":
     steps = to_steps(labels)
     sums = steps @ _integer_columns(block, design)
-    return _Whole([*sums.tolist(), int(_square_steps(steps, design.norm).sum())])
+    # k y^2 / h for labels y in steps, h being half the range, to the nearest step
+    squares = (SQUARE_EIGHTHS[design.norm] * steps**2 + 4 * _HALF) // (8 * _HALF)
+    return _Whole([*sums.tolist(), int(squares.sum())])
 
 
 class _Whole(list[int]):
@@ -565,11 +567,6 @@ def _centred_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntArr
     Half the range, half the bias.
     """
     return np.asarray(labels_to_steps(labels, bounds=bounds, step=step) - _HALF)
-
-
-def _square_steps(steps: IntArray, norm: Norm) -> IntArray:
-    """Return k y^2 / h for labels y in steps, h being half the range, to the nearest step."""
-    return (SQUARE_EIGHTHS[norm] * steps**2 + 4 * _HALF) // (8 * _HALF)
 
 
 def _sensitivity_steps(X: FloatArray, design: ModelDesign) -> int:

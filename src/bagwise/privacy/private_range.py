@@ -22,6 +22,7 @@ exponential mechanism and of the sparse vector technique too (Lyu, Su and Li 201
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -65,6 +66,29 @@ OF_LABELS = Terms(price=0.0025, most=0.025)
 OF_LEFTOVERS = Terms(price=0.005, most=0.05)
 """What a model leaves of labels is noise for the most part, and clipping it does less harm."""
 
+MOST_SHARE, MOST_EPSILON = 0.1, 0.27
+"""What all searches cost together at most where nobody asks for them, as a share of epsilon and as
+an epsilon; see `most_share`. A price that is set in another way one day has to be added to those
+that `range_prices` and `limit_prices` know, or what was released before no longer verifies."""
+
+RANGE_PART, LIMIT_PART = 0.35, 0.15
+"""Parts of that for the range and for the limit at most, where a model is tried, too."""
+
+RANGE_SHARES = (0.02, 0.1)
+"""Least and largest share of epsilon for a range that is asked for."""
+
+LIMIT_SHARES = (0.02, 0.05)
+"""Least and largest share of epsilon for the limit of a model that is asked for."""
+
+RESOLUTION = 0.001
+"""Scale of the noise on a count that is fine enough, as a share of all rows: no more epsilon is
+spent than that takes."""
+
+NARROWING = 0.5
+"""Width of what a model leaves, in widths of the range, from which on centring pays. What is left
+is clipped, and a fourth of the variance of the noise is worth that."""
+
+_EXPONENTS = range(-9, 16)  # of bounds that may be chosen
 _DEEPEST = 13.0  # doublings: no stated range is ten thousand times too wide
 _STEP = 0.25  # doublings between neighbouring candidates
 _AT_ONCE = 2**20  # values that are counted together
@@ -103,6 +127,23 @@ def cheapest(
     return int(np.argmin(noisy))
 
 
+def candidates() -> FloatArray:
+    """Return the public grid: 0 and plus or minus 1, 2, 5 times powers of ten, in order.
+
+    >>> grid = candidates()
+    >>> grid[(grid > 0.5) & (grid < 30)].tolist()
+    [1.0, 2.0, 5.0, 10.0, 20.0]
+    """
+    positive = [float(f"{digit}e{power}") for power in _EXPONENTS for digit in (1, 2, 5)]
+    return np.array([*(-value for value in reversed(positive)), 0.0, *positive])
+
+
+def is_choice(bounds: Bounds) -> bool:
+    """Tell whether bounds are two of the public candidates."""
+    low, high = bounds
+    return low < high and {low, high} <= set(candidates().tolist())
+
+
 def depth(n_values: int, *, epsilon: float, rows: int = 1, terms: Terms = OF_LABELS) -> float:
     """Return how many times a range may be halved by a choice that costs epsilon: public.
 
@@ -121,6 +162,51 @@ def _price(terms: Terms, n_values: int, epsilon: float, rows: int) -> float:
 def looks_for_range(bounds: Bounds) -> int:
     """Return how many choices a range takes, each by its part of epsilon."""
     return 1 if bounds[0] < 0 < bounds[1] else 2
+
+
+def range_epsilon(
+    left: float, bounds: Bounds, *, n_rows: int, unit_rows: int, part: float | None
+) -> float:
+    """Return what a range may cost of the epsilon that is left.
+
+    The share is as small as the number of rows allows: counts need an epsilon that does not depend
+    on the promise. It is a `part` of what searches may cost at most; None where it is asked for.
+    """
+    least, most = RANGE_SHARES
+    if part is not None:
+        most = part * most_share(left)
+    enough = looks_for_range(bounds) * unit_rows / (RESOLUTION * n_rows)
+    return min(most, max(min(least, most), enough / left)) * left
+
+
+def limit_share(left: float, *, n_rows: int, unit_rows: int, asked: bool) -> float:
+    """Return the share of the epsilon that is left for the limit of what a model leaves."""
+    least, most = LIMIT_SHARES
+    if not asked:
+        least, most = LIMIT_PART * MOST_SHARE / 2, LIMIT_PART * most_share(left)
+    return min(most, max(min(least, most), unit_rows / (RESOLUTION * n_rows) / left))
+
+
+def range_prices(left: float, bounds: Bounds, *, n_rows: int, unit_rows: int) -> list[float]:
+    """Return every epsilon that a search for a range may cost."""
+    rows = {"n_rows": n_rows, "unit_rows": unit_rows}
+    return [range_epsilon(left, bounds, part=part, **rows) for part in (None, 1.0, RANGE_PART)]
+
+
+def limit_prices(left: float, *, n_rows: int, unit_rows: int) -> list[float]:
+    """Return every epsilon that a search for a limit may cost."""
+    rows = {"n_rows": n_rows, "unit_rows": unit_rows}
+    return [left * limit_share(left, asked=asked, **rows) for asked in (True, False)]
+
+
+def most_share(epsilon: float) -> float:
+    """Return the share of epsilon that all searches may cost together where nobody asks for them.
+
+    It leaves the bags 1.12 times the noise at most if no look finds anything, as on most tables,
+    whose signal is too weak to centre on. Staircase noise falls faster with a large epsilon than in
+    proportion: the line between both ends stays below the curve that the accountant finds.
+    """
+    return min(MOST_SHARE, 0.05 + 0.07 / epsilon, MOST_EPSILON / epsilon)
 
 
 @dataclass(frozen=True)
@@ -177,10 +263,35 @@ def tightened(
     >>> low, 15_000 < high < 60_000
     (0.0, True)
     """
+    look = partial(_narrowed, values, rows=rows, source=source, terms=OF_LABELS)
+    return _range_by(look, bounds, epsilon)
+
+
+def is_range(found: Bounds, bounds: Bounds, *, n_values: int, epsilon: float, rows: int) -> bool:
+    """Tell whether `tightened` can end with this range, whatever the values are.
+
+    >>> search = {"n_values": 40_000, "epsilon": 0.05, "rows": 1}
+    >>> is_range((0.0, 31_250.0), (0.0, 1e6), **search)
+    True
+    >>> is_range((312.7, 18_996.2), (0.0, 1e6), **search)
+    False
+    """
+
+    def look(distance: Distance, largest: float, *, epsilon: float) -> float:
+        limits = _limits(largest, n_values, epsilon, rows, OF_LABELS)
+        wanted = max(abs(end - distance.origin) for end in found)
+        return float(limits[np.argmin(np.abs(limits - wanted))])
+
+    # Powers may differ in the last digits on another machine.
+    rounding = 1e-12 * max(map(abs, bounds))
+    return bool(np.allclose(found, _range_by(look, bounds, epsilon), rtol=0.0, atol=rounding))
+
+
+def _range_by(look: Callable[..., float], bounds: Bounds, epsilon: float) -> Bounds:
+    """Return the range that one or two choices of a limit lead to."""
     low, high = bounds
-    look = partial(_narrowed, values, epsilon=epsilon, rows=rows, source=source, terms=OF_LABELS)
     if looks_for_range(bounds) == 1:
-        reach = look(Distance(low, high, 0.0), max(-low, high))
+        reach = look(Distance(low, high, 0.0), max(-low, high), epsilon=epsilon)
         return max(low, -reach), min(high, reach)
     look = partial(look, epsilon=epsilon / 2)
     # Rounding must not carry an end beyond the bounds.
@@ -210,6 +321,19 @@ def limit_of(
     )
 
 
+def is_limit(found: float, largest: float, *, n_values: int, epsilon: float, rows: int) -> bool:
+    """Tell whether `limit_of` can end with this limit, and centring on it would pay."""
+    limits = _limits(largest, n_values, epsilon, rows, OF_LEFTOVERS)
+    pays = limits <= NARROWING * largest * (1 + 1e-12)
+    return bool(np.isclose(found, limits[pays], rtol=1e-12, atol=0.0).any())
+
+
+def _limits(largest: float, n_values: int, epsilon: float, rows: int, terms: Terms) -> FloatArray:
+    """Return the candidates of one choice, from the widest on: public."""
+    halvings = depth(n_values, epsilon=epsilon, rows=rows, terms=terms)
+    return np.asarray(largest * 0.5 ** np.arange(0.0, halvings + 1e-9, _STEP))
+
+
 def _narrowed(
     values: FloatArray | CountsItself,
     distance: Distance,
@@ -220,7 +344,7 @@ def _narrowed(
     source: NoiseSource,
     terms: Terms,
 ) -> float:
-    limits = largest * _shrinking(depth(values.size, epsilon=epsilon, rows=rows, terms=terms))
+    limits = _limits(largest, values.size, epsilon, rows, terms)
     if isinstance(values, CountsItself):
         beyond = values.count_beyond(distance, limits)
     else:
@@ -246,8 +370,3 @@ def count_beyond(values: FloatArray, distance: Distance, limits: FloatArray) -> 
         above = np.searchsorted(rising, sizes, side="left")
         passed += np.bincount(above, minlength=passed.size)
     return np.cumsum(passed[:0:-1])
-
-
-def _shrinking(halvings: float) -> FloatArray:
-    """Return 1 and what is left of it after every quarter of a halving."""
-    return np.asarray(0.5 ** np.arange(0.0, halvings + 1e-9, _STEP))

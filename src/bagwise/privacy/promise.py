@@ -9,6 +9,8 @@ best test between neighbouring tables).
 import math
 import warnings
 
+import numpy as np
+
 from bagwise.errors import BudgetError, StrongPromiseWarning, WeakPromiseWarning
 
 LARGEST_EPSILON = 50.0
@@ -105,6 +107,20 @@ def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
             WeakPromiseWarning,
             stacklevel=2,
         )
+
+
+def check_limits(*, max_epsilon: float | None = None, max_delta: float | None = None) -> None:
+    """Refuse limits that nothing can be held to: every comparison with NaN is false."""
+    for name, limit, end in (("epsilon", max_epsilon, math.inf), ("delta", max_delta, 1.0)):
+        if limit is None:
+            continue
+        is_number = isinstance(limit, int | float | np.number) and not isinstance(limit, bool)
+        if not is_number or not 0 <= limit < end:
+            most = "" if math.isinf(end) else f" and below {end:g}"
+            raise BudgetError(
+                f"max_{name} (--max-{name}) is a finite number of at least 0{most}, got {limit!r}. "
+                "Give such a number, or leave it out for no limit."
+            )
 
 
 def warn_of_strong_promise(epsilon: float, *, n_rows: int) -> None:

@@ -70,7 +70,12 @@ class Budget:
         >>> Budget.of(1.0, None, bounds=(0, 5)).calibration
         ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=(), noise='auto')
         """
-        _check_noise(noise)
+        if isinstance(noise, NoiseSource):
+            raise BudgetError(
+                "noise= takes the name of a kind of noise; a source of randomness goes to "
+                "noise_source=."
+            )
+        check_name("noise", noise, get_args(NoiseKind), BudgetError)
         if classes and bounds is not None:
             raise BoundsError("a label with classes has no bounds; leave them out.")
         limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
@@ -163,16 +168,6 @@ def _exact_calibration(
             f"known without looking at these labels.{_OTHERWISE if what == 'release' else ''}"
         )
     return ExactCalibration(float(epsilon), float(delta), bounds, prior, noise)
-
-
-def _check_noise(noise: object) -> None:
-    """Refuse a source of randomness, which has a name of its own; other names are listed later."""
-    if isinstance(noise, NoiseSource):
-        raise BudgetError(
-            "noise= takes the name of a kind of noise; a source of randomness goes to "
-            "noise_source=."
-        )
-    check_name("noise", noise, get_args(NoiseKind), BudgetError)
 
 
 def _check_experiment(

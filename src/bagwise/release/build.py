@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,9 +11,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging import (
     BaggingStrategy,
     Given,
-    ReadsBlocks,
     assign_bags,
-    assign_blocks,
     check_bag_size,
     measures_by_scores,
     parameters_of,
@@ -59,7 +56,7 @@ from bagwise.release.looks import (
     Outlook,
     Schedule,
     look_ahead,
-    schedule_centring,
+    schedule_looks,
     schedule_range,
     take_centring,
     take_range,
@@ -102,6 +99,7 @@ def build(
     choice = None
     if not request.plans_late:
         choice = _choose(run, rows, request, decide)
+        request = dataclasses.replace(request, budget=choice.budget)  # perhaps of single labels
         check_bag_size(choice.bag_size, n_rows=rows.num_rows)
         given.check_size(choice.bag_size)
     check_rows(budget, rows.num_rows)
@@ -116,7 +114,7 @@ def build(
     X = run("encoding features", _encode, rows, encoder, request, choice)  # (n, d), public
     bags = _form_early(run, X, given, choice, rows)  # what noise there is may depend on them
     # Settled before the first look at labels: which there are, and how private each is.
-    schedule = run("planning looks", schedule_looks, X, encoder, units, request, choice)
+    schedule = run("planning looks", settle_looks, X, encoder, units, request, choice)
     charge_ahead(account, schedule, bags, units, request, choice)
     request, schedule = run("finding a range", tighten_range, labels, schedule, request)
     if choice is not None:
@@ -127,7 +125,7 @@ def build(
         choice = _choose(run, table, request, decide, look_ahead(exact_rule(request), centring))
     if bags is None:
         bags = run("forming bags", _form_bags, X, scores, given, choice, rows)
-    scores = scores.without_values()  # a number for each row that nobody needs any more
+    scores = dataclasses.replace(scores, values=None)  # one for each row; nobody needs them now
     del X
     leaving = _leaving_order(computing, labels.size, request)
     if leaving is None:  # the order is a secret one already
@@ -214,11 +212,19 @@ def build_model(
         bounds=rule.bounds,
         source=source,
     )
+    certificate = certify(
+        (*rule.prior, priced.event),
+        budget,
+        unit_rows=unit_rows,
+        tightened=None if look is None else rule.bounds,
+        mark=account.mark,
+    )
     released = RowModel(
         family=family.name,
         link=family.link,
         loss=RELEASED_DIRECTLY,
         label=columns.label,
+        bounds=certificate.stated_bounds,
         encoder=encoder,
         coef=fit.coef,
         intercept=fit.intercept,
@@ -229,15 +235,7 @@ def build_model(
         unshrunk=fit.unshrunk,
         note=RELEASED_NOTE,
     )
-    return released.certified(
-        certify(
-            (*rule.prior, priced.event),
-            budget,
-            unit_rows=unit_rows,
-            tightened=None if look is None else rule.bounds,
-            mark=account.mark,
-        )
-    )
+    return released.certified(certificate)
 
 
 def build_bounds(
@@ -282,7 +280,7 @@ def exact_rule(request: ReleaseRequest) -> ExactCalibration:
     return request.budget.calibration
 
 
-def schedule_looks(
+def settle_looks(
     X: Any, encoder: Encoder, units: ProtectedUnits, request: ReleaseRequest, choice: Choice | None
 ) -> Schedule:
     """Settle which looks are taken, and how privately, from public quantities alone."""
@@ -290,24 +288,23 @@ def schedule_looks(
     if (request.tighten, request.centre) == ("none", "none"):
         return Schedule(scores=_price_scores(X, names, units, request.budget, choice))
     rule = exact_rule(request)
-    tighten = schedule_range(rule, n_rows=X.shape[0], unit_rows=rows, asked=request.tighten)
-    if tighten is not None:
-        rule = rule.within(rule.bounds, tighten)
     lean = request.centre == "auto" and choice is not None and not needs_matrix(choice.strategy)
     scored = choice is not None and choice.scores == "model"
-    centre = schedule_centring(
+    looks = schedule_looks(
         rule,
         X,
         names,
         unit_rows=rows,
-        asked="none" if lean else request.centre,
+        tighten=request.tighten,
+        centre="none" if lean else request.centre,
         scored=scored and not _shares_model(choice),
     )
-    if scored and centre.model is not None:  # one that is good enough to centre on is for both
-        return dataclasses.replace(centre, tighten=tighten, scores=centre.model, model=None)
-    budget = request.within(rule).budget
-    scores = _price_scores(X, names, units, budget, choice)
-    return dataclasses.replace(centre, tighten=tighten, scores=scores)
+    if scored and looks.model is not None:  # one that is good enough to centre on is for both
+        return dataclasses.replace(looks, scores=looks.model, model=None)
+    if looks.tighten is not None:
+        rule = rule.within(rule.bounds, looks.tighten)
+    scores = _price_scores(X, names, units, request.within(rule).budget, choice)
+    return dataclasses.replace(looks, scores=scores)
 
 
 def _shares_model(choice: Choice | None) -> bool:
@@ -407,7 +404,11 @@ def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:
 def _choose_columns(table: Rows, labels: AnyArray, columns: Columns) -> list[str]:
     names, leaving = name_columns(table, columns)
     if columns.id is not None:
-        _check_id(table, columns.id)
+        key = without_dictionary(table.column(columns.id))
+        if key.null_count or pc.count_distinct(key).as_py() != len(key):
+            raise ColumnError(
+                f"id {columns.id!r} is missing or repeated in some rows; a key is neither."
+            )
     if columns.classes is not None:
         refuse_copies_of_class(table, leaving, label=columns.label)
     else:
@@ -425,12 +426,6 @@ def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:
     if BAG_ID in leaving:
         raise ColumnError(f"a column is called {BAG_ID!r}, which a release uses itself. Rename it.")
     return names, leaving
-
-
-def _check_id(table: Rows, id: str) -> None:
-    column = without_dictionary(table.column(id))
-    if column.null_count or pc.count_distinct(column).as_py() != len(column):
-        raise ColumnError(f"id {id!r} is missing or repeated in some rows; a key is neither.")
 
 
 def _encode(rows: Rows, encoder: Encoder, request: ReleaseRequest, choice: Choice | None) -> Any:
@@ -476,20 +471,13 @@ def _form_early(
     if choice is None:
         return None
     if choice.scores != "none":
-        _check_formable(choice, given, rows)
+        _check_cells(choice, given, rows)
         return None
     return run("forming bags", _form_bags, X, Scores(None), given, choice, rows)
 
 
-def _check_formable(choice: Choice, given: Given, rows: Rows) -> None:
-    """Refuse a strategy that lacks its extra, or that cannot follow columns of so many rows."""
-    if traits_of(choice.strategy).extra:  # try it
-        few = np.arange(8.0)
-        assign_bags(choice.strategy, few[:, None], few, bag_size=2, rng=make_generator(0))
-    _check_cells(choice, given, rows)
-
-
 def _check_cells(choice: Choice, given: Given, rows: Rows) -> None:
+    """Refuse a strategy that cannot follow columns of so many rows."""
     by_cells = needs_matrix(choice.strategy) and rows.rows_at_once < rows.num_rows
     if by_cells and (given.groups is not None or given.strata is not None):
         raise StrategyError(
@@ -503,16 +491,6 @@ def _form_bags(X: Any, scores: Scores, given: Given, choice: Choice, rows: Rows)
     if not needs_matrix(choice.strategy) or rows.rows_at_once >= rows.num_rows:
         return assign_bags(choice.strategy, X, scores.values, bag_size=size, rng=rng, given=given)
     _check_cells(choice, given, rows)
-    judge: object = choice.strategy
-    if isinstance(judge, ReadsBlocks):
-        encoder, n_rows = X.encoder, rows.num_rows
-        return assign_blocks(
-            judge,
-            lambda order: EncodedRows(rows.take(order), encoder),
-            n_rows,
-            bag_size=size,
-            rng=rng,
-        )
     return assign_by_cells(choice.strategy, X, rows, bag_size=size, rng=rng, scores=scores.values)
 
 

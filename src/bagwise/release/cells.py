@@ -90,14 +90,15 @@ def assign_by_cells(
     if not traits_of(strategy).compact:
         raise StrategyError(
             f"the strategy {strategy.name!r} needs all rows in memory at once, and these do not "
-            "fit. Choose random, sorted, super, kmeans, optimal or aligned, or raise the limit "
+            "fit. Choose random, sorted, super, kmeans or optimal, or raise the limit "
             "(memory_limit, --memory-limit)."
         )
     n = X.shape[0]
     to_points, inner = metric_of(strategy, X, scores)
     most = max(rows.rows_at_once / SEARCHED, 2 * bag_size)
     depth = max(0, int(np.ceil(np.log2(n / most))))
-    tree = Tree.learn(to_points(_sample(X)), depth)
+    step = max(1, n // SAMPLED)  # rows from everywhere, as many of each block as of any other
+    tree = Tree.learn(to_points(np.concatenate([block[::step] for block in X])), depth)
     cells = np.concatenate([tree.route(to_points(block)) for block in X]).astype(np.int32)
     order = np.argsort(cells, kind="stable")
     sizes = merged_cells(np.bincount(cells, minlength=2**depth), bag_size)
@@ -126,12 +127,6 @@ def metric_of(
     columns = Columns(X)
     center, (W, inner) = columns.mean, judge.shared_metric(columns, scores)
     return (lambda block: np.asarray((block - center) @ W)), inner
-
-
-def _sample(X: EncodedRows) -> FloatArray:
-    """Return rows from everywhere, as many of each block as of any other."""
-    step = max(1, X.shape[0] // SAMPLED)
-    return np.concatenate([block[::step] for block in X])
 
 
 def merged_cells(sizes: IntArray, least: int) -> IntArray:

@@ -1,22 +1,15 @@
-"""Descriptions of a release for the tools and registries of others, made from its own files.
+"""The description of a release for the tools of others, made from its own files.
 
-- ``croissant.json``: MLCommons Croissant 1.1, the description that catalogues and loaders of data
-  sets read.
-- ``deployment.yaml``: an entry for OpenDP's registry of deployments of differential privacy.
-
-Both hold generated words and numbers only, and a date. Whoever reads a release makes them again and
-compares, so that nothing else can travel in them. What bagwise cannot know, such as who publishes
-the data and for what, is left to the custodian, who fills it into a copy (``bagwise report``).
+``croissant.json`` is MLCommons Croissant 1.1, which catalogues and loaders of data sets read. It
+holds generated words and numbers only, and a date. Whoever reads a release makes it again and
+compares, so that nothing else can travel in it.
 
 References
 ----------
 Croissant format specification 1.1, http://mlcommons.org/croissant/1.1.
-OpenDP deployments registry, https://github.com/opendp/deployments-registry-data, schema of 2026.
 """
 
 import datetime
-import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,9 +18,7 @@ from bagwise.errors import ReleaseError
 from bagwise.files.json_files import canonical
 from bagwise.release.manifest import Manifest
 
-CROISSANT, DEPLOYMENT = "croissant.json", "deployment.yaml"
-
-ASK = "The custodian must answer."
+CROISSANT = "croissant.json"
 
 _NAME = "bagwise release"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -92,17 +83,14 @@ def describe(
     hashes: Mapping[str, str],
     *,
     date: str | None = None,
-) -> dict[str, bytes]:
-    """Return both files, given the hashes of the others.
+) -> bytes:
+    """Return the file, given the hashes of the others.
 
-    They have the date of the certificate. What promises nothing has none: it gets the one that is
+    It has the date of the certificate. What promises nothing has none: it gets the one that is
     given, or today's.
     """
     day = certificate["date"] or date or datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {
-        CROISSANT: canonical(croissant(manifest, certificate, hashes, date=day)),
-        DEPLOYMENT: to_yaml(deployment(manifest, certificate, date=day)).encode("ascii"),
-    }
+    return canonical(croissant(manifest, certificate, hashes, date=day))
 
 
 def date_in(croissant_file: Mapping[str, Any]) -> str:
@@ -138,7 +126,7 @@ def croissant(
                 else "application/x-parquet",
                 "sha256": hashes[name],
             }
-            for name in sorted(set(hashes) - {CROISSANT, DEPLOYMENT})
+            for name in sorted(set(hashes) - {CROISSANT})
         ]
         + ([] if _KINDS["instances"] in hashes else [_file_set()]),
         "recordSet": [
@@ -211,128 +199,3 @@ def _description(manifest: Manifest, certificate: Mapping[str, Any]) -> str:
         f"from which row-level models can be learned. Made by {manifest.software}. "
         f"{certificate['headline']}. " + " ".join(certificate["statement"])
     )
-
-
-def deployment(manifest: Manifest, certificate: Mapping[str, Any], *, date: str) -> dict[str, Any]:
-    """Return an entry for the registry: everything that bagwise knows; the rest is asked for."""
-    entry: dict[str, Any] = {
-        "basic": {
-            "name": _NAME,
-            "data_curators": [ASK],
-            "intended_use": ASK,
-            "data_product_type": "Dataset",
-            "data_product_region": ASK,
-            "description": _description(manifest, certificate),
-            "publication_date": date,
-        }
-    }
-    if certificate["private"]:
-        entry |= _promise(certificate)
-    entry["deployment_model"] = {
-        "model_name": "Central",
-        "actors": "The custodian sees labels and adds noise. Whoever has the release sees "
-        "features, bags and bag labels.",
-        "release_type": "One release",
-        "release_type_details": "Each further release of the same table spends anew. " + ASK,
-        "data_source_type": "Static",
-        "access_type": "Non-interactive",
-    }
-    if certificate["private"]:
-        entry["accounting"] = {
-            "post_processing": "Bags and models are made from features and noisy numbers only.",
-            "composition": "All mechanisms of the release together, by their privacy-loss "
-            "distributions or in closed form.",
-        }
-        entry["implementation"] = _implementation(manifest, certificate)
-    entry["administrative"] = {
-        "notes": "Verify the release with bagwise verify, and compare its digest with the "
-        "custodian's.",
-        "registry_authors": [ASK],
-    }
-    return {
-        "url_slug": "bagwise_release",
-        "status": "Draft",
-        "tier": 3 if certificate["private"] else 1,
-        "deployment": entry,
-    }
-
-
-def _promise(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    pure = certificate["delta"] == 0
-    return {
-        "dp_variant": {
-            "variant_name": "Pure DP" if pure else "Approximate DP",
-            "data_domain": "Tables of public features with one secret label in each row"
-            + (
-                "."
-                if certificate["bounds"] is None
-                else f", clipped to {certificate['bounds'][0]:g} to {certificate['bounds'][1]:g}."
-            ),
-            "unprotected_quantities": "Features, ids, the number of rows, and which rows share a "
-            "bag, as far as that does not follow from labels.",
-        },
-        "privacy_loss": {
-            "privacy_unit": "The label of one row"
-            if certificate["unit"] is None
-            else "All labels of one person or other unit",
-            "privacy_unit_details": f"Neighbouring tables: {certificate['neighbouring']}. "
-            "Labels are replaced; rows are neither added nor removed.",
-            "privacy_parameters": {
-                "epsilon": certificate["epsilon"],
-                "delta": certificate["delta"],
-            },
-            "privacy_parameters_details": "The whole curve of epsilon and delta is in "
-            "certificate.json.",
-        },
-    }
-
-
-def _implementation(manifest: Manifest, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = ", ".join(dict.fromkeys(event["kind"] for event in certificate["events"]))
-    return {
-        "preprocessing_and_hyperparameter_tuning": "Labels are clipped to public bounds, or to "
-        "bounds that were found privately, which the certificate counts in.",
-        "mechanisms": f"{kinds}, by {manifest.software}. Noise is drawn on whole numbers from "
-        f"{certificate['noise_source']}, by exact samplers, so that no rounding of floating-point "
-        "numbers shows labels.",
-        "justification": ASK,
-    }
-
-
-def to_yaml(values: Mapping[str, Any]) -> str:
-    r"""Return nested mappings, lists of text, text and numbers as YAML, in one spelling.
-
-    Text is always quoted and all ASCII; numbers are written so that readers of YAML 1.1, too, take
-    them for numbers.
-
-    >>> print(to_yaml({"a": {"b": 1e-6, "c": ["x: é"]}, "d": 3}), end="")
-    a:
-      b: 1.0e-06
-      c:
-        - "x: \u00e9"
-    d: 3
-    """
-    return "".join(f"{line}\n" for line in _yaml_lines(values))
-
-
-def _yaml_lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield f"{indent}{name}:"
-            yield from _yaml_lines(value, indent + "  ")
-        elif isinstance(value, list):
-            yield f"{indent}{name}:"
-            yield from (f"{indent}  - {_yaml_scalar(entry)}" for entry in value)
-        else:
-            yield f"{indent}{name}: {_yaml_scalar(value)}"
-
-
-def _yaml_scalar(value: Any) -> str:
-    if isinstance(value, str):
-        # JSON writes characters beyond the first plane as two escapes, which YAML has as one.
-        plain = "".join(char if ord(char) < 0x10000 else f"\0{ord(char):08x}" for char in value)
-        return re.sub(r"\\u0000([0-9a-f]{8})", r"\\U\1", json.dumps(plain))
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ReleaseError("a number of the certificate is not finite.")
-    text = repr(value)
-    return text.replace("e", ".0e", 1) if "e" in text and "." not in text else text

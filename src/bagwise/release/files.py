@@ -29,7 +29,7 @@ from bagwise.files.parquet_files import (
 )
 from bagwise.files.records import read_file, to_plain
 from bagwise.files.regular_files import open_regular, sha256_of
-from bagwise.release.descriptions import CROISSANT, DEPLOYMENT, date_in, describe
+from bagwise.release.descriptions import CROISSANT, date_in, describe
 from bagwise.release.manifest import SCHEMA, Manifest
 
 INSTANCES, BAGS = "instances.parquet", "bags.parquet"
@@ -89,8 +89,8 @@ def write_release(
         if files.scores is not None:
             write_json(files.scores, create_private(draft / SCORES))
         hashes = _hashes(draft, known)
-        for name, content in describe(files.manifest, files.certificate, hashes).items():
-            create_private(draft / name).write_bytes(content)
+        described = describe(files.manifest, files.certificate, hashes)
+        create_private(draft / CROISSANT).write_bytes(described)
         hashes = _hashes(draft, hashes)
         manifest = msgspec.structs.replace(files.manifest, files=hashes)
         write_json(to_plain(manifest), create_private(draft / MANIFEST))
@@ -114,12 +114,13 @@ def _move_parts(parts: Sequence[WrittenTable], draft: Path) -> dict[str, str]:
     return {name: part.sha256 for name, part in zip(names, parts, strict=True)}
 
 
-def read_release(path: Path) -> ReleaseFiles:
+def read_release(path: Path, *, key: Path | None = None) -> ReleaseFiles:
     """Read the directory, and refuse it when a file is missing, damaged or was edited.
 
-    Every file is opened once: what is read is what was hashed.
+    With the file of a public `key`, its owner must have signed the manifest. What is read is what
+    was signed and hashed, also if names come to mean other files meanwhile.
     """
-    files = read_without_rows(path)
+    files = read_without_rows(path, key=key)
     hashes = files.manifest.files
     parts = instance_files(files.manifest)
     rows = read_parts(
@@ -130,7 +131,7 @@ def read_release(path: Path) -> ReleaseFiles:
     return dataclasses.replace(files, instances=rows)
 
 
-def read_without_rows(path: Path) -> ReleaseFiles:
+def read_without_rows(path: Path, *, key: Path | None = None) -> ReleaseFiles:
     """Read all files of the directory but those of its rows, as `read_release` does."""
     if not path.is_dir():
         raise ReleaseError(f"{path} is not a directory. A release is the directory bagwise wrote.")
@@ -138,12 +139,15 @@ def read_without_rows(path: Path) -> ReleaseFiles:
     manifest = read_file(
         Manifest, path / MANIFEST, schema=SCHEMA, error=ReleaseError, what="a manifest"
     )
+    content = canonical(to_plain(manifest))  # the very bytes that were read, in their one spelling
+    if key is not None:
+        signatures.check_signature(content, path / SIGNATURE, signatures.read_public_key(key))
     _check_names(path, manifest)
     hashes = manifest.files
     certificate = _read_hashed(
         path / CERTIFICATE, hashes, what="a certificate", limit=LARGEST_STATEMENT
     )
-    _check_descriptions(path, manifest, certificate)
+    _check_description(path, manifest, certificate)
     return ReleaseFiles(
         instances=None,
         bags=read_plain(path / BAGS, error=ReleaseError, sha256=hashes[BAGS]),
@@ -152,7 +156,7 @@ def read_without_rows(path: Path) -> ReleaseFiles:
         scores=_read_hashed(path / SCORES, hashes, what="a file of scores")
         if SCORES in hashes
         else None,
-        digest=hashlib.sha256(canonical(to_plain(manifest))).hexdigest(),
+        digest=hashlib.sha256(content).hexdigest(),
     )
 
 
@@ -166,7 +170,7 @@ def _has_our_manifest(path: Path) -> bool:
 
 RELEASE = DirectoryKind(
     "a bagwise release",
-    frozenset({INSTANCES, BAGS, CERTIFICATE, CROISSANT, DEPLOYMENT, SCORES, MANIFEST, SIGNATURE}),
+    frozenset({INSTANCES, BAGS, CERTIFICATE, CROISSANT, SCORES, MANIFEST, SIGNATURE}),
     _has_our_manifest,
     parts=_PART,
 )
@@ -175,7 +179,7 @@ RELEASE = DirectoryKind(
 def _check_names(path: Path, manifest: Manifest) -> None:
     """Refuse a manifest that lists other files than a release has, and files that it does not."""
     scored = [SCORES] if SCORES in manifest.files else []
-    always = (BAGS, CERTIFICATE, CROISSANT, DEPLOYMENT)
+    always = (BAGS, CERTIFICATE, CROISSANT)
     if list(manifest.files) != sorted([*_instances(manifest.files), *always, *scored]):
         raise ReleaseError(f"{path / MANIFEST} does not list the files of a release.")
     if strangers := {entry.name for entry in path.iterdir()} - {
@@ -225,20 +229,19 @@ def check_rows_per_file(rows_per_file: int | None, n_rows: int) -> None:
         )
 
 
-def _check_descriptions(path: Path, manifest: Manifest, certificate: Mapping[str, Any]) -> None:
-    """Make the descriptions for others again: they may say what the release says, and no more."""
+def _check_description(path: Path, manifest: Manifest, certificate: Mapping[str, Any]) -> None:
+    """Make the description for others again: it may say what the release says, and no more."""
     hashes = manifest.files
     date = date_in(_read_hashed(path / CROISSANT, hashes, what="a description"))
-    others = {name: sha for name, sha in hashes.items() if name not in (CROISSANT, DEPLOYMENT)}
+    others = {name: sha for name, sha in hashes.items() if name != CROISSANT}
     expected = shielded(
         lambda: describe(manifest, certificate, others, date=date),
         lambda _: ReleaseError(f"{path / CERTIFICATE} is damaged: a field is missing."),
     )
-    for name, content in expected.items():
-        with open_regular(path / name, error=ReleaseError) as handle:
-            found = handle.read(len(content) + 1)
-        if found != content or hashlib.sha256(content).hexdigest() != hashes[name]:
-            raise ReleaseError(f"{path / name} does not describe this release.")
+    with open_regular(path / CROISSANT, error=ReleaseError) as handle:
+        found = handle.read(len(expected) + 1)
+    if found != expected or hashlib.sha256(expected).hexdigest() != hashes[CROISSANT]:
+        raise ReleaseError(f"{path / CROISSANT} does not describe this release.")
 
 
 def _read_hashed(

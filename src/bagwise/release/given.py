@@ -57,7 +57,10 @@ def check_given(release: "Release") -> list[str]:
             raise ReleaseError(f"a bag crosses a stratum of {_listed(made.within)}.")
         seen.append(f"no bag crosses a stratum of {_listed(made.within)}")
     if given.groups is not None:
-        groups = _groups_in_strata(given)
+        groups = given.groups
+        if given.strata is not None:
+            pairs = groups * (given.strata.max() + 1) + given.strata
+            groups = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
         _check_groups(index, groups, made.bag_size, by=_listed(made.by))
         seen.append(f"every group of {_listed(made.by)} is in one bag, merged only if it is small")
     if made.exposure is not None:
@@ -86,15 +89,6 @@ def _check_groups(index: IntArray, groups: IntArray, bag_size: int, *, by: str) 
     large = index[first[sizes >= bag_size]]
     if np.unique(large).size != large.size:
         raise ReleaseError(f"a bag holds two groups of {by} that are large enough by themselves.")
-
-
-def _groups_in_strata(given: Given) -> IntArray:
-    if given.groups is None:
-        raise AssertionError("only called with groups")
-    if given.strata is None:
-        return given.groups
-    pairs = given.groups * (given.strata.max() + 1) + given.strata
-    return np.unique(pairs, return_inverse=True)[1].astype(np.int64)
 
 
 def _meets_several(these: IntArray, others: IntArray) -> bool:

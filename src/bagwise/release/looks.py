@@ -37,11 +37,16 @@ from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism, NoisyLimit, NoisyRange
 from bagwise.privacy.private_model import Designs, LinearScores
 from bagwise.privacy.private_range import (
+    NARROWING,
+    RANGE_PART,
     Distance,
     count_beyond,
     depth,
     limit_of,
+    limit_share,
     looks_for_range,
+    most_share,
+    range_epsilon,
     tightened,
 )
 from bagwise.privacy.promise import LARGEST_EPSILON
@@ -60,15 +65,9 @@ from bagwise.theory.misfit import DEFAULT_MISFIT
 Tighten = Literal["auto", "range", "none"]
 Centre = Literal["auto", "model", "none"]
 
-RANGE_SHARES = (0.02, 0.1)
-"""Least and largest share of epsilon for a range."""
-
-LIMIT_SHARES = (0.02, 0.05)
-"""Least and largest share of epsilon for the limit of what a model leaves."""
-
-RESOLUTION = 0.001
-"""Scale of the noise on a count that is fine enough, as a share of all rows: no more epsilon is
-spent than that takes."""
+FEWEST_HALVINGS = 1.5
+"""Of the bounds that a part for the range must be worth. In fewer rows a range has all that looks
+may cost: bounds that are far too wide cost more than a model brings."""
 
 STRONG_NOISE = 1 / 64
 """Standard deviation of a label around a model that is worth centring on, in widths of the range:
@@ -77,14 +76,11 @@ an eighth of what the planner believes a label's to be."""
 REACH = 2.8
 """Limit of what a model leaves, in its standard deviations, that is expected to be found."""
 
-WORTHWHILE = 0.03
+WORTHWHILE = 0.35
 """Variance of the noise after centring, beside that without, from which on it is tried: if the
-signal is strong. If it is weak, the model's share of the budget is lost: on real tables, most of
-which have weak signals, one to three hundredths of what a release keeps."""
+signal is strong. If it is weak, a model that a few hundredths of epsilon have bought is lost."""
 
-NARROWING = 0.5
-"""Width of what a model leaves, in widths of the range, from which on centring pays. What is left
-is clipped, and a fourth of the variance of the noise is worth that."""
+_GAUSSIAN_PART = 0.05  # of mu squared: about what as large a share of epsilon costs the bags
 
 
 @dataclass(frozen=True)
@@ -199,20 +195,49 @@ def look_ahead(rule: ExactCalibration, centring: Centring | None) -> Outlook:
     )
 
 
+def schedule_looks(
+    rule: ExactCalibration,
+    X: Any,
+    names: Sequence[str],
+    *,
+    unit_rows: int,
+    tighten: Tighten,
+    centre: Centre,
+    scored: bool = False,
+) -> Schedule:
+    """Return the looks for a range, a model and a limit, those that are asked for or worthwhile.
+
+    Where nobody asks for a model, a range gets a part of what looks may cost, or all of it if a
+    model is not worthwhile with the rest, or if so small a part finds no range in so few rows.
+    """
+    ranged = partial(schedule_range, rule, n_rows=X.shape[0], unit_rows=unit_rows, asked=tighten)
+    alone = ranged()
+    look = ranged(part=RANGE_PART) if centre == "auto" else alone
+    if look is None and alone is not None:
+        return Schedule(tighten=alone)
+    left = rule if look is None else rule.within(rule.bounds, look)
+    found = schedule_centring(left, X, names, unit_rows=unit_rows, asked=centre, scored=scored)
+    return dataclasses.replace(found, tighten=alone if found.limit is None else look)
+
+
 def schedule_range(
-    rule: ExactCalibration, *, n_rows: int, unit_rows: int, asked: Tighten
+    rule: ExactCalibration, *, n_rows: int, unit_rows: int, asked: Tighten, part: float = 1.0
 ) -> NoisyRange | None:
     """Return the look for a range, if one is asked for or worthwhile.
 
-    The share of epsilon is as small as the number of rows allows: counts need an epsilon that does
-    not depend on the promise.
+    It is a `part` of what looks may cost at most, unless it is asked for.
     """
     if asked == "none":
         return None
-    choices = looks_for_range(rule.bounds)
-    enough = choices * unit_rows / (RESOLUTION * n_rows)
-    epsilon = _within(RANGE_SHARES, enough / rule.left) * rule.left
-    if asked == "auto" and depth(n_rows, epsilon=epsilon / choices, rows=unit_rows) < 1:
+    epsilon = range_epsilon(
+        rule.left,
+        rule.bounds,
+        n_rows=n_rows,
+        unit_rows=unit_rows,
+        part=part if asked == "auto" else None,
+    )
+    halvings = depth(n_rows, epsilon=epsilon / looks_for_range(rule.bounds), rows=unit_rows)
+    if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
         return None
     return NoisyRange(epsilon, unit_rows)
 
@@ -246,24 +271,24 @@ def schedule_centring(
     if asked == "none":
         return Schedule()
     n_rows = X.shape[0]
-    limit_share = _limit_share(rule, n_rows=n_rows, unit_rows=unit_rows)
-    limit = NoisyLimit(limit_share * rule.left, unit_rows)
+    share = limit_share(rule.left, n_rows=n_rows, unit_rows=unit_rows, asked=asked == "model")
+    limit = NoisyLimit(share * rule.left, unit_rows)
     if scored:
         return Schedule(limit=limit)
-    bar = WORTHWHILE if asked == "auto" else math.inf
-    model = _worthwhile_model(rule, Designs(X, names), n_rows, unit_rows, bar)
+    model = _worthwhile_model(rule, Designs(X, names), n_rows, unit_rows, asked)
     return Schedule() if model is None else Schedule(model=model, limit=limit)
 
 
 def _worthwhile_model(
-    rule: ExactCalibration, designs: Designs, n_rows: int, unit_rows: int, bar: float
+    rule: ExactCalibration, designs: Designs, n_rows: int, unit_rows: int, asked: Centre
 ) -> PricedModel | None:
     """Return the model that leaves the bags the least noise, if the signal is strong.
 
-    None if their variance, beside that without centring, would be above the bar.
+    None if nobody asks, and their variance, beside that without centring, would be above the bar.
     """
+    bar = WORTHWHILE if asked == "auto" else math.inf
     whole, width = ScoreBudget(rule, 1.0, 1, unit_rows), rule.bounds[1] - rule.bounds[0]
-    by_share = partial(_by_share, rule=rule, n_rows=n_rows, unit_rows=unit_rows)
+    by_share = partial(_by_share, rule=rule, n_rows=n_rows, unit_rows=unit_rows, asked=asked)
 
     def prospect(model: PricedModel, noise: ScoreNoise) -> tuple[float, float]:
         return _best_share(*by_share(model.error / width**2, pure=noise == "laplace"))
@@ -391,11 +416,6 @@ def _count_left(
     return count_beyond(left, distance, limits)
 
 
-def _within(ends: tuple[float, float], share: float) -> float:
-    least, most = ends
-    return min(most, max(least, share))
-
-
 def prospect_of_centring(
     error: float, *, pure: bool, rule: ExactCalibration, n_rows: int, unit_rows: int
 ) -> tuple[float, float]:
@@ -420,7 +440,15 @@ def prospect_of_centring(
     (it is within a hundredth between shares of 0.02 and 0.3); the noise itself is set by the
     accountant.
     """
-    return _best_share(*_by_share(error, pure=pure, rule=rule, n_rows=n_rows, unit_rows=unit_rows))
+    ranged = partial(schedule_range, rule, n_rows=n_rows, unit_rows=unit_rows, asked="auto")
+    look = ranged(part=RANGE_PART)
+    if look is None and ranged() is not None:  # as in `schedule_looks`
+        return 0.0, 1.0
+    left = rule if look is None else rule.within(rule.bounds, look)
+    by_share = _by_share(
+        error, pure=pure, rule=left, n_rows=n_rows, unit_rows=unit_rows, asked="auto"
+    )
+    return _best_share(*by_share)
 
 
 def _best_share(
@@ -432,19 +460,34 @@ def _best_share(
 
 
 def _by_share(
-    error: float, *, pure: bool, rule: ExactCalibration, n_rows: int, unit_rows: int
+    error: float,
+    *,
+    pure: bool,
+    rule: ExactCalibration,
+    n_rows: int,
+    unit_rows: int,
+    asked: Centre,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return shares of a model; what each leaves of the variance, and how the scale grows by it."""
-    limit_share = _limit_share(rule, n_rows=n_rows, unit_rows=unit_rows)
-    shares = np.geomspace(0.02, 0.5, 30)
+    limit = limit_share(rule.left, n_rows=n_rows, unit_rows=unit_rows, asked=asked == "model")
+    most = 0.5
+    if asked == "auto":
+        most = (_room(rule) - limit) * (1 if pure else _GAUSSIAN_PART)
+    shares = np.geomspace(most / 25, most, 30)
     if pure:
-        model, growth = error / shares**2, 1 / np.maximum(1 - shares - limit_share, 0.01)
+        model, growth = error / shares**2, 1 / np.maximum(1 - shares - limit, 0.01)
     else:
-        model, growth = error / shares, (1.05 + 2.6 * shares) / (1 - limit_share)
+        model, growth = error / shares, (1.05 + 2.6 * shares) / (1 - limit)
     narrowed = np.minimum(1.0, (2 * REACH) ** 2 * (STRONG_NOISE**2 + model))
     return shares, narrowed, growth
 
 
-def _limit_share(rule: ExactCalibration, *, n_rows: int, unit_rows: int) -> float:
-    """Return the share of epsilon for the limit of what a model leaves."""
-    return _within(LIMIT_SHARES, unit_rows / (RESOLUTION * n_rows) / rule.left)
+def _room(rule: ExactCalibration) -> float:
+    """Return the share that is left of that for a model and a limit.
+
+    A range that was asked for has no larger part in it than one that was not.
+    """
+    ranged = math.fsum(event.epsilon for event in rule.prior if event.hides == "range")
+    before = rule.left + ranged
+    most = most_share(before) * before
+    return (most - min(ranged, RANGE_PART * most)) / rule.left

@@ -48,7 +48,7 @@ from bagwise.release.build import (
     name_columns,
     needs_matrix,
     provenance_of,
-    schedule_looks,
+    settle_looks,
     tighten_range,
 )
 from bagwise.release.certify import certify
@@ -100,7 +100,7 @@ def build_on_spark(
         places = run("forming bags", _form_bags, X, Scores(None), choice, strata)
         units = run("counting units in bags", units.counted_in, places)
     # Settled before the first look at labels: which there are, and how private each is.
-    schedule = run("planning looks", schedule_looks, X, encoder, units, request, choice)
+    schedule = run("planning looks", settle_looks, X, encoder, units, request, choice)
     charge_ahead(account, schedule, places, units, request, choice)
     labels: Any = SpreadLabels(table, columns.label)
     request, schedule = run("finding a range", tighten_range, labels, schedule, request)
@@ -161,14 +161,10 @@ def refuse_on_spark(request: ReleaseRequest) -> None:
     if found := [what for what, asked in missing.items() if asked]:
         raise StrategyError(f"not on Spark yet: {found[0]}. Or leave out the engine.")
     for strategy in _named(request):
-        _refuse_strategy(strategy, request)
-
-
-def _refuse_strategy(strategy: BaggingStrategy, request: ReleaseRequest) -> None:
-    check_formable(strategy)
-    kind = resolve_scores(request.scores, strategy=strategy, private=True)
-    if kind not in ("none", "model"):
-        raise StrategyError(f"not on Spark yet: scores={kind!r}. Use scores='model'.")
+        check_formable(strategy)
+        kind = resolve_scores(request.scores, strategy=strategy, private=True)
+        if kind not in ("none", "model"):
+            raise StrategyError(f"not on Spark yet: scores={kind!r}. Use scores='model'.")
 
 
 def _choose(
@@ -281,7 +277,7 @@ def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
 def _tried_unasked() -> list[BaggingStrategy]:
     """Return what a planner may choose where nobody names strategies."""
     known = [find_strategy(name) for name, kind in STRATEGIES.items() if traits_of(kind).planned]
-    return [one for one in known if not one.uses_scores and not traits_of(one).free_sizes]
+    return [one for one in known if not one.uses_scores]
 
 
 def _smallest(strata: Strata | None) -> int | None:

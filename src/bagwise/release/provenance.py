@@ -7,6 +7,7 @@ from msgspec import Meta
 from bagwise.files.records import Record
 
 WholeSize = Annotated[int, Meta(ge=1, le=2**48)]
+NotNegative = Annotated[float, Meta(ge=0)]
 Parameter = str | int | float | bool | None
 
 
@@ -23,12 +24,12 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
         The prior: see `planner.Prior`.
     """
 
-    rmse: float
+    rmse: NotNegative
     loss: Annotated[str, Meta(pattern="^(bag|instance|aggregate|mixture|debiased)$")]
-    signal_sd: float
-    label_noise_sd: float
-    factor: float
-    misfit: float
+    signal_sd: NotNegative
+    label_noise_sd: NotNegative
+    factor: Annotated[float, Meta(ge=1)]
+    misfit: NotNegative
 
     def text(self) -> str:
         """Return the reason in words.
@@ -61,7 +62,7 @@ class FlexibleLearner(Record, tag="flexible-learner", tag_field="kind", frozen=T
         Share of what could be learnt that noise on the labels should cost.
     """
 
-    noise_lost: Annotated[float, Meta(ge=0)]
+    noise_lost: NotNegative
 
     def text(self) -> str:
         """Return the reason in words.

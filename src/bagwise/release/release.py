@@ -202,7 +202,7 @@ class Release:
 
         Only what leaves is looked at. `theta`, one coefficient for each encoded feature, and
         `sigma`, the standard deviation of one label around the model, are a guess or come from a
-        fit to this release: ``bagwise explain`` does the latter. `misfit` is a belief: the variance
+        fit to this release: ``bagwise report`` does the latter. `misfit` is a belief: the variance
         of what the model lacks of the expected labels, as a share of what it has.
 
         >>> import pyarrow as pa
@@ -260,9 +260,13 @@ class Release:
         return target
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a release, and refuse one that is incomplete or was edited."""
-        contents = files.read_release(Path(path))
+    def load(cls, path: str | Path, *, key: str | Path | None = None) -> Self:
+        """Read a release, and refuse one that is incomplete or was edited.
+
+        With `key`, the file of a public key (Ed25519), its owner must have signed the release
+        (extra ``sign``).
+        """
+        contents = files.read_release(Path(path), key=None if key is None else Path(key))
         return shielded(
             lambda: cls._from_files(contents),
             lambda _: ReleaseError(f"{path} is damaged: its tables do not fit its manifest."),
@@ -327,12 +331,9 @@ class Release:
 
     @classmethod
     def _from_files(cls, files: ReleaseFiles) -> Self:
-        manifest, bags = files.manifest, files.bags
+        manifest, bags, certificate = files.manifest, files.bags, read_certificate(files)
         classes = manifest.provenance.classes
-        if bags.column_names != (names := bag_columns(classes)):
-            raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
-        check_bag_table(bags)
-        shares = np.column_stack([bags[name].to_numpy() for name in names[2:-1]])
+        shares = np.column_stack([bags[name].to_numpy() for name in bag_columns(classes)[2:-1]])
         partition = Bags(_bag_of_each_row(files.instances, bags.num_rows))
         if not np.array_equal(bags["size"].to_numpy(), partition.sizes):
             raise ReleaseError("bag sizes do not match the number of instances in each bag.")
@@ -341,7 +342,7 @@ class Release:
             labels=shares[:, 0] if classes is None else shares,
             noise_sd=bags["noise_sd"].to_numpy(),
             label_kind=manifest.label_kind,
-            certificate=Certificate.from_json(files.certificate),
+            certificate=certificate,
             encoder=manifest.encoder,
             instances=files.instances.drop_columns([BAG_ID]),
             provenance=manifest.provenance,
@@ -355,6 +356,7 @@ class Release:
 
     def summary(self) -> dict[str, Any]:
         """Return the facts of a release that a reader wants first."""
+        followed = {"by": self.provenance.by, "within": self.provenance.within}
         return {
             "privacy": self.certificate.headline,
             "rows": self.bags.n_rows,
@@ -366,14 +368,11 @@ class Release:
             **({} if self.classes is None else {"classes": ", ".join(self.classes)}),
             "label_kind": self.label_kind,
             "strategy": self.provenance.strategy,
-            **{role: ", ".join(names) for role, names in self._followed().items() if names},
+            **{role: ", ".join(names) for role, names in followed.items() if names},
             **({} if self.provenance.exposure is None else {"exposure": self.provenance.exposure}),
             "scores": self.provenance.scores,
             "features": len(self.encoder.feature_names),
         }
-
-    def _followed(self) -> dict[str, tuple[str, ...]]:
-        return {"by": self.provenance.by, "within": self.provenance.within}
 
     def __repr__(self) -> str:
         return (
@@ -423,7 +422,17 @@ def sorted_by_scores(made: Provenance) -> bool:
     return made.scores != "none" and not compact
 
 
-def check_bag_table(bags: pa.Table) -> None:
+def read_certificate(files: ReleaseFiles) -> Certificate:
+    """Check the table of bags, and read the certificate, which may list no other sizes."""
+    bags, made = files.bags, files.manifest.provenance
+    if bags.column_names != (names := bag_columns(made.classes)):
+        raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
+    _check_bag_table(bags)
+    sizes = pc.unique(bags["size"]).to_pylist()
+    return Certificate.from_json(files.certificate, sizes=[*sizes, made.bag_size])
+
+
+def _check_bag_table(bags: pa.Table) -> None:
     """Refuse a table of bags with other types, with gaps, or with bags out of order."""
     whole, real = {BAG_ID, "size"}, {pa.int64(): True, pa.float64(): False}
     for name, column in zip(bags.column_names, bags.columns, strict=True):

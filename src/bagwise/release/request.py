@@ -21,6 +21,7 @@ from bagwise.privacy.calibrate import (
     SINGLE_LABELS,
     Calibration,
     ExactCalibration,
+    NoiseKind,
 )
 from bagwise.privacy.curves import check_epsilon
 from bagwise.release.budget import Budget
@@ -236,14 +237,29 @@ class ReleaseRequest:
             and not any(find_strategy(one).uses_scores for one in named or ())
         )
 
+    @property
+    def may_report_singly(self) -> bool:
+        """Whether nothing was said about bags, so that every label may be reported by itself."""
+        rule, columns = self.budget.calibration, self.columns
+        return (
+            isinstance(rule, ExactCalibration)
+            and rule.noise == AUTO
+            and (self.strategy, self.bag_size, self.min_bag_size) == (None, None, None)
+            and (self.scores, self.score_share) == (AUTO, AUTO)
+            and self.centre != "model"
+            and not (columns.by or columns.within)
+        )
+
+    def reporting_singly(self, noise: NoiseKind) -> Self:
+        """Return the same request, with every label reported by itself."""
+        rule = self.budget.calibration
+        if not isinstance(rule, ExactCalibration):
+            raise AssertionError("single labels have the exact rule")
+        return self.within(rule.with_noise(noise))
+
     def within(self, rule: Calibration) -> Self:
         """Return the same request, under a rule for what private looks have left."""
         return replace(self, budget=replace(self.budget, calibration=rule))
-
-    @property
-    def family_of_model(self) -> Family:
-        """The family of a private model that labels are centred on."""
-        return self._family_of_scores()
 
     def choose(
         self,
@@ -272,11 +288,12 @@ class ReleaseRequest:
             keep_order=self.keep_order,
             seed=self.seed,
             why=why,
-            family=self._family_of_scores() if kind == "model" else GAUSSIAN,
+            family=self.family_of_model if kind == "model" else GAUSSIAN,
         )
 
-    def _family_of_scores(self) -> Family:
-        """Return the family of a private model that rows are sorted by."""
+    @property
+    def family_of_model(self) -> Family:
+        """The family of a private model that scores come from, or that labels are centred on."""
         family = family_to_release(self.family)
         if self.budget.bounds is not None:
             check_bounds_of(family, self.budget.bounds)

@@ -84,10 +84,6 @@ class Scores:
     events: tuple[Mechanism, ...] = ()
     model: LinearScores | None = None
 
-    def without_values(self) -> "Scores":
-        """Return what was spent, and the model."""
-        return dataclasses.replace(self, values=None)
-
 
 @dataclass(frozen=True)
 class ScoreBudget:
@@ -178,7 +174,12 @@ def compute_scores(
     if kind == "none":
         return Scores(None)
     if kind == "labels" or priced is None or bounds is None:
-        _warn_of_leak()
+        warnings.warn(
+            "bags are formed by sorting the labels, so membership alone shows each row's label "
+            "almost exactly. The release is NOT PRIVATE; use it only where the labels may be seen.",
+            LeakWarning,
+            stacklevel=2,
+        )
         return Scores(labels)
     return priced.scores(labels, X, family=family, bounds=bounds, source=source)
 
@@ -352,13 +353,4 @@ def _expected_error(model: PricedModel, n_rows: int, budget: ScoreBudget) -> flo
         bag_size=budget.bag_size,
         model_sd=model.event.number_sd / means.grid_step,
         sum_sd=means.sum_sd / means.grid_step,
-    )
-
-
-def _warn_of_leak() -> None:
-    warnings.warn(
-        "bags are formed by sorting the labels, so membership alone shows each row's label almost "
-        "exactly. The release is NOT PRIVATE; use it only where the labels may be seen.",
-        LeakWarning,
-        stacklevel=3,
     )

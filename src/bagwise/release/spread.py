@@ -24,7 +24,6 @@ from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
 from bagwise.release.provenance import Provenance
 from bagwise.release.release import (
     BAG_ID,
-    Release,
     bag_columns,
     check_output,
     described,
@@ -165,7 +164,3 @@ def bag_schema(classes: Sequence[str] | None) -> pa.Schema:
     first, second, *others = bag_columns(classes)
     whole = [(name, pa.int64()) for name in (first, second)]
     return pa.schema([*whole, *((name, pa.float64()) for name in others)])
-
-
-AnyRelease = Release | SpreadRelease
-"""What `make_release` makes: in memory, or on many machines."""

@@ -37,7 +37,7 @@ _FULL = 8  # bags in a bucket at least, so that none is short of rows by chance
 
 
 def check_formable(strategy: BaggingStrategy) -> None:
-    """Refuse a strategy that cannot work in buckets, or that lacks its extra."""
+    """Refuse a strategy that cannot work in buckets."""
     traits = traits_of(strategy)
     if traits.needs_features and strategy.uses_scores:
         raise StrategyError(
@@ -49,10 +49,6 @@ def check_formable(strategy: BaggingStrategy) -> None:
             f"the strategy {strategy.name!r} needs all rows in one place, and these are on Spark. "
             "Choose random, super, sorted or kmeans."
         )
-    if traits.extra:  # try it
-        few = np.arange(8.0)
-        rng = np.random.default_rng(0)
-        assign_bags(strategy, few[:, None], few, bag_size=2, rng=rng)
 
 
 def check_strata_of(strategy: BaggingStrategy, strata: Strata) -> None:

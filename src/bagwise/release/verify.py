@@ -38,6 +38,7 @@ from bagwise.privacy.mechanisms import (
     LabelChannel,
     Mechanism,
     RandomisedPicks,
+    StaircaseBagMeans,
 )
 from bagwise.privacy.mechanisms.label_channel import CHANCES
 from bagwise.privacy.private_model import LinearScores
@@ -122,8 +123,13 @@ def _unseen_privacy(release: "Release") -> list[str]:
     unseen = ["whether the noise was drawn as claimed", "whether the bounds were public"]
     if release.provenance.row_order != "kept":
         unseen.append("whether rows left in a secret order")
+    if release.model is not None:
+        unseen.append("whether the private model that is published was made as claimed")
     if release.certificate.unit is not None:
-        unseen.append("how many rows a unit has")
+        unseen.append("how many rows a unit has, and in which bags they are")
+    stairs = [e for e in release.certificate.events if isinstance(e, StaircaseBagMeans)]
+    if any(event.units < release.certificate.unit_rows for event in stairs):
+        unseen.append("whether all rows of a unit are in one bag, as its noise supposes")
     return unseen
 
 
@@ -187,6 +193,7 @@ def _check_certificate(release: "Release") -> None:
     if release.certificate.is_private:
         _check_bag_event(release)
         _check_scores(release)
+    release.certificate.check_rows(release.bags.n_rows)
 
 
 def _check_circumstances(release: "Release") -> None:
@@ -326,7 +333,9 @@ def _judge_features(
     release: "Release", judge: RecognisesItsBags, model: LinearScores | None
 ) -> list[str | None]:
     """Ask what speaks against some of the bags, by their features and a metric for them."""
-    rows = _rows_of_some_bags(release)
+    # The rows of the first bags, whose numbers follow a secret order; all of a few.
+    enough = int(np.searchsorted(np.cumsum(release.bags.sizes), _MOST_ROWS)) + 1
+    rows: IntArray = np.flatnonzero(release.bags.in_bag & (release.bags.index < enough))
     X = release.encoder.transform(release.features.take(pa.array(rows)))
     scores = None if model is None else model.predict(X)
     index = release.bags.index[rows]
@@ -348,13 +357,6 @@ def _judge_order(
         )
         for part in strata_of(release, rows)
     ]
-
-
-def _rows_of_some_bags(release: "Release") -> IntArray:
-    """Return the rows of the first bags, whose numbers follow a secret order; all of a few."""
-    enough = int(np.searchsorted(np.cumsum(release.bags.sizes), _MOST_ROWS)) + 1
-    rows: IntArray = np.flatnonzero(release.bags.in_bag & (release.bags.index < enough))
-    return rows
 
 
 def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, float]:

@@ -10,7 +10,6 @@ from typing import Any, cast
 from bagwise.errors import CertificateError
 from bagwise.files.records import read_record, to_plain
 from bagwise.privacy.mechanisms.bag_means import HidesBagMeans, MeansBudget
-from bagwise.privacy.mechanisms.binned_labels import BinnedLabels
 from bagwise.privacy.mechanisms.gaussian_bag_means import GaussianBagMeans
 from bagwise.privacy.mechanisms.gaussian_labels import GaussianLabels
 from bagwise.privacy.mechanisms.gaussian_model import GaussianModel
@@ -39,7 +38,6 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         LaplaceBagMeans,
         StaircaseBagMeans,
         LaplaceMeanLoss,
-        BinnedLabels,
         UnbiasedLabels,
         PickedLabels,
         LaplacePicks,
@@ -50,8 +48,8 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     )
 }
 
-MOST_MECHANISMS = 100
-"""Mechanisms that a certificate may list. A release has a handful."""
+MOST_MECHANISMS = 10
+"""Mechanisms that a certificate may list. A release has six at most."""
 
 
 BeforeDraw = Callable[[tuple[Mechanism, ...]], None]
@@ -103,7 +101,6 @@ def mechanism_from_json(entry: Mapping[str, Any]) -> Mechanism:
 __all__ = [
     "MECHANISMS",
     "BeforeDraw",
-    "BinnedLabels",
     "GaussianBagMeans",
     "GaussianLabels",
     "GaussianModel",

@@ -14,6 +14,7 @@ one by one, so that the bound for groups covers them.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -30,8 +31,8 @@ from bagwise.rng import NoiseSource
 CHANCES = 2**48
 """Chances are whole multiples of one in this many: doubles and JSON keep them exactly."""
 
-MOST_ENTRIES = 20_000
-"""Numbers in a table of chances that a certificate may hold."""
+MOST_POINTS, MOST_OUTPUTS = 64, 128
+"""Rows and columns of a table of chances that a certificate may hold."""
 
 _FRACTION_STEPS = 2**32  # of the chance to be rounded up
 _ROUNDING = 2.0**-50  # relative; more than a quotient and its logarithm are off
@@ -39,34 +40,55 @@ _ROUNDING = 2.0**-50  # relative; more than a quotient and its logarithm are off
 
 @dataclass(frozen=True)
 class ChannelCurve:
-    """The worst pair of rows of a table of whole chances, out of `CHANCES`."""
+    """The worst pair of rows of a table of whole chances, out of `CHANCES`.
+
+    Delta is the largest ``P(S) - exp(epsilon) Q(S)`` over pairs of rows P, Q and sets S. So all
+    that matters are the corners of the convex hull of the points (Q(S), P(S)), whole numbers.
+    """
 
     chances: tuple[tuple[int, ...], ...]
 
     def __call__(self, epsilon: FloatArray) -> FloatArray:
         """Return delta."""
-        epsilon = np.asarray(epsilon, dtype=np.float64)
-        table = np.array(self.chances, dtype=np.int64)
-        worst = np.zeros(epsilon.shape)
-        for i, p in enumerate(table):
-            for j, q in enumerate(table):
-                if i != j:
-                    worst = np.maximum(worst, _pair_deltas(p, q, epsilon))
-        return worst
+        q, p = self._corners
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses = np.log(np.diff(p) / np.diff(q))  # they fall from corner to corner
+            at = np.searchsorted(-losses, -np.asarray(epsilon, dtype=np.float64), side="left")
+            found = (p[at] - np.exp(epsilon) * q[at]) / CHANCES
+        return np.where(at > 0, np.maximum(found, 0.0), 0.0)
+
+    @cached_property
+    def _corners(self) -> tuple[IntArray, IntArray]:
+        """Return Q(S) and P(S) where some epsilon has its largest, from (0, 0) on."""
+        rows = np.unique(np.array(self.chances, dtype=np.int64), axis=0)
+        q, p = np.array([0, CHANCES]), np.array([0, CHANCES])
+        for row in rows:
+            order = np.argsort(row / rows, axis=1)  # the best sets have the largest ratios
+            others = np.take_along_axis(rows, order, axis=1)
+            q = np.append(q, np.cumsum(row[order], axis=1))
+            p = np.append(p, np.cumsum(others, axis=1))
+            q, p = _upper_hull(q, p)
+        return q, p
 
 
-def _pair_deltas(p: IntArray, q: IntArray, epsilon: FloatArray) -> FloatArray:
-    """Return delta of one pair; sums of whole chances are exact, so that nothing cancels badly."""
-    losses = np.log(p / q)
-    order = np.argsort(losses, kind="stable")
-    tails = [np.append(np.cumsum(one[order][::-1])[::-1], 0) for one in (p, q)]
-    above = np.searchsorted(losses[order], epsilon, side="right")
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = (tails[0][above] - np.exp(epsilon) * tails[1][above]) / CHANCES
-    return np.where(tails[0][above] > 0, np.maximum(found, 0.0), 0.0)
+def _upper_hull(x: IntArray, y: IntArray) -> tuple[IntArray, IntArray]:
+    """Return those of some points that are above all lines between others, from the left on."""
+    order = np.lexsort([-y, x])
+    x, y = x[order], y[order]
+    rises = np.flatnonzero(np.diff(np.maximum.accumulate(y), prepend=-1) > 0)
+    corners: list[tuple[int, int]] = []
+    for c, d in zip(x[rises].tolist(), y[rises].tolist(), strict=True):  # as exact integers
+        while len(corners) > 1:
+            (a, b), (u, v) = corners[-2:]
+            if (v - b) * (c - u) > (d - v) * (u - a):
+                break
+            corners.pop()
+        corners.append((c, d))
+    found = np.array(corners)
+    return found[:, 0], found[:, 1]
 
 
-class LabelChannel(Tagged, frozen=True, kw_only=False):
+class LabelChannel(Tagged, frozen=True, kw_only=False, dict=True):
     """Every label by itself, reported by a table of chances.
 
     Attributes
@@ -84,7 +106,6 @@ class LabelChannel(Tagged, frozen=True, kw_only=False):
 
     hides: ClassVar[Hides] = "single labels"
     noise: ClassVar[str]
-    is_unbiased: ClassVar[bool]
 
     @classmethod
     def calibrated(cls, *, epsilon: float, bounds: Bounds, rows: int = 1) -> Self:
@@ -97,7 +118,7 @@ class LabelChannel(Tagged, frozen=True, kw_only=False):
     chances: tuple[tuple[int, ...], ...]
     rows: int = 1
 
-    @property
+    @cached_property
     def row_epsilon(self) -> float:
         """What one label costs, without a delta: the largest log-likelihood ratio there is.
 
@@ -112,7 +133,7 @@ class LabelChannel(Tagged, frozen=True, kw_only=False):
         """What all rows of a unit cost together, without a delta."""
         return self.rows * Fraction(self.row_epsilon)
 
-    @property
+    @cached_property
     def curve(self) -> Curve:
         """The curve of the worst pair of labels, for all rows of a unit."""
         one = ChannelCurve(self.chances)
@@ -201,7 +222,7 @@ class LabelChannel(Tagged, frozen=True, kw_only=False):
         columns = len(self.outputs)
         if not len(self.chances) >= 2 or not 1 <= self.rows <= LARGEST_COUNT:
             raise impossible(self.kind)
-        if not columns >= 2 or columns * len(self.chances) > MOST_ENTRIES:
+        if not 2 <= columns <= MOST_OUTPUTS or len(self.chances) > MOST_POINTS:
             raise impossible(self.kind)
         rising = all(a < b for a, b in zip(self.outputs, self.outputs[1:], strict=False))
         if not rising or not all(

@@ -31,10 +31,12 @@ class LaplaceMeanLoss(LaplaceNoise, frozen=True, tag="laplace-mean-loss"):
         on_grid = largest <= max(width, width**2) * (1 + 1e-9)
         if not on_grid or not all(is_whole(value / self.grid_step) for value in values[:2]):
             raise CertificateError(f"event {self.kind!r} is not on the grid of its bounds.")
-        # A prediction has a bound at least half the width away: a quarter of the largest square.
-        if not self.sensitivity >= largest / 4 * (1 - 1e-12):
+        if not self.allows_units(1, bounds):
             raise CertificateError(f"event {self.kind!r} does not fit the bounds.")
 
     def allows_units(self, rows: int, bounds: Bounds | None) -> bool:  # noqa: ARG002
-        """Tell nothing: the rows of a unit may have had less to lose than a single other row."""
-        return True
+        """Tell by the least that rows can lose, whatever is predicted (`private_loss`).
+
+        A prediction has a bound at least half the width away: a quarter of the largest square.
+        """
+        return self.sensitivity >= rows * self.grid_step * LOSS_STEPS / 4 * (1 - 1e-12)

@@ -8,6 +8,7 @@ pick costs epsilon if its noise has ``e = log(1 + k (exp(epsilon) - 1))``.
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -57,7 +58,7 @@ class LaplacePicks(NoisyPicks, frozen=True, tag="laplace-picks"):
             scales = [(size, scales[0][1]) for size in sizes]
         return cls(LABEL_STEPS * step, tuple(scales), step, rows)
 
-    @property
+    @cached_property
     def row_epsilon(self) -> float:
         """What one row costs, without a delta; rounded up."""
         return max(

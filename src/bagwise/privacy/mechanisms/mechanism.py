@@ -103,6 +103,15 @@ class HidesBagLabels(Protocol):
 
 
 @runtime_checkable
+class ListsSizes(Protocol):
+    """A mechanism that lists sizes of bags, each with a noise of its own."""
+
+    @property
+    def bag_sizes(self) -> list[int]:
+        """The sizes, in order."""
+
+
+@runtime_checkable
 class PicksOne(Protocol):
     """A mechanism that shows one number of each bag with noise.
 

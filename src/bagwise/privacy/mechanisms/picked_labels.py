@@ -1,6 +1,7 @@
 """One label of each bag, drawn in secret, plus Gaussian noise that depends on the bag's size."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -73,7 +74,7 @@ class PickedLabels(NoisyPicks, frozen=True, tag="picked-labels"):
         """P1."""
         return PickCurve(GaussianCurve(self.shift / scale), size)
 
-    @property
+    @cached_property
     def extremes(self) -> tuple[float, int]:
         """The largest mu and the smallest size: bounds of the curve of every size at once."""
         mu = max(self.sensitivity / scale for _, scale in self.scales)

@@ -1,6 +1,7 @@
 """What mechanisms share that show one label of each bag, with noise by the bag's size."""
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import ClassVar, Protocol, Self
 
 import msgspec
@@ -41,7 +42,7 @@ class HidesPicks(Mechanism, HidesBagLabels, Protocol):
         """Draw noise for bags of these sizes, in grid steps."""
 
 
-class NoisyPicks(Tagged, frozen=True, kw_only=False):
+class NoisyPicks(Tagged, frozen=True, kw_only=False, dict=True):
     """One noisy label of each bag.
 
     A label is in one bag only, so all bags together cost what the worst one costs.
@@ -73,12 +74,17 @@ class NoisyPicks(Tagged, frozen=True, kw_only=False):
         """Draw noise of this scale, in grid steps."""
 
     @property
+    def bag_sizes(self) -> list[int]:
+        """The sizes of bags that it lists."""
+        return [size for size, _ in self.scales]
+
+    @cached_property
     def curve(self) -> Curve:
         """The curve of the worst size, for all rows of a unit."""
         one = self.row_curve
         return one if self.rows == 1 else GroupCurve(one, self.rows)
 
-    @property
+    @cached_property
     def row_curve(self) -> Curve:
         """The curve of the worst size, for one row."""
         each = [self.size_curve(k, round(s / self.grid_step)) for k, s in self.scales]
@@ -107,7 +113,7 @@ class NoisyPicks(Tagged, frozen=True, kw_only=False):
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse parameters that no release within these bounds could have."""
-        if not are_sizes([size for size, _ in self.scales], self.rows):
+        if not are_sizes(self.bag_sizes, self.rows):
             raise impossible(self.kind)
         scales = [scale for _, scale in self.scales]
         check_on_grid(self.kind, bounds, self.grid_step, self.sensitivity, scales)

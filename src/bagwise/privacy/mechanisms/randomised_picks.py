@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -33,7 +34,7 @@ CHANCES = 2**32
 """Chances of randomised response are whole multiples of one in this many."""
 
 
-class RandomisedPicks(Tagged, frozen=True, tag="randomised-picks", kw_only=False):
+class RandomisedPicks(Tagged, frozen=True, tag="randomised-picks", kw_only=False, dict=True):
     """One class of each bag, by randomised response.
 
     Curve: a class kept with probability p, or else any of the c - 1 others, has the epsilon
@@ -73,7 +74,7 @@ class RandomisedPicks(Tagged, frozen=True, tag="randomised-picks", kw_only=False
             keeps.append((size, keep))
         return cls(classes, tuple(keeps), rows)
 
-    @property
+    @cached_property
     def epsilon(self) -> float:
         """What all rows of a unit cost together, without a delta."""
         return self.rows * max(_pick_epsilon(self.classes, k, p) for k, p in self.keeps)
@@ -84,6 +85,11 @@ class RandomisedPicks(Tagged, frozen=True, tag="randomised-picks", kw_only=False
         return Fraction(self.epsilon)
 
     @property
+    def bag_sizes(self) -> list[int]:
+        """The sizes of bags that it lists."""
+        return [size for size, _ in self.keeps]
+
+    @cached_property
     def curve(self) -> Curve:
         """The curve of the worst size, for all rows of a unit."""
         picks = [PickCurve(KeptClassCurve(self.classes, p), k) for k, p in self.keeps]
@@ -137,7 +143,7 @@ class RandomisedPicks(Tagged, frozen=True, tag="randomised-picks", kw_only=False
     def check(self, bounds: Bounds | None) -> None:  # noqa: ARG002 (classes have none)
         """Refuse parameters that nothing can have."""
         usual = 2 <= self.classes <= LARGEST_COUNT
-        usual = usual and are_sizes([size for size, _ in self.keeps], self.rows)
+        usual = usual and are_sizes(self.bag_sizes, self.rows)
         if not usual or not all(1 / self.classes <= p < 1 for _, p in self.keeps):
             raise impossible(self.kind)
 

@@ -46,7 +46,6 @@ class UnbiasedLabels(LabelChannel, frozen=True, tag="unbiased-labels", kw_only=F
     """The unbiased randomizer of the least variance."""
 
     noise: ClassVar[str] = "unbiased"
-    is_unbiased: ClassVar[bool] = True
 
     @classmethod
     def calibrated(cls, *, epsilon: float, bounds: Bounds, rows: int = 1) -> Self:
@@ -72,7 +71,8 @@ def _solved(epsilon: float) -> tuple[tuple[float, ...], tuple[tuple[int, ...], .
         ):
             return tuple(outputs[used].tolist()), tuple(tuple(row) for row in whole.tolist())
     raise BudgetError(
-        "the linear programme for this epsilon has no solution in whole numbers. Use noise='bins'."
+        "the linear programme for this epsilon has no solution in whole numbers. Use another "
+        "epsilon."
     )
 
 
