@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BiasWarning, StrategyError
 from bagwise.learn.bag_data import read_bags
+from bagwise.learn.bag_weights import _held_out_means
 from bagwise.learn.meta import BaggedRegressor, unbiased_row_labels
 from bagwise.learn.model_selection import BagKFold, bag_r2_score, bag_scorer
 from tests.stats import ALPHA, mean_is
@@ -382,3 +383,16 @@ def test_column_names_are_kept(unequal):
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     assert model.n_features_in_ == 3
     assert model.n_bags_ == 26
+
+
+def test_both_halves_have_bags_that_count():
+    weight = np.zeros(40)
+    weight[:4] = 1.0
+    halves = []
+
+    def predict_bags(chosen, weight):
+        halves.append(int(np.count_nonzero(weight[chosen])))
+        return np.zeros(40)
+
+    _held_out_means(predict_bags, weight)
+    assert halves == [2, 2]

@@ -242,8 +242,8 @@ def test_sums_serve_for_every_dispersion():
     start = theirs.constant_start() + np.array([0.3, -0.2, 0.1, 0.0])
     prior = SlopePrior.of(theirs, at_hand.data.X, start)
     models = [problem.reweighted(start).working(start) for problem in (ours, theirs)]
-    for phi in (1e-4, 0.01, 1.0, 30.0, 1e5):
-        here, there = (spectrum_of(model, prior, phi) for model in models)
+    for excess in (0.0, 1e-4, 0.01, 1.0, 30.0, 1e5):  # counts have a dispersion of 1 or more
+        here, there = (spectrum_of(model, prior, 1 + excess) for model in models)
         np.testing.assert_allclose(here.values, there.values, rtol=1e-9)
         np.testing.assert_allclose(here.squares, there.squares, rtol=1e-8)
         np.testing.assert_allclose(here.rest, there.rest, rtol=1e-11)

@@ -150,15 +150,12 @@ class Family(ABC):
     def check_labels(self, labels: AnyArray) -> None:
         """Refuse labels that the family cannot have, without quoting one."""
         low, high = self.label_range
-        outside = (labels <= low) | (labels >= high) if self.open_range else _beyond(labels, self)
+        outside = (labels < low) | (labels > high)
+        if self.open_range:
+            outside = (labels <= low) | (labels >= high)
         if np.any(outside):
             raise LabelError(
                 f"{int(np.sum(outside))} bag label(s) are not possible in the family {self.name}, "
                 f"whose labels are {self.range_text}. {self.advice} Labels with privacy noise are "
                 "not checked: give noise_sd if they have some."
             )
-
-
-def _beyond(labels: AnyArray, family: Family) -> AnyArray:
-    low, high = family.label_range
-    return np.asarray((labels < low) | (labels > high))

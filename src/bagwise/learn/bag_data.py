@@ -75,7 +75,12 @@ def read_bags(
     """
     if bags is None:
         warn_of_repeats(y)
-    partition = Bags.singletons(len(y)) if bags is None else _partition(bags, len(y))
+        bags = Bags.singletons(len(y))
+    partition = bags if isinstance(bags, Bags) else Bags.from_labels(bags)
+    if partition.n_rows != len(y):
+        raise BagsError(f"bags has {partition.n_rows} entries for {len(y)} rows.")
+    if not partition.in_bag.all():
+        raise BagsError("some rows are in no bag. Drop them first, as Release.training_data does.")
     weight = np.ones(partition.n_bags)
     if sample_weight is not None:
         if not weights_differ:
@@ -104,15 +109,6 @@ def one_per_bag(values: AnyArray, bags: Bags, what: str) -> FloatArray:
             "Give every row of a bag the value of its bag."
         )
     return per_bag
-
-
-def _partition(bags: Any, n_rows: int) -> Bags:
-    partition = bags if isinstance(bags, Bags) else Bags.from_labels(bags)
-    if partition.n_rows != n_rows:
-        raise BagsError(f"bags has {partition.n_rows} entries for {n_rows} rows.")
-    if not partition.in_bag.all():
-        raise BagsError("some rows are in no bag. Drop them first, as Release.training_data does.")
-    return partition
 
 
 def _noise_per_bag(noise_sd: Any, bags: Bags) -> FloatArray:

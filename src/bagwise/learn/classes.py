@@ -17,7 +17,7 @@ from scipy import linalg
 from bagwise._types import FloatArray
 from bagwise.learn.design import chunks
 from bagwise.learn.problems import BAGS_AT_A_TIME, Block, Equations, Members, Problem
-from bagwise.learn.weights import LabelVariance
+from bagwise.learn.weights import LabelVariance, Unexplained
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,15 @@ class ClassProblem(Problem):
         The rows behind each unit, for bag loss; None where a unit has one linear predictor.
     root : (u, q, q)
         Inverse roots of what the weights take the covariance of contrasts to be.
+    uncorrelated : (u, q)
+        Variances of the contrasts, turned so that they are uncorrelated.
     scale : (u,)
         The weight of each unit in the mean loss.
     """
 
     members: Members | None = None
     root: FloatArray = field(default_factory=lambda: np.ones((1, 1, 1)))
+    uncorrelated: FloatArray = field(default_factory=lambda: np.ones((1, 1)))
     scale: FloatArray = field(default_factory=lambda: np.ones(1))
 
     @property
@@ -77,19 +80,22 @@ class ClassProblem(Problem):
 
     def reweighted(self, beta: FloatArray) -> Self:
         """Return the same problem with weights from the covariances at beta."""
-        eta = self.eta(beta)
+        phi = None if self.trust is None else self.trust.phi
+        return self._weighted_at(beta, 1.0 if phi is None else phi)
+
+    def _weighted_at(self, beta: FloatArray, phi: float) -> Self:
+        here, eta = replace(self, phi=phi), self.eta(beta)
         mean = self.inner.T @ self._mean_covariance(eta) @ self.inner
-        omega = self._label_covariance(eta, honest=False)
-        root = self._inverse_root(omega)
+        omega, root = here._inverse_root(here._label_covariance(eta, honest=False))
         trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
-        return replace(self, root=root, scale=trace, phi=1.0)
+        return replace(here, root=root, uncorrelated=omega, scale=trace)
 
     def weighted(
         self, beta: FloatArray, phi: float, *, least_variance: float = 0.0, least_omega: float = 0.0
     ) -> "Problem":
-        """Return the same as `reweighted`: weights of one unit are those of no other."""
-        del phi, least_variance, least_omega
-        return self.reweighted(beta)
+        """Return the same as `reweighted`: of other units only the dispersion matters."""
+        del least_variance, least_omega
+        return self._weighted_at(beta, phi)
 
     def blocks(self, beta: FloatArray) -> Iterator[Block]:
         """Return blocks of units, their residuals uncorrelated under the weights."""
@@ -133,11 +139,12 @@ class ClassProblem(Problem):
         spread = np.einsum("uij,ujk,uik->ui", self.root, covariance, self.root)
         return np.asarray(spread).ravel()
 
-    def _label_variance(self, beta: FloatArray) -> LabelVariance:
-        """Return ones: residuals are in units of what the weights take their deviation to be."""
+    def label_variance(self, beta: FloatArray) -> LabelVariance:
+        """Return variances in units of what the weights take them to be."""
         del beta
-        known = np.ones(self.labels.shape[0] * self.outputs)
-        return LabelVariance(np.zeros_like(known), known)
+        rest = Unexplained() if self.trust is None else self.trust.unexplained
+        share = rest.usual / self.uncorrelated.ravel()
+        return LabelVariance(share, 1 - (self.phi - rest.least) * share, rest.least)
 
     def _with_weights(self, omega: FloatArray, phi: float, variance: FloatArray) -> Self:
         raise NotImplementedError  # weights here are matrices: see `reweighted`
@@ -171,17 +178,19 @@ class ClassProblem(Problem):
             covariance = self._mean_covariance(eta)
         covariance = self.inner.T @ covariance @ self.inner / trust.counts[:, None, None]
         if honest or trust.rule == "known-noise":
-            noise = trust.noise_sd[:, None, None] ** 2 * np.eye(self.outputs)
-            return np.asarray(covariance + noise)
+            missed = (self.phi - trust.unexplained.least) * trust.unexplained.usual
+            noise = trust.noise_sd[:, None, None] ** 2 + missed
+            return np.asarray(covariance + noise * np.eye(self.outputs))
         return np.asarray(covariance * trust.count_ratio[:, None, None])
 
-    def _inverse_root(self, covariance: FloatArray) -> FloatArray:
-        """Return R with ``R covariance R' = 1``, also where a chance is as good as zero."""
+    def _inverse_root(self, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return eigenvalues and R with ``R covariance R' = 1``, if need be of small chances."""
         # Not `data.whitening`: of labels, whose units count, and no direction is left out.
         values, vectors = np.linalg.eigh(covariance)
         least = 1e-10 * float(values[self.base() > 0].max()) + 1e-14
-        scaled = vectors / np.sqrt(np.maximum(values, least))[:, None, :]
-        return np.asarray(scaled.transpose(0, 2, 1))
+        values = np.maximum(values, least)
+        scaled = vectors / np.sqrt(values)[:, None, :]
+        return values, np.asarray(scaled.transpose(0, 2, 1))
 
     def _jacobian(self, eta: FloatArray, part: slice) -> FloatArray:
         """Return the derivative of shares[1:] by beta, (u, q, p * q)."""

@@ -31,10 +31,6 @@ POSTERIOR = (
 )
 
 
-def _gives_chances(estimator: "BaggedGLM") -> bool:
-    return find_family(estimator.family).label_range == (0.0, 1.0)
-
-
 class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Fit a row-level generalised linear model to labels that are known per bag.
 
@@ -182,9 +178,14 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         by_row = self.loss == "instance" and not self.debias
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        offset = read_offset(len(X), family, exposure=exposure, offset=offset)
+        if offset is not None and self.loss == "mixture":
+            raise StrategyError(
+                "loss='mixture' knows neither exposure nor offsets. Use loss='bag' (--loss bag)."
+            )
         data = read_bags(
             X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight, weights_differ=by_row,
-            offset=self._read_offset(X, family, exposure, offset),
+            offset=offset,
         )  # fmt: skip
         if not data.noise_sd.any():
             family.check_labels(data.labels)
@@ -230,7 +231,9 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         predicted = self.predict(X, exposure=exposure, offset=offset)
         return self._score_predicted(predicted, y, bags, noise_sd, sample_weight)
 
-    @available_if(_gives_chances)  # type: ignore[untyped-decorator]
+    @available_if(  # type: ignore[untyped-decorator]
+        lambda self: find_family(self.family).label_range == (0.0, 1.0)
+    )
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the chance of every class, (n, classes); for bernoulli of 0 and of 1."""
         chances = self.predict(X)
@@ -277,6 +280,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             covariance, freedom, unshrunk = self.posterior_covariance_, np.inf, None
             note = POSTERIOR
         errors = None if covariance is None else np.sqrt(np.diag(covariance))
+        family = find_family(self.family, self.link)
         return Coefficients(
             names=tuple(self._names()),
             estimate=np.column_stack(
@@ -284,7 +288,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             ).ravel(),
             standard_error=errors,
             freedom=freedom,
-            title=self._title(),
+            title=f"{family.name}, {self.loss} loss, {self.n_bags_} bags",
             note=note,
             level=level,
             unshrunk=unshrunk,
@@ -306,16 +310,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options)
         return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
-
-    def _read_offset(
-        self, X: FloatArray, family: Family, exposure: Any, offset: Any
-    ) -> FloatArray | None:
-        known = read_offset(len(X), family, exposure=exposure, offset=offset)
-        if known is not None and self.loss == "mixture":
-            raise StrategyError(
-                "loss='mixture' knows neither exposure nor offsets. Use loss='bag' (--loss bag)."
-            )
-        return known
 
     def _read(self, X: Any, y: Any, family: Family) -> tuple[FloatArray, AnyArray]:
         if not family.has_classes:
@@ -382,10 +376,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "classes_"):
             return names
         return [f"{label}: {name}" for label in self.classes_[1:] for name in names]
-
-    def _title(self) -> str:
-        family = find_family(self.family, self.link)
-        return f"{family.name}, {self.loss} loss, {self.n_bags_} bags"
 
     def _check_parameters(self) -> LabelKind:
         check_name("loss", self.loss, LOSSES)

@@ -78,18 +78,20 @@ class NoisyLabels:
             raise TypeError("labels with noise have a rule for their weights")
         return trust.noise_sd[trust.base > 0]
 
-    def linear(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return Jacobian, residuals, and the share of phi in each variance, at beta."""
+    def linear(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, LabelVariance]:
+        """Return Jacobian, residuals, and each label's variance without its noise, at beta."""
         model = self.problem.units(beta)
-        return model.jacobian, model.response - model.jacobian @ beta, model.variance.share
+        variance = model.variance
+        without = replace(variance, known=np.maximum(variance.known - self.noise_sd**2, 0.0))
+        return model.jacobian, model.response - model.jacobian @ beta, without
 
-    def objective(self, beta: FloatArray, share: FloatArray) -> float:
+    def objective(self, beta: FloatArray, label_sd: FloatArray) -> float:
         """Return minus the penalised log likelihood; infinite where the family has no mean."""
         if not self.problem.allows(beta):
             return np.inf
         mean, _, _ = self.problem.moments(beta)
         off = (self.problem.labels - mean)[self.problem.base() > 0]
-        value, _ = log_density(self.law, off, np.sqrt(self.phi * share), self.noise_sd)
+        value, _ = log_density(self.law, off, label_sd, self.noise_sd)
         away = beta - self.prior.center
         return float(-value.sum() + away @ self.prior.form @ away / 2)
 
@@ -100,27 +102,27 @@ class NoisyLabels:
         return Working(jacobian, score / told + jacobian @ beta, variance)
 
     def _scoring(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return Jacobian, score and information of each label, and the share of phi, at beta."""
-        jacobian, residuals, share = self.linear(beta)
-        label_sd = np.sqrt(self.phi * share)
+        """Return Jacobian, score, information and deviation without noise of each label."""
+        jacobian, residuals, variance = self.linear(beta)
+        label_sd = np.sqrt(variance.total(self.phi))
         told = information(self.law, label_sd, self.noise_sd)
         _, score = log_density(self.law, residuals, label_sd, self.noise_sd)
-        return jacobian, score, told, share
+        return jacobian, score, told, label_sd
 
     def climb(self, beta: FloatArray) -> tuple[FloatArray, bool]:
         """Return the beta with the largest penalised likelihood near a start, and if it is one."""
         form, center, decrement = self.prior.form, self.prior.center, np.inf
         for _ in range(STEPS):
-            jacobian, score, told, share = self._scoring(beta)
+            jacobian, score, told, label_sd = self._scoring(beta)
             gradient = jacobian.T @ score - form @ (beta - center)
             matrix = jacobian.T @ (jacobian * told[:, None]) + form
             step, _ = solve_symmetric(matrix, gradient)
             decrement = float(gradient @ step)
             if decrement < _SETTLED:
                 return beta, True
-            now = self.objective(beta, share)
+            now = self.objective(beta, label_sd)
             for _ in range(20):
-                if self.objective(beta + step, share) <= now:
+                if self.objective(beta + step, label_sd) <= now:
                     break
                 step = step / 2
             else:
@@ -130,21 +132,21 @@ class NoisyLabels:
 
     def best_dispersion(self, beta: FloatArray) -> float:
         """Return the phi with which the residuals are most likely."""
-        jacobian, residuals, share = self.linear(beta)
-        told = information(self.law, np.sqrt(self.phi * share), self.noise_sd)
+        jacobian, residuals, variance = self.linear(beta)
+        told = information(self.law, np.sqrt(variance.total(self.phi)), self.noise_sd)
         matrix = jacobian.T @ (jacobian * told[:, None]) + self.prior.form
         inverse_root, _ = solve_symmetric(matrix, jacobian.T)
         leverage = np.clip(told * np.einsum("ij,ji->i", jacobian, inverse_root), 0.0, 0.9)
         honest = residuals / np.sqrt(1 - leverage)
 
-        def cost(log_phi: float) -> float:
-            label_sd = np.sqrt(np.exp(log_phi) * share)
+        def cost(log_excess: float) -> float:
+            label_sd = np.sqrt(variance.total(variance.least + np.exp(log_excess)))
             return -float(log_density(self.law, honest, label_sd, self.noise_sd)[0].sum())
 
-        usual = float(np.mean(honest**2 / share))
+        usual = float(np.mean(honest**2 / variance.share))
         high = np.log(max(usual, 1e-300)) + 0.5
         found = minimize_scalar(cost, bounds=(high - 12, high), method="bounded")
-        return float(np.exp(found.x))
+        return variance.least + float(np.exp(found.x))
 
     def correction(self, beta: FloatArray) -> "Correction":
         """Return how far least squares would move the predictions.
@@ -152,10 +154,11 @@ class NoisyLabels:
         It has the same belief about slopes, and takes its step from beta. The bags that pull it
         farthest are left out (`OUTLYING`).
         """
-        jacobian, residuals, share = self.linear(beta)
-        omega = self.phi * share + self.noise_sd**2
+        jacobian, residuals, variance = self.linear(beta)
+        label = variance.total(self.phi)
+        omega = label + self.noise_sd**2
         weights = 1 / np.maximum(omega, _NEVER_CERTAIN * omega.max())
-        told = information(self.law, np.sqrt(self.phi * share), self.noise_sd)
+        told = information(self.law, np.sqrt(label), self.noise_sd)
         pulls = self._covariance(jacobian, weights) @ (jacobian * (weights * residuals)[:, None]).T
         far = np.argsort(np.einsum("ij,ij->j", pulls, self._metric(jacobian) @ pulls))
         kept = far[: residuals.size - math.ceil(OUTLYING * residuals.size)]
@@ -236,14 +239,9 @@ def follow_the_noise(shrunk: Shrunk, law: NoiseLaw) -> Shrunk:
     )
     pseudo = here.pseudo(beta)
     fit = Shrunk(found, here.prior, pseudo)
-    return replace(fit, working=_less_sure(pseudo, fit.effective))
-
-
-def _less_sure(model: Working, effective: float) -> Working:
-    """Return the model with variances for as many labels as are not spent on coefficients.
-
-    The information is that of infinitely many labels for each coefficient. With few, the score is
-    taken at residuals that the fit has made smaller (Huber 1973).
-    """
-    share = max(1 - effective / model.response.size, 0.5)
-    return model._replace(variance=replace(model.variance, known=model.variance.known / share))
+    # The information is that of infinitely many labels for each coefficient. With few, the score
+    # is taken at residuals that the fit has made smaller (Huber 1973), so that variances are those
+    # of as many labels as are not spent on coefficients.
+    share = max(1 - fit.effective / pseudo.response.size, 0.5)
+    less_sure = replace(pseudo.variance, known=pseudo.variance.known / share)
+    return replace(fit, working=pseudo._replace(variance=less_sure))

@@ -1,10 +1,13 @@
 """From a loss on data to everything that an estimator keeps of a fit."""
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.errors import NoEvidenceWarning
+from bagwise.learn.doubt import best_of_others, evidence
 from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.learn.gap import warn_of_gap
 from bagwise.learn.inference import Spread, covariance_of, spread_of
@@ -12,7 +15,7 @@ from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.penalty import Ridge, SlopePrior
 from bagwise.learn.problems import Problem
 from bagwise.learn.separation import warn_of_separation
-from bagwise.learn.shrinkage import TRIES, Shrunk, shrink_further, solve_shrunk
+from bagwise.learn.shrinkage import TRIES, shrink_further, solve_shrunk
 from bagwise.learn.solver import Solution, solve
 
 _FEW = 5
@@ -22,6 +25,15 @@ _GAVE_UP = (
     "the fit did not converge, although slopes were shrunk as far as the noise of the labels "
     "suggests (ridge='auto'). Every row is predicted by the mean label. Set ridge > 0 by hand, "
     "choose the gaussian family, or ask for larger bags or more epsilon."
+)
+_HIDDEN = (
+    "the labels' noise hides every slope: labels are no more likely with slopes than without. "
+    "Every row is predicted by the mean label. Choose the gaussian family, or ask for larger bags "
+    "or more epsilon."
+)
+_UNEXPLAINED = (
+    "bag labels vary by more than their noise, and the features explain next to nothing of it. "
+    "Look for a missing feature, or for one whose effect is no straight line."
 )
 _LOST = (
     "the fit ran away: the labels' noise hides what they say. Set ridge > 0, choose the gaussian "
@@ -75,7 +87,7 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     if setting.shrinks and loss != "instance":
         return fit_shrunk(setting, loss, covariance=covariance)
     solution = solve_loss(setting, loss)
-    if setting.ridge == "auto" and setting.data.noise_sd.any() and not _stays(solution):
+    if setting.ridge == "auto" and setting.data.noise_sd.any() and not solution.is_sound():
         held = _held_back(setting, loss)
         if held is None:
             problem = PROBLEMS[loss](setting)
@@ -131,15 +143,33 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     start = problem.constant_start()
     width = setting.width_of_labels
     rows = setting.data.X if setting.data.axes is None else setting.data.axes
+
+    # 1. Shrink as the labels suggest, and further where that does not converge.
     shrunk = solve_shrunk(problem, start, rows, width_of_labels=width)
-    if not _settled(shrunk):
+    if not shrunk.is_sound:
         shrunk = shrink_further(problem, start, shrunk) or shrunk
+
+    # 2. Follow the law of the noise, where there are bags enough to tell.
     if setting.follows_noise and setting.n_used >= BAGS_PER_COEFFICIENT * shrunk.effective:
         followed = follow_the_noise(shrunk, setting.law)
-        shrunk = followed if _settled(followed) else shrunk
+        shrunk = followed if followed.is_sound else shrunk
+
+    # 3. Doubt the result. Only means that are at hand can be compared bag by bag.
+    if not shrunk.is_sound:
+        return _constant(problem, start, shrunk.solution)
+    means = setting.label_kind == "mean" and not setting.family.has_classes
+    if problem.is_at_hand and means:
+        if setting.family.has_log_link and evidence(shrunk, setting.law) <= 0:
+            warnings.warn(_HIDDEN, NoEvidenceWarning, stacklevel=2)
+            flat = _constant(problem, start, shrunk.solution)
+            rank = max(0, shrunk.solution.rank - setting.fit_intercept)
+            return replace(flat, rank=rank, converged=True, remedy="")
+        shrunk, explains = best_of_others(problem, start, shrunk)
+        if not explains:
+            warnings.warn(_UNEXPLAINED, NoEvidenceWarning, stacklevel=2)
+
+    # 4. Judge how sure it is, without the shrinking.
     solution = shrunk.solution
-    if not _settled(shrunk):
-        return _constant(problem, start, solution)
     spread = spread_of(shrunk.working, solution, shrunk.prior.even.form, kind=covariance)
     off = warn_of_gap(solution, spread.covariance)
     return Fitted(
@@ -155,10 +185,6 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     )
 
 
-def _settled(shrunk: Shrunk) -> bool:
-    return _stays(shrunk.solution)
-
-
 def _constant(problem: Problem, start: FloatArray, given_up: Solution) -> Fitted:
     """Predict the mean label for every row: the worst that a fit may do."""
     return Fitted(
@@ -169,7 +195,7 @@ def _constant(problem: Problem, start: FloatArray, given_up: Solution) -> Fitted
         gradient=given_up.gradient,
         covariance=None,
         freedom=1,
-        note="No intervals: the fit did not converge, and every row gets the mean label.",
+        note="No intervals: every row gets the mean label.",
         remedy=_GAVE_UP,
     )
 
@@ -203,16 +229,13 @@ def _held_back(setting: Setting, loss: str) -> Solution | None:
     start = problem.constant_start()
     rows = setting.data.X if setting.data.axes is None else setting.data.axes
     prior = SlopePrior.of(problem, rows, start, width_of_labels=setting.width_of_labels)
-    largest = prior.most if np.isfinite(prior.most) else 1.0
+    largest = min(prior.size.most, prior.size.usual)
+    largest = largest if np.isfinite(largest) else 1.0
     for weaker in range(TRIES):
         solution = solve(problem, start, penalty=prior.scaled(largest / 4**weaker))
-        if _stays(solution):
+        if solution.is_sound(penalised=True):
             return solution
     return None
-
-
-def _stays(solution: Solution) -> bool:
-    return bool(solution.converged) and not solution.problem.runs_away(solution.beta)
 
 
 def default_covariance(setting: Setting) -> str:

@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.data.encode import Encoder
+from bagwise.data.labels import Bounds
 from bagwise.data.table import read_table
 from bagwise.errors import StrategyError
 from bagwise.learn.boost.base import BoostsTrees
@@ -37,6 +38,8 @@ class FrameModel:
         The classes whose chances are predicted.
     levels : Levels or None
         Where the estimator was given categories as numbers: which columns of X each is made of.
+    bounds : (low, high) or None
+        What a label can be, as the custodian has stated it; predictions are clipped to it.
     """
 
     estimator: Any
@@ -46,14 +49,21 @@ class FrameModel:
     target: str | None = None
     classes: tuple[str, ...] | None = None
     levels: Levels | None = None
+    bounds: Bounds | None = None
 
     def transform(self, frame: Any) -> FloatArray:
         """Return the X that the estimator was given, for a frame or file of raw columns."""
         return _columns(self.encoder.transform(read_table(frame)), self.levels)
 
-    def predict(self, frame: Any) -> AnyArray:
-        """Return what the estimator predicts for each row of a frame or file."""
-        return np.asarray(self.estimator.predict(self.transform(frame)))
+    def predict(self, frame: Any, *, clip: bool = True) -> AnyArray:
+        """Return what the estimator predicts for each row of a frame or file.
+
+        Predictions are clipped to the stated `bounds` of a label, unless `clip` is False.
+        """
+        predicted = np.asarray(self.estimator.predict(self.transform(frame)))
+        if not clip or self.bounds is None or self.classes is not None:
+            return predicted
+        return np.asarray(np.clip(predicted, *self.bounds))
 
     def predict_proba(self, frame: Any) -> FloatArray:
         """Return the chance of every class, (n, classes), for estimators that tell."""
@@ -82,6 +92,7 @@ class FrameModel:
             trained_on=self.trained_on,
             target=self.target,
             classes=self.classes,
+            bounds=self.bounds,
         )
 
 
@@ -98,7 +109,7 @@ def fit_estimator(
 
     Parameters
     ----------
-    estimator : BaggedBooster, BaggedClassifier, BaggedGLM, BaggedRegressor, BaggedNetwork or alike
+    estimator : BaggedBooster, BaggedClassifier, BaggedGLM, BaggedRegressor or alike
         Not changed: a clone is fitted, with the label kind of the release.
     target : str, optional
         For a label with classes, the one whose share is to be predicted.
@@ -131,9 +142,17 @@ def fit_estimator(
         own = read_table(rows)
         data = with_rows(data, *granular_rows(release, own, target), noise_sd=rows_noise_sd)
     levels = _levels_of(release.encoder) if categories else None
-    model = _for_release(clone(estimator), release, target)
+    # An estimator is told what a release knows: the kind of its labels, and its classes.
+    model = clone(estimator)
+    known: dict[str, Any] = {"label_kind": release.label_kind}
+    if release.classes is not None and target is None:
+        known["classes"] = list(release.classes)
+    taken = model.get_params(deep=False)
+    model.set_params(**{name: value for name, value in known.items() if name in taken})
     if levels is not None:
-        model = _with_categories(model, levels.categories)
+        taken = model.get_params(deep=True)
+        names = [name for name in taken if name.rpartition("__")[2] == "categorical_features"]
+        model.set_params(**dict.fromkeys(names, levels.categories))
     model.fit(_columns(data.X, levels), data.y, **data.fit_params())
     return FrameModel(
         estimator=model,
@@ -150,22 +169,8 @@ def fit_estimator(
         target=target,
         classes=release.classes if target is None else None,
         levels=levels,
+        bounds=release.certificate.stated_bounds,
     )
-
-
-def _for_release(estimator: Any, release: Release, target: str | None) -> Any:
-    """Tell an estimator what a release knows: the kind of its labels, and its classes."""
-    known: dict[str, Any] = {"label_kind": release.label_kind}
-    if release.classes is not None and target is None:
-        known["classes"] = list(release.classes)
-    taken = estimator.get_params(deep=False)
-    return estimator.set_params(**{name: value for name, value in known.items() if name in taken})
-
-
-def _with_categories(estimator: Any, places: list[int]) -> Any:
-    taken = estimator.get_params(deep=True)
-    names = [name for name in taken if name.rpartition("__")[2] == "categorical_features"]
-    return estimator.set_params(**dict.fromkeys(names, places))
 
 
 def _levels_of(encoder: Encoder) -> Levels:

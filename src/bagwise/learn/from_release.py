@@ -19,11 +19,10 @@ from bagwise.families import FAMILIES, Family, find_family
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.row_model import RowModel, TrainedOn
-from bagwise.privacy import Certificate
-from bagwise.privacy.mechanisms import LabelChannel
 from bagwise.release.explain import Explanation
 from bagwise.release.provenance import Provenance
 from bagwise.release.release import Release, check_release, sorted_by_scores
+from bagwise.show.stages import Stages
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
 
@@ -81,7 +80,6 @@ def fit_release(
     check_family(release, family, target)
     _check_loss(release, loss)
     distorted = why_no_intervals(
-        release.certificate,
         release.provenance,
         largest=int(release.bags.sizes.max()),
         loss=loss,
@@ -119,6 +117,7 @@ def fit_release(
         classes=release.classes if find_family(family).has_classes else None,
         encoder=release.encoder,
         exposure=release.provenance.exposure,
+        bounds=release.certificate.stated_bounds,
         coef=estimator.coef_,
         intercept=estimator.intercept_,
         standard_errors=None if distorted else found.standard_error,
@@ -268,7 +267,11 @@ def _data_to_fit(
     if kept.size < n:
         features = features.take(pa.array(kept))
     at_once = max(1, memory.at_once(n) // (8 * max(1, len(release.encoder.inputs))))
-    X = encode_to_disk(features, release.encoder, order, memory.spill, rows_at_once=at_once)
+    run = Stages()
+    X = run(
+        "writing the features to disk", encode_to_disk, features, release.encoder, order,
+        memory.spill, rows_at_once=at_once,
+    )  # fmt: skip
     y = release.labels_of(target)[bags[order]]
     data = BaggedData(X, y, bags[order], noise_sd=params["noise_sd"][order])
     return data, params["exposure"][order] if "exposure" in params else None
@@ -292,15 +295,11 @@ def granular_rows(
     return X, marks if target is None else marks[:, release.classes.index(target)]
 
 
-def why_no_intervals(
-    certificate: Certificate, made: Provenance, *, largest: int, loss: str, debias: bool = False
-) -> str:
+def why_no_intervals(made: Provenance, *, largest: int, loss: str, debias: bool = False) -> str:
     """Return why a fit has no honest intervals, or nothing; `largest` is the size of a bag."""
     distorted = _warn_of_selection(made.scores, largest, loss=loss, debias=debias)
     if loss == "instance" and not debias and sorted_by_scores(made) and made.scores == "model":
         distorted = "No intervals: slopes are shrunk a little, as far as the sorting missed them."
-    if any(isinstance(e, LabelChannel) and not e.is_unbiased for e in certificate.events):
-        distorted = "No intervals: labels stand for the middles of bins, which moves slopes."
     return distorted
 
 

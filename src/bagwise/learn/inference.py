@@ -75,7 +75,10 @@ def _sandwich(
         ratio = np.divide(model, fair, out=np.ones_like(model), where=fair > 0)
         stretch = np.sqrt(np.maximum(ratio, 1.0))
         covariance = covariance * np.outer(stretch, stretch)
-    lost = _undetermined(inverse @ information, change)
+    # Coefficients that change along directions that the data say nothing about have no error.
+    free = np.eye(len(inverse)) - inverse @ information
+    size = np.linalg.norm(change, axis=1)
+    lost = np.linalg.norm(change @ free, axis=1) > 1e-6 * np.where(size > 0, size, 1.0)
     covariance[lost, :] = covariance[:, lost] = np.nan
     return np.asarray(covariance)
 
@@ -125,14 +128,6 @@ def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> Flo
     room = np.eye(outputs) - pull * np.minimum(1.0, _MOST_LEVERAGE / np.maximum(own, 1e-300))
     residuals = np.linalg.solve(room, block.residuals.reshape(-1, outputs, 1))
     return np.asarray(np.sum(instruments * residuals, axis=1))
-
-
-def _undetermined(projector: FloatArray, change: FloatArray) -> FloatArray:
-    """Return which coefficients change along directions that the data say nothing about."""
-    free = np.eye(len(projector)) - projector
-    moved = np.linalg.norm(change @ free, axis=1)
-    size = np.linalg.norm(change, axis=1)
-    return np.asarray(moved > 1e-6 * np.where(size > 0, size, 1.0))
 
 
 @dataclass(frozen=True)

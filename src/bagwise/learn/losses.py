@@ -11,7 +11,7 @@ mixture      each row's distribution with the label that was picked from its bag
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from bagwise.learn.design import Design
 from bagwise.learn.offset import centroids_of, spread_by_exposure
 from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
 from bagwise.learn.spread import Recipe, SpreadProblem, SpreadRowProblem
-from bagwise.learn.weights import Trust
+from bagwise.learn.weights import Trust, Unexplained
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.noise_laws import LAWS, NoiseLaw
 
@@ -91,7 +91,26 @@ class Setting:
         data = self.data
         phi = 1.0 if self.family.knows_dispersion else None
         sizes = data.bags.sizes.astype(np.float64)
-        return Trust(self.rule, self.label_kind, sizes, data.noise_sd, data.weight, phi)
+        trust = Trust(self.rule, self.label_kind, sizes, data.noise_sd, data.weight, phi)
+        return replace(trust, unexplained=self._unexplained(trust)) if self.shrinks else trust
+
+    def _unexplained(self, trust: Trust) -> Unexplained:
+        """Return what a fit that shrinks leaves to lack of fit (`weights`)."""
+        family = self.family
+        if family.name == "gaussian":  # all labels vary alike
+            return Unexplained()
+        mean = np.average(self.data.labels, axis=0, weights=trust.base)
+        if family.has_classes:
+            shares = np.clip(mean, 0.01, 0.99)
+            variance = float(np.mean(shares * (1 - shares)))
+        else:
+            eta = family.predictor(np.asarray(family.interior(float(mean))))
+            variance = float(family.variance(eta))
+        return Unexplained(
+            least=float(family.knows_dispersion),
+            shape=0.0 if np.isfinite(family.label_range[1]) else 0.5,
+            usual=variance / float(np.median(trust.counts[trust.base > 0])),
+        )
 
 
 def instance_problem(setting: Setting) -> Problem:
@@ -152,13 +171,16 @@ def spread_problem(spread: SpreadBags, setting: Setting) -> Problem:
         facts.moments, facts.low, facts.high, fit_intercept=setting.fit_intercept
     )
     by_row = setting.single_rows or setting.family.name == "gaussian"
+    trust = setting.trust()
     return SpreadProblem(
         frame,
         setting.family,
         data.labels,
-        setting.trust(),
+        trust,
         chunks=spread.chunks,
-        recipe=Recipe(frame, setting.family, by_row, exposed=facts.exposed),
+        recipe=Recipe(
+            frame, setting.family, by_row, exposed=facts.exposed, unexplained=trust.unexplained
+        ),
     )
 
 

@@ -124,7 +124,11 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
         kind = self._check_parameters()
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         if sample_weight is not None:
-            self._need_weights()
+            if not self._takes_weights():
+                raise StrategyError(
+                    f"sample_weight was given, but {type(self.estimator).__name__}.fit does not "
+                    "take any. Leave it out, or choose a regressor that takes weights."
+                )
             sample_weight = read_weights(sample_weight, len(X))
         data = read_bags(
             X,
@@ -137,7 +141,10 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
         if self.loss == "aggregate":
             self._fit_centroids(data, kind)
         else:
-            self._fit_rows(data)
+            labels = unbiased_row_labels(data) if self.debias else data.bags.repeat(data.labels)
+            self.estimator_ = self._fitted(data.X, labels, data.row_weight)
+            if not self.debias and data.bags.sizes.max() > 1:
+                _warn_of_random_bags(self.estimator_.predict(data.X), data.bags)
         self.n_bags_ = data.bags.n_bags
         return self
 
@@ -159,25 +166,12 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
             weight = bag_weights(data, label_kind=kind, predict_bags=predict_bags)
         self.estimator_ = self._fitted(centroids, data.labels, weight)
 
-    def _fit_rows(self, data: BagData) -> None:
-        labels = unbiased_row_labels(data) if self.debias else data.bags.repeat(data.labels)
-        self.estimator_ = self._fitted(data.X, labels, data.row_weight)
-        if not self.debias and data.bags.sizes.max() > 1:
-            _warn_of_random_bags(self.estimator_.predict(data.X), data.bags)
-
     def _fitted(self, X: FloatArray, y: FloatArray, weight: FloatArray | None) -> Any:
         estimator = LinearRegression() if self.estimator is None else clone(self.estimator)
         return estimator.fit(X, y) if weight is None else estimator.fit(X, y, sample_weight=weight)
 
     def _takes_weights(self) -> bool:
         return self.estimator is None or has_fit_parameter(self.estimator, "sample_weight")
-
-    def _need_weights(self) -> None:
-        if not self._takes_weights():
-            raise StrategyError(
-                f"sample_weight was given, but {type(self.estimator).__name__}.fit does not take "
-                "any. Leave it out, or choose a regressor that takes weights."
-            )
 
     def _check_parameters(self) -> LabelKind:
         check_name("loss", self.loss, _LOSSES)
@@ -215,5 +209,5 @@ def _warn_of_random_bags(predictions: FloatArray, bags: Bags) -> None:
             "much that averages over bags lose more than half of what the predictions vary by. "
             "Use loss='aggregate', or debias=True if the bags were drawn at random.",
             BiasWarning,
-            stacklevel=4,
+            stacklevel=3,
         )

@@ -13,9 +13,13 @@ from bagwise.data.whitening import Axes, Columns
 from bagwise.families import Family
 from bagwise.learn.problems import Problem
 from bagwise.theory.importance import mean_square, root_of
+from bagwise.theory.restricted import ANY, Size
 
 _SEVERAL = 2  # slopes, one of which may be stronger than others
 _ENOUGH = 4  # labels for each slope; with fewer, one odd label looks like a strong feature
+_ENOUGH_WITHIN_BOUNDS = 1  # where both ends are the family's own, no label can be odd
+_USUAL_LOG_RATE_SD = 0.5  # one row in twenty has a rate 2.7 times the usual, or below 1 / 2.7
+_USUAL_LOG_ODDS_SD = 1.5
 _LOG_SD = 3.0  # a factor of twenty for a rate or for odds, from what is usual or from row to row
 
 
@@ -85,8 +89,8 @@ class SlopePrior:
     center : (p,)
     loose : (p, p)
         Inverse covariance of the intercepts.
-    most : float
-        The largest variance of a slope that is believed.
+    size : Size
+        What is believed of the variance of slopes.
     variance : float
     white : Coordinates or None
         None where features are not told apart.
@@ -99,7 +103,7 @@ class SlopePrior:
     free: FloatArray
     center: FloatArray
     loose: FloatArray
-    most: float = np.inf
+    size: Size = ANY
     variance: float = 1.0
     white: Coordinates | None = None
     importance: FloatArray | None = None
@@ -137,7 +141,9 @@ class SlopePrior:
         to_white = np.zeros((axes.rank, design.width))
         to_white[:, :width] = back
         white = None
-        if axes.rank >= _SEVERAL and problem.n_units >= _ENOUGH * axes.rank:
+        bounded = np.isfinite(problem.family.label_range).all()
+        enough = _ENOUGH_WITHIN_BOUNDS if bounded else _ENOUGH
+        if axes.rank >= _SEVERAL and problem.n_units >= enough * axes.rank:
             back = np.asarray(np.kron(np.linalg.inv(root), to_white), dtype=np.float64)
             white = Coordinates(axes.vectors, back)
         free = np.asarray(np.kron(np.eye(outputs), free), dtype=np.float64)
@@ -147,7 +153,7 @@ class SlopePrior:
             free=free,
             center=free @ (free.T @ start),
             loose=free @ free.T / _LOG_SD**2 * _has_ends(problem.family),
-            most=_largest_spread(problem.family, width_of_labels) ** 2 / max(1, axes.rank),
+            size=_size_of_predictors(problem.family, width_of_labels).over(max(1, axes.rank)),
             white=white,
         )
 
@@ -169,7 +175,7 @@ class SlopePrior:
             self,
             basis=even.basis @ root,
             precision=even.precision + white.back.T @ more @ white.back,
-            most=even.most / mean_square(root),
+            size=even.size.over(mean_square(root)),
             importance=importance,
             _even=even,
         )
@@ -188,11 +194,19 @@ class SlopePrior:
         return np.asarray(self.form / problem.total)
 
 
-def _largest_spread(family: Family, width_of_labels: float) -> float:
-    """Return how much linear predictors may vary over the rows, as a standard deviation."""
+def _size_of_predictors(family: Family, width_of_labels: float) -> Size:
+    """Return what is believed of how much linear predictors vary over the rows.
+
+    Rates of rows far out grow with the exponential of noise that is taken for a signal, and so do
+    small chances. So log rates and log odds that vary much take more evidence than those that vary
+    as they mostly do.
+    """
+    if family.name == "gaussian":
+        return Size((width_of_labels / 2) ** 2)
+    usual = _USUAL_LOG_RATE_SD if family.has_log_link else _USUAL_LOG_ODDS_SD
     if _has_ends(family):
-        return _LOG_SD
-    return width_of_labels / 2 if family.name == "gaussian" else np.inf
+        return Size(_LOG_SD**2, usual**2)
+    return Size(usual=usual**2 if family.has_log_link else np.inf)
 
 
 def _has_ends(family: Family) -> bool:

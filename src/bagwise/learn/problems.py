@@ -84,7 +84,7 @@ class Block(NamedTuple):
 class LinearModel(Protocol):
     """A loss close to some beta as a linear model: ``response = jacobian @ beta + error``.
 
-    The errors of the u units that count are independent, with variance ``phi * share + known``.
+    The errors of the u units that count are independent, with the variance of a `LabelVariance`.
     Whoever asks gets sums over the units, which may be on many machines.
     """
 
@@ -129,7 +129,8 @@ class Working(NamedTuple):
         if not self.variance.share.any():
             return None
         center = np.average(self.response, weights=1 / self.variance.total(1.0))
-        return float(np.mean((self.response - center) ** 2 / self.variance.share))
+        squares = np.mean((self.response - center) ** 2 / self.variance.share)
+        return float(squares) + self.variance.least
 
     def with_dispersion(self, phi: float) -> "Working":
         """Return the same model with variances that are known."""
@@ -299,12 +300,11 @@ class Problem(ABC):
         blocks = list(self.blocks(beta))
         jacobian = np.concatenate([block.jacobian for block in blocks])
         residuals = np.concatenate([block.residuals for block in blocks])
-        variance = self._label_variance(beta)
+        variance = self.label_variance(beta)
         used = np.repeat(self.base() > 0, self.outputs)
-        part = LabelVariance(variance.share[used], variance.known[used])
-        return Working(jacobian[used], (residuals + jacobian @ beta)[used], part)
+        return Working(jacobian[used], (residuals + jacobian @ beta)[used], variance.of(used))
 
-    def _label_variance(self, beta: FloatArray) -> LabelVariance:
+    def label_variance(self, beta: FloatArray) -> LabelVariance:
         """Return the variance of each residual as far as it is known, (u * q,) both parts."""
         if self.trust is None:
             raise TypeError("weights are fixed: nothing is known of the labels' variance")

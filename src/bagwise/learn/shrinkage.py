@@ -39,6 +39,7 @@ from bagwise.theory.restricted import Spectrum, minimum, without_free
 ROUNDS = 12  # of choosing a variance and fitting again
 AGREED = 0.01  # change of log tau^2 and log phi from which on nothing changes for a reader
 TOLERANCE = 1e-5  # of a standard error: the penalty moves with the fit by more than that
+_ROUGH = 0.01  # of a standard error, while the penalty is still being chosen
 TRIES = 12  # of halving the variance of slopes, where a fit does not converge
 _SPAN = 14.0  # how far phi is sought below what would explain all labels, in logarithms
 _POINTS = 8
@@ -72,32 +73,34 @@ def choose(
     >>> bool(0.8 < phi < 1.2), round(prior.variance ** 0.5, 1)     # 4 = phi + 3, and 0.3
     (True, 0.3)
     """
-    phi = max(least, _best_dispersion(model, prior))
+    phi = _best_dispersion(model, prior, least)
     even = prior.even
-    log_variance, _ = spectrum_of(model, even, phi).best(even.most)
+    log_variance, _ = spectrum_of(model, even, phi).best(even.size)
     even = even.scaled(float(np.exp(log_variance)))
     if even.white is None:
         return phi, even
     # At the center slopes are zero, and the response is small.
     equations = model.with_dispersion(phi).normal_equations(even.center)
     information, score, _ = without_free(*equations, basis=even.basis, free=even.free)
-    importance, variance = weigh_features(information, score, even.white.features, most=even.most)
+    importance, variance = weigh_features(information, score, even.white.features, size=even.size)
     return phi, even.weighed(importance).scaled(variance)
 
 
-def _best_dispersion(model: LinearModel, prior: SlopePrior) -> float:
+def _best_dispersion(model: LinearModel, prior: SlopePrior, least: float) -> float:
     most = model.most_dispersion()
     if most is None:  # nothing of the variance is unknown
         return 1.0
-    if most == 0.0:
-        return 0.0
+    if most <= least:
+        return least
 
-    def objective(log_phi: FloatArray) -> FloatArray:
-        tried = [spectrum_of(model, prior, float(np.exp(p))) for p in np.ravel(log_phi)]
-        return np.reshape([spectrum.best(prior.most)[1] for spectrum in tried], np.shape(log_phi))
+    def objective(log_excess: FloatArray) -> FloatArray:
+        tried = [spectrum_of(model, prior, least + float(np.exp(p))) for p in np.ravel(log_excess)]
+        return np.reshape(
+            [spectrum.best(prior.size)[1] for spectrum in tried], np.shape(log_excess)
+        )
 
-    high = float(np.log(most)) + 0.5
-    return float(np.exp(minimum(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))
+    high = float(np.log(most - least)) + 0.5
+    return least + float(np.exp(minimum(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,11 @@ class Shrunk:
     solution: Solution
     prior: SlopePrior
     working: LinearModel
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the fit ended where it can be believed."""
+        return self.solution.is_sound(penalised=True)
 
     @property
     def effective(self) -> float:
@@ -139,13 +147,15 @@ def solve_shrunk(
         # Halfway in logarithms: a fit that goes too far is followed by one that goes too short.
         middle = chosen.variance if np.isinf(last[1]) else np.sqrt(chosen.variance * prior.variance)
         prior = chosen.scaled(float(middle))
-        solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=TOLERANCE)
+        solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=_ROUGH)
         now = (float(np.log(max(phi, 1e-300))), float(np.log(prior.variance)))
         beta, problem = solution.beta, solution.problem
         if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
             break
         last = now
-    return Shrunk(solution, prior, problem.working(beta).with_dispersion(phi))
+    solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=TOLERANCE)
+    working = solution.problem.working(solution.beta).with_dispersion(phi)
+    return Shrunk(solution, prior, working)
 
 
 def shrink_further(problem: Problem, start: FloatArray, shrunk: Shrunk) -> Shrunk | None:
@@ -161,7 +171,7 @@ def shrink_further(problem: Problem, start: FloatArray, shrunk: Shrunk) -> Shrun
         fixed = problem.reweighted(start).with_dispersion(phi)
         solution = solve(fixed, start, penalty=prior, tolerance=TOLERANCE)
         found = solution.problem
-        if solution.converged and not found.runs_away(solution.beta):
+        if solution.is_sound(penalised=True):
             working = found.working(solution.beta).with_dispersion(found.phi)
             return Shrunk(solution, prior, working)
     return None

@@ -43,6 +43,15 @@ class Solution:
     gradient: float
     step: FloatArray
 
+    def is_sound(self, *, penalised: bool = False) -> bool:
+        """Tell whether the search ended where it can be believed.
+
+        A penalty keeps slopes finite. Then a row far out has a chance next to 0 or 1, which does no
+        harm, while its rate would be absurd.
+        """
+        harmless = penalised and bool(np.isfinite(self.problem.family.label_range[1]))
+        return bool(self.converged) and (harmless or not self.problem.runs_away(self.beta))
+
 
 def solve(
     problem: Problem, start: FloatArray, *, penalty: Penalty, tolerance: float = TOLERANCE
@@ -65,7 +74,11 @@ def solve(
         gradient, information = score - form @ (beta - penalty.center), found + form
         step, rank = solve_symmetric(information, gradient)
         decrement = float(gradient @ step)
-        negligible = _negligible(problem, information, beta, tolerance)
+        # Steps below this are lost in standard errors, or in rounding: phi / units is the square
+        # of a standard error in the metric of the information.
+        noise = max(problem.phi, 0.0) * tolerance**2 / problem.n_units
+        signal = float(beta @ information @ beta)
+        negligible = max(noise, (16 * np.finfo(float).eps) ** 2 * signal, np.finfo(float).tiny)
         share = 1.0 if decrement <= negligible else _halve(problem, penalty, beta, step, decrement)
         # Done, or nothing lowers the loss and what is left is a matter of rounding.
         converged = decrement <= (1e8 * negligible if share == 0.0 else negligible)
@@ -82,16 +95,6 @@ def solve(
         form = penalty.matrix(problem)
     length = float(np.linalg.norm(gradient))
     return Solution(beta, problem, rank, converged, information, length, step)
-
-
-def _negligible(
-    problem: Problem, information: FloatArray, beta: FloatArray, tolerance: float
-) -> float:
-    """Return the decrement below which a step is lost in standard errors, or in rounding."""
-    # phi / units is the square of a standard error in the metric of the information.
-    noise = max(problem.phi, 0.0) * tolerance**2 / problem.n_units
-    signal = float(beta @ information @ beta)
-    return max(noise, (16 * np.finfo(float).eps) ** 2 * signal, np.finfo(float).tiny)
 
 
 def _halve(

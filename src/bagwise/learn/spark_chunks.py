@@ -199,7 +199,11 @@ def _send_sums(
 def _take_sums(target: int, sent: pa.Table, *, bags: "_BagRows") -> Chunk | Moments:
     """Add up what tasks have seen of each bag."""
     if target == _ALL_ROWS:
-        return functools.reduce(operator.add, _from_table(sent))
+        parts = zip(*(column.to_pylist() for column in sent.columns), strict=True)
+        return functools.reduce(
+            operator.add,
+            (Moments(n, np.array(m), np.reshape(s, (len(m), len(m)))) for n, m, s in parts),
+        )
     number, counts, *columns = (column.to_numpy() for column in sent.columns)
     added = _by_bag(number, counts, np.column_stack(columns))
     number, counts, *columns = (column.to_numpy() for column in added.columns)
@@ -284,8 +288,3 @@ def _as_table(moments: Sequence[Moments]) -> pa.Table:
             "squares": [one.squares.ravel() for one in moments],
         }
     )
-
-
-def _from_table(table: pa.Table) -> Iterator[Moments]:
-    for count, mean, squares in zip(*(c.to_pylist() for c in table.columns), strict=True):
-        yield Moments(count, np.array(mean), np.reshape(squares, (len(mean), len(mean))))

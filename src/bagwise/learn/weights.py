@@ -1,10 +1,17 @@
 """How much each bag's label can be trusted, from what is known about its noise.
 
-A bag's label varies by ``omega = phi * share + known``. The first part comes from the labels of
-its rows: share is their mean variance function, divided by the prior weight of the bag and, for a
-mean, by its size. The second is known: the variance of the privacy noise and, for a pick, that of
-the expected labels inside the bag. The best weights are 1/omega. Where phi is not known it is
-estimated.
+A bag's label varies by ``omega = (phi - least) * share + known``. In an ordinary fit least is 0
+and share is the variance that the family gives the label: the mean variance function V of the bag's
+rows, divided by the prior weight of the bag and, for a mean, by its size. The rest is known: the
+variance of the privacy noise and, for a pick, that of the expected labels inside the bag. The best
+weights are 1/omega. Where phi is not known it is estimated.
+
+With known noise a model's lack of fit is estimated too, and must not be a multiple of V: a bag that
+is predicted close to an end of the range has next to no V, so that a small miss there would make
+phi explode, and the noise so found would hide every slope. A label between two bounds cannot vary
+by more than (mean - low) * (high - mean), which for 0 and 1 is V itself. So there phi is 1 for what
+the labels do, and what the model misses is a variance of its own, the same for all bags. Counts do
+vary by more than V, and so do amounts; half of their unknown part follows V (`Unexplained`).
 
 References
 ----------
@@ -17,11 +24,37 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from bagwise._types import FloatArray
+from bagwise._types import AnyArray, FloatArray
 from bagwise.privacy.aggregate import LabelKind
 
 _NOTHING = 1e-30
 _UNUSUAL = 0.05
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """What a label's variance may hold beside that which its family and its noise explain.
+
+    ``share = shape * V / counts + (1 - shape) * usual`` is what phi multiplies, and `least` times
+    ``V / counts`` counts as known.
+
+    Attributes
+    ----------
+    least : float
+        The dispersion by the nature of the labels: 1 for counts and chances.
+    shape : float
+        How much of the unknown variance follows the variance function.
+    usual : float
+        The variance of a bag's label at the mean of all labels.
+    """
+
+    least: float = 0.0
+    shape: float = 1.0
+    usual: float = 0.0
+
+
+NOTHING = Unexplained()
+"""All of the unknown variance is a multiple of the variance function."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +70,7 @@ class Trust:
         `base` is the prior weight: what the user gave as sample weight.
     phi : float or None
         The dispersion, where it is known.
+    unexplained : Unexplained
     """
 
     rule: str
@@ -45,6 +79,7 @@ class Trust:
     noise_sd: FloatArray
     base: FloatArray
     phi: float | None
+    unexplained: Unexplained = NOTHING
 
     @property
     def counts(self) -> FloatArray:
@@ -56,7 +91,9 @@ class Trust:
     def variances(self, variance: FloatArray, choice: FloatArray) -> "LabelVariance":
         """Return omega's two parts, given mean variance functions and variances of the choice."""
         known = self.noise_sd**2 + (choice if self.label_kind == "pick" else 0.0)
-        return LabelVariance(variance / self.counts, known)
+        own, rest = variance / self.counts, self.unexplained
+        share = rest.shape * own + (1 - rest.shape) * rest.usual
+        return LabelVariance(share, known + rest.least * own, rest.least)
 
     def dispersion(
         self, residuals: FloatArray, variance: "LabelVariance", n_parameters: int
@@ -65,8 +102,7 @@ class Trust:
         if self.phi is not None:
             return self.phi
         used = self.base > 0
-        part = LabelVariance(variance.share[used], variance.known[used])
-        return estimate_dispersion(residuals[used], part, n_parameters=n_parameters)
+        return estimate_dispersion(residuals[used], variance.of(used), n_parameters=n_parameters)
 
     def omega(self, variance: "LabelVariance", phi: float) -> FloatArray:
         """Return the variance that the weights take a bag's label to have."""
@@ -101,14 +137,19 @@ class Trust:
 
 @dataclass(frozen=True)
 class LabelVariance:
-    """The variance of each bag's label, ``phi * share + known``, both (m,)."""
+    """The variance of each bag's label, ``(phi - least) * share + known``, both (m,)."""
 
     share: FloatArray
     known: FloatArray
+    least: float = 0.0
 
     def total(self, phi: float) -> FloatArray:
         """Return omega for each bag."""
-        return phi * self.share + self.known
+        return (phi - self.least) * self.share + self.known
+
+    def of(self, used: AnyArray) -> "LabelVariance":
+        """Return that of some of the bags."""
+        return LabelVariance(self.share[used], self.known[used], self.least)
 
 
 def estimate_dispersion(

@@ -16,7 +16,7 @@ from bagwise.show import charts, html
 
 INTERCEPT = "(intercept)"
 _PLOTS: dict[str, dict[str, Any]] = {
-    "html": {"format": "html", "inline": True},
+    "html": {"format": "html"},
     "svg": {"format": "svg"},
     "png": {"format": "png", "scale_factor": 2},
 }
@@ -112,7 +112,7 @@ class Coefficients:
     def to_json(self) -> dict[str, Any]:
         """Return one entry per coefficient as plain values; None stands for "not known"."""
         rows = [
-            {name: None if _is_nan(value) else value for name, value in row.items()}
+            {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()}
             for row in self.to_table().to_pylist()
         ]
         return {"coefficients": rows, "level": self.level, "note": self.note}
@@ -184,7 +184,3 @@ class Coefficients:
         with new_file(target, force=force) as draft:
             chart.save(str(draft), **_PLOTS[kind])
         return target
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and np.isnan(value)

@@ -397,7 +397,10 @@ def _solve_shrunk(equations: _Equations, start: _Near, most: float) -> tuple[_Ne
         if math.isfinite(last):
             # Halfway in logarithms: a fit that goes too far is followed by one too short.
             variance = math.sqrt(variance * last)
-        precision = _precision(equations.family, near.theta.size, variance)
+        # Nothing is believed of the intercept, unless its link takes an end of the labels' range
+        # to infinity, where noise could carry it.
+        loose = _has_ends(equations.family) / _INTERCEPT_SD**2
+        precision = np.concatenate([[loose], np.full(near.theta.size - 1, 1 / variance)])
         near, solved = _solve(equations, near, precision, start.theta)
         if not solved:
             return near, variance, False
@@ -424,25 +427,12 @@ def _largest_variance(equations: _Equations, start: _Near) -> float:
 
 def _likely_variance(near: _Near) -> float:
     """Return the tau^2 that makes the noisy sums most likely, close to a theta."""
-    return 1.0 if near.theta.size == 1 else math.exp(_spectrum(near).best()[0])
-
-
-def _spectrum(near: _Near) -> Spectrum:
-    """Return how likely the noisy sums are, as a function of tau^2."""
+    if near.theta.size == 1:
+        return 1.0
     root = linalg.cholesky(near.covariance, lower=True)
     jacobian = linalg.solve_triangular(root, near.jacobian, lower=True)
     response = linalg.solve_triangular(root, near.residual, lower=True) + jacobian @ near.theta
-    return Spectrum.of(jacobian[:, 1:], jacobian[:, :1], response)
-
-
-def _precision(family: Family, size: int, variance: float) -> FloatArray:
-    """Return what is believed of theta, as inverse variances.
-
-    Nothing is believed of the intercept, unless its link takes an end of the labels' range to
-    infinity, where noise could carry it.
-    """
-    loose = _has_ends(family) / _INTERCEPT_SD**2
-    return np.concatenate([[loose], np.full(size - 1, 1 / variance)])
+    return math.exp(Spectrum.of(jacobian[:, 1:], jacobian[:, :1], response).best()[0])
 
 
 def _has_ends(family: Family) -> bool:

@@ -50,13 +50,8 @@ def means_of(scores: FloatArray, link: str) -> FloatArray:
     >>> means_of(np.array([[0.0, 0.0]]), "softmax")
     array([[0.5, 0.5]])
     """
-    return _chances(scores.T).T if link == SOFTMAX else LINKS[link].mean(scores)
-
-
-def _chances(scores: FloatArray) -> FloatArray:
-    """Return chances of scores, (classes, n): few long rows are quicker to add up than many short.
-
-    They hold scipy's softmax to rounding.
-    """
-    grown = np.exp(scores - scores.max(axis=0))
-    return np.asarray(grown / grown.sum(axis=0))
+    if link != SOFTMAX:
+        return LINKS[link].mean(scores)
+    # By class, (classes, n): few long rows are quicker to add up than many short ones.
+    grown = np.exp(scores.T - scores.T.max(axis=0))
+    return np.asarray(grown / grown.sum(axis=0)).T

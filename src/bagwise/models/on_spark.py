@@ -13,12 +13,13 @@ from bagwise.models.row_model import RowModel
 
 
 def predict_on_spark(
-    model: RowModel, frame: Any, *, id: str | None = None, rate: bool = False
+    model: RowModel, frame: Any, *, id: str | None = None, rate: bool = False, clip: bool = True
 ) -> Any:
     """Return a DataFrame with a column `prediction`, beside the column `id` if one is named.
 
     It is evaluated when it is written or looked at, as every DataFrame is. For classes there is a
-    column ``prediction=NAME`` with the chance of each.
+    column ``prediction=NAME`` with the chance of each. Predictions are clipped as
+    ``model.predict`` does, unless `clip` is False.
     """
     if not is_frame(frame):
         raise TableError("give a DataFrame of Spark; model.predict takes everything else.")
@@ -39,15 +40,15 @@ def predict_on_spark(
     )
     schema = StructType([*key, *(StructField(name, DoubleType(), False) for name in outputs)])
     chosen = frame.select(*(f"`{name.replace('`', '``')}`" for name in asked))
-    return chosen.mapInArrow(partial(_predict, model=model, id=id, rate=rate), schema)
+    return chosen.mapInArrow(partial(_predict, model=model, id=id, rate=rate, clip=clip), schema)
 
 
 def _predict(
-    batches: Iterable[pa.RecordBatch], *, model: RowModel, id: str | None, rate: bool
+    batches: Iterable[pa.RecordBatch], *, model: RowModel, id: str | None, rate: bool, clip: bool
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = pa.Table.from_batches([batch])
-        found: Any = guarded(partial(model.predict_table, rows, id=id, rate=rate))
+        found: Any = guarded(partial(model.predict_table, rows, id=id, rate=rate, clip=clip))
         if not isinstance(found, pa.Table):
             raise RuntimeError(found.text)  # of ours: names of columns, and no cells
         yield from found.to_batches()

@@ -11,7 +11,12 @@ from bagwise.models.tree_model import TreeModel
 
 
 def predict_parts(
-    model: RowModel | TreeModel, rows: Rows, *, id: str | None = None, rate: bool = False
+    model: RowModel | TreeModel,
+    rows: Rows,
+    *,
+    id: str | None = None,
+    rate: bool = False,
+    clip: bool = True,
 ) -> Iterator[pa.Table]:
     """Yield what `predict_table` returns, for one part of the rows after the other."""
     exposure = None if rate else model.exposure
@@ -21,4 +26,4 @@ def predict_parts(
         if name not in rows.column_names:
             find_column(rows, name, role=role)  # which says so
     for part in rows.scan(list(roles)):
-        yield model.predict_table(part, id=id, rate=rate)
+        yield model.predict_table(part, id=id, rate=rate, clip=clip)

@@ -16,6 +16,7 @@ from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.data.columns import find_column
 from bagwise.data.encode import Encoder
 from bagwise.data.exposure import exposure_vector
+from bagwise.data.labels import Bounds
 from bagwise.data.table import read_table
 from bagwise.errors import ModelFileError, StrategyError, shielded
 from bagwise.families import find_family
@@ -27,7 +28,7 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN
 from bagwise.show import charts
 
-SCHEMA: Final = "bagwise-model/3"
+SCHEMA: Final = "bagwise-model/4"
 
 RELEASED_DIRECTLY: Final = "none: released directly"
 """The loss of a model that was not fitted to bags."""
@@ -54,7 +55,7 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
         Whether the fit found what it looked for.
     """
 
-    n_rows: int
+    n_rows: Annotated[int, Meta(ge=1, le=2**48)]
     privacy: Annotated[str, Meta(pattern=HEADLINE_PATTERN)] | None = None
     n_bags: int | None = None
     n_labelled_rows: int | None = None
@@ -67,12 +68,13 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
 class _ModelFile(Record, frozen=True):
     """The fields of a model file."""
 
-    schema: Literal["bagwise-model/3"]
+    schema: Literal["bagwise-model/4"]
     software: Software
     family: str
     link: str
     loss: str
     label: str
+    bounds: tuple[float, float] | None
     target: str | None
     coefficients: dict[str, float]
     classes: tuple[str, ...] | None
@@ -119,6 +121,8 @@ class RowModel:
         Where the standard errors come from, or why there are none.
     exposure : str or None
         The column that expected labels are multiplied by: what is modelled is a rate.
+    bounds : (low, high) or None
+        What a label can be, as the custodian has stated it; predictions are clipped to it.
     """
 
     family: str
@@ -137,6 +141,7 @@ class RowModel:
     note: str = NO_ERRORS
     unshrunk: FloatArray | None = None
     exposure: str | None = None
+    bounds: Bounds | None = None
 
     def certified(self, certificate: Certificate) -> Self:
         """Return the model with a certificate that belongs to these very coefficients."""
@@ -151,38 +156,45 @@ class RowModel:
         del content["software"]  # another version may write the same model
         return _digest(content)
 
-    def predict(self, table: Any, *, rate: bool = False) -> FloatArray:
+    def predict(self, table: Any, *, rate: bool = False, clip: bool = True) -> FloatArray:
         """Return the expected label of each row of a table or file; of classes their chances.
 
         A model of a rate multiplies it by the exposure in the table, unless `rate` is asked for.
+        Predictions are clipped to the stated `bounds` of a label, unless `clip` is False; a rate
+        has no bounds.
         """
-        return self.predict_rows(read_table(table), rate=rate)
+        return self.predict_rows(read_table(table), rate=rate, clip=clip)
 
-    def predict_rows(self, table: pa.Table, *, rate: bool = False) -> FloatArray:
+    def predict_rows(self, table: pa.Table, *, rate: bool = False, clip: bool = True) -> FloatArray:
         """Do what `predict` does, for a table that was read."""
         predicted = self.predict_encoded(self.encoder.transform(table))
         if rate and self.exposure is None:
             raise StrategyError("this model has no exposure, and so no rate: leave out rate.")
-        if rate or self.exposure is None:
+        if rate:
             return predicted
-        return predicted * exposure_vector(table, self.exposure)
+        if self.exposure is not None:
+            predicted = predicted * exposure_vector(table, self.exposure)
+        return np.clip(predicted, *self.bounds) if clip and self.bounds else predicted
 
     def predict_table(
-        self, table: pa.Table, *, id: str | None = None, rate: bool = False
+        self, table: pa.Table, *, id: str | None = None, rate: bool = False, clip: bool = True
     ) -> pa.Table:
         """Return a column `prediction`, beside the column `id` if one is named.
 
         For classes there is a column ``prediction=NAME`` with the chance of each.
         """
         key = {} if id is None else {id: find_column(table, id, role="id")}
-        predicted = self.predict_rows(table, rate=rate)
+        predicted = self.predict_rows(table, rate=rate, clip=clip)
         if self.classes is None:
             return pa.table({**key, "prediction": predicted})
         names = [f"prediction={name}" for name in self.classes]
         return pa.table({**key, **dict(zip(names, predicted.T, strict=True))})
 
     def predict_encoded(self, X: FloatArray) -> FloatArray:
-        """Return the expected label of each row of X, already encoded; for an exposure of one."""
+        """Return the expected label of each row of X, already encoded, and never clipped.
+
+        It is that of an exposure of one.
+        """
         eta: FloatArray = X @ self.coef.T + self.intercept
         return find_family(self.family, self.link).mean(eta)
 
@@ -250,6 +262,8 @@ class RowModel:
         )
 
     def _to_json(self) -> dict[str, Any]:
+        errors = self.standard_errors
+        stated = None if errors is None else [None if np.isnan(e) else e for e in errors.tolist()]
         return {
             "schema": SCHEMA,
             "software": SOFTWARE,
@@ -257,6 +271,7 @@ class RowModel:
             "link": self.link,
             "loss": self.loss,
             "label": self.label,
+            "bounds": None if self.bounds is None else list(self.bounds),
             "target": self.target,
             "coefficients": self.coefficients(),
             "classes": None if self.classes is None else list(self.classes),
@@ -264,18 +279,13 @@ class RowModel:
             "intercept": np.asarray(self.intercept).tolist(),
             "exposure": self.exposure,
             "unshrunk": None if self.unshrunk is None else self.unshrunk.tolist(),
-            "standard_errors": self._errors_to_json(),
+            "standard_errors": stated,
             "freedom": float(self.freedom) if np.isfinite(self.freedom) else None,
             "note": self.note,
             "encoder": self.encoder.to_json(),
             "trained_on": to_plain(self.trained_on),
             "certificate": None if self.certificate is None else self.certificate.to_json(),
         }
-
-    def _errors_to_json(self) -> list[float | None] | None:
-        if self.standard_errors is None:
-            return None
-        return [None if np.isnan(error) else error for error in self.standard_errors.tolist()]
 
     @classmethod
     def _from_file(cls, file: _ModelFile) -> Self:
@@ -299,6 +309,7 @@ class RowModel:
             link=file.link,
             loss=file.loss,
             label=file.label,
+            bounds=read_stated(file.bounds),
             encoder=file.encoder,
             coef=coef,
             intercept=intercept if file.classes else float(intercept),
@@ -313,13 +324,10 @@ class RowModel:
         )
         if file.certificate is None:
             return model
-        return model._with_own(Certificate.from_json(file.certificate))
-
-    def _with_own(self, certificate: Certificate) -> Self:
-        """Return the model with a certificate that it was kept with; refuse that of another."""
-        if certificate.covers != self.digest:
+        certificate = Certificate.from_json(file.certificate, sizes=())
+        if certificate.covers != model.digest or certificate.stated_bounds != model.bounds:
             raise ModelFileError("the certificate belongs to another model.")
-        return dataclasses.replace(self, certificate=certificate)
+        return dataclasses.replace(model, certificate=certificate)
 
     def plot(self) -> charts.Chart:
         """Draw each coefficient with its interval; needs the extra ``bagwise[plot]``."""
@@ -327,6 +335,13 @@ class RowModel:
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
+
+
+def read_stated(bounds: Bounds | None) -> Bounds | None:
+    """Return the stated bounds of a file, or refuse them."""
+    if bounds is not None and not (bounds[0] < bounds[1] and np.isfinite(bounds).all()):
+        raise ModelFileError("the bounds of the model are impossible.")
+    return bounds
 
 
 def _digest(content: Mapping[str, Any]) -> str:

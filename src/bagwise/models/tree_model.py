@@ -13,28 +13,30 @@ from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE
 from bagwise.data.columns import find_column
 from bagwise.data.encode import Encoder
+from bagwise.data.labels import Bounds
 from bagwise.data.table import read_table
 from bagwise.errors import ModelFileError, StrategyError, shielded
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
 from bagwise.models.links import LINKS, SOFTMAX
-from bagwise.models.row_model import Software, TrainedOn
+from bagwise.models.row_model import Software, TrainedOn, read_stated
 from bagwise.models.trees import Levels, Member, committee_means
 from bagwise.privacy import Certificate
 
-SCHEMA: Final = "bagwise-trees/1"
+SCHEMA: Final = "bagwise-trees/2"
 LARGEST: Final = 512 * 2**20  # bytes: a thousand trees take about a megabyte
 
 
 class _TreesFile(Record, frozen=True):
     """The fields of a file of boosted trees."""
 
-    schema: Literal["bagwise-trees/1"]
+    schema: Literal["bagwise-trees/2"]
     software: Software
     family: str
     link: str
     label: str
+    bounds: tuple[float, float] | None
     target: str | None
     classes: tuple[str, ...] | None
     levels: Levels
@@ -65,6 +67,8 @@ class TreeModel:
         The class whose share it predicts, for a label with classes.
     classes : tuple of str or None
         What it tells apart.
+    bounds : (low, high) or None
+        What a label can be, as the custodian has stated it; predictions are clipped to it.
     """
 
     family: str
@@ -76,37 +80,42 @@ class TreeModel:
     trained_on: TrainedOn
     target: str | None = None
     classes: tuple[str, ...] | None = None
+    bounds: Bounds | None = None
 
     loss: ClassVar[str] = "bag"
     certificate: ClassVar[Certificate | None] = None
     exposure: ClassVar[str | None] = None
 
-    def predict(self, table: Any) -> FloatArray:
-        """Return the expected label of each row of a table or file; of classes their chances."""
-        return self.predict_rows(read_table(table))
+    def predict(self, table: Any, *, clip: bool = True) -> FloatArray:
+        """Return the expected label of each row of a table or file; of classes their chances.
 
-    def predict_rows(self, table: pa.Table, *, rate: bool = False) -> FloatArray:
+        Predictions are clipped to the stated `bounds` of a label, unless `clip` is False.
+        """
+        return self.predict_rows(read_table(table), clip=clip)
+
+    def predict_rows(self, table: pa.Table, *, rate: bool = False, clip: bool = True) -> FloatArray:
         """Return the expected label of each row; trees know no exposure, and so no rate."""
         if rate:
             raise StrategyError("this model has no exposure, and so no rate: leave out rate.")
-        return self.predict_encoded(self.encoder.transform(table))
+        predicted = self.predict_encoded(self.encoder.transform(table))
+        return np.clip(predicted, *self.bounds) if clip and self.bounds else predicted
 
     def predict_table(
-        self, table: pa.Table, *, id: str | None = None, rate: bool = False
+        self, table: pa.Table, *, id: str | None = None, rate: bool = False, clip: bool = True
     ) -> pa.Table:
         """Return a column `prediction`, beside the column `id` if one is named.
 
         For classes there is a column ``prediction=NAME`` with the chance of each.
         """
         key = {} if id is None else {id: find_column(table, id, role="id")}
-        predicted = self.predict_rows(table, rate=rate)
+        predicted = self.predict_rows(table, rate=rate, clip=clip)
         if self.classes is None:
             return pa.table({**key, "prediction": predicted})
         names = [f"prediction={name}" for name in self.classes]
         return pa.table({**key, **dict(zip(names, predicted.T, strict=True))})
 
     def predict_encoded(self, X: FloatArray) -> FloatArray:
-        """Return the expected label of each row of X, already encoded."""
+        """Return the expected label of each row of X, already encoded, and never clipped."""
         means = committee_means(self.members, self.levels, X, self.link)
         is_share = self.classes is not None and means.ndim == 1
         return np.column_stack([1 - means, means]) if is_share else means
@@ -172,6 +181,7 @@ class TreeModel:
             "family": self.family,
             "link": self.link,
             "label": self.label,
+            "bounds": None if self.bounds is None else list(self.bounds),
             "target": self.target,
             "classes": None if self.classes is None else list(self.classes),
             "levels": to_plain(self.levels),
@@ -198,6 +208,7 @@ class TreeModel:
             family=file.family,
             link=file.link,
             label=file.label,
+            bounds=read_stated(file.bounds),
             encoder=file.encoder,
             levels=file.levels,
             members=file.members,

@@ -68,14 +68,14 @@ class Tree(Record, frozen=True):
             or leaves > _LEAVES
             or sorted(follows) != everyone
             or any(not 0 <= column < n_columns for column in self.column)
-            or any(child <= node for node, child in self._inner_children())
+            or any(
+                0 <= child <= node
+                for side in (self.yes, self.no)
+                for node, child in enumerate(side)
+            )
             or not np.isfinite([*self.cut, *self.value]).all()
         ):
             raise ModelFileError("a tree of the model is malformed.")
-
-    def _inner_children(self) -> list[tuple[int, int]]:
-        both = [*enumerate(self.yes), *enumerate(self.no)]
-        return [(node, child) for node, child in both if child >= 0]
 
     @classmethod
     def from_lightgbm(cls, structure: dict[str, Any]) -> Self:

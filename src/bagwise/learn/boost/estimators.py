@@ -72,7 +72,7 @@ class BaggedBooster(BagRegressorMixin, BoostsTrees):
 
     Notes
     -----
-    Bags count by one over the variance of their labels, as for `BaggedNetwork`. Of fewer than 20
+    Bags count by one over the variance of their labels. Of fewer than 20
     bags only the start is fitted: trees would follow chance.
 
     Neighbouring columns of zeros and ones of which no row has two are taken for the levels of one

@@ -109,7 +109,8 @@ class BagObjective:
         del data  # what the library trains on; all that is needed of it is here
         means = means_of(scores + self.start, self.link)
         self.bag_means = self.means(means)
-        pull = self.weight * (self.bag_means - self.labels) * self._per_bag(self._share)
+        share = self._share if self.labels.ndim == 1 else self._share[:, None]
+        pull = self.weight * (self.bag_means - self.labels) * share
         if self.link == SOFTMAX:
             return self._of_classes(means.T, pull.T)
         slope = np.maximum(LINKS[self.link].slope(means), _LEAST_SLOPE)
@@ -142,6 +143,3 @@ class BagObjective:
         pairs = by_row * chances
         hessian = chances * (np.sum(pairs, axis=0) - pairs) + by_row * spread
         return gradient.T, np.maximum(hessian, _LEAST_SLOPE**2).T
-
-    def _per_bag(self, values: FloatArray) -> FloatArray:
-        return values if self.labels.ndim == 1 else values[:, None]

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -99,35 +98,28 @@ def linear_start(
         link=model.linear_link,
         label_kind=model.label_kind,
     )
+    # Without known noise nothing would be shrunk, and few bags would not bear many columns.
+    trace = _TRACE * float(np.std(data.labels)) + np.finfo(float).tiny
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", BagwiseWarning)
         try:
-            glm.fit(data.X[rows], data.bags.repeat(data.labels)[rows], **_fit_params(data, rows))
+            glm.fit(
+                data.X[rows],
+                data.bags.repeat(data.labels)[rows],
+                bags=data.bags.index[rows],
+                noise_sd=data.bags.repeat(np.maximum(data.noise_sd, trace))[rows],
+                sample_weight=data.bags.repeat(data.weight)[rows],
+            )
         except BagwiseError:  # such as labels that the family cannot have
             return None
     if not glm.converged_:
         return None
-    return _kept_within(glm, data.X[rows], model)
-
-
-def _kept_within(glm: BaggedGLM, X: FloatArray, model: LabelModel) -> Start:
     coef, intercept = np.atleast_2d(glm.coef_), np.atleast_1d(glm.intercept_)
     if model.link == SOFTMAX:  # against the first class, whose scores are zero
         coef = np.vstack([np.zeros_like(coef[:1]), coef])
         intercept = np.append(0.0, intercept)
-    scores = X @ coef.T + intercept
+    scores = data.X[rows] @ coef.T + intercept
     return Start(coef, intercept, scores.min(axis=0), scores.max(axis=0))
-
-
-def _fit_params(data: BagData, rows: AnyArray) -> dict[str, Any]:
-    # Without known noise nothing would be shrunk, and few bags would not bear many columns.
-    trace = _TRACE * float(np.std(data.labels)) + np.finfo(float).tiny
-    noise = np.maximum(data.noise_sd, trace)
-    return {
-        "bags": data.bags.index[rows],
-        "noise_sd": data.bags.repeat(noise)[rows],
-        "sample_weight": data.bags.repeat(data.weight)[rows],
-    }
 
 
 STARTS: dict[str, Callable[[BagData, LabelModel, FloatArray, AnyArray], Start | None]] = {

@@ -43,6 +43,20 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Normal:
+    """Normal labels of variance phi, with normal noise on top where `noise_sd` is positive."""
+
+    labels: FloatArray
+    noise_sd: FloatArray
+
+    def evaluate(self, eta: FloatArray, phi: float) -> tuple[FloatArray, FloatArray]:
+        """Return the density of the sum, and the share of what is off that is the label's own."""
+        variance = phi + self.noise_sd**2
+        off = self.labels - eta
+        return _log_normal(off, np.sqrt(variance)), eta + phi / variance * off
+
+
+@dataclass(frozen=True)
 class Binary:
     """Labels 0 or 1, with normal noise on top where `noise_sd` is positive."""
 
@@ -133,6 +147,8 @@ def density_of(family: Family, bags: PickedBags) -> Density:
     seen = bags.noise_sd == 0
     family.check_labels(bags.labels[seen])
     labels, noise_sd = bags.repeat(bags.labels), bags.repeat(bags.noise_sd)
+    if family.name == "gaussian":
+        return Normal(labels, noise_sd)
     if family.name == "bernoulli":
         return Binary(labels, noise_sd)
     if family.name == "poisson":

@@ -13,7 +13,7 @@ from bagwise.learn.classes import ClassProblem
 from bagwise.learn.design import Design
 from bagwise.learn.offset import spread_by_exposure
 from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
-from bagwise.learn.weights import Trust
+from bagwise.learn.weights import NOTHING, Trust, Unexplained
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Recipe:
         Whether instance loss is meant: every row with the label of its bag.
     exposed : bool
         Whether rows have offsets.
+    unexplained : Unexplained
+        What the labels' variance may hold beside what is known.
     """
 
     frame: Design
@@ -40,6 +42,7 @@ class Recipe:
     at_centroids: bool = False
     of_rows: bool = False
     exposed: bool = False
+    unexplained: Unexplained = NOTHING
 
     def on(self, chunk: Chunk) -> Problem:
         """Return the loss on a chunk, without weights."""
@@ -49,7 +52,7 @@ class Recipe:
             labels = spread_by_exposure(chunk.labels, chunk.offset, bags, self.family)
             return RowProblem(design, self.family, labels, fixed_weight=np.ones(labels.size))
         sizes = chunk.sizes.astype(np.float64)
-        trust = Trust("known-noise", "mean", sizes, chunk.noise_sd, ones, phi=None)
+        trust = Trust("known-noise", "mean", sizes, chunk.noise_sd, ones, None, self.unexplained)
         members = None if self.by_row else Members.of(bags)
         whole: Problem
         if self.family.has_classes:

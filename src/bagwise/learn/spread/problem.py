@@ -154,7 +154,7 @@ class SpreadProblem(Problem):
         key = beta.tobytes()
         if key not in self._fetch:
             fetch = partial(_moments_of, recipe=self.recipe, beta=beta)
-            parts = sorted(self.chunks.over(fetch, operator.add), key=_first)
+            parts = sorted(self.chunks.over(fetch, operator.add), key=operator.itemgetter(0))
             found = zip(*(part for _, part in parts), strict=True)
             self._fetch[key] = [np.concatenate(each) for each in found]
             _forget(self._fetch, 2)
@@ -279,10 +279,6 @@ def _forget(seen: dict[Any, Any], kept: int) -> None:
         del seen[old]
 
 
-def _first(part: tuple[int, Any]) -> int:
-    return part[0]
-
-
 def _over_weighted(
     chunk: Chunk, recipe: Recipe, weights: Weights, work: Callable[[Problem], T]
 ) -> T:
@@ -308,10 +304,9 @@ def _sums_of(local: Problem, beta: FloatArray) -> Sums:
     pearson = float(np.sum(off**2 / local.omega))
     if local.trust is None:
         pearson = local.reweighted(beta).phi * total
-    if local.family.has_classes:  # all of their variance counts as known
-        ratio = np.zeros(1)
-    elif local.noisy and local.trust is not None:
-        ratio = variance / local.trust.counts / local.trust.noise_sd**2
+    if local.family.has_classes or local.noisy:
+        label = local.label_variance(beta)
+        ratio = label.share / label.known
     reach = Reach(*(_ends(values) for values in (local.eta(beta), variance, local.omega, ratio)))
     return Sums(
         local.loss(beta) * total,

@@ -2,12 +2,12 @@
 
 The restricted likelihood (`shrinkage`) is a function of the dispersion phi by way of weights
 
-    1 / (phi * share + known)  =  1 / known  *  1 / (1 + phi * exp(t)),     t = log(share / known)
+    1 / (e * share + known)  =  1 / known  *  1 / (1 + e * exp(t)),     t = log(share / known)
 
-of each bag, and asks for them at dozens of phi. As a function of t, the last factor has its poles
-at a distance of pi from the real axis whatever phi is. So it is a sum of Chebyshev polynomials in
-t, as many as the span of t asks for and no more (Bernstein 1912), and one pass that adds up Gram
-matrices, once for each polynomial, serves for every phi, to twelve digits.
+of each bag, with e = phi - least, and asks for them at dozens of phi. As a function of t, the last
+factor has its poles at a distance of pi from the real axis whatever phi is. So it is a sum of
+Chebyshev polynomials in t, as many as the span of t asks for and no more (Bernstein 1912), and one
+pass that adds up Gram matrices, once for each polynomial, serves for every phi, to twelve digits.
 
 References
 ----------
@@ -141,7 +141,8 @@ class SpreadWorking:
         one = np.eye(response.size)[-1]
         center = float(one @ gram @ response) / float(one @ gram @ one)
         off = response - center * one
-        return float(off @ self.by_share @ off) / float(self.counts[0])
+        squares = float(off @ self.by_share @ off) / float(self.counts[0])
+        return squares + self.recipe.unexplained.least
 
     def with_dispersion(self, phi: float) -> "SpreadWorking":
         """Return the same model with variances that are known."""
@@ -180,11 +181,11 @@ class SpreadWorking:
     def _terms_of(self, of: Callable[[FloatArray], FloatArray], phi: float) -> FloatArray:
         """Return the coefficients of a function of ``phi * exp(t)`` in Chebyshev polynomials."""
         low, high = self.span
-        phi = self._known_phi(phi)
+        excess = self._known_phi(phi) - self.recipe.unexplained.least
 
         def at(place: FloatArray) -> FloatArray:
             middle = low if high == low else (low + high) / 2 + place * (high - low) / 2
-            return of(phi * np.exp(middle) + 0 * place)
+            return of(excess * np.exp(middle) + 0 * place)
 
         degree = self.counts.size - 1
         places = chebyshev.chebpts1(degree + 1)

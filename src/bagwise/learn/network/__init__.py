@@ -1,1 +1,0 @@
-"""A neural network that learns from bags; needs the extra ``bagwise[torch]``."""

@@ -1,0 +1,149 @@
+"""Lack of fit as a variance of its own, and fits that say no more than the mean."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from scipy import integrate
+from scipy.special import expit
+
+import bagwise as bw
+from bagwise.errors import NoEvidenceWarning
+from bagwise.families import find_family
+from bagwise.learn import losses
+from bagwise.learn.bag_data import read_bags
+from bagwise.learn.doubt import best_of_others, evidence
+from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.shrinkage import solve_shrunk
+from bagwise.learn.weights import NOTHING
+from bagwise.privacy.noise_laws import LAWS
+
+SIZE = 20
+
+
+def problem_of(X, index, labels, sd, family, *, law="gaussian"):
+    data = read_bags(X, labels[index], bags=index, noise_sd=np.full(len(index), sd))
+    setting = Setting(data, find_family(family), "mean", "known-noise", True, "auto", law=LAWS[law])
+    return PROBLEMS["bag"](setting)
+
+
+def chances(rng, *, n=12_000, missed=0.0, sd=0.005, slopes=(1.5, 1.0, 0.0)):
+    """Bags of chances, many of them next to 0, with what a model misses in each bag."""
+    X = rng.normal(size=(n, 3)) + rng.normal(size=(n // SIZE, 3)).repeat(SIZE, axis=0)
+    index = np.arange(n) // SIZE
+    shares = expit(-3 + X @ slopes).reshape(-1, SIZE)
+    y = rng.random(shares.shape) < shares
+    labels = (
+        y.mean(axis=1) + missed * rng.normal(size=len(shares)) + sd * rng.normal(size=len(shares))
+    )
+    return X, index, labels
+
+
+@pytest.mark.parametrize("missed", [0.05, 0.1])
+def test_what_a_model_of_chances_misses_is_found_again(missed):
+    """The variance that was put in, within four standard errors of such an estimate."""
+    X, index, labels = chances(np.random.default_rng(1), missed=missed)
+    model = bw.BaggedGLM("bernoulli").fit(X, labels[index], bags=index, noise_sd=0.005)
+    share = np.clip(labels.mean(), 0.01, 0.99)
+    found = (model.dispersion_ - 1) * share * (1 - share) / SIZE
+    error = np.sqrt(2 / len(labels)) * (missed**2 + share * (1 - share) / SIZE)
+    assert abs(found - missed**2) < 4 * error
+    np.testing.assert_allclose(model.coef_, [1.5, 1.0, 0.0], atol=0.35)
+
+
+def test_a_little_lack_of_fit_does_not_make_everything_noise(monkeypatch):
+    """A few bags whose rows all have chances next to 0 have a label of 0.1."""
+    rng = np.random.default_rng(3)
+    X, index, labels = chances(rng, slopes=(4.0, 3.0, 0.0))
+    expected = expit(-3 + X @ [4.0, 3.0, 0.0])
+    near = np.argsort(expected.reshape(-1, SIZE).mean(axis=1))
+    labels[near[:12]] += 0.1
+    lost = {}
+    for rule in ("of its own", "a multiple"):
+        if rule == "a multiple":  # the twin: what collapsed
+            monkeypatch.setattr(losses.Setting, "_unexplained", lambda *_: NOTHING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = bw.BaggedGLM("bernoulli").fit(X, labels[index], bags=index, noise_sd=0.005)
+        lost[rule] = np.mean((model.predict(X) - expected) ** 2) / np.var(expected)
+    assert lost["of its own"] < 0.003
+    assert lost["a multiple"] > 4 * lost["of its own"]
+
+
+def test_evidence_is_the_ratio_of_integrals():
+    """One slope and nothing else that is unknown: by quadrature."""
+    rng = np.random.default_rng(5)
+    n, sd = 400, 0.6
+    X, index = rng.normal(size=(n, 1)).repeat(5, axis=0), np.arange(5 * n) // 5
+    labels = np.exp(0.3 + 0.15 * X[::5, 0]) + sd * rng.normal(size=n)
+    problem = problem_of(X, index, labels, sd, "poisson")
+    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    end, prior = shrunk.solution, shrunk.prior
+    omega = end.problem.true_variance(end.beta)
+    units = prior.basis[0, 0] * np.sqrt(prior.variance)
+
+    def density(slope, level):
+        beta = np.array([slope * units, level])
+        off = labels - end.problem.moments(beta)[0]
+        loose = (level - prior.center[1]) ** 2 / 9
+        return np.exp((base - np.sum(off**2 / omega) - loose - slope**2) / 2)
+
+    base = 0.0
+    levels = end.beta[1] + np.linspace(-0.2, 0.2, 41)
+    base = -2 * np.log(density(end.beta[0] / units, end.beta[1])) - (end.beta[0] / units) ** 2
+    slopes = np.linspace(-6, 6, 1201)
+    surface = np.array([[density(s, c) for c in levels] for s in slopes])
+    with_slopes = integrate.simpson(integrate.simpson(surface, x=levels), x=slopes)
+    with_slopes /= np.sqrt(2 * np.pi)
+    without = integrate.simpson([density(0.0, c) for c in levels], x=levels)
+    assert evidence(shrunk, LAWS["gaussian"]) == pytest.approx(
+        2 * np.log(with_slopes / without), abs=0.3
+    )
+
+
+def test_rates_in_which_noise_hides_every_slope_are_the_mean():
+    rng = np.random.default_rng(7)
+    X, index = rng.normal(size=(4000, 8)), np.arange(4000) // 20
+    labels = rng.poisson(2.0, size=(200, 20)).mean(axis=1) + rng.laplace(size=200) * 20
+    labels += 2.0 - labels.mean()
+    with pytest.warns(NoEvidenceWarning, match="hides every slope"):
+        model = bw.BaggedGLM("poisson", noise="laplace").fit(
+            X, labels[index], bags=index, noise_sd=20 * np.sqrt(2)
+        )
+    assert np.ptp(model.predict(X)) == 0.0
+    assert model.converged_
+    # The twin: with a signal above the noise slopes are kept.
+    labels = np.exp(0.7 + X @ (0.5 * (np.arange(8) == 0))).reshape(-1, 20).mean(axis=1)
+    labels += 0.1 * rng.laplace(size=200)
+    model = bw.BaggedGLM("poisson", noise="laplace").fit(
+        X, labels[index], bags=index, noise_sd=0.1 * np.sqrt(2)
+    )
+    assert model.coef_[0] == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_fit_without_what_the_labels_say_is_replaced():
+    X, index, labels = chances(np.random.default_rng(9))
+    problem = problem_of(X, index, labels, 0.005, "bernoulli")
+    start = problem.constant_start()
+    shrunk = solve_shrunk(problem, start, X)
+    same, explains = best_of_others(problem, start, shrunk)
+    assert same is shrunk
+    assert explains
+    # A fit that has collapsed: slopes as good as zero, all of it noise.
+    collapsed = dataclasses.replace(
+        shrunk, solution=dataclasses.replace(shrunk.solution, beta=start)
+    )
+    better, explains = best_of_others(problem, start, collapsed)
+    assert explains
+    np.testing.assert_allclose(
+        problem.to_own_units() @ better.solution.beta, [1.5, 1.0, 0.0, -3.0], atol=0.35
+    )
+
+
+def test_labels_that_no_feature_explains_are_told_of():
+    rng = np.random.default_rng(11)
+    X, index = rng.normal(size=(4000, 3)), np.arange(4000) // 20
+    labels = 0.5 + 0.3 * np.sign(rng.normal(size=200)) + 0.01 * rng.normal(size=200)
+    with pytest.warns(NoEvidenceWarning, match="vary by more than their noise"):
+        bw.BaggedGLM("bernoulli").fit(X, labels[index], bags=index, noise_sd=0.01)
