@@ -20,7 +20,7 @@ def flats():
 def started(flats, tmp_path):
     """A project with 40 flats to label."""
     return AnnotationProject.start(
-        flats, tmp_path / "flats", label="rent", budget=40, design="bags-random",
+        flats, tmp_path / "flats", label="rent", budget=40, design="kmeans",
         bounds=(0, 3000), exclude=["note"], show=["area", "note"], seed=1,
     )  # fmt: skip
 

@@ -42,8 +42,7 @@ def test_the_whole_way(table, tmp_path):
     made = start(table, out)
     assert made.exit_code == 0, made.output
     words = " ".join(made.output.split())
-    assert "Expected before any label is bought" in words
-    assert "A label says most about its own row" in words
+    assert "40 rows by kmeans are in" in words
     assert "Next: bagwise annotate import" in words
     assert "40 are open" in bagwise("annotate", "status", out).output
     brought = bagwise("annotate", "import", out, fill(out))
@@ -51,7 +50,7 @@ def test_the_whole_way(table, tmp_path):
     assert "40 labels are new" in brought.output
     fitted = bagwise("annotate", "fit", out, "-o", model)
     assert fitted.exit_code == 0, fitted.output
-    assert "deviance" in fitted.output
+    assert "from 40 labels" in " ".join(fitted.output.split())
     assert bagwise("predict", model, table, "-o", tmp_path / "x.csv").exit_code == 0
     more = bagwise("annotate", "next", out, "--budget", 10)
     assert more.exit_code == 0, more.output
@@ -61,16 +60,18 @@ def test_the_whole_way(table, tmp_path):
 
 def test_machines_get_json_and_nothing_else(table, tmp_path):
     out = tmp_path / "p"
-    made = json.loads(start(table, out, "--json", "--design", "bags-random").output)
-    assert made["labels"] == 40
-    assert {one["design"] for one in made["expected"]} == {"bags-random", "rows-random"}
+    made = json.loads(start(table, out, "--json", "--design", "random").output)
+    assert made == {
+        "path": str(out / "to_label.csv"), "round": 1, "design": "random", "labels": 40
+    }  # fmt: skip
     brought = json.loads(bagwise("annotate", "import", out, fill(out), "--json").output)
     assert brought == {"new": 40, "known": 0, "open": 0}
     found = json.loads(bagwise("annotate", "status", out, "--json").output)
     assert found["labelled"] == 40
     model = tmp_path / "model.json"
     fitted = json.loads(bagwise("annotate", "fit", out, "-o", model, "--json").output)
-    assert set(fitted["deviance"]) >= {"rows", "mixture"}
+    assert fitted["labels"] == 40
+    assert {"path", "coefficients"} <= set(fitted)
     more = json.loads(bagwise("annotate", "next", out, "--budget", 5, "--json").output)
     assert more["round"] == 2
     assert not bagwise("annotate", "status", out, "--quiet").output
@@ -78,7 +79,7 @@ def test_machines_get_json_and_nothing_else(table, tmp_path):
 
 def test_a_bad_list_is_one_line_and_exit_code_2(table, tmp_path):
     out = tmp_path / "p"
-    start(table, out, "--design", "rows-random")
+    start(table, out, "--design", "random")
     bad = tmp_path / "bad.csv"
     bad.write_text("row_id,rent\nnobody,918273\n")
     refused = bagwise("annotate", "import", out, bad)

@@ -1,67 +1,46 @@
 """Each design chooses as many rows as asked for, once each, and never a labelled one."""
 
-import itertools
-
 import numpy as np
 import pytest
 
-from bagwise.annotate.designs import check_budget, design_names, find_design, shares
-from bagwise.annotate.optimal_rows import greedy_rows
-from bagwise.annotate.pool import MOST_ROWS, Pool, draw_pool
-from bagwise.errors import ProjectError, StrategyError
-from bagwise.planner.prior import Prior
+from bagwise.annotate import designs
+from bagwise.annotate.designs import DESIGNS, choose_rows, shares
+from bagwise.bagging import assign_bags
+from bagwise.errors import StrategyError
 from tests import stats
 
 
-def make_pool(n=300, d=3, labelled=(), **more):
-    rng = np.random.default_rng(8)
-    X = rng.normal(size=(n, d))
-    return Pool(X, Prior(1.0, 1.0), labelled=np.array(labelled, dtype=np.int64), **more)
+def rows_of(n=300, d=3):
+    return np.random.default_rng(8).normal(size=(n, d))
 
 
-@pytest.mark.parametrize("name", design_names(with_model=True))
+@pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("budget", [1, 7, 150, 290])
 def test_a_design_chooses_as_many_free_rows_as_asked_for(name, budget):
-    pool = make_pool(labelled=range(0, 20, 2), predictions=np.arange(300.0))
-    for pick in ("random", "medoid"):
-        found = find_design(name).draw(
-            pool, budget=budget, pick=pick, rng=np.random.default_rng(0)
-        )[0]
-        assert found.rows.shape == found.weights.shape == (budget,)
-        assert len(set(found.rows.tolist())) == budget
-        assert not set(found.rows.tolist()) & set(pool.labelled.tolist())
-        assert found.weights.sum() == pytest.approx(290)
-        if name.startswith("bags-"):
-            assert set(found.bags.index[found.rows]) == set(range(found.bags.n_bags))
-            assert (found.bags.index[pool.labelled] == -1).all()
-        else:
-            assert found.bags is None
+    free = np.setdiff1d(np.arange(300), np.arange(0, 20, 2))
+    found = choose_rows(name, rows_of(), free, budget=budget, rng=np.random.default_rng(0))
+    assert found.shape == (budget,)
+    assert len(set(found.tolist())) == budget
+    assert set(found.tolist()) <= set(free.tolist())
 
 
-def test_the_medoid_is_the_row_nearest_to_the_centre():
-    pool = make_pool()
-    found = find_design("bags-kmeans").draw(
-        pool, budget=10, pick="medoid", rng=np.random.default_rng(0)
-    )[0]
-    white = pool.white.rows
-    for row in found.rows:
-        members = np.flatnonzero(found.bags.index == found.bags.index[row])
-        centre = white[members].mean(axis=0)
-        distance = np.linalg.norm(white[members] - centre, axis=1)
-        assert members[np.argmin(distance)] == row
+def test_each_group_of_similar_rows_gets_its_share():
+    X = np.repeat([[0.0], [50.0], [100.0]], [20, 40, 60], axis=0)
+    X += np.random.default_rng(0).normal(size=X.shape)
+    found = choose_rows("kmeans", X, np.arange(120), budget=6, rng=np.random.default_rng(0))
+    assert sorted(np.round(X[found, 0] / 50)) == [0, 1, 1, 2, 2, 2]
 
 
-def test_each_row_of_a_bag_is_picked_as_often_as_the_others():
-    pool = make_pool(n=12)
+def test_each_row_of_a_bag_is_drawn_as_often_as_the_others():
+    # Two groups far apart, of four rows each, of which one is drawn.
+    X = np.repeat([[0.0], [99.0]], 4, axis=0) + 0.01 * np.arange(8)[:, None]
     rng = np.random.default_rng(1)
-    design = find_design("bags-kmeans")
-    drawn = design.draw(pool, budget=3, pick="random", rng=rng, times=6000)
-    times = np.bincount(np.concatenate([one.rows for one in drawn]), minlength=12)
-    sizes = drawn[0].bags.sizes[drawn[0].bags.index]
-    for count, size in zip(times, sizes, strict=True):
-        drawn_or_not = np.repeat([1.0, 0.0], [count, 6000 - count])
-        assert stats.mean_is(drawn_or_not, 1 / size)
-        assert not stats.mean_is(drawn_or_not, 1.25 / size)
+    drawn = [choose_rows("kmeans", X, np.arange(8), budget=2, rng=rng) for _ in range(2000)]
+    times = np.bincount(np.concatenate(drawn), minlength=8)
+    for count in times:
+        drawn_or_not = np.repeat([1.0, 0.0], [count, 2000 - count])
+        assert stats.mean_is(drawn_or_not, 1 / 4)
+        assert not stats.mean_is(drawn_or_not, 1.5 / 4)
 
 
 def test_labels_are_shared_out_by_size():
@@ -71,70 +50,27 @@ def test_labels_are_shared_out_by_size():
     assert found.tolist() == [10, 20, 30]
 
 
-def test_greedy_rows_are_the_best_next_ones_by_brute_force():
-    rng = np.random.default_rng(4)
-    Z, metric = rng.normal(size=(30, 3)), np.diag([1.0, 5.0, 0.2])
-    precision, known = 0.3 * np.eye(3), rng.normal(size=(4, 3))
-
-    def criterion(rows):
-        some = np.concatenate([known, Z[list(rows)]])
-        return np.trace(metric @ np.linalg.inv(precision + some.T @ some))
-
-    found = greedy_rows(Z, metric, budget=12, precision=precision, known=known)
-    for step in range(12):
-        before = found[:step].tolist()
-        rest = [row for row in range(30) if row not in before]
-        assert found[step] == min(rest, key=lambda row: criterion([*before, row]))
-
-
-def test_greedy_rows_stay_exact_over_hundreds_of_steps():
-    rng = np.random.default_rng(5)
-    Z = rng.normal(size=(700, 4))
-    found = greedy_rows(Z, np.eye(4), budget=400, precision=np.eye(4))
-    before = Z[found[:399]]
-    inverse = np.linalg.inv(np.eye(4) + before.T @ before)
-    worth = np.einsum("ij,jk,ik->i", Z, inverse @ inverse, Z)
-    gain = worth / (1 + np.einsum("ij,jk,ik->i", Z, inverse, Z))
-    gain[found[:399]] = -np.inf
-    assert found[399] == np.argmax(gain)
-
-
-def test_greedy_rows_are_near_the_best_of_all_sets():
-    rng = np.random.default_rng(6)
-    Z, prior = rng.normal(size=(14, 2)), 0.1 * np.eye(2)
-
-    def criterion(rows):
-        return np.trace(np.linalg.inv(prior + Z[list(rows)].T @ Z[list(rows)]))
-
-    found = criterion(greedy_rows(Z, np.eye(2), budget=5, precision=prior))
-    best = min(criterion(rows) for rows in itertools.combinations(range(14), 5))
-    random = np.mean([criterion(rng.choice(14, 5, replace=False)) for _ in range(200)])
-    assert best <= found < best + 0.1 * (random - best)
-
-
-def test_boosted_bags_hold_rows_with_like_predictions():
-    predictions = np.random.default_rng(2).normal(size=300)
-    pool = make_pool(predictions=predictions)
-    found = find_design("bags-boosted").draw(
-        pool, budget=10, pick="random", rng=np.random.default_rng(0)
-    )[0]
-    ordered = found.bags.index[np.argsort(predictions)]
-    assert np.count_nonzero(np.diff(ordered)) == found.bags.n_bags - 1
-    with pytest.raises(ProjectError, match="needs a model"):
-        find_design("bags-boosted").draw(
-            make_pool(), budget=10, pick="random", rng=np.random.default_rng(0)
-        )
-
-
 def test_impossible_budgets_and_names_are_refused():
-    pool = make_pool(n=10)
+    rng = np.random.default_rng(0)
     for bad in (0, -3, 11, 2.5, True):
         with pytest.raises(StrategyError):
-            check_budget(bad, pool)
-    with pytest.raises(StrategyError, match="Did you mean 'bags-kmeans'"):
-        find_design("bags-kmean")
+            choose_rows("random", rows_of(10), np.arange(10), budget=bad, rng=rng)
+    with pytest.raises(StrategyError, match="Did you mean 'kmeans'"):
+        choose_rows("kmean", rows_of(10), np.arange(10), budget=2, rng=rng)
 
 
-def test_of_a_huge_table_some_rows_are_looked_at():
-    found = draw_pool(3 * MOST_ROWS, np.random.default_rng(0))
-    assert found.size == np.unique(found).size == MOST_ROWS
+def test_of_a_huge_table_k_means_sorts_some_rows(monkeypatch):
+    monkeypatch.setattr(designs, "MOST_ROWS", 50)
+    sorted_rows = []
+    assign = assign_bags
+
+    def watched(strategy, X, *args, **options):
+        sorted_rows.append(len(X))
+        return assign(strategy, X, *args, **options)
+
+    monkeypatch.setattr(designs, "assign_bags", watched)
+    for budget in (10, 80):
+        rng = np.random.default_rng(0)
+        found = choose_rows("kmeans", rows_of(), np.arange(300), budget=budget, rng=rng)
+        assert len(set(found.tolist())) == budget
+    assert sorted_rows == [50, 80]

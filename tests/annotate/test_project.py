@@ -23,20 +23,15 @@ def test_the_lists_have_what_an_annotator_needs(started, flats):
         assert listed.num_rows == 40
         assert listed["rent"].null_count == 40
     assert set(listed["note"].to_pylist()) <= set(flats["note"].to_pylist())
-    bags = pq.read_table(files.bags_path(started.directory, 1))
-    assert bags.num_rows == 400
-    assert len(set(bags["bag"].to_pylist())) == 40
 
 
 def test_the_whole_way_and_a_second_round(started, flats, tmp_path):
     with pytest.raises(ProjectError, match="too few"):
         started.fit()
     started.import_labels(answered(started))
-    model, chosen = started.fit()
-    assert chosen.use.name in ("rows", "shrunk")
+    model = started.fit()
     assert model.coefficients()["area"] == pytest.approx(10, abs=0.1)
-    outlook = started.next_round(budget=20)
-    assert {e.design for e in outlook.entries} == {"bags-boosted", "rows-random"}
+    started.next_round(budget=20)
     assert started.status().open == 20
     again = AnnotationProject(started.directory)
     assert again.to_label().num_rows == again.to_label(2).num_rows == 20
@@ -44,32 +39,18 @@ def test_the_whole_way_and_a_second_round(started, flats, tmp_path):
     again.import_labels(answered(again))
     status = again.status()
     assert (status.asked, status.labelled, status.open) == (60, 60, 0)
-    model, chosen = again.fit()
-    assert {one.use for one in chosen.comparisons if one.deviance is not None} == {
-        "rows", "shrunk", "covariance", "aggregate", "instance", "mixture"
-    }  # fmt: skip
-    model.save(tmp_path / "model.json")
+    again.fit().save(tmp_path / "model.json")
     loaded = RowModel.load(tmp_path / "model.json")
     assert loaded.predict(flats) == pytest.approx(rents(flats), abs=3)
     assert loaded.trained_on.n_labelled_rows == 60
-    assert loaded.loss == chosen.use.name
-
-
-def test_rounds_weigh_by_their_labels(started):
-    started.import_labels(answered(started))
-    started.next_round(budget=20, design="rows-random")
-    started.import_labels(answered(started))
-    data = started.bought()
-    assert data.weights.sum() == pytest.approx((400 * 40 + 360 * 20) / 60)
-    assert not data.has_bags
-    assert (data.bag_of >= 0).sum() == 40
+    assert loaded.summary().interval[0] == pytest.approx([10, 10], abs=0.1)
 
 
 def test_two_who_want_another_round_at_once_get_one_each(started):
     started.import_labels(answered(started))
     projects = [AnnotationProject(started.directory) for _ in range(2)]
     threads = [
-        threading.Thread(target=project.next_round, kwargs={"budget": 9, "design": "bags-random"})
+        threading.Thread(target=project.next_round, kwargs={"budget": 9, "design": "random"})
         for project in projects
     ]
     for thread in threads:
@@ -79,17 +60,12 @@ def test_two_who_want_another_round_at_once_get_one_each(started):
     assert [one.number for one, _, _ in started.status().rounds] == [1, 2, 3]
     tasks = started.store.tasks()
     assert len({task.id for task in tasks}) == 40 + 9 + 9
-    for number in (2, 3):  # the bags of a round are those that its rows were picked from
-        bags = started.bags_of(number)
-        chosen = [started.places[task.id] for task in tasks if task.round == number]
-        assert sorted(bags.index[chosen]) == list(range(9))
 
 
 def test_the_same_seed_chooses_the_same_rows(flats, tmp_path):
     def chosen(name, seed, table=flats):
         project = AnnotationProject.start(
             table, tmp_path / name, label="rent", budget=12, exclude=["note"], seed=seed,
-            design="bags-random",
         )  # fmt: skip
         return project.to_label()["row_id"].to_pylist()
 
@@ -105,20 +81,6 @@ def test_a_column_with_labels_is_dropped_unread(flats, tmp_path):
     assert not any(b"918274" in path.read_bytes() for path in project.directory.iterdir())
 
 
-def test_auto_takes_what_is_regretted_least(flats, tmp_path):
-    project = AnnotationProject.start(
-        flats, tmp_path / "p", label="rent", budget=30, exclude=["note"], seed=1
-    )
-    own = [e for e in project.outlook.entries if e.use == "own row"]
-    trusted = [e.design for e in own if "optimal" not in e.design]
-    assert project.store.rounds()[0].design == trusted[0]
-    assert {"rows-random", "rows-spread", "rows-a-optimal", "rows-v-optimal", "bags-kmeans"} <= {
-        e.design for e in own
-    }
-    project.import_labels(answered(project))
-    assert "bags-boosted" in {e.design for e in project.next_round(budget=9, design="auto").entries}
-
-
 def test_classes_and_a_key_of_ones_own(flats, tmp_path):
     keyed = flats.append_column("key", pa.array(np.arange(400) * 7))
     project = AnnotationProject.start(
@@ -130,8 +92,7 @@ def test_classes_and_a_key_of_ones_own(flats, tmp_path):
     large = asked["area"].to_numpy() > 70
     answers = pa.table({"key": asked["key"], "kind": np.where(large, "large", "small")})
     assert project.import_labels(answers).new == 60
-    model, _ = project.fit()
-    likely = model.predict(flats).argmax(axis=1) == (flats["area"].to_numpy() > 70)
+    likely = project.fit().predict(flats).argmax(axis=1) == (flats["area"].to_numpy() > 70)
     assert likely.mean() > 0.8
     project.next_round(budget=10)
     project.answer(project.to_label()["key"][0].as_py(), "large")
@@ -141,7 +102,7 @@ def test_classes_and_a_key_of_ones_own(flats, tmp_path):
 
 
 def test_what_is_there_is_not_replaced_unasked(started, flats):
-    options = {"label": "rent", "budget": 9, "exclude": ["note"], "design": "rows-random"}
+    options = {"label": "rent", "budget": 9, "exclude": ["note"], "design": "random"}
     with pytest.raises(OutputExistsError):
         AnnotationProject.start(flats, started.directory, **options)
     AnnotationProject.start(flats, started.directory, **options, force=True)
@@ -153,9 +114,7 @@ def test_what_is_there_is_not_replaced_unasked(started, flats):
 def test_a_start_that_fails_leaves_nothing(flats, tmp_path):
     for wrong in (
         {"budget": 401},
-        {"design": "bags-boosted"},
         {"design": "nothing"},
-        {"pick": "best"},
         {"show": ["nothing"]},
         {"show": ["area", "area"]},
         {"id": "city"},
@@ -174,7 +133,6 @@ def test_a_damaged_project_is_refused(started, tmp_path):
         files.PROJECT: lambda path: path.write_text(path.read_text()[:-9]),
         files.ROWS: lambda path: path.write_bytes(b"PAR1"),
         files.LABELS: lambda path: path.unlink(),
-        "bags-1.parquet": lambda path: path.unlink(),
     }.items():
         copy = tmp_path / f"copy-{name}"
         shutil.copytree(started.directory, copy)
@@ -209,7 +167,7 @@ def test_whatever_happened_to_its_files_a_project_opens_or_is_refused(started, t
         try:
             broken = AnnotationProject(copy)
             broken.to_label()
-            broken.bought()
+            broken.labelled_rows()
             broken.import_labels(broken.labels())
         except BagwiseError as error:
             assert "\x1b" not in str(error)  # noqa: PT017

@@ -96,7 +96,7 @@ def test_the_page_takes_everything_from_here_and_is_not_kept(visitor):
     assert "<script src" in visitor.get("/").text
 
 
-def test_the_token_becomes_a_cookie_that_scripts_do_not_see(started, guard):
+def test_the_link_is_exchanged_for_a_cookie_that_scripts_do_not_see(started, guard):
     client = stranger(started, guard)
     welcome = client.get(guard.link)
     assert welcome.status_code == 303
@@ -104,7 +104,19 @@ def test_the_token_becomes_a_cookie_that_scripts_do_not_see(started, guard):
     cookie = welcome.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
-    assert guard.token.value not in repr(guard)
+    for secret in (guard.token.value, guard.session.value):
+        assert secret not in repr(guard)
+
+
+def test_a_cookie_is_not_the_link(started, guard):
+    """Browsers send it to every port of this machine: who listens there cannot open the page."""
+    client = stranger(started, guard)
+    client.get(guard.link)
+    (sent,) = client.cookies.values()
+    other = stranger(started, guard)
+    assert other.get(f"/?token={sent}").status_code == 403
+    other.cookies = {guard.cookie: guard.token.value}
+    assert other.get("/").status_code == 403
 
 
 def test_nobody_gets_in_without_the_link(started, guard):
@@ -128,7 +140,7 @@ COOKIE = {"cookie": f"bagwise-{PORT}=secret"}
      f"127.0.0.1:{PORT + 1}", "", f"[::1]:{PORT}", f"localhost.:{PORT}", f"0.0.0.0:{PORT}"],
 )  # fmt: skip
 def test_names_of_elsewhere_are_refused_before_anything_else(host):
-    guard = Guard(PORT, Token("secret"))
+    guard = Guard(PORT, Token("secret"), Token("secret"))
     visit = Visit("GET", "/", "token=secret", {"host": host, **COOKIE})
     assert "127.0.0.1 only" in guard.refusal(visit)
 
@@ -154,7 +166,7 @@ def test_names_of_elsewhere_are_refused_before_anything_else(host):
     ],
 )
 def test_changes_come_from_the_page_itself(headers, allowed):
-    guard = Guard(PORT, Token("secret"))
+    guard = Guard(PORT, session=Token("secret"))
     visit = Visit("POST", "/api/undo", "", {"host": HOST, **COOKIE, **headers})
     assert (guard.refusal(visit) is None) == allowed
 
@@ -165,7 +177,7 @@ def test_changes_come_from_the_page_itself(headers, allowed):
      'bagwise-8123="secret', "bagwise-8123=secret2", "bagwise-8123=Secret"],
 )  # fmt: skip
 def test_other_cookies_open_nothing(cookie):
-    guard = Guard(PORT, Token("secret"))
+    guard = Guard(PORT, session=Token("secret"))
     assert guard.refusal(Visit("GET", "/", "", {"host": HOST, "cookie": cookie})) is not None
 
 

@@ -19,7 +19,7 @@ IDS = ["a", "b", "c", "d"]
 @pytest.fixture
 def store(tmp_path):
     made = AnswerStore.create(tmp_path / "labels.sqlite")
-    made.add_round(Round(1, "rows-random", "random"), [(key, 1.0) for key in IDS])
+    made.add_round(Round(1, "random"), IDS)
     return made
 
 
@@ -72,9 +72,9 @@ def test_taking_back_goes_back_one_answer_at_a_time_and_keeps_every_line(store):
 
 
 def test_of_two_who_start_the_same_round_one_does(store):
-    store.add_round(Round(2, "rows-random", "random"), [("e", 1.0)])
+    store.add_round(Round(2, "random"), ["e"])
     with pytest.raises(ProjectError, match="meanwhile"):
-        store.add_round(Round(2, "rows-random", "random"), [("f", 1.0)])
+        store.add_round(Round(2, "random"), ["f"])
     assert [task.id for task in store.tasks()] == [*IDS, "e"]
 
 
@@ -126,7 +126,7 @@ class AgainstADict(RuleBasedStateMachine):
         super().__init__()
         type(self).runs += 1
         self.store = AnswerStore.create(self.place / f"{type(self).runs}.sqlite")
-        self.store.add_round(Round(1, "rows-random", "random"), [(key, 1.0) for key in IDS])
+        self.store.add_round(Round(1, "random"), IDS)
         self.kept, self.history = {}, []
 
     @rule(answers=st.dictionaries(st.sampled_from(IDS), st.integers(0, 2)), correct=st.booleans())

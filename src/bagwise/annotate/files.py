@@ -5,7 +5,6 @@ file                     what it holds
 =======================  ===================================================================
 project.json             what was asked for; it never changes
 rows.parquet             all rows: their ids, features, and what annotators see
-bags-N.parquet           the bag of each row, in round N; not where rows were chosen one by one
 to_label.csv, .parquet   the rows of the first round, with an empty label; of later rounds
                          to_label-N.csv and .parquet. They are never written again
 labels.sqlite            rounds, rows to label, and every answer (`store`)
@@ -21,24 +20,22 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 
 from bagwise._version import SOFTWARE_PATTERN
-from bagwise.bagging.bags import Bags
 from bagwise.data.encode import Encoder
 from bagwise.data.table import write_table
 from bagwise.errors import ProjectError, shielded
-from bagwise.files.atomic import DirectoryKind, new_file
+from bagwise.files.atomic import DirectoryKind
 from bagwise.files.json_files import write_json
 from bagwise.files.records import Record, read_file, to_plain
 
-SCHEMA: Literal["bagwise-annotation/1"] = "bagwise-annotation/1"
+SCHEMA: Literal["bagwise-annotation/2"] = "bagwise-annotation/2"
 PROJECT, ROWS, LABELS = "project.json", "rows.parquet", "labels.sqlite"
-_NUMBERED = re.compile(r"(bags-\d+\.parquet|to_label(-\d+)?\.(csv|parquet))")
-BAG = "bag"
+_NUMBERED = re.compile(r"to_label(-\d+)?\.(csv|parquet)")
 
 
 class ProjectFile(Record, frozen=True):
     """What a project was asked for."""
 
-    schema: Literal["bagwise-annotation/1"]
+    schema: Literal["bagwise-annotation/2"]
     software: Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
     label: str
     family: str
@@ -46,10 +43,6 @@ class ProjectFile(Record, frozen=True):
     classes: tuple[str, ...] | None
     id: str
     show: tuple[str, ...]
-    signal_sd: float
-    label_noise_sd: float
-    factor: float
-    misfit: float
     seed: Annotated[int, Meta(ge=0)]
     encoder: Encoder
 
@@ -59,11 +52,13 @@ def is_project(directory: Path) -> bool:
     return (directory / PROJECT).is_file()
 
 
+_SECRET = frozenset({LABELS, f"{LABELS}-wal", f"{LABELS}-shm"})
 KIND = DirectoryKind(
     name="an annotation project",
-    files=frozenset({PROJECT, ROWS, LABELS, f"{LABELS}-wal", f"{LABELS}-shm"}),
+    files=frozenset({PROJECT, ROWS}) | _SECRET,
     is_ours=is_project,
     parts=_NUMBERED,
+    private=_SECRET,
 )
 
 
@@ -97,29 +92,6 @@ def read_rows(directory: Path) -> pa.Table:
         lambda: pq.read_table(path, partitioning=None),
         lambda _: ProjectError(f"{path} is missing or damaged. Restore it from a copy."),
     )
-
-
-def bags_path(directory: Path, number: int) -> Path:
-    """Return where the bags of a round are."""
-    return directory / f"bags-{number}.parquet"
-
-
-def write_bags(bags: Bags, ids: pa.ChunkedArray, id_name: str, path: Path) -> None:
-    """Write the bag of each row; -1 is none."""
-    with new_file(path, force=True) as draft:
-        pq.write_table(pa.table({id_name: ids, BAG: bags.index}), draft)
-
-
-def read_bags(path: Path, n_rows: int) -> Bags:
-    """Read the bag of each row."""
-    damaged = ProjectError(f"{path} is missing or damaged. Restore it from a copy.")
-    bags = shielded(
-        lambda: Bags(pq.read_table(path, partitioning=None).column(BAG).to_numpy()),
-        lambda _: damaged,
-    )
-    if bags.n_rows != n_rows:
-        raise damaged
-    return bags
 
 
 def list_paths(directory: Path, number: int) -> tuple[Path, Path]:

@@ -5,8 +5,9 @@ in this order:
 
 - the Host must be a name of this machine, or a page elsewhere could point its own name here (DNS
   rebinding);
-- the link carries a token of 256 random bits, which becomes a cookie that scripts cannot read and
-  that other sites do not send;
+- the link carries a token of 256 random bits, and is exchanged for a cookie that scripts cannot
+  read and that other sites do not send. The cookie has a value of its own: browsers send it to
+  every port of this machine, and who listens there must not learn the link;
 - what changes something must come from this very page, by Sec-Fetch-Site or by Origin.
 """
 
@@ -60,6 +61,9 @@ class Guard:
     ----------
     port : int
     token : Token
+        Of the link.
+    session : Token
+        Of the cookie.
 
     Examples
     --------
@@ -70,6 +74,7 @@ class Guard:
 
     port: int
     token: Token = field(default_factory=Token)
+    session: Token = field(default_factory=Token)
 
     @property
     def link(self) -> str:
@@ -92,7 +97,9 @@ class Guard:
                 "this page opens by the link that bagwise annotate serve printed; the link "
                 "changes each time"
             )
-        if visit.method not in _SAFE and not _same_origin(visit, host):
+        site, origin = visit.headers.get("sec-fetch-site"), visit.headers.get("origin")
+        is_ours = origin == f"http://{host}" if site is None else site == "same-origin"
+        if visit.method not in _SAFE and not is_ours:
             return "this request does not come from the page"
         return None
 
@@ -108,11 +115,4 @@ class Guard:
             cookies.load(visit.headers.get("cookie", ""))
         except CookieError:
             return False
-        return self.cookie in cookies and self.token.equals(cookies[self.cookie].value)
-
-
-def _same_origin(visit: Visit, host: str) -> bool:
-    site = visit.headers.get("sec-fetch-site")
-    if site is not None:
-        return site == "same-origin"
-    return visit.headers.get("origin") == f"http://{host}"
+        return self.cookie in cookies and self.session.equals(cookies[self.cookie].value)

@@ -6,7 +6,7 @@ Lines whose label is empty are open still, so that a list may be filled in and i
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,11 @@ def read_labels(
     source: Any, *, kind: LabelKind, id_name: str, known: Mapping[str, bool], told: Told
 ) -> Checked:
     """Read and check a file or a frame; `known` tells of each id whether it is to be labelled."""
-    what, decimal, lines = _lines(source, id_name, kind.name, told)
+    what, decimal = name_of(source), "."
+    if isinstance(source, str | Path) and Path(source).suffix.lower() in _TEXT:
+        decimal, lines = _text_lines(Path(source), id_name, kind.name, told)
+    else:
+        lines = _table_lines(read_table(source, index_names=[id_name]), id_name, kind.name)
     problems: list[str] = []
     labels: dict[str, Value] = {}
     first: dict[str, int] = {}
@@ -97,14 +101,6 @@ def _checked(
         return kind.read(line.label, decimal=decimal), ""
     except LabelError as problem:
         return None, str(problem)
-
-
-def _lines(source: Any, id_name: str, label: str, told: Told) -> tuple[str, str, Iterable[Line]]:
-    what = name_of(source)
-    if isinstance(source, str | Path) and Path(source).suffix.lower() in _TEXT:
-        decimal, lines = _text_lines(Path(source), id_name, label, told)
-        return what, decimal, lines
-    return what, ".", _table_lines(read_table(source, index_names=[id_name]), id_name, label)
 
 
 def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, Iterator[Line]]:

@@ -1,42 +1,35 @@
 """A labelling budget from beginning to end: choose rows, buy labels, learn, buy more."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
-from bagwise._types import IntArray
+from bagwise._version import SOFTWARE
 from bagwise.annotate import files
-from bagwise.annotate.bought import Bought
-from bagwise.annotate.designs import (
-    BOOSTED,
-    OPTIMAL,
-    Selection,
-    check_budget,
-    check_pick,
-    find_design,
-)
-from bagwise.annotate.expected import OWN_ROW, Outlook, look_ahead
+from bagwise.annotate.designs import choose_rows
+from bagwise.annotate.fit import fit_rows
 from bagwise.annotate.imports import name_of, read_labels, refusal
-from bagwise.annotate.pool import Pool, draw_pool
 from bagwise.annotate.project_data import ProjectData
 from bagwise.annotate.request import LabelKind
-from bagwise.annotate.selection import Chosen, choose_use
-from bagwise.annotate.starting import AUTO, compared_designs, describe, those_that_run
+from bagwise.annotate.row_ids import ROW_ID, fingerprints, key_ids
 from bagwise.annotate.store import AnswerStore, ConflictError, Round, Value
-from bagwise.bagging.bags import LEFT_OUT, Bags
-from bagwise.data.encode import DEFAULT_MAX_LEVELS
+from bagwise.data.columns import find_column, select_features, without_dictionary
+from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
 from bagwise.data.sources.dialect import Told
 from bagwise.data.table import read_table
-from bagwise.errors import ProjectError
+from bagwise.errors import ColumnError, ProjectError
 from bagwise.files.atomic import check_target, new_directory
 from bagwise.files.locks import holding
 from bagwise.models.row_model import RowModel, TrainedOn
 from bagwise.privacy.certificate import NOT_PRIVATE
+from bagwise.rng import make_generator
 from bagwise.show.stages import OnStage, ignore_stage
+
+_SEEDS = 2**31
 
 
 @dataclass(frozen=True)
@@ -90,12 +83,12 @@ class AnnotationProject(ProjectData):
     >>> with TemporaryDirectory() as place:
     ...     project = AnnotationProject.start(
     ...         pa.table({"x": x}), Path(place) / "flats", label="rent", budget=40,
-    ...         design="rows-random",
+    ...         design="random",
     ...     )
     ...     asked = project.to_label()
     ...     answers = {"row_id": asked["row_id"], "rent": 3 + 2 * asked["x"].to_numpy()}
     ...     _ = project.import_labels(pa.table(answers))
-    ...     model, chosen = project.fit()
+    ...     model = project.fit()
     >>> round(model.coefficients()["x"], 6)
     2.0
     """
@@ -103,7 +96,6 @@ class AnnotationProject(ProjectData):
     def __init__(self, directory: str | Path) -> None:
         super().__init__(directory)
         self.store.check()
-        self.outlook: Outlook | None = None
 
     @classmethod
     def start(
@@ -113,18 +105,16 @@ class AnnotationProject(ProjectData):
         *,
         label: str,
         budget: int,
-        design: str = AUTO,
-        pick: str = "random",
+        design: str = "kmeans",
         show: Sequence[str] | None = None,
         id: str | None = None,
-        family: str = AUTO,
+        family: str = "auto",
         bounds: Sequence[float] | None = None,
         classes: Sequence[str] | None = None,
         features: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         nulls: str = "indicator",
         max_levels: int = DEFAULT_MAX_LEVELS,
-        prior: Any = None,
         seed: int | None = None,
         force: bool = False,
         on_stage: OnStage = ignore_stage,
@@ -140,61 +130,77 @@ class AnnotationProject(ProjectData):
             What the label is to be called.
         budget : int
             Labels to buy.
-        design : str
-            Which rows to label (`designs`); "auto" is what is expected to be regretted least.
-        pick : {"random", "medoid"}
-            For bags: any of its rows, or the one nearest to its centre.
+        design : {"kmeans", "random"}
+            Which rows to label: one of each group of similar rows, or any.
         show : list of str, optional
             Columns that an annotator sees; by default all features.
         id : str, optional
             A key column; without one, rows get ids from their content.
         family, bounds, classes
             What a label can be; others are refused when they are imported.
-        prior : Prior or tuple, optional
-            What is believed of the labels (`plan`).
         seed : int, optional
             Drives which rows are chosen.
         """
+        # 1. Check what is asked for.
         target = Path(directory)
         check_target(target, force=force, kind=files.KIND)
         kind = LabelKind.of(label, family=family, bounds=bounds, classes=classes)
         on_stage("reading the table")
         wanted = [name for name in (label, id, *(show or ()), *(features or ())) if name]
         rows = read_table(table, index_names=wanted)
-        file, kept = describe(
-            rows, kind, show=show, id=id, features=features, exclude=exclude, nulls=nulls,
-            max_levels=max_levels, prior=kind.prior(prior), seed=seed,
-        )  # fmt: skip
+        names = select_features(
+            rows, reserved=[n for n in (label, id) if n], features=features, exclude=exclude
+        )
+        encoder = Encoder.for_table(
+            rows, names, named=features or (), max_levels=max_levels, nulls=nulls
+        )
+        shown = names if show is None else list(show)
+        for name in shown:
+            find_column(rows, name, role="show column")
+        if label in shown or len(set(shown)) != len(shown):
+            raise ColumnError("show names the label, or a column twice. Name others once.")
+        # 2. Keep what learning and annotators need, beside an id.
+        kept = rows.select([name for name in rows.column_names if name in {*names, *shown}])
+        kept = pa.table([without_dictionary(c) for c in kept.columns], names=kept.column_names)
+        ids = key_ids(rows, id) if id is not None else fingerprints(kept)
+        id_name = id or ROW_ID
+        kept = kept.drop_columns([id_name]) if id_name in kept.column_names else kept
+        file = files.ProjectFile(
+            schema=files.SCHEMA,
+            software=SOFTWARE,
+            label=kind.name,
+            family=kind.family.name,
+            bounds=kind.bounds,
+            classes=kind.classes,
+            id=id_name,
+            show=tuple(shown),
+            seed=_seed_of(seed),
+            encoder=encoder,
+        )
+        # 3. Write it with its first round, all or nothing.
         with new_directory(target, force=force, kind=files.KIND) as draft:
             on_stage("writing the rows")
-            files.write_rows(kept, draft)
+            files.write_rows(kept.add_column(0, id_name, pa.array(ids, pa.string())), draft)
             files.write_project(file, draft)
             AnswerStore.create(draft / files.LABELS)
-            drafted = cls(draft)
-            outlook = drafted._buy(budget, design=design, pick=pick, on_stage=on_stage)
-        project = cls(target)
-        project.outlook = outlook
-        return project
+            cls(draft).next_round(budget=budget, design=design, on_stage=on_stage)
+        return cls(target)
 
     def next_round(
-        self,
-        *,
-        budget: int,
-        design: str = BOOSTED,
-        pick: str = "random",
-        on_stage: OnStage = ignore_stage,
-    ) -> Outlook:
-        """Choose more rows, with what was learnt so far.
-
-        By default they are drawn from bags of rows with like predictions of the model so far: one
-        round of PriorBoost.
-
-        References
-        ----------
-        Javanmard, Fahrbach and Mirrokni (2024), PriorBoost, ICML.
-        """
-        self.outlook = self._buy(budget, design=design, pick=pick, on_stage=on_stage)
-        return self.outlook
+        self, *, budget: int, design: str = "kmeans", on_stage: OnStage = ignore_stage
+    ) -> None:
+        """Choose more rows among those that were not chosen yet; parameters as for `start`."""
+        # Two at once would choose the same rows: the second one waits.
+        with holding(self.directory / files.PROJECT):
+            on_stage("choosing rows")
+            number = len(self.store.rounds()) + 1
+            rng = np.random.default_rng([self._file.seed, number])
+            asked = [self.places[task.id] for task in self.store.tasks()]
+            free = np.setdiff1d(np.arange(self.n_rows), asked)
+            rows = choose_rows(design, self.encoded, free, budget=budget, rng=rng)
+            ids = self.rows.column(self.id_name).take(pa.array(rows))
+            self.store.add_round(Round(number, design), ids.to_pylist())
+            self.write_lists()
 
     def import_labels(
         self, source: Any, *, correct: bool = False, told: Told | None = None
@@ -251,111 +257,45 @@ class AnnotationProject(ProjectData):
             rounds.append((one, len(asked), len(labelled.intersection(asked))))
         return Status(self.n_rows, tuple(rounds))
 
-    def fit(self, *, uses: Sequence[str] | None = None) -> tuple[RowModel, Chosen]:
-        """Compare the uses of the labels by cross-validation, and fit the one to trust.
-
-        Parameters
-        ----------
-        uses : list of str, optional
-            Those to compare (`uses`); one alone is used whatever comes out. Default: all.
-        """
-        bought = self.bought()
-        chosen = choose_use(bought, uses)
-        return self._model(bought, chosen), chosen
-
-    def _checked(self, value: Value) -> Value:
-        if self.kind.classes is not None or isinstance(value, str):
-            return self.kind.read(str(value))
-        return self.kind.check(float(value))
-
-    def _pool(self, rng: np.random.Generator) -> tuple[Pool, IntArray]:
-        """Return the rows to choose from, and where they are in the table."""
-        asked = [self.places[task.id] for task in self.store.tasks()]
-        places = np.union1d(draw_pool(self.n_rows, rng), np.array(asked, dtype=np.int64))
-        within = np.searchsorted(places, np.array(asked, dtype=np.int64))
-        return Pool(self.encoded[places], self.prior, labelled=within), places
-
-    def _buy(self, budget: int, *, design: str, pick: str, on_stage: OnStage) -> Outlook:
-        """Choose rows, and keep them as a new round; others who want one wait for it."""
-        # Two at once would write the bags of the same round over each other.
-        with holding(self.directory / files.PROJECT):
-            return self._buy_alone(budget, design=design, pick=pick, on_stage=on_stage)
-
-    def _buy_alone(self, budget: int, *, design: str, pick: str, on_stage: OnStage) -> Outlook:
-        how = check_pick(pick)
-        rounds = self.store.rounds()
-        number = len(rounds) + 1
-        rng = np.random.default_rng([self._file.seed, number])
-        on_stage("looking at the rows")
-        pool, places = self._pool(rng)
-        budget = check_budget(budget, pool)
-        names = compared_designs(design, first=not rounds)
-        if BOOSTED in names:
-            on_stage("fitting the labels so far")
-            pool = self._informed(pool, places)
-        on_stage("comparing designs")
-        designs = those_that_run(names, named=design)
-        outlook = look_ahead(pool, designs, budget=budget, pick=how, rng=rng)
-        chosen = _least_regretted(outlook) if design == AUTO else design
-        on_stage("choosing rows")
-        selection = find_design(chosen).draw(pool, budget=budget, pick=how, rng=rng)[0]
-        self._keep_round(Round(number, chosen, how), selection, places)
-        return outlook
-
-    def _keep_round(self, new: Round, selection: Selection, places: IntArray) -> None:
-        ids = self.rows.column(self.id_name)
-        if selection.bags is not None:
-            index = np.full(self.n_rows, LEFT_OUT, dtype=np.int64)
-            index[places] = selection.bags.index
-            path = files.bags_path(self.directory, new.number)
-            files.write_bags(Bags(index), ids, self.id_name, path)
-        chosen = [ids[int(place)].as_py() for place in places[selection.rows]]
-        share = self.n_rows / places.size
-        self.store.add_round(new, list(zip(chosen, selection.weights * share, strict=True)))
-        self.write_lists()
-
-    def _informed(self, pool: Pool, places: IntArray) -> Pool:
-        """Return the pool with what the labels so far predict."""
-        _, chosen = self.fit()
-        scores = self.kind.family.mean(chosen.fitted.predictor(self.encoded[places]))
-        if scores.ndim == 2:  # rows with the same likely class together, the sure ones last
-            scores = scores.argmax(axis=1) + scores.max(axis=1)
-        return dataclasses.replace(pool, predictions=scores)
-
-    def _model(self, bought: Bought, chosen: Chosen) -> RowModel:
-        fitted = chosen.fitted
-        last = self.store.rounds()[-1]
-        note = f"{fitted.note} A label is used for {chosen.use.summary}."
+    def fit(self) -> RowModel:
+        """Fit an ordinary model of the labelled rows (`bagwise.annotate.fit`)."""
+        X, y = self.labelled_rows()
+        family, encoder = self.kind.family, self._file.encoder
+        fitted = fit_rows(X, y, family, encoder, deviations=self.encoded.std(axis=0))
         return RowModel(
-            family=self.kind.family.name,
-            link=self.kind.family.link,
-            loss=chosen.use.name,
+            family=family.name,
+            link=family.link,
+            loss="instance",
             label=self.kind.name,
-            encoder=self._file.encoder,
+            bounds=self.kind.bounds,
+            encoder=encoder,
             coef=fitted.coef,
             intercept=fitted.intercept,
             classes=self.kind.classes,
             standard_errors=fitted.standard_errors,
             unshrunk=fitted.unshrunk,
             freedom=fitted.freedom,
-            note=note,
+            note=fitted.note,
             trained_on=TrainedOn(
                 n_rows=self.n_rows,
                 privacy=NOT_PRIVATE,
-                n_labelled_rows=bought.n_labels,
-                label_kind="pick",
-                strategy=last.design,
+                n_labelled_rows=len(y),
+                strategy=self.store.rounds()[-1].design,
                 dispersion=fitted.dispersion,
                 converged=fitted.converged,
             ),
         )
 
+    def _checked(self, value: Value) -> Value:
+        if self.kind.classes is not None or isinstance(value, str):
+            return self.kind.read(str(value))
+        return self.kind.check(float(value))
 
-def _least_regretted(outlook: Outlook) -> str:
-    """Return the design for those who name none.
 
-    Optimal designs look for the most extreme rows of a table. There a linear model is farthest from
-    the truth, farther than any prior says: real tables have extreme rows by mistake.
-    """
-    own = [entry for entry in outlook.entries if entry.use == OWN_ROW]
-    return next(entry.design for entry in own if entry.design not in OPTIMAL)
+def _seed_of(seed: int | None) -> int:
+    """Return a seed that a file can keep."""
+    if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
+        return seed
+    if seed is not None:
+        raise ProjectError("seed must be a whole number that is not negative.")
+    return int(make_generator(None).integers(_SEEDS))

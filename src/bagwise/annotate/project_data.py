@@ -10,13 +10,9 @@ import pyarrow as pa
 
 from bagwise._types import FloatArray
 from bagwise.annotate import files
-from bagwise.annotate.bought import Bought
-from bagwise.annotate.designs import ROW_DESIGNS
 from bagwise.annotate.request import kind_from
-from bagwise.annotate.store import AnswerStore, Task, Value
-from bagwise.bagging.bags import Bags
+from bagwise.annotate.store import AnswerStore, Task
 from bagwise.data.columns import find_column
-from bagwise.planner.prior import Prior
 
 
 class ProjectData:
@@ -53,12 +49,6 @@ class ProjectData:
     def n_rows(self) -> int:
         """Rows of the table."""
         return int(self.rows.num_rows)
-
-    @property
-    def prior(self) -> Prior:
-        """What was believed of the labels before there were any."""
-        file = self._file
-        return Prior(file.signal_sd, file.label_noise_sd, file.factor, file.misfit)
 
     @cached_property
     def rows(self) -> pa.Table:
@@ -101,35 +91,15 @@ class ProjectData:
         ids = pa.array([answer.id for answer in answers], pa.string())
         return pa.table({self.id_name: ids, self.kind.name: pa.array(values, kind)})
 
-    def bought(self) -> Bought:
-        """Return all rows, and the labels so far, with the bags that they were bought for."""
-        answers, tasks = self.store.answers(), {task.id: task for task in self.store.tasks()}
-        rounds = self.store.rounds()
-        # Each round stands for the whole table: together they do by how many labels they have.
-        round_of = np.array([tasks[answer.id].round - 1 for answer in answers], dtype=np.int64)
-        share = np.bincount(round_of, minlength=len(rounds)) / max(1, len(answers))
-        return Bought(
-            X=self.encoded,
-            rows=np.array([self.places[answer.id] for answer in answers], dtype=np.int64),
-            labels=self._encoded([answer.value for answer in answers]),
-            family=self.kind.family,
-            rounds=round_of,
-            bags=[self.bags_of(one.number) for one in rounds],
-            weights=np.array([tasks[answer.id].weight for answer in answers]) * share[round_of],
-            n_classes=len(self.kind.classes or ()),
-        )
-
-    def _encoded(self, values: Sequence[Value]) -> Any:
+    def labelled_rows(self) -> tuple[FloatArray, FloatArray]:
+        """Return the rows that have a label, encoded, and their labels; of classes a one each."""
+        answers = self.store.answers()
+        rows = np.array([self.places[answer.id] for answer in answers], dtype=np.int64)
         if self.kind.classes is None:
-            return np.array(values, dtype=np.float64)
-        codes = {name: code for code, name in enumerate(self.kind.classes)}
-        return np.array([codes[str(value)] for value in values], dtype=np.int64)
-
-    def bags_of(self, number: int) -> Bags | None:
-        """Return the bags of a round; None where its rows were chosen one by one."""
-        path = files.bags_path(self.directory, number)
-        design = next(one.design for one in self.store.rounds() if one.number == number)
-        return None if design in ROW_DESIGNS else files.read_bags(path, self.n_rows)
+            return self.encoded[rows], np.array([answer.value for answer in answers], np.float64)
+        code = {name: number for number, name in enumerate(self.kind.classes)}
+        codes = np.array([code[str(answer.value)] for answer in answers], dtype=np.int64)
+        return self.encoded[rows], np.eye(len(code))[codes]
 
     def as_list(self, tasks: Sequence[Task]) -> pa.Table:
         """Return rows as annotators get them, with an empty label."""

@@ -10,7 +10,6 @@ from bagwise.annotate.store import Value
 from bagwise.data.labels import Bounds, check_bounds, check_classes
 from bagwise.errors import ColumnError, LabelError, StrategyError
 from bagwise.families import Family, find_family
-from bagwise.planner.prior import Prior, read_prior
 from bagwise.planner.request import resolve_family
 
 
@@ -61,11 +60,6 @@ class LabelKind:
         if limits is not None and not low <= limits[0] < limits[1] <= high:
             raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
         return cls(name, fitted, limits, named)
-
-    def prior(self, given: Any) -> Prior:
-        """Return what is believed of the labels, as it is given or as the rest suggests."""
-        known = None if self.classes is None else len(self.classes)
-        return read_prior(given, self.bounds, self.family, classes=known)
 
     def read(self, text: str, *, decimal: str = ".") -> Value:
         """Return a cell as a label; refuse it (`LabelError`) without quoting it."""

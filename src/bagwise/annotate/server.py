@@ -148,7 +148,7 @@ class Guarded:
         # To an address without the token: it would stay in the history of the browser.
         welcome = RedirectResponse("/", 303)
         welcome.set_cookie(
-            self.guard.cookie, self.guard.token.value, httponly=True, samesite="strict"
+            self.guard.cookie, self.guard.session.value, httponly=True, samesite="strict"
         )
         return welcome
 

@@ -21,16 +21,16 @@ from bagwise.files.atomic import create_private
 Value = float | str
 """A label: a number, or the name of a class."""
 
-VERSION = 1
+VERSION = 2
 _APPLICATION = 0x62616777  # "bagw": what tells the file from other databases
 _PATIENCE = 30.0  # seconds to wait for another writer
 
 _TABLES = """
 CREATE TABLE rounds (
-    number INTEGER PRIMARY KEY, design TEXT NOT NULL, pick TEXT NOT NULL, time TEXT NOT NULL);
+    number INTEGER PRIMARY KEY, design TEXT NOT NULL, time TEXT NOT NULL);
 CREATE TABLE tasks (
     place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
-    round INTEGER NOT NULL REFERENCES rounds(number), weight REAL NOT NULL);
+    round INTEGER NOT NULL REFERENCES rounds(number));
 CREATE TABLE answers (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL REFERENCES tasks(id),
     value, source TEXT NOT NULL, time TEXT NOT NULL);
@@ -49,14 +49,11 @@ class Task:
         Where it stands in the order of labelling, from 1.
     id : str
     round : int
-    weight : float
-        Rows of the table that its label stands for.
     """
 
     place: int
     id: str
     round: int
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,6 @@ class Round:
 
     number: int
     design: str
-    pick: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class AnswerStore:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as place:
     ...     store = AnswerStore.create(Path(place) / "labels.sqlite")
-    ...     store.add_round(Round(1, "rows-random", "random"), [("a", 1.0), ("b", 1.0)])
+    ...     store.add_round(Round(1, "random"), ["a", "b"])
     ...     _ = store.add_answers([("a", 3.5)], source="file")
     ...     [answer.value for answer in store.answers()], [task.id for task in store.open_tasks()]
     ([3.5], ['b'])
@@ -123,7 +119,7 @@ class AnswerStore:
     def rounds(self) -> list[Round]:
         """Return all rounds, the first one first."""
         with self._connected() as file:
-            found = file.execute("SELECT number, design, pick FROM rounds ORDER BY number")
+            found = file.execute("SELECT number, design FROM rounds ORDER BY number")
             return [Round(*line) for line in found]
 
     def tasks(self) -> list[Task]:
@@ -138,7 +134,7 @@ class AnswerStore:
     def _tasks(self, which: str) -> list[Task]:
         with self._connected() as file:
             found = file.execute(
-                f"SELECT place, id, round, weight FROM tasks {which} ORDER BY place"  # noqa: S608
+                f"SELECT place, id, round FROM tasks {which} ORDER BY place"  # noqa: S608
             )
             return [Task(*line) for line in found]
 
@@ -147,19 +143,17 @@ class AnswerStore:
         with self._connected() as file:
             return self._answers(file)
 
-    def add_round(self, new: Round, tasks: Sequence[tuple[str, float]]) -> None:
-        """Add a round with its rows, as ids and weights, in the order of labelling."""
+    def add_round(self, new: Round, ids: Sequence[str]) -> None:
+        """Add a round with the ids of its rows, in the order of labelling."""
         with self._changing() as file:
             if file.execute("SELECT 1 FROM rounds WHERE number = ?", (new.number,)).fetchone():
                 raise ProjectError(
                     f"round {new.number} was started by somebody else meanwhile. Look at the "
                     "status, and ask for the next round again if you still want one."
                 )
-            line = (new.number, new.design, new.pick, _now())
-            file.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", line)
+            file.execute("INSERT INTO rounds VALUES (?, ?, ?)", (new.number, new.design, _now()))
             file.executemany(
-                "INSERT INTO tasks (id, round, weight) VALUES (?, ?, ?)",
-                [(key, new.number, weight) for key, weight in tasks],
+                "INSERT INTO tasks (id, round) VALUES (?, ?)", [(key, new.number) for key in ids]
             )
 
     def add_answers(

@@ -1,0 +1,203 @@
+"""An ordinary model of labelled rows, whose slopes are as large as the labels suggest.
+
+A few hundred labels do not determine the slopes of a hundred columns. So slopes are drawn, and each
+column of the table has a size of its own for those that it is encoded to (a column of text has one
+for each level):
+
+    b_j ~ N(0, tau^2 l_g),     1 / l_g ~ Gamma(nu / 2, rate nu / 2),     j encodes column g
+
+in units of a level, or of two standard deviations of a number over all rows of the table (Gelman
+2008). A column that labels follow is hardly held back, and levels that nobody needs are. Sizes are
+the most likely ones given the labels, slopes being integrated out by Laplace's approximation; the
+steps are those of expectation and maximisation (as in `theory.importance`):
+
+    l_g = (nu + sum_g E b_j^2 / tau^2) / (nu + p_g),     tau^2 = mean over j of E b_j^2 / l_g
+
+For classes the slopes of all of them are drawn, so that none is special: b_j is what each has
+beyond the first, and ``E b_j^2`` the quadratic form in the inverse of their covariance I + 11'.
+
+References
+----------
+Dempster, Laird and Rubin (1977), JRSS B 39. Gelman (2008), Statistics in Medicine 27.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.data.encode import Encoder
+from bagwise.errors import BagwiseError, BagwiseWarning, ProjectError
+from bagwise.families import Family
+from bagwise.learn.bag_data import read_bags
+from bagwise.learn.estimator import BaggedGLM
+from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.problems import Problem
+from bagwise.learn.solver import Solution, inverse_symmetric, solve
+from bagwise.theory.importance import FREEDOM
+
+FEWEST = 10
+"""Labels that a fit needs at least."""
+
+_TURNS = 300
+_AGREED = 0.01  # change of a size's logarithm from which on nothing changes for a reader
+_TOLERANCE = 1e-5  # of a standard error: sizes move with the fit by more than that
+_EXACT = 1e-10  # share of the labels' variance: labels that fit better than that fit exactly
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Coefficients for a row, and what is known of their errors.
+
+    Standard errors belong to `unshrunk`: coefficients, then the intercept, class by class.
+    """
+
+    coef: FloatArray
+    intercept: float | FloatArray
+    dispersion: float
+    converged: bool
+    standard_errors: FloatArray | None
+    unshrunk: FloatArray | None
+    freedom: float
+    note: str
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The belief that beta is normal with this precision (a `Penalty`)."""
+
+    precision: FloatArray
+    center: float = 0.0
+
+    def matrix(self, problem: Problem) -> FloatArray:
+        """Return the form in units of the mean loss."""
+        return np.asarray(self.precision / problem.total)
+
+
+def fit_rows(
+    X: FloatArray, y: FloatArray, family: Family, encoder: Encoder, *, deviations: FloatArray
+) -> Fitted:
+    """Fit labelled rows.
+
+    Parameters
+    ----------
+    X : (m, d)
+        The labelled rows, encoded.
+    y : (m,) or (m, classes)
+        Their labels; of classes a one for each.
+    deviations : (d,)
+        Standard deviation of each column of X over all rows of the table.
+    """
+    if len(y) < FEWEST:
+        raise ProjectError(
+            f"{len(y)} labels are too few to learn from: there must be at least {FEWEST}. "
+            "Fill in to_label.csv and import it (bagwise annotate import DIR FILE), or label rows "
+            "on a page (bagwise annotate serve DIR)."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
+        data = read_bags(X, y)
+    setting = Setting(data, family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
+    problem = PROBLEMS["aggregate"](setting)
+    solution = _shrunk(problem, encoder, deviations)
+    table = (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1)
+    errors, unshrunk, freedom, note = _intervals(X, y, family)
+    classes = family.has_classes
+    return Fitted(
+        coef=table[:, :-1] if classes else table[0, :-1],
+        intercept=table[:, -1] if classes else float(table[0, -1]),
+        dispersion=float(solution.problem.phi),
+        converged=solution.converged and bool(np.isfinite(table).all()),
+        standard_errors=errors,
+        unshrunk=unshrunk,
+        freedom=freedom,
+        note=note,
+    )
+
+
+def _shrunk(problem: Problem, encoder: Encoder, deviations: FloatArray) -> Solution:
+    """Fit with the sizes of slopes that make the labels most likely."""
+    outputs, width = problem.outputs, problem.design.width
+    among = np.linalg.inv(np.eye(outputs) + (outputs > 1))
+    inputs = np.repeat(np.arange(len(encoder.columns)), [len(c.outputs) for c in encoder.columns])
+    slopes = outputs * np.bincount(inputs)
+    # Columns of 0 and 1 have the unit 1: levels, and marks of missing numbers.
+    are_marks = np.array([n != c.name for c in encoder.columns for n in c.outputs])
+    units = np.where(are_marks, 1.0, 2 * deviations) / problem.design.scale
+    units = np.where(units > 0, units, 1.0)  # of a column that is the same in all rows
+
+    beta = problem.constant_start()
+    phi = _dispersion(problem, beta, used=1.0) or 1.0  # labels that are all the same have none
+    least = _EXACT * phi
+    problem = problem.with_dispersion(phi)
+    # At first a slope may be as large as one label can tell.
+    started = problem.reweighted(beta)
+    told = started.equations(beta).information[-1, -1] * started.total / started.n_units
+    size, ratio = 1 / told, np.ones(len(slopes))
+    for _ in range(_TURNS):
+        # 1. Slopes, given their sizes.
+        each = np.append(units**2 / (size * ratio[inputs]), 0.0)
+        prior = _Drawn(np.kron(among, np.diag(each)))
+        solution = solve(problem, beta, penalty=prior, tolerance=_TOLERANCE)
+        beta = solution.beta
+        # 2. What is expected of their squares, and how many of them the labels decide.
+        covariance, _ = inverse_symmetric(solution.information * solution.problem.total)
+        between = np.einsum("iaja->ija", covariance.reshape(outputs, width, outputs, width))
+        found = beta.reshape(outputs, width)
+        squares = np.einsum("ij,ija->a", among, between + found[:, None] * found[None, :])
+        of_input = np.bincount(inputs, weights=squares[:-1] * units**2)
+        used = beta.size - float(np.sum(prior.precision * covariance))
+        # 3. Dispersion and sizes, given the slopes.
+        phi = max(_dispersion(solution.problem, beta, used=used), least)
+        problem = problem.with_dispersion(phi)
+        last = size * ratio
+        ratio = (FREEDOM + of_input / size) / (FREEDOM + slopes)
+        size = float(np.sum(of_input / ratio)) / slopes.sum()
+        if np.abs(np.log(size * ratio / last)).max() < _AGREED:
+            break
+    return solution
+
+
+def _dispersion(problem: Problem, beta: FloatArray, *, used: float) -> float:
+    """Return Pearson's estimate of phi; of 0 and 1, and of classes, it is 1.
+
+    What a model of counts misses makes them vary more than they do by themselves, never less.
+    """
+    if problem.family.label_range == (0.0, 1.0):
+        return 1.0
+    mean, variance, _ = problem.moments(beta)
+    pearson = float(np.sum((problem.labels - mean) ** 2 / variance))
+    phi = pearson / max(1.0, problem.n_units - used)
+    return max(phi, 1.0) if problem.family.knows_dispersion else phi
+
+
+def _intervals(
+    X: FloatArray, y: FloatArray, family: Family
+) -> tuple[FloatArray | None, FloatArray | None, float, str]:
+    """Return standard errors, the coefficients that they belong to, their freedom, and a note.
+
+    They are those of the fit without shrinkage, which cover each coefficient whatever it is.
+    Coefficients that these labels do not determine, such as that of a level that no labelled row
+    has, have none.
+    """
+    none = "No intervals: without shrinkage, these labels do not determine the coefficients."
+    estimator = BaggedGLM(family=family, ridge=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagwiseWarning)
+        try:
+            estimator.fit(X, y)
+        except BagwiseError:
+            return None, None, np.inf, none
+    covariance = estimator.covariance_
+    if covariance is None or not estimator.converged_:
+        return None, None, np.inf, none
+    errors = np.sqrt(np.diag(covariance))
+    if not np.isfinite(errors).any():
+        return None, None, np.inf, none
+    table = np.column_stack([np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)])
+    note = (
+        "Coefficients are shrunk towards 0 as far as the labels suggest. Standard errors, p values "
+        f"and intervals are those without shrinkage, from {len(y)} labels."
+    )
+    return errors, table.ravel(), float(estimator.freedom_), note
