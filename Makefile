@@ -24,7 +24,7 @@ BENCHMARKS := cut kernels release noise private audit learn theory plan hostile 
               ledger annotate_faults
 
 .PHONY: demo test checked test-all test-spark pytest test-pythons test-lowest test-bare coverage lint types \
-        layers tables docs bench bench-compare clean
+        layers tables docs reproduce bench bench-compare clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bagwise demo -o bagwise-demo --force
@@ -75,7 +75,7 @@ test-bare:
 	test -x $(OTHERS)/bare/bin/python || $(PYTHON) -m venv $(OTHERS)/bare
 	$(OTHERS)/bare/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(OTHERS)/bare/bin/pip install --quiet --editable . --group bare
-	for extra in numba altair vl_convert torch lightgbm dp_accounting adbc_driver_sqlite \
+	for extra in altair vl_convert torch lightgbm dp_accounting adbc_driver_sqlite \
 	  cryptography starlette jinja2; do \
 	  ! $(OTHERS)/bare/bin/python -c "import $$extra" 2>/dev/null || exit 1; \
 	done
@@ -104,6 +104,11 @@ tables: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 
+# The paper's five tables, in bagwise-reproduction; about ten minutes on two cores. A look:
+# `make reproduce OPTIONS=--quick`.
+reproduce: $(VENV)/.installed
+	$(BIN)/python -m reproduction $(OPTIONS)
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --group bench
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
@@ -127,7 +132,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
 $(SPARK)/.installed: pyproject.toml
 	test -x $(SPARK)/bin/python || $(PYTHON) -m venv $(SPARK)
 	$(SPARK)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(SPARK)/bin/pip install --quiet $(PIP_OPTIONS) --editable ".[fast,spark]" "pandas<3" \
+	$(SPARK)/bin/pip install --quiet $(PIP_OPTIONS) --editable ".[spark]" "pandas<3" \
 	  "pyspark[connect]" --group bare
 	touch $@
 

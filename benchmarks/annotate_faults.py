@@ -58,7 +58,7 @@ def make_project(place: Path) -> tuple[AnnotationProject, Path]:
     """Return a project without labels, and a file with all of them."""
     x = np.random.default_rng(0).normal(size=ROWS)
     project = AnnotationProject.start(
-        pa.table({"x": x}), place / "project", label="y", budget=LABELS, design="rows-random",
+        pa.table({"x": x}), place / "project", label="y", budget=LABELS, design="random",
         seed=0,
     )  # fmt: skip
     asked = project.to_label()

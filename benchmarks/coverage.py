@@ -28,7 +28,6 @@ from bagwise.privacy.grid import grid_step
 from bagwise.privacy.mechanisms import HidesBagMeans, MeansBudget, bag_means_mechanisms
 from bagwise.privacy.noise import private_bag_means
 from bagwise.rng import SimulatedNoise
-from benchmarks import _real_report as report
 from benchmarks import _real_ways as ways
 from benchmarks._results import keep, read_rows
 
@@ -254,7 +253,6 @@ def main() -> None:
             rows += measure(name, drawn=drawn, releases=asked.releases)
             print(rows[-1], flush=True)
     keep(NAME, merged(read_rows(NAME), rows), show=False)
-    report.write_page()
 
 
 def merged(before: Iterable[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

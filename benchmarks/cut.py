@@ -2,7 +2,7 @@
 
 Both get unsorted labels and return a group for each. Import and compilation of both are outside
 the clock. The peer's default method is not exact at every size, `wilber` is: both are listed. Costs
-are added up in long double. The version without numba is timed once at each size.
+are added up in long double.
 """
 
 import time
@@ -10,7 +10,6 @@ import time
 import numpy as np
 from microagg1d import univariate_microaggregation
 
-from bagwise.bagging import _cut
 from bagwise.bagging.sorted_bags import SortedBags
 from benchmarks._results import keep
 
@@ -29,14 +28,6 @@ def labels_of(kind, n):
 def ours(labels, size):
     X = np.empty((labels.size, 0))
     return SortedBags().assign(X, labels, bag_size=size, rng=np.random.default_rng(0)).index
-
-
-def ours_numpy(labels, size):
-    order = np.argsort(labels, kind="stable")
-    sizes = _cut.trace_back(_cut.best_last_lengths(labels[order], size))
-    index = np.empty(labels.size, dtype=np.int64)
-    index[order] = _cut.group_index(sizes)
-    return index
 
 
 def peer(labels, size):
@@ -73,7 +64,6 @@ def main():
         for kind in ("normal", "cents", "grid"):
             labels = labels_of(kind, n)
             seconds, groups = fastest(ours, labels, size)
-            numpy_seconds, numpy_groups = fastest(ours_numpy, labels, size, repeats=1)
             auto_seconds, auto_groups = fastest(peer, labels, size)
             wilber_seconds, wilber_groups = fastest(wilber, labels, size)
             our_cost, smallest = cost(labels, groups)
@@ -83,7 +73,6 @@ def main():
                     "bag_size": size,
                     "labels": kind,
                     "seconds": round(seconds, 4),
-                    "seconds_without_numba": round(numpy_seconds, 4),
                     "peer_auto_seconds": round(auto_seconds, 4),
                     "peer_wilber_seconds": round(wilber_seconds, 4),
                     "time_ratio_to_faster_peer": round(
@@ -91,7 +80,6 @@ def main():
                     ),
                     "cost_ratio_minus_1_peer_auto": our_cost / cost(labels, auto_groups)[0] - 1,
                     "cost_ratio_minus_1_peer_wilber": our_cost / cost(labels, wilber_groups)[0] - 1,
-                    "cost_ratio_minus_1_numpy": our_cost / cost(labels, numpy_groups)[0] - 1,
                     "smallest_bag": smallest,
                 }
             )

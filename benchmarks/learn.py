@@ -28,8 +28,8 @@ import pyarrow as pa
 
 import bagwise as bw
 from bagwise.bagging.bags import Bags
+from bagwise.cli.demo_run import isotropic_problem
 from bagwise.families import find_family
-from bagwise.paper.synthetic import isotropic_problem
 from benchmarks._results import RESULTS, keep
 
 N, D, SIZE = 1_000_000, 32, 10

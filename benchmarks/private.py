@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 import bagwise as bw
-from bagwise.paper.synthetic import isotropic_problem, public_bounds
+from bagwise.cli.demo_run import isotropic_problem, public_bounds
 from benchmarks._results import keep
 
 EPSILON, DELTA, D = 1.0, 1e-5, 32
@@ -43,12 +43,6 @@ WAYS = {
         {"strategy": "sorted", "scores": "noisy-labels", "bag_size": 10},
         "instance",
     ),
-    "aligned, bag loss, delta = 0": (
-        15,
-        {"strategy": "aligned", "bag_size": 500, "delta": 0.0, "noise": "auto"},
-        "bag",
-    ),
-    "aligned, bag loss": (15, {"strategy": "aligned", "bag_size": 500}, "bag"),
     "k-means, bags of 500, bag loss, delta = 0": (
         15,
         {"strategy": "kmeans", "bag_size": 500, "delta": 0.0, "noise": "auto"},

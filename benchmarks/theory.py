@@ -14,9 +14,9 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from bagwise.bagging.bags import Bags
-from bagwise.paper.bounds import bag_bound, instance_bound
 from bagwise.theory.exact import ESTIMATORS, exact_risk, first_order_risk
 from benchmarks._results import keep
+from reproduction.bounds import bag_bound, instance_bound
 
 D, SIZE, TIMES = 32, 10, 7
 

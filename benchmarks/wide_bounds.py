@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import bagwise as bw
-from bagwise.paper.synthetic import isotropic_problem, public_bounds
+from bagwise.cli.demo_run import isotropic_problem, public_bounds
 from benchmarks._real_tables import load
 from benchmarks._real_words import percent
 from benchmarks._results import keep, read_rows

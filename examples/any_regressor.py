@@ -1,10 +1,7 @@
-"""Let boosted trees, nearest neighbours and a network learn a curve from bags alone.
+"""Let boosted trees and nearest neighbours learn a curve from bags alone.
 
-Run it with ``python examples/any_regressor.py``. It writes nothing. Needs ``bagwise[fast]``; the
-network is left out unless ``bagwise[torch]`` is installed.
+Run it with ``python examples/any_regressor.py``. It writes nothing.
 """
-
-import importlib.util
 
 import numpy as np
 from sklearn.ensemble import GradientBoostingRegressor
@@ -13,7 +10,6 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import bagwise as bw
 from bagwise.learn.meta import BaggedRegressor
-from bagwise.learn.network.regressor import BaggedNetwork
 
 ROWS, BAG_SIZE = 2_000, 10
 
@@ -38,8 +34,6 @@ def main() -> None:
         "boosted trees, centroids": BaggedRegressor(GradientBoostingRegressor()),
         "boosted trees, rows": BaggedRegressor(GradientBoostingRegressor(), "instance"),
     }
-    if importlib.util.find_spec("torch"):
-        models["network"] = BaggedNetwork(patience=10, random_state=0)
 
     print(f"{ROWS} rows in {len(bags)} bags; mean squared errors on new rows, learnt from")
     print(f"{'':26}{'bag labels':>12}{'row labels':>12}")

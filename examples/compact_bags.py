@@ -1,7 +1,7 @@
 """What bags of similar rows save, on a table whose columns have very different spreads.
 
-Run it with ``python examples/compact_bags.py``. It writes nothing. Needs ``bagwise[fast]``; the
-first run on a machine compiles for some seconds.
+Run it with ``python examples/compact_bags.py``. It writes nothing. The first run on
+a machine compiles for some seconds.
 """
 
 import numpy as np

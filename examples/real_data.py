@@ -1,7 +1,7 @@
 """Visits to a doctor: from a table of people to a model that its custodian has checked.
 
-Run it with ``python examples/real_data.py``. It writes nothing. Needs ``bagwise[fast]``, and
-statsmodels for the data.
+Run it with ``python examples/real_data.py``. It writes nothing. Needs statsmodels
+for the data.
 """
 
 import pandas as pd

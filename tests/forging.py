@@ -8,7 +8,7 @@ from pathlib import Path
 from bagwise.errors import BagwiseError
 from bagwise.files.json_files import canonical
 from bagwise.files.records import read_record
-from bagwise.release.descriptions import CROISSANT, DEPLOYMENT, describe
+from bagwise.release.descriptions import CROISSANT, describe
 from bagwise.release.manifest import Manifest
 
 BROKEN = (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError, BagwiseError)
@@ -16,7 +16,7 @@ BROKEN = (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueErr
 
 
 def rehash(directory: Path, *, describe_again: bool = True) -> None:
-    """Make the descriptions for others, and the manifest, agree with the files where they can."""
+    """Make the description for others, and the manifest, agree with the files where they can."""
     if describe_again:
         with suppress(*BROKEN):
             _describe_again(directory)
@@ -30,10 +30,10 @@ def _describe_again(directory: Path) -> None:
     content = json.loads((directory / "manifest.json").read_bytes())
     manifest = read_record(Manifest, content, error=ValueError, what="a manifest")
     certificate = json.loads((directory / "certificate.json").read_bytes())
-    others = [name for name in manifest.files if name not in (CROISSANT, DEPLOYMENT)]
+    others = [name for name in manifest.files if name != CROISSANT]
     hashes = {name: _sha256(directory / name) for name in others}
-    for name, made in describe(manifest, certificate, hashes, date="2026-01-01").items():
-        (directory / name).write_bytes(made)
+    made = describe(manifest, certificate, hashes, date="2026-01-01")
+    (directory / CROISSANT).write_bytes(made)
 
 
 def _sha256(path: Path) -> str:

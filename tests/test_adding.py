@@ -35,7 +35,9 @@ class Copy:
         # A copy has no compiled loops yet, and making them would take a minute: do without.
         start = root / "start" / "sitecustomize.py"
         start.parent.mkdir()
-        start.write_text("import sys; sys.modules['numba'] = None")
+        start.write_text(
+            "from bagwise.cluster import kernels; kernels.compile_in_background = lambda: None"
+        )
 
     def files(self):
         return {

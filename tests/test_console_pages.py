@@ -22,7 +22,7 @@ TUTORIAL = (
     "release-format/writing.md",
 )
 LEARNING = ("learning/command-line.md",)
-ANNOTATE = ("annotate.md", "annotate/learn.md")
+ANNOTATE = ("annotate.md",)
 
 
 def run_pages(names):
@@ -44,7 +44,7 @@ def test_the_pages_on_learning(tmp_path, monkeypatch):
     run_pages(LEARNING)
 
 
-def test_the_pages_on_labelling_budgets(tmp_path, monkeypatch):
+def test_the_page_on_labelling_budgets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_pages(ANNOTATE)
 

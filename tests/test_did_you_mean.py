@@ -27,7 +27,7 @@ def fit(**options):
 
 CASES = {
     "strategy": (lambda: release(strategy="kmens"), "kmeans", "random"),
-    "strategy of a plan": (lambda: plan(strategies=["random", "alined"]), "aligned", "random"),
+    "strategy of a plan": (lambda: plan(strategies=["random", "kmean"]), "kmeans", "random"),
     "parameter": (
         lambda: release(strategy="super", strategy_parameters={"ordr": "random"}),
         "order",

@@ -25,9 +25,9 @@ def lowest(pyproject: Mapping[str, Any]) -> list[str]:
     """Return one constraint for each requirement in the tables of a pyproject.toml.
 
     >>> project = {"name": "us", "dependencies": ["numpy>=2.0"],
-    ...            "optional-dependencies": {"fast": ["numba>=0.60"], "all": ["us[fast]"]}}
+    ...            "optional-dependencies": {"sign": ["cryptography>=42"], "all": ["us[sign]"]}}
     >>> lowest({"project": project, "dependency-groups": {"dev": ["polars>=1.0", "ruff"]}})
-    ['numba==0.60', 'numpy==2.0', 'polars==1.0']
+    ['cryptography==42', 'numpy==2.0', 'polars==1.0']
     """
     project = pyproject["project"]
     tools = pyproject.get("dependency-groups", {}).get("dev", [])

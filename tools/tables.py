@@ -35,14 +35,13 @@ OPEN = {
 PRIVATE = {
     "any": ("too flat (1)", "noisy", "noisy"),
     "compact": ("too flat (1)", "less noisy (3, 4)", "less noisy (3, 4)"),
-    "large": ("too flat (1)", "good (5)", "good (5)"),
     "sorted": ("good; start here (3)", "very noisy", "very noisy"),
 }
 
 
 def strategies() -> list[tuple[str, ...]]:
     """List the strategies by what they say about themselves."""
-    heading = ("strategy", "bags", "reads scores", "sizes", "planner", "sparse", "needs")
+    heading = ("strategy", "bags", "reads scores", "sizes", "planner", "sparse")
     return [heading, *(_strategy(find_strategy(name)) for name in STRATEGIES)]
 
 
@@ -56,7 +55,6 @@ def _strategy(strategy: BaggingStrategy) -> tuple[str, ...]:
         "as large as it likes" if traits.free_sizes else "about `bag_size`",
         _planner(strategy),
         "yes" if traits.accepts_sparse else "no",
-        f"`bagwise[{traits.extra}]`" if traits.extra else "",
     )
 
 
@@ -84,9 +82,7 @@ def _group(strategy: BaggingStrategy) -> str:
     traits = traits_of(strategy)
     if strategy.uses_scores and not measures_by_scores(strategy):
         return "sorted"
-    # Large bags that a strategy has chosen; those that are given may be of any kind.
-    large = traits.free_sizes and traits.planned
-    return "large" if large else "compact" if traits.compact else "any"
+    return "compact" if traits.compact else "any"
 
 
 def _by_loss(verdicts: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -21,8 +21,6 @@ from bagwise._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bagwise.annotate import AnnotationProject as AnnotationProject
-    from bagwise.annotate import BoostedReleases as BoostedReleases
-    from bagwise.annotate import release_in_rounds as release_in_rounds
     from bagwise.api import find_bounds as find_bounds
     from bagwise.api import make_bags as make_bags
     from bagwise.api import make_release as make_release
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from bagwise.families import FAMILIES as FAMILIES
     from bagwise.learn import BaggedGLM as BaggedGLM
     from bagwise.learn import fit_release as fit_release
+    from bagwise.learn.bag_mean_loss import BagMeanLoss as BagMeanLoss
     from bagwise.learn.boost.estimators import BaggedBooster as BaggedBooster
     from bagwise.learn.boost.estimators import BaggedClassifier as BaggedClassifier
     from bagwise.learn.boost.objective import BagObjective as BagObjective
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from bagwise.learn.model_selection import bag_mean_squared_error as bag_mean_squared_error
     from bagwise.learn.model_selection import bag_r2_score as bag_r2_score
     from bagwise.learn.model_selection import bag_scorer as bag_scorer
-    from bagwise.learn.network.loss import BagMeanLoss as BagMeanLoss
-    from bagwise.learn.network.regressor import BaggedNetwork as BaggedNetwork
     from bagwise.learn.on_spark import fit_on_spark as fit_on_spark
     from bagwise.ledger import Ledger as Ledger
     from bagwise.models.coefficients import Coefficients as Coefficients
@@ -85,7 +82,7 @@ if TYPE_CHECKING:
 # Names are fetched from their home on first use: the command line's help should not wait for
 # scikit-learn and Arrow. `__all__` is made on first use too, since it holds every strategy.
 _HOMES = {
-    "annotate": ["AnnotationProject", "BoostedReleases", "release_in_rounds"],
+    "annotate": ["AnnotationProject"],
     "audit": ["AuditReport", "audit_file", "infer_labels"],
     "api": ["find_bounds", "make_bags", "make_release", "release_model"],
     "bagging.strategies": ["STRATEGIES"],
@@ -99,6 +96,7 @@ _HOMES = {
     "evaluate.privately": ["PrivateScores", "evaluate_rows_privately"],
     "families": ["FAMILIES"],
     "learn": ["BaggedGLM", "fit_release"],
+    "learn.bag_mean_loss": ["BagMeanLoss"],
     "learn.boost.estimators": ["BaggedBooster", "BaggedClassifier"],
     "learn.boost.objective": ["BagObjective"],
     "learn.convert": [
@@ -119,8 +117,6 @@ _HOMES = {
         "bag_r2_score",
         "bag_scorer",
     ],
-    "learn.network.loss": ["BagMeanLoss"],
-    "learn.network.regressor": ["BaggedNetwork"],
     "learn.on_spark": ["fit_on_spark"],
     "ledger": ["Ledger"],
     "models.coefficients": ["Coefficients"],

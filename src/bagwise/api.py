@@ -244,11 +244,10 @@ def make_release(
         Missing features: mark them (numbers are filled with the column's mean), or refuse.
     max_levels : int
         Levels of a text column that get a column of their own; the rarest are pooled.
-    noise : {"auto", "laplace", "staircase", "gaussian", "unbiased", "bins"}
+    noise : {"auto", "laplace", "staircase", "gaussian", "unbiased"}
         "auto" is the noise of the least variance that keeps the promise; bags, units and delta
         decide which. The others insist on one; a `DominatedWarning` says what that costs. The last
-        two report every label by itself, without bags: by an optimal unbiased randomizer, or by
-        randomised response on bins.
+        reports every label by itself, without bags, by an optimal unbiased randomizer.
     tighten : {"auto", "range", "none"}
         Look for a private range within the bounds first, by a few hundredths of epsilon, since
         noise grows with the range that labels can have. "auto" does so unless the bounds are 0 and

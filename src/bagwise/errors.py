@@ -34,6 +34,7 @@
     ├── BiasWarning        this loss on these bags estimates something else
     ├── SeparationWarning  labels are told apart without error: no finite coefficients
     ├── NotConvergedWarning  a fit ended before it was done
+    ├── NoEvidenceWarning  labels say nothing of the features, or what they say is not in them
     ├── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
     ├── TextNumbersWarning  a feature looks like numbers or dates, and is text
     └── StoppedEarlyWarning  a search was interrupted; its result is valid, not the best
@@ -44,6 +45,7 @@ value: exceptions end up in logs, and logs are read by people who may not see la
 
 import difflib
 import errno
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from traceback import extract_tb
@@ -52,6 +54,9 @@ from typing import TypeVar
 from bagwise._printable import printable
 
 T = TypeVar("T")
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk, or the end of what a user or a file may have of it."""
 
 
 class BagwiseError(ValueError):
@@ -205,6 +210,10 @@ class NotConvergedWarning(BagwiseWarning):
     """A fit ended before its equations were solved."""
 
 
+class NoEvidenceWarning(BagwiseWarning):
+    """Bag labels say nothing of the features, or what they say is not in the features."""
+
+
 class UnseenLevelWarning(BagwiseWarning):
     """A table has levels that the encoder was not made from."""
 
@@ -259,7 +268,16 @@ def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseErr
     except BagwiseError:
         raise
     except Exception as error:
-        failure = LowMemoryError() if is_low_memory(error) else describe(error)
+        if is_low_memory(error):
+            failure: BagwiseError = LowMemoryError()
+        elif isinstance(error, OSError) and error.errno in NO_ROOM:
+            failure = OutputError(
+                f"what does not fit into memory could not be written: {os.strerror(error.errno)}. "
+                "Nothing was left behind. Make room, choose an output on a disk that has some, or "
+                "raise the memory limit."
+            )
+        else:
+            failure = describe(error)
     raise failure
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from bagwise.errors import ModelFileError, ReleaseError, SignatureError
 from bagwise.evaluate.privately import PrivateScores
-from bagwise.files import signatures
 from bagwise.files.json_files import read_json
 from bagwise.ledger import Ledger
 from bagwise.models.from_statistics import RELEASED_NOTE
@@ -39,15 +38,20 @@ def verify(
     ``sign``).
     """
     path = Path(path)
-    if key is not None:
-        return _verify_signed(path, Path(key), strict=strict)
     if path.is_dir():
-        release = Release.load(path)
+        release = Release.load(path, key=key)
         found = release.verify(strict=strict)
-        if (path / SIGNATURE).exists():
+        if key is not None:
+            signed = (
+                "the owner of the key has signed the manifest, which has the hash of every file"
+            )
+            found = dataclasses.replace(found, checks=(signed, *found.checks), signed=True)
+        elif (path / SIGNATURE).exists():
             whose = f"whose signature {SIGNATURE} is, without a key (--key)"
             found = dataclasses.replace(found, unchecked=(*found.unchecked, whose))
         return found, release.certificate
+    if key is not None:
+        raise SignatureError(f"{path} is not a release directory; only those are signed.")
     plain = read_json(path, error=ReleaseError, what="a file of bagwise", limit=LARGEST)
     kind = str(plain.get("schema", "")).partition("/")[0]
     if kind not in _CHECKS:
@@ -55,21 +59,6 @@ def verify(
             f"{path} is neither a release directory nor a model, bounds or evaluation file."
         )
     return _CHECKS[kind](path)
-
-
-def _verify_signed(
-    path: Path, key: Path, *, strict: bool
-) -> tuple[Verification, Certificate | None]:
-    """Check who signed, before anything else of the release is read."""
-    if not path.is_dir():
-        raise SignatureError(f"{path} is not a release directory; only those are signed.")
-    signatures.check_signature(path / MANIFEST, path / SIGNATURE, signatures.read_public_key(key))
-    found, certificate = verify(path, strict=strict)
-    unchecked = found.unchecked[:-1]  # but whose signature it is
-    signed = "the owner of the key has signed the manifest, which has the hash of every file"
-    return dataclasses.replace(
-        found, checks=(signed, *found.checks), unchecked=unchecked, signed=True
-    ), certificate
 
 
 def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
@@ -91,6 +80,7 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
         "the certificate belongs to these coefficients",
         "the certificate's totals follow from its events",
     )
+    certificate.check_rows(told.n_rows)
     unchecked = (
         *_NOISE_AND_BOUNDS,
         "whether a feature was computed from the label",
@@ -150,12 +140,19 @@ def _verify_bounds(path: Path) -> tuple[Verification, Certificate | None]:
 
 def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
     scores = PrivateScores.load(path)
+    scores.certificate.check_rows(scores.n_rows)
     checks = (
         "the certificate belongs to these scores, and its totals follow from its events",
         "the interval and the noise follow from the certificate",
+        "the noise allows for the least that the rows of a unit can lose",
     )
-    digest, n_rows = scores.digest, scores.n_rows
-    return _certified(scores.certificate, digest, checks, _NOISE_AND_BOUNDS, n_rows)
+    unchecked = (
+        *_NOISE_AND_BOUNDS,
+        "which model and which rows the loss is of, and so whether the noise allows for all that a "
+        "unit can lose",
+        *([] if scores.certificate.unit is None else ["how many rows a unit has"]),
+    )
+    return _certified(scores.certificate, scores.digest, checks, unchecked, scores.n_rows)
 
 
 _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {

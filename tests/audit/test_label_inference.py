@@ -13,9 +13,9 @@ from bagwise.audit.likelihood import hidden_by_noise, reader_of
 from bagwise.audit.matching import labels_of_rows
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, TableError
-from bagwise.paper.printed import PrintedCalibration
 from bagwise.rng import SecureNoise
 from benchmarks import inference
+from reproduction.printed_noise import PrintedCalibration
 from tests.golden import make as golden
 
 pytestmark = pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")

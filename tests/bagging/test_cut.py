@@ -1,9 +1,12 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bagwise.bagging import _cut, _kernels
+from tests.bagging import cut_twins
 
 
 def cost(values, sizes):
@@ -67,10 +70,9 @@ sorted_floats = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60).map(sort
 def test_compiled_and_numpy_agree_and_respect_sizes(ordered, size):
     if ordered.size < 2 * size:
         return
-    numpy_sizes = _cut.trace_back(_cut.best_last_lengths(ordered, size))
-    compiled_sizes = _kernels.trace_back(
-        _cut.best_last_lengths(ordered, size, _kernels.extend_lengths)
-    )
+    compiled_sizes = _kernels.trace_back(_cut.best_last_lengths(ordered, size))
+    with mock.patch.object(_kernels, "extend_lengths", cut_twins.extend_lengths):
+        numpy_sizes = cut_twins.trace_back(_cut.best_last_lengths(ordered, size))
     scale = max(1.0, float(np.var(ordered)) * ordered.size)
     for sizes in (numpy_sizes, compiled_sizes):
         assert sizes.sum() == ordered.size
@@ -92,13 +94,6 @@ def test_close_values_far_from_zero_keep_their_digits():
     assert cost(near_zero, _cut.optimal_sizes(far, 5)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_numpy_is_used_where_numba_is_missing(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr(_kernels, "extend_lengths", None)
-    values = np.array([0, 0.1, 0.2, 5, 5.1, 5.2])
-    assert _cut.optimal_sizes(values, 2).tolist() == [3, 3]
-
-
 @given(st.integers(1, 200), st.integers(1, 50))
 def test_equal_sizes(count, size):
     if count < size:
@@ -110,17 +105,16 @@ def test_equal_sizes(count, size):
     assert np.all(np.diff(sizes) >= 0)
 
 
-@pytest.mark.parametrize("extend", [None, _kernels.extend_lengths])
 @pytest.mark.parametrize("count", [24, 25, 59, 60, 61, 250])
-def test_values_that_are_looked_at_some_at_a_time_are_cut_the_same(count, extend, monkeypatch):
+def test_values_that_are_looked_at_some_at_a_time_are_cut_the_same(count, monkeypatch):
     values = np.random.default_rng(count).normal(size=count)
     order = np.argsort(values).astype(np.int32)
-    at_once = _cut.best_last_lengths(values[order], 5, extend)
-    expected = _cut.trace_back(at_once)
+    at_once = _cut.best_last_lengths(values[order], 5)
+    expected = _kernels.trace_back(at_once)
     monkeypatch.setattr(_cut, "_AT_ONCE", 20)
-    parts = _cut.best_last_lengths(_cut.InOrder(values, order), 5, extend)
+    parts = _cut.best_last_lengths(_cut.InOrder(values, order), 5)
     assert np.array_equal(at_once, parts)
-    assert np.array_equal(_cut.trace_back(parts), expected)
+    assert np.array_equal(_kernels.trace_back(parts), expected)
     whole = np.empty(count, dtype=np.int64)
     whole[order] = _cut.group_index(expected)
     assert np.array_equal(_cut.rows_in_groups(order, expected), whole)

@@ -6,10 +6,8 @@ from scipy import stats as scipy_stats
 
 import bagwise as bw
 from bagwise.rng import SecureNoise, SimulatedNoise
-from benchmarks import _defaults_report as report
 from benchmarks import defaults
 from benchmarks._redrawn import can_be_redrawn, redrawn
-from benchmarks._same_bags import remembered_bags
 from tests import stats
 
 DRAWS = 400
@@ -115,79 +113,3 @@ def test_rows_of_a_table_and_epsilon_replace_older_ones_and_nothing_else():
     before = [row("visits", 1.0), row("diamonds", 1.0), paper]
     found = defaults.merged(before, [row("visits", 2.0), row("diamonds", 1.0, draws=2)])
     assert found == [row("diamonds", 1.0, 2), row("visits", 1.0), row("visits", 2.0), paper]
-
-
-# The page
-
-
-def measured(table, epsilon, *, shortest, best, worst=0.5):
-    def side(mean):
-        return {"mean": mean, "median": mean, "worst": worst, "strategy": "kmeans",
-                "bag_size": 50, "noise": "laplace"}  # fmt: skip
-
-    return {
-        "part": "table", "table": table, "epsilon": epsilon, "draws": 20,
-        "shortest": side(shortest), "best": side(best), "difference": shortest - best,
-        "interval": [shortest - best - 0.01, shortest - best + 0.01],
-        "grid": [{"bag_size": 10}, {"bag_size": 500}],
-    }  # fmt: skip
-
-
-def test_the_page_says_where_the_shortest_command_falls_short():
-    rows = [
-        measured("diamonds", 0.1, shortest=0.98, best=0.99, worst=-0.03),
-        measured("diamonds", 1.0, shortest=0.99, best=0.995),
-        measured("visits", 1.0, shortest=0.90, best=0.95),
-        measured("visits", 0.1, shortest=-0.1, best=0.2, worst=-0.01),
-    ]
-    (text,) = report.sections(rows, [])
-    assert "in 1 of 2 cases (not in visits at 1)" in text
-    assert "in 1 of 2 cases (not in visits at 0.1)" in text
-    assert "keeps at least -2 % in 1 (not in diamonds at 0.1)" in text
-    assert "Diamonds at epsilon 0.1: 98.0 % (at least 97.5 % are asked for)" in text
-    assert "90.0 / 95.0 (-5.0; -6.0 to -4.0)" in text
-    assert "bags of 10 to 500 rows" in text
-
-
-def test_the_page_shows_the_papers_setting_and_how_often_intervals_hold():
-    paper = {
-        "part": "paper", "way": "shortest", "draws": 20, "mean_error": 0.02, "strategy": "kmeans",
-        "standard_error": 0.001, "bag_size": 500, "noise": "laplace", "bags": 100,
-        "gives_intervals": True,
-    }  # fmt: skip
-    held = {
-        "setting": "counts", "theta": "fixed", "intervals": "default", "releases": 1000,
-        "mean": 0.9512, "lowest": None,
-    }  # fmt: skip
-    first, second = report.sections([paper], [held])
-    assert "0.0200 ± 0.0010 | 0.03 | kmeans 500, laplace, 100 bags | yes" in first
-    assert "| counts | fixed | default | 1000 | 0.951 | – |" in second
-    assert report.sections([], []) == []
-
-
-def test_the_page_shows_what_wide_bounds_cost():
-    table = {
-        "part": "table", "times_too_wide": 5, "epsilon": 0.1, "draws": 20, "difference": 0.215,
-        "interval": [0.152, 0.278], "looks": {"mean": 0.96, "worst": 0.717},
-        "none": {"mean": 0.745},
-    }  # fmt: skip
-    paper = {"part": "paper", "epsilon": 1.0, "mean_error": 0.0016, "standard_error": 0.0002}
-    (text,) = report.sections([], [], [table, paper])
-    assert "| 5 times | 0.1 | 96.0 | 74.5 | 71.7 | +21.5 (+15.2 to +27.8) |" in text
-    assert "0.0016 ± 0.0002 at epsilon 1." in text
-
-
-def test_bags_of_the_same_rows_and_seed_are_searched_for_once(monkeypatch):
-    X, searched = np.random.default_rng(0).normal(size=(60, 2)), []
-    search = bw.KMeansBags.assign
-    monkeypatch.setattr(
-        bw.KMeansBags, "assign", lambda *a, **k: searched.append(1) or search(*a, **k)
-    )
-    with remembered_bags():
-        made = [
-            bw.make_bags(X, bag_size=5, strategy="kmeans", seed=seed).index for seed in (0, 0, 1)
-        ]
-    assert len(searched) == 2
-    assert np.array_equal(made[0], made[1])
-    bw.make_bags(X, bag_size=5, strategy="kmeans", seed=0)
-    assert len(searched) == 3  # what is outside is as ever

@@ -53,3 +53,35 @@ def test_a_cost_of_few_bags_moves_the_choice():
     ]
     kept = [benchmark.choices([{"sizes": sizes}], cost)["kept"] for cost in (0.0, 0.03, 0.04)]
     assert kept == [80.0, 80.0, 90.0]
+
+
+def classes(n=1500, kinds=2):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    told = np.argmax(X @ rng.normal(size=(3, kinds)) + rng.gumbel(size=(n, kinds)), axis=1)
+    made = pd.DataFrame(X, columns=list("abc"))
+    if kinds == 2:
+        return found._cut("made up", made.assign(y=told), "y", "bernoulli")
+    return found._cut("made up", made.assign(y=np.array(list("pqr"))[told]), "y", "multinomial")
+
+
+@pytest.mark.parametrize("kinds", [2, 3])
+def test_the_shortest_command_is_measured_beside_a_few_named_bags(kinds, monkeypatch):
+    monkeypatch.setattr(benchmark, "DESIGNS", (("kmeans", 10), ("random", 100)))
+    (row,) = benchmark.measure_classes(classes(kinds=kinds), epsilons=[8.0], draws=1)
+    assert row["which"] == "kmeans 10"
+    assert row["kept"] == pytest.approx(100, abs=25)
+    assert row["others"]["random 100"] < row["best"]
+    assert benchmark.judge_classes([row])["cells"] == 1
+
+
+def test_noise_is_measured_beside_that_without_looks():
+    made = frame()
+    made["total"] = made["a"] + made["b"]  # that much signal pays
+    table = found._cut("made up", found.usable_columns(made), "total", "gaussian")
+    row = benchmark.measure_looks(table, 4.0, draws=2)
+    assert row["tried"]
+    assert row["centred"] == 2
+    assert row["noise"] < 0.6
+    (together,) = benchmark.judge_looks([row])
+    assert together["most"] == row["most"]

@@ -387,13 +387,18 @@ def test_an_existing_output_is_refused_before_the_table_is_read(rents, tmp_path)
         (["--max-epsilon", "0.5"], 3),
         (["--max-delta", "1e-9"], 0),  # no delta was needed
         (["--max-epsilon", "0.5", "--max-delta", "1e-5"], 3),
+        (["--max-epsilon", "nan", "--max-delta", "0"], 2),
+        (["--max-epsilon", "nan"], 2),
+        (["--max-delta", "nan"], 2),
+        (["--max-epsilon", "inf"], 2),
+        (["--max-delta", "-1"], 2),
     ],
 )
 def test_limits_set_the_exit_code(rents, tmp_path, limits, code):
     release(rents, tmp_path / "out", *PRIVATE)
     assert bagwise("verify", tmp_path / "out", *limits).exit_code == code
     release(rents, tmp_path / "open", "--not-private")
-    assert bagwise("verify", tmp_path / "open", *limits).exit_code == (3 if limits else 0)
+    assert bagwise("verify", tmp_path / "open", *limits).exit_code == (code or 3 if limits else 0)
 
 
 def test_an_edited_release_is_refused_by_every_verb(rents, tmp_path):

@@ -1,5 +1,6 @@
 """What the command line does when it is interrupted, cut off, or short of something."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -155,3 +156,138 @@ def test_a_place_that_takes_nothing_is_named(table):
     made = bw.make_release(table, label="y", bag_size=10, strategy="random", not_private=True)
     with pytest.raises(OutputError, match="/proc/release cannot be written"):
         made.save("/proc/release")
+
+
+# Nothing is charged for what cannot be written.
+
+
+@pytest.fixture
+def charged(table, tmp_path, monkeypatch):
+    """A folder with a table and a ledger; the verbs that charge it, each with its output."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(table, "table.parquet")
+    bw.Ledger.create("l", epsilon_total=40.0)
+    bw.release_model(table, label="y", bounds=(0, 9), epsilon=1.0).save("scored.json")
+    spending = ["table.parquet", "--label", "y", "--epsilon", "20", "--ledger", "l"]
+    bounds = ["--bounds", "0", "9"]
+    return {
+        "release": ["release", *spending, *bounds, "--bag-size", "5", "--strategy", "random"],
+        "bounds": ["bounds", *spending],
+        "release-model": ["release-model", *spending, *bounds],
+        "evaluate": ["evaluate", "scored.json", *spending, *bounds],
+    }
+
+
+VERBS = ["release", "bounds", "release-model", "evaluate"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_disk_without_room_is_noticed_before_the_charge(charged, tmp_path, monkeypatch, verb):
+    def no_room(_file, _start, size):
+        assert size >= 2**24
+        raise OSError(errno.ENOSPC, "")
+
+    before = set(tmp_path.iterdir())
+    with monkeypatch.context() as full:
+        full.setattr(os, "posix_fallocate", no_room)
+        found = CliRunner().invoke(app, [*charged[verb], "-o", "out"])
+    assert found.exit_code == 2
+    assert "out cannot be written: No space left on device" in found.output
+    assert set(tmp_path.iterdir()) == before
+    assert bw.Ledger.open("l").charges() == ()
+    assert CliRunner().invoke(app, [*charged[verb], "-o", "out"]).exit_code == 0
+    assert len(bw.Ledger.open("l").charges()) == 1
+    assert set(tmp_path.iterdir()) == before | {tmp_path / "out"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_second_run_to_the_same_output_is_not_charged(charged, tmp_path, monkeypatch, verb):
+    """The first has drawn and not written yet; the second must not pay for what it cannot write."""
+    second = []
+    charge = bw.Ledger.charge
+
+    def meanwhile(self, *args, **kwargs):
+        charge(self, *args, **kwargs)
+        if not second:
+            second.append(subprocess.run(
+                [*BAGWISE, *charged[verb], "--anew", "-o", "out", "--force"], check=False,
+                capture_output=True, text=True,
+            ))  # fmt: skip
+
+    monkeypatch.setattr(bw.Ledger, "charge", meanwhile)
+    first = CliRunner().invoke(app, [*charged[verb], "-o", "out"])
+    assert first.exit_code == 0, first.output
+    assert second[0].returncode == 2
+    assert "another run is about to write" in second[0].stderr
+    (paid,) = bw.Ledger.open("l").charges()
+    assert bw.verify(tmp_path / "out")[1].mark.id == paid.id
+    assert not list(tmp_path.glob(".out.*"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_output_that_appears_before_the_charge_is_not_charged_for(
+    charged, tmp_path, monkeypatch, verb
+):
+    reserving = bw.Ledger.reserving
+    monkeypatch.setattr(
+        bw.Ledger, "reserving",
+        lambda self, reserve: reserving(
+            self, lambda *size: ((tmp_path / "out").write_text("another's"), reserve(*size))
+        ),
+    )  # fmt: skip
+    found = CliRunner().invoke(app, [*charged[verb], "-o", "out"])
+    assert found.exit_code == 2
+    assert bw.Ledger.open("l").charges() == ()
+    assert (tmp_path / "out").read_text() == "another's"
+
+
+def test_too_many_files_are_refused_before_the_charge(charged, monkeypatch):
+    monkeypatch.setattr("bagwise.release.files.MOST_PARTS", 3)
+    found = CliRunner().invoke(app, [*charged["release"], "-o", "out", "--rows-per-file", "1"])
+    assert "more than 3 files" in found.output
+    assert bw.Ledger.open("l").charges() == ()
+
+
+def test_what_was_paid_for_is_written_whatever_comes_after_it(charged, tmp_path):
+    found = CliRunner().invoke(app, [*charged["release-model"], "-o", "out", "--level", "2"])
+    assert "level must lie between 0 and 1" in found.output
+    (paid,) = bw.Ledger.open("l").charges()
+    assert bw.verify(tmp_path / "out")[1].mark.id == paid.id
+
+
+LIMITED = """
+import resource, sys
+from bagwise.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+main()
+"""
+
+
+@pytest.mark.parametrize("source", ["points.parquet", "points.arrow"])
+def test_a_full_disk_out_of_core_is_told(points, tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(points, "points.parquet")
+    with pa.OSFile("points.arrow", "wb") as file, pa.ipc.new_stream(file, points.schema) as writer:
+        writer.write_table(points)
+    before = set(tmp_path.iterdir())
+    found = subprocess.run(
+        [sys.executable, "-c", LIMITED, "20000", "release", source, "--label", "y", "--bag-size",
+         "10", "--bounds", "-9", "9", "--epsilon", "1", "--strategy", "random", "--memory-limit",
+         "1KB", "-o", "out"], check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (found.returncode, "Traceback" in found.stderr) == (2, False)
+    assert "could not be written: File too large" in found.stderr
+    assert "withheld" not in found.stderr
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_run_sweeps_what_a_killed_one_left(charged, tmp_path, verb):
+    """Not only those that do not fit into memory themselves: what is left may hold labels."""
+    spill = tmp_path / f".bagwise.{'a' * 16}.spill"
+    spill.mkdir(mode=0o700)
+    (spill / "rows").write_text("labels")
+    (tmp_path / f".other.{'b' * 16}.part").touch()
+    (tmp_path / ".other.bagwise-claim").touch()
+    assert CliRunner().invoke(app, [*charged[verb], "-o", "out"]).exit_code == 0
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import shutil
+import sqlite3
 
 import numpy as np
 import pyarrow as pa
@@ -82,6 +83,28 @@ def test_what_is_not_charged_is_found(work):
     assert run("ledger", "check", "out").exit_code == 0
 
 
+def test_a_ledger_that_drops_what_is_written_makes_no_release(work):
+    with sqlite3.connect("l") as file:
+        for table, change in [("entries", "INSERT"), ("head", "UPDATE")]:
+            file.execute(
+                f"CREATE TRIGGER on_{table} BEFORE {change} ON {table} "
+                "BEGIN SELECT RAISE(IGNORE); END"
+            )
+    file.close()
+    before = set(work.iterdir())
+    refused = run(*RELEASE, "--epsilon", 0.9, "-o", "out", "--ledger", "l")
+    assert refused.exit_code == 2
+    assert "l was edited or damaged" in refused.output
+    assert set(work.iterdir()) == before
+
+
+def test_a_key_that_is_used_again_is_told(work):
+    (work / "l").unlink()
+    assert "is reused" in run("ledger", "init", "l", "--epsilon-total", 2).output
+    made = run("ledger", "init", "new", "--epsilon-total", 2, "--json")
+    assert json.loads(made.output)["key_reused"] is False
+
+
 def test_parts_and_drawing_anew_need_a_ledger(work):
     for option in (("--chosen-by", "public"), ("--anew",)):
         refused = run(*RELEASE, "--epsilon", 0.5, "-o", "out", *option)
@@ -124,6 +147,17 @@ def test_files_without_a_promise_have_no_total(work):
     assert "without limit" in run("ledger", "check", ".").output
     assert run("ledger", "check", ".", "--max-epsilon", 9).exit_code == 3
     assert "Nothing with a certificate" in run("ledger", "check", "m.json").output
+
+
+@pytest.mark.parametrize("limit", ["nan", "-1", "inf", "-inf"])
+def test_a_limit_that_nothing_can_be_held_to_is_refused(work, limit):
+    """Not one of the comparisons with NaN is true, so that everything passed."""
+    run(*RELEASE, "--epsilon", 1, "-o", "out")
+    refused = run("ledger", "check", "out", f"--max-epsilon={limit}")
+    assert refused.exit_code == 2
+    assert f"finite number of at least 0, got {limit}" in refused.output.replace(".0", "")
+    refused = run("ledger", "check", "out", f"--delta={limit}")
+    assert (refused.exit_code, "delta" in refused.output) == (2, True)
 
 
 def test_one_charge_pays_for_one_draw_and_its_copies(work):

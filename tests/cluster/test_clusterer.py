@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.pipeline import make_pipeline
@@ -11,7 +10,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bagwise import SizeConstrainedKMeans
-from bagwise.cluster import assignment
 
 
 @parametrize_with_checks(
@@ -67,49 +65,6 @@ def test_predict_is_the_nearest_centre():
     assert np.array_equal(model.predict(new), distances.argmin(axis=1))
 
 
-def total(X, centres, labels):
-    return np.sum((X - centres[labels]) ** 2)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_sized_prediction_is_the_least_total_distance(seed, monkeypatch):
-    X = blobs(120, seed)
-    model = SizeConstrainedKMeans(size_min=20, n_clusters=6, random_state=0).fit(X)
-    new = np.random.default_rng(seed).normal(size=(60, 2)) * 6
-    labels = model.predict_sized(new, size_min=10, size_max=10)
-    assert np.bincount(labels).tolist() == [10] * 6
-    centres = np.repeat(model.cluster_centers_, 10, axis=0)
-    costs = np.sum((new[:, None] - centres) ** 2, axis=2)
-    rows, places = linear_sum_assignment(costs)
-    best = costs[rows, places].sum()
-    assert total(new, model.cluster_centers_, labels) == pytest.approx(best)
-    monkeypatch.setattr(assignment, "EXACT_CLUSTERS", 0)
-    handed_on = model.predict_sized(new, size_min=10, size_max=10)
-    assert np.bincount(handed_on).tolist() == [10] * 6
-    assert best <= total(new, model.cluster_centers_, handed_on) * (1 + 1e-12)
-
-
-def test_sized_prediction_between_limits_is_optimal():
-    from scipy.optimize import linprog
-
-    X, new = blobs(120, 1), np.random.default_rng(5).normal(size=(40, 2)) * 6
-    model = SizeConstrainedKMeans(size_min=20, n_clusters=5, random_state=0).fit(X)
-    labels = model.predict_sized(new, size_min=3, size_max=12)
-    counts = np.bincount(labels, minlength=5)
-    assert counts.min() >= 3
-    assert counts.max() <= 12
-    costs = np.sum((new[:, None] - model.cluster_centers_) ** 2, axis=2)
-    rows, columns = np.kron(np.eye(40), np.ones(5)), np.kron(np.ones(40), np.eye(5))
-    best = linprog(
-        costs.ravel(),
-        A_eq=rows,
-        b_eq=np.ones(40),
-        A_ub=np.vstack([columns, -columns]),
-        b_ub=np.concatenate([np.full(5, 12), np.full(5, -3)]),
-    )
-    assert costs[np.arange(40), labels].sum() == pytest.approx(best.fun)
-
-
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -152,21 +107,6 @@ def test_a_time_budget_holds_for_all_starts():
     X = np.random.default_rng(0).normal(size=(3000, 4))
     model = SizeConstrainedKMeans(size_min=10, n_clusters=100, time_budget=1e-6, random_state=0)
     assert model.fit(X).cluster_sizes_.min() >= 10
-
-
-def test_starts_can_be_chosen_as_in_ordinary_kmeans():
-    rng = np.random.default_rng(0)
-    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
-    X = np.repeat(centres, 20, axis=0) + rng.normal(size=(60, 2))
-    options = {"size_min": 20, "size_max": 20, "n_clusters": 3, "random_state": 0}
-    for init in ("k-means++", "random", centres, lambda _X, _k, random_state: centres):
-        model = SizeConstrainedKMeans(init=init, n_init=2, max_iter=10, **options).fit(X)
-        assert sorted(model.cluster_sizes_) == [20, 20, 20]
-        assert model.inertia_ < 60 * 2 * 1.5  # two columns of variance 1
-    with pytest.raises(ValueError, match="n_clusters or size_max"):
-        SizeConstrainedKMeans(size_min=20, init="random").fit(X)
-    with pytest.raises(ValueError, match="shape"):
-        SizeConstrainedKMeans(init=centres[:2], **options).fit(X)
 
 
 def test_centres_have_the_precision_of_the_rows():

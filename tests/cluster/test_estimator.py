@@ -60,8 +60,6 @@ def test_any_request_that_can_be_met_is_met(request_, effort):
     check(model, X, size_min, usual if size_max is None else size_max)
     if n_clusters is not None:
         assert model.cluster_sizes_.size == n_clusters
-    labels = model.predict_sized(X, size_max=n)
-    assert np.bincount(labels, minlength=model.cluster_sizes_.size).min() >= size_min
 
 
 def test_by_default_there_are_about_as_many_clusters_as_fit():
@@ -131,9 +129,6 @@ def test_sparse_rows_give_what_dense_ones_would(columns, form):
     check(model, X, 5, 9)
     assert isinstance(model.cluster_centers_, np.ndarray)
     assert np.array_equal(model.predict(form(X)), model.predict(X.toarray()))
-    sized = model.predict_sized(form(X))
-    assert np.array_equal(sized, model.predict_sized(X.toarray()))
-    assert np.bincount(sized, minlength=model.cluster_sizes_.size).min() >= 5
 
 
 def test_single_precision_is_as_good():
@@ -170,22 +165,8 @@ def test_what_is_no_number_is_refused(wrong):
     with pytest.raises(ValueError, match=r"NaN|infinity"):
         SizeConstrainedKMeans().fit(X)
     model = SizeConstrainedKMeans(effort="fast").fit(rows())
-    for method in (model.predict, model.predict_sized):
-        with pytest.raises(ValueError, match=r"NaN|infinity"):
-            method(X)
-
-
-def test_impossible_limits_for_new_rows_are_refused_with_numbers():
-    model = SizeConstrainedKMeans(10, 10, effort="fast").fit(rows(100))
-    for limits, words in (
-        ({}, "10 clusters of 10 to 10 rows hold 100 to 100 rows, and n_samples=50"),
-        ({"size_min": 6}, "hold 60 to 100 rows, and n_samples=50"),
-        ({"size_min": 1, "size_max": 4}, "hold 10 to 40 rows, and n_samples=50"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            model.predict_sized(rows(50), **limits)
-    labels = model.predict_sized(rows(50), size_min=0)
-    assert np.bincount(labels).max() <= 10
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        model.predict(X)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +205,6 @@ def test_a_far_centre_costs_the_others_no_digits(far):
     groups = model.labels_.reshape(11, 6)
     assert np.all(groups == groups[:, :1])
     assert np.array_equal(model.predict(X), model.labels_)
-    assert np.array_equal(model.predict_sized(X), model.labels_)
 
 
 @pytest.mark.slow

@@ -1,12 +1,8 @@
-import importlib.util
 import os
 import subprocess
 import sys
 
 import pytest
-
-from bagwise.cluster.kernels import load_kernels
-from bagwise.errors import MissingExtraError
 
 FIT = """
 import numpy as np
@@ -66,14 +62,6 @@ def run(code, **environment):
         timeout=600,
     )
     return done.stdout, done.stderr
-
-
-def test_without_numba_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"pip install \"bagwise\[fast\]\"") as error:
-        load_kernels()
-    assert error.value.extra == "fast"
-    assert isinstance(error.value, ImportError)
 
 
 def test_nothing_that_needs_numba_is_imported_before_it_is_needed():

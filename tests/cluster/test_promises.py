@@ -18,7 +18,7 @@ from bagwise.cluster.search import find_clusters, find_effort, partition
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.state import EFFORTS, Effort, Search
 from bagwise.cluster.workers import Patience, Workers, patience
-from bagwise.errors import MissingExtraError, StoppedEarlyWarning, StrategyError
+from bagwise.errors import StoppedEarlyWarning, StrategyError
 from bagwise.show.stages import progress_to
 
 QUICK = Effort(passes=6, list_length=8, sweeps=4, greedy_sweeps=3, idle=0.0)
@@ -253,12 +253,6 @@ def test_unknown_parameters_are_refused(parameters):
 def test_an_impossible_clip_is_refused(clip):
     with pytest.raises(StrategyError, match="clip"):
         bw.OptimalBags(clip=clip)
-
-
-def test_without_numba_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"bagwise\[fast\]"):
-        bw.make_bags(np.ones((20, 2)), bag_size=5, strategy="kmeans")
 
 
 def test_a_loop_is_compiled_for_one_kind_of_input_only():

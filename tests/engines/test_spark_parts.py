@@ -185,7 +185,7 @@ def test_without_pyspark_it_is_said_what_to_install(monkeypatch):
         ({"seed": 3}, "a seed"),
         ({"keep_order": True}, "the order of the table"),
         ({"strategy": bw.KMeansBags(scale="model")}, "metric of a model"),
-        ({"noise": "bins", "bag_size": None, "strategy": "auto"}, "noise='bins'"),
+        ({"noise": "unbiased", "bag_size": None, "strategy": "auto"}, "noise='unbiased'"),
         ({"strategy": "sorted", "scores": "noisy-labels"}, "scores='noisy-labels'"),
     ],
 )

@@ -86,7 +86,7 @@ def test_labels_have_no_part_in_whether_a_table_fits(tmp_path, kind):
         for label in ("y", None)
     )
     assert blind[0] == blind[1]
-    assert seeing[0] != seeing[1]  # the twin
+    assert (seeing[0] != seeing[1]) == (kind == "text")  # the twin
 
     def engines(**options):
         memory = Memory(needed(3000, 16 * 3000), tmp_path)
@@ -95,6 +95,22 @@ def test_labels_have_no_part_in_whether_a_table_fits(tmp_path, kind):
     assert engines(label="y") == [LocalRows, LocalRows]
     if kind == "text":
         assert engines() == [LocalRows, SpilledRows]  # the twin
+
+
+def test_row_groups_that_a_writer_cuts_by_bytes_have_no_part_in_whether_a_table_fits(tmp_path):
+    """How long labels are decides where all columns are cut, and each group has its own pages."""
+    table = pa.table(
+        {"x": np.arange(3000) / 7, "city": ["Bonn", "Pune"] * 1500, "y": ["no"] * 3000}
+    )
+    needs, bytes_of_features = set(), set()
+    for rows in (3000, 1000, 77):
+        pq.write_table(table, tmp_path / "t.parquet", row_group_size=rows)
+        needs.add(estimate_size(open_source(tmp_path / "t.parquet"), label="y").needed)
+        found = pq.read_metadata(tmp_path / "t.parquet")
+        groups = [found.row_group(number) for number in range(found.num_row_groups)]
+        bytes_of_features.add(sum(group.column(1).total_uncompressed_size for group in groups))
+    assert needs == {needed(3000, 3000 * (8 + 4 + 4 + 8))}
+    assert len(bytes_of_features) == 3  # the twin
 
 
 @pytest.mark.parametrize("packed", [None, "lz4"])
@@ -155,14 +171,14 @@ def test_a_directory_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, mo
     def swept_once(path):
         if not swept:
             swept.append(path)
-            spill_module.sweep(tmp_path)  # as a run that begins at this moment does
+            spill_module.sweep_spills(tmp_path)  # as a run that begins at this moment does
         return holding(path)
 
     monkeypatch.setattr(spill_module, "holding", swept_once)
     spill = SpillDirectory(tmp_path)
     assert not swept[0].exists()
     assert stat.S_IMODE(spill.path.stat().st_mode) == 0o700
-    spill_module.sweep(tmp_path)  # this one is held
+    spill_module.sweep_spills(tmp_path)  # this one is held
     assert list(tmp_path.iterdir()) == [spill.path]
     spill.close()
     assert list(tmp_path.iterdir()) == []

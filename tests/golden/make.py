@@ -26,9 +26,9 @@ import pyarrow as pa
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
-from bagwise.paper.printed import PrintedCalibration
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.rng import SimulatedNoise
+from reproduction.printed_noise import PrintedCalibration
 
 HERE = Path(__file__).parent
 EXPECTED = "expected.json"
@@ -136,7 +136,6 @@ def make_releases(directory: Path) -> dict[str, Any]:
             {"label": "y", "id": "key", "bag_size": 9, "strategy": "sorted", "not_private": True},
         ),
         "single-labels": (few, {"label": "y", "bounds": (0, 10), **PURE, "noise": "unbiased"}),
-        "binned-labels": (few, {"label": "y", "bounds": (0, 10), **PURE, "noise": "bins"}),
         "given": (
             with_exposure(table),
             {**NUMERIC, **PURE, "bag_size": 9, "by": "city", "within": "old", "exposure": "years"},
@@ -234,7 +233,7 @@ def make_projects(directory: Path) -> dict[str, Any]:
     """Write an annotation project with two rounds, some labels, and one that was taken back."""
     table = make_table().drop_columns(["person"])
     numbers = bw.AnnotationProject.start(
-        table, directory / "numbers", label="y", budget=20, design="bags-random", bounds=(0, 10),
+        table, directory / "numbers", label="y", budget=20, design="random", bounds=(0, 10),
         exclude=["key"], show=["x", "city"], seed=7,
     )  # fmt: skip
     for place, task in enumerate(numbers.store.tasks()[:15]):
@@ -307,13 +306,13 @@ def _read_project(path: Path) -> dict[str, Any]:
     # In a copy: to read it, SQLite writes beside it.
     with tempfile.TemporaryDirectory() as place:
         project = bw.AnnotationProject(shutil.copytree(path, Path(place) / "copy"))
-        bought = project.bought()
+        X, y = project.labelled_rows()
         return {
             "labels": project.labels().to_pydict(),
             "open": project.to_label().to_pydict(),
-            "status": [[one.design, one.pick, *counts] for one, *counts in project.status().rounds],
-            "bags": bought.bag_of.tolist(),
-            "weights": bought.weights.tolist(),
+            "status": [[one.design, *counts] for one, *counts in project.status().rounds],
+            "labelled_rows": X.tolist(),
+            "labels_of_rows": y.tolist(),
             "kind": project.kind.describe(),
             "first_rows": project.encoded[:3].tolist(),
         }

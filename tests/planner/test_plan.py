@@ -54,7 +54,7 @@ def test_candidates_are_ranked_and_complete(private, open_plan):
         assert sorted(zip(last, regret, strict=True)) == list(zip(last, regret, strict=True))
         assert found.best is found.candidates[0]
     seen = {(c.strategy, c.label_kind, c.scores) for c in private.candidates}
-    assert {("random", "pick", "none"), ("aligned", "mean", "none")} <= seen
+    assert {("random", "pick", "none"), ("kmeans", "mean", "none")} <= seen
     assert ("sorted", "mean", "model") in seen
     assert {c.scores for c in open_plan.candidates} == {"none"}
     assert {c.delta for c in private.candidates} == {0.0}  # Laplace noise is the least here
@@ -287,16 +287,14 @@ def test_a_plan_that_promises_nothing_says_so():
 
 def test_a_sample_stands_for_the_whole_table(monkeypatch):
     X = features(8000, seed=5)
-    whole = bw.plan(
-        X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "aligned"], **PRIVATE
-    )
+    whole = bw.plan(X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "kmeans"], **PRIVATE)
     monkeypatch.setattr("bagwise.planner.sample.MOST_ROWS", 2000)
     sample = bw.plan(
-        X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "aligned"], **PRIVATE
+        X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "kmeans"], **PRIVATE
     )
     assert sample.n_used == 2000
     assert "sample of 2000 of 8000" in str(sample)
-    for strategy in ("random", "aligned"):
+    for strategy in ("random", "kmeans"):
         one, other = (
             next(c for c in p.candidates if c.strategy == strategy and c.loss == "bag")
             for p in (whole, sample)
@@ -435,7 +433,7 @@ def test_instances_are_planned_with_their_parameters():
 
 def test_a_command_with_settings_reads_back_as_the_instance():
     for strategy in (
-        bw.AlignedBags(clip=None, n_bags=4),
+        bw.OptimalBags(clip=None),
         bw.SuperBags(half=True),
         bw.OptimalBags(time_budget=0.1, scale="std"),
     ):
@@ -530,21 +528,10 @@ def test_a_strategy_of_ones_own_is_planned_and_its_command_says_that_it_is_none(
     assert "own is not registered" in found.command()
 
 
-def test_named_strategies_whose_extra_is_missing_are_an_error(monkeypatch):
-    def missing(*_args, **_options):
-        raise MissingExtraError("the strategy 'aligned'", "fast")
-
-    monkeypatch.setattr(bw.AlignedBags, "assign", missing)
-    with pytest.raises(MissingExtraError, match="fast"):
-        few(["aligned"], not_private=True)
-    assert "aligned" not in {c.strategy for c in few(None, not_private=True).candidates}
-
-
 def test_what_is_tried_follows_from_the_registry():
     tried = {strategy.name: strategy for strategy in planned()}
     assert set(tried) == {name for name, kind in STRATEGIES.items() if traits_of(kind).planned}
     assert not any(s.uses_scores for s in planned(scored=False))
-    assert not any(traits_of(s).free_sizes for s in planned(free_sizes=False))
 
 
 def test_a_plan_says_whether_labels_would_be_centred():

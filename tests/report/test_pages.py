@@ -152,9 +152,9 @@ def test_few_bags_are_not_shown_one_by_one():
 def test_each_kind_of_model_brings_its_own_sections():
     with pytest.raises(NotImplementedError):
         learned(3)
-    names = sorted(p.name for p in (HERE / "model-3").glob("*.json"))
+    names = sorted(p.name for p in (HERE / "model-4").glob("*.json"))
     for name in set(names) - {"expected.json", "rows-to-predict.json"}:
-        page = model_page(bw.RowModel.load(HERE / "model-3" / name), path=Path(name))
+        page = model_page(bw.RowModel.load(HERE / "model-4" / name), path=Path(name))
         assert page.sections[0].title == "What it learned"
         assert isinstance(page.sections[0].blocks[-1], Grid)
 
@@ -287,7 +287,7 @@ def test_options_that_do_not_fit_are_refused(arguments, message):
 
 
 def test_a_model_takes_no_questions():
-    done = run(HERE / "model-3" / "fitted.json", "--group", "x")
+    done = run(HERE / "model-4" / "fitted.json", "--group", "x")
     assert done.exit_code == 2
     assert "--group: not for a model" in done.output.replace("\n", " ")
 

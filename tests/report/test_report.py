@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import ReleaseError
-from bagwise.release.descriptions import ASK
 from bagwise.report import report_on
-from bagwise.report.questions import QUESTIONS
+from bagwise.report.questions import ASK, QUESTIONS
 from tests.golden.make import HERE
 
 ASKED_BY_NIST = {

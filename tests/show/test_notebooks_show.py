@@ -1,5 +1,8 @@
 """What notebooks show: every result has a table and a chart, and neither runs what names hold."""
 
+import re
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -53,8 +56,21 @@ def test_it_shows_and_draws_itself(things, name):
     assert "<script>alert" not in shown
     assert "<p" in shown or "<table" in shown
     chart = thing.plot()
+    assert "offline" in type(chart).save.__qualname__
     assert "<script>alert" not in chart.to_json()
     assert any(chart.to_dict()["datasets"].values())
+
+
+@pytest.mark.parametrize("name", ["Bags", "Coefficients"])  # one drawing, and one of several
+def test_a_chart_that_is_saved_loads_nothing_from_elsewhere(things, name, tmp_path):
+    chart = things[name].plot().properties(title="copied")
+    chart.save(tmp_path / "chart.html")
+    for page in ((tmp_path / "chart.html").read_text(), chart.to_html()):
+        assert "vegaEmbed" in page
+        assert not re.search(r"(src|href)=.?http|//cdn", page)
+    with warnings.catch_warnings(action="error"):
+        chart.save(tmp_path / "chart.svg")
+    assert (tmp_path / "chart.svg").read_text().startswith("<svg")
 
 
 def test_a_certificate_shows_its_promise_and_draws_it(things):

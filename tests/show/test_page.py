@@ -12,7 +12,6 @@ from bagwise.show.page import (
     Block,
     Card,
     Cards,
-    Drawing,
     Facts,
     Figure,
     Grid,
@@ -40,7 +39,6 @@ BLOCKS = [
     Points([EVIL]),
     Grid([(EVIL, EVIL), (EVIL, EVIL)], caption=EVIL, folded=EVIL),
     Figure(charts.bars({EVIL: 1.0}, title=EVIL), EVIL, EVIL, numbers=Grid([(EVIL,), (EVIL,)])),
-    Drawing("<svg></svg>", alt=EVIL),
     Steps([Step(EVIL, EVIL)]),
     Questions([Question(EVIL, EVIL, EVIL, EVIL, EVIL)]),
 ]  # fmt: skip

@@ -81,8 +81,7 @@ def test_no_verb_prints_an_order(nasty, tmp_path, name):
     plot = tmp_path / "plot.html"
     assert run("fit", release, "-o", model, "--plot", plot).exit_code == 0
     assert "</script><b>" not in plot.read_text()
-    run("explain", release)
-    run("explain", release, "--target", NASTY)
+    run("report", release)
     assert run("predict", model, table, "-o", tmp_path / "p.parquet").exit_code == 0
     run("evaluate", model, table)
     run("evaluate", model, table, "--label", NASTY)

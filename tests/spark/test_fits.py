@@ -1,6 +1,7 @@
 """Fits on Spark: the estimates and standard errors of a fit in memory."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -179,6 +180,12 @@ def test_predictions_of_a_frame_are_those_of_the_model(spark, release, table):
     found = predict_on_spark(model, frame, id="key").toArrow().sort_by("key")
     assert found.column_names == ["key", "prediction"]
     np.testing.assert_allclose(found["prediction"].to_numpy(), model.predict(table), rtol=1e-12)
+    low, high = np.quantile(model.predict(table, clip=False), [0.25, 0.75])
+    narrow = replace(model, bounds=(low, high))
+    for clip in (True, False):
+        found = predict_on_spark(narrow, frame, id="key", clip=clip).toArrow().sort_by("key")
+        expected = narrow.predict(table, clip=clip)
+        np.testing.assert_allclose(found["prediction"].to_numpy(), expected, rtol=1e-12)
     with pytest.raises(ColumnError, match="'city' is not a column"):
         predict_on_spark(model, frame.drop("city"))
     with pytest.raises(TableError, match="DataFrame of Spark"):

@@ -10,16 +10,15 @@ import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError
 from bagwise.families import find_family
-from bagwise.paper.bounds import spread
 from bagwise.theory.exact import (
     ESTIMATORS,
     Risk,
-    distance_to_least_squares,
     exact_risk,
     first_order_risk,
 )
 from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import Whitening
+from reproduction.squared_errors import distance_to_least_squares
 from tests import stats
 from tests.learn.test_exact_errors import GOLDEN, NOISE, SIGMA, setting
 from tests.theory.cases import chunked, three_baggings
@@ -60,7 +59,8 @@ def test_golden_parts_of_instance_loss(name, bias, norm, objective):
     )
     assert risk.bias == pytest.approx(bias, rel=1e-6)
     assert risk.label_noise == pytest.approx(norm, rel=1e-8)
-    assert spread(X @ theta, baggings[name]) == pytest.approx(objective, rel=1e-8)
+    spread = baggings[name].sizes @ baggings[name].variance(X @ theta)
+    assert spread == pytest.approx(objective, rel=1e-8)
 
 
 def sorted_by_noisy_labels():

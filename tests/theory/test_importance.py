@@ -6,7 +6,7 @@ from scipy import integrate, optimize
 from scipy import stats as distributions
 
 from bagwise.theory.importance import FREEDOM, root_of, weigh_features
-from bagwise.theory.restricted import Spectrum
+from bagwise.theory.restricted import Size, Spectrum
 
 
 def problem(features, *, rows=60, strong=6.0):
@@ -141,7 +141,7 @@ def test_classes_share_what_matters():
 
 def test_slopes_together_are_no_larger_than_what_is_possible():
     H, z = problem(np.eye(8), strong=40.0)
-    importance, variance = weigh_features(H.T @ H, H.T @ z, np.eye(8), most=0.5)
+    importance, variance = weigh_features(H.T @ H, H.T @ z, np.eye(8), size=Size(most=0.5))
     root = root_of(importance, np.eye(8))
     assert variance * np.trace(root @ root.T) <= 0.5 * 8 * 1.0001
 

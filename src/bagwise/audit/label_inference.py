@@ -260,7 +260,10 @@ def _learned(
     release: Release, values: AnyArray, usable: IntArray, rng: np.random.Generator, alpha: float
 ) -> Sequence[Attack]:
     """Attack with what a model of the released bags says, with and without the row's own bag."""
-    rows = _one_row_each(release.bags, usable, rng)
+    bags = release.bags
+    order = np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
+    starts = np.cumsum(bags.sizes) - bags.sizes
+    rows: IntArray = order[starts[usable] + rng.integers(0, bags.sizes[usable])]  # one of each
     without, own = predict_rows(release, rows)
     truth, shown = values[rows], release.labels[usable]
     if release.classes is not None:
@@ -285,13 +288,6 @@ def _learned(
         "homogeneous bags": (pure[0][ends], pure[1][ends]),
     }
     return [_attack(name, release, over_others(*pair, alpha=alpha)) for name, pair in found.items()]
-
-
-def _one_row_each(bags: Bags, chosen: IntArray, rng: np.random.Generator) -> IntArray:
-    order = np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
-    starts = np.cumsum(bags.sizes) - bags.sizes
-    rows: IntArray = order[starts[chosen] + rng.integers(0, bags.sizes[chosen])]
-    return rows
 
 
 def _attack(

@@ -227,7 +227,6 @@ def mechanism_for(
         "laplace-picks": lambda: rule.with_noise("laplace").picks(sizes=[bag_size]),
         "randomised-picks": lambda: rule.class_picks(classes=classes, sizes=[bag_size]),
         "unbiased-labels": lambda: rule.single_labels("unbiased"),
-        "binned-labels": lambda: rule.single_labels("bins"),
         "gaussian-labels": lambda: gaussian().labels(share=1.0),
         "laplace-labels": lambda: rule.with_noise("laplace").labels(share=1.0),
     }

@@ -29,7 +29,7 @@ def predict_rows(release: Release, rows: IntArray) -> tuple[FloatArray, FloatArr
     used = scale > 0
     centre, scale = means.mean(axis=0)[used], scale[used]
     Z = (means[:, used] - centre) / scale
-    X = (_features_of(release, rows)[:, used] - centre) / scale
+    X = (release.encoder.transform(release.features.take(rows))[:, used] - centre) / scale
     bags = release.bags.index[rows]
     fold_of_bag = np.random.default_rng(0).permutation(release.bags.n_bags) % FOLDS
     at_rows, at_bags = np.empty((rows.size, *labels.shape[1:])), np.empty(labels.shape)
@@ -42,10 +42,6 @@ def predict_rows(release: Release, rows: IntArray) -> tuple[FloatArray, FloatArr
             at_rows[here] = model(X[here])
     left = labels - at_bags
     return at_rows, at_rows + (_share_of_one(release, left) * left)[bags]
-
-
-def _features_of(release: Release, rows: IntArray) -> FloatArray:
-    return release.encoder.transform(release.features.take(rows))
 
 
 def _fit(Z: FloatArray, labels: FloatArray, sizes: IntArray) -> Callable[[FloatArray], FloatArray]:

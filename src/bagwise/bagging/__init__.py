@@ -7,26 +7,24 @@ It never sees a label, so whatever it does is post-processing and costs no priva
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import FloatArray
 from bagwise.bagging._strata import NOTHING_GIVEN, Given, assign_given
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.strategies import STRATEGIES
 from bagwise.bagging.strategy import (
     BaggingStrategy,
     KeepsGroups,
-    ReadsBlocks,
     RecognisesItsBags,
     SharesItsMetric,
     Traits,
     measures_by_scores,
     traits_of,
 )
-from bagwise.cluster.blocks import RowBlocks
 from bagwise.errors import BagTooSmallError, StrategyError, check_name, did_you_mean
 
 
@@ -55,17 +53,16 @@ def _check_instance(strategy: BaggingStrategy) -> BaggingStrategy:
         raise StrategyError(f"strategy {strategy.name!r} must be a dataclass: its fields are kept.")
     if STRATEGIES.get(strategy.name, type(strategy)) is not type(strategy):
         raise StrategyError(f"the name {strategy.name!r} belongs to another strategy.")
-    if not all(_is_plain(value) for value in parameters_of(strategy).values()):
+    if not all(
+        math.isfinite(value)
+        if isinstance(value, float)
+        else type(value) in (type(None), str, int, bool)
+        for value in parameters_of(strategy).values()
+    ):
         raise StrategyError(
             f"the parameters of strategy {strategy.name!r} must be plain numbers and text."
         )
     return strategy
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or type(value) in (str, int, bool)
 
 
 def parameters_of(strategy: BaggingStrategy) -> dict[str, Any]:
@@ -109,27 +106,9 @@ def assign_bags(
     if strategy.uses_scores:
         scores = _check_scores(strategy, scores, n_rows=X.shape[0])
     bags = assign_given(strategy, X, scores, given, bag_size=bag_size, rng=rng)
-    return _as_promised(bags, strategy.name, n_rows=X.shape[0], bag_size=bag_size)
-
-
-def assign_blocks(
-    strategy: ReadsBlocks,
-    take: Callable[[IntArray], RowBlocks],
-    n_rows: int,
-    *,
-    bag_size: int,
-    rng: np.random.Generator,
-) -> Bags:
-    """Do the same with a strategy that reads rows in blocks; `take` brings them into an order."""
-    check_bag_size(bag_size, n_rows=n_rows)
-    bags = strategy.assign_blocks(take, n_rows, bag_size=bag_size, rng=rng)
-    return _as_promised(bags, strategy.name, n_rows=n_rows, bag_size=bag_size)
-
-
-def _as_promised(bags: Bags, name: str, *, n_rows: int, bag_size: int) -> Bags:
-    if bags.n_rows != n_rows or bags.sizes.min() < bag_size:
+    if bags.n_rows != X.shape[0] or bags.sizes.min() < bag_size:
         raise StrategyError(
-            f"strategy {name!r} broke its contract: {bags} for {n_rows} rows and "
+            f"strategy {strategy.name!r} broke its contract: {bags} for {X.shape[0]} rows and "
             f"bag_size {bag_size}. This is a fault of the strategy, not of your data."
         )
     return bags
@@ -151,8 +130,11 @@ def _check_scores(
     strategy: BaggingStrategy, scores: FloatArray | None, *, n_rows: int
 ) -> FloatArray:
     if scores is None:
+        use = "sorts rows by scores"
+        if measures_by_scores(strategy):
+            use = "takes what matters from scores (scale='model')"
         raise StrategyError(
-            f"strategy {strategy.name!r} {_use_of_scores(strategy)}, and got none. Give scores, "
+            f"strategy {strategy.name!r} {use}, and got none. Give scores, "
             "or use a strategy that looks at features only, such as 'random'."
         )
     scores = np.asarray(scores, dtype=np.float64)
@@ -161,12 +143,6 @@ def _check_scores(
     if not np.isfinite(scores).all():
         raise StrategyError("scores hold NaN or infinite values.")
     return scores
-
-
-def _use_of_scores(strategy: BaggingStrategy) -> str:
-    if measures_by_scores(strategy):
-        return "takes what matters from scores (scale='model')"
-    return "sorts rows by scores"
 
 
 def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> dict[str, Any]:
@@ -209,13 +185,10 @@ __all__ = [
     "BaggingStrategy",
     "Given",
     "KeepsGroups",
-    "ReadsBlocks",
     "RecognisesItsBags",
     "SharesItsMetric",
     "Traits",
-    "accepts_sparse",
     "assign_bags",
-    "assign_blocks",
     "check_bag_size",
     "find_strategy",
     "measures_by_scores",

@@ -7,11 +7,7 @@ for which sorting and chunking is optimal; with a minimum it is not: [0, .1, .2,
 pairs costs 11.53 by chunking and 0.04 in two groups of three.
 """
 
-import importlib.util
-from collections.abc import Callable
-
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 
@@ -34,7 +30,6 @@ class InOrder:
 
 
 Ordered = FloatArray | InOrder
-Extend = Callable[[FloatArray, int, FloatArray, AnyArray], None]
 
 
 def equal_sizes(count: int, size: int) -> IntArray:
@@ -73,8 +68,7 @@ def rows_in_groups(order: IntArray, sizes: IntArray) -> IntArray:
 def optimal_sizes(ordered: Ordered, size: int) -> IntArray:
     """Sizes of the consecutive groups of at least `size` with the least sum of squares within.
 
-    Exact, in O(n * size) time. Compiled if numba is installed, else in NumPy; the cost is the same
-    to rounding, and where two cuts cost the same, either may be returned.
+    Exact, in O(n * size) time; where two cuts cost the same, either may be returned.
 
     References
     ----------
@@ -82,14 +76,12 @@ def optimal_sizes(ordered: Ordered, size: int) -> IntArray:
     """
     if size == 1 or ordered.size < 2 * size:
         return equal_sizes(ordered.size, size)
-    if importlib.util.find_spec("numba") is not None:
-        from bagwise.bagging import _kernels
+    from bagwise.bagging import _kernels  # numba takes a second to import
 
-        return _kernels.trace_back(best_last_lengths(ordered, size, _kernels.extend_lengths))
-    return trace_back(best_last_lengths(ordered, size))
+    return _kernels.trace_back(best_last_lengths(ordered, size))
 
 
-def best_last_lengths(ordered: Ordered, size: int, extend: Extend | None = None) -> AnyArray:
+def best_last_lengths(ordered: Ordered, size: int) -> AnyArray:
     """Length of the last group in the best cut of the first j values, for j = 0..n.
 
     The programme is ``cost[j] = min over L in size..2*size-1 of cost[j-L] + spread(j-L, j)``.
@@ -97,7 +89,8 @@ def best_last_lengths(ordered: Ordered, size: int, extend: Extend | None = None)
     computes that many at once from a window of the last ``2*size - 1`` costs. So values are needed
     some at a time, and all that is kept of each is a length, in two bytes where they are enough.
     """
-    extend = extend_lengths if extend is None else extend
+    from bagwise.bagging import _kernels
+
     kind = np.uint16 if 2 * size <= 2**16 else np.int64
     lengths = np.zeros((ordered.size // size + 1) * size, dtype=kind)
     costs = np.full(2 * size - 1, np.inf)  # of the prefixes first-2*size+1 .. first-1
@@ -105,54 +98,9 @@ def best_last_lengths(ordered: Ordered, size: int, extend: Extend | None = None)
     step = max(1, _AT_ONCE // size) * size
     for first in range(size, lengths.size, step):
         last = min(first + step, lengths.size)
-        part = _with_ends(ordered, first - 2 * size + 1, last - 1)
-        extend(part, size, costs, lengths[first:last])
+        start, stop = first - 2 * size + 1, last - 1
+        part = np.asarray(ordered[max(0, start) : stop], dtype=np.float64)
+        beyond = (max(0, -start), max(0, stop - ordered.size))  # there, the end is repeated
+        part = np.pad(part, beyond, mode="edge")
+        _kernels.extend_lengths(part, size, costs, lengths[first:last])
     return lengths[: ordered.size + 1]
-
-
-def _with_ends(ordered: Ordered, start: int, stop: int) -> FloatArray:
-    """Return values from `start` on; before the first and after the last one these are repeated."""
-    part = np.asarray(ordered[max(0, start) : stop], dtype=np.float64)
-    return np.pad(part, (max(0, -start), max(0, stop - ordered.size)), mode="edge")
-
-
-def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyArray) -> None:
-    """Find the lengths of the next prefixes, and bring the window of costs up to them.
-
-    Parameters
-    ----------
-    part : (lengths.size + 2 * size - 2,)
-        The values that the last groups of these prefixes may have.
-    costs : (2 * size - 1,)
-        Of the prefixes before; changed.
-    lengths : whole multiple of `size`
-        Written to.
-    """
-    reach, candidates = 3 * size - 2, np.arange(2 * size - 1, size - 1, -1)
-    for first in range(0, lengths.size, size):
-        window = part[first : first + reach]
-        window = window - window[reach // 2]  # near zero, so that squares keep their digits
-        sums = np.concatenate([[0.0], np.cumsum(window)])
-        squares = np.concatenate([[0.0], np.cumsum(window * window)])
-        # [t, c]: the prefix first+t whose last group has candidates[c] values.
-        group_sum = sums[2 * size - 1 :, None] - sliding_window_view(sums[: 2 * size - 1], size)
-        before = sliding_window_view(costs - squares[: 2 * size - 1], size)
-        total = before - group_sum * group_sum / candidates
-        best = total.argmin(axis=1)
-        lengths[first : first + size] = candidates[best]
-        fresh = total[np.arange(size), best] + squares[2 * size - 1 :]
-        costs[:] = np.concatenate([costs[size:], fresh])
-        costs -= costs.min()  # only differences matter, and small numbers keep them
-
-
-def trace_back(lengths: AnyArray) -> IntArray:
-    """Sizes of the groups, from the last back to the first."""
-    sizes, end, first = [], lengths.size - 1, lengths.size
-    steps: list[int] = []
-    while end > 0:
-        if end < first:  # a plain list is several times faster to walk, and larger
-            first = max(0, end + 1 - _AT_ONCE)
-            steps = lengths[first : end + 1].tolist()
-        sizes.append(steps[end - first])
-        end -= sizes[-1]
-    return np.array(sizes[::-1], dtype=np.int64)

@@ -1,7 +1,6 @@
-"""Compiled inner loops. Importing this module needs numba; nothing else in the package does.
+"""Compiled inner loops: compiled on first use, and kept in numba's on-disk cache.
 
-Each kernel has a NumPy twin with the same name that the tests hold it against. They are compiled
-on first use and kept in numba's on-disk cache.
+Each has a twin of the same name in NumPy that the tests hold it against.
 """
 
 from collections.abc import Callable
@@ -26,7 +25,17 @@ def _compiled(function: F) -> F:
 
 @_compiled
 def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyArray) -> None:
-    """Find the lengths of the next prefixes; twin of the one in ``_cut``."""
+    """Find the lengths of the next prefixes, and bring the window of costs up to them.
+
+    Parameters
+    ----------
+    part : (lengths.size + 2 * size - 2,)
+        The values that the last groups of these prefixes may have.
+    costs : (2 * size - 1,)
+        Of the prefixes before; changed.
+    lengths : whole multiple of `size`
+        Written to.
+    """
     reach = 3 * size - 2
     sums = np.zeros(reach + 1)
     squares = np.zeros(reach + 1)
@@ -54,7 +63,7 @@ def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyA
 
 @_compiled
 def trace_back(lengths: AnyArray) -> IntArray:
-    """Sizes of the groups that the lengths lead to; twin of the one in ``_cut``."""
+    """Sizes of the groups, from the last back to the first."""
     sizes = np.empty(lengths.size, dtype=np.int64)
     groups, end = 0, lengths.size - 1
     while end > 0:

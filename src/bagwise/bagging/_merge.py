@@ -29,24 +29,18 @@ def merge_small(
     """
     bag = np.arange(sizes.size)
     while sizes.size > 1 and sizes.min() < bag_size:
-        merged = _one_pass(centres, sizes, bag_size, rng)
+        # Merge within cells of neighbours; a cell with too few rows becomes one group. Ties go to
+        # whoever comes first, and the first groups may be those of the first rows.
+        joined = np.empty(sizes.size, dtype=np.int64)
+        for cell in _cells(centres, rng.permutation(sizes.size)):
+            joined[cell] = cell[_merge_cell(centres[cell].copy(), sizes[cell].copy(), bag_size)]
+        merged = np.unique(joined, return_inverse=True)[1].astype(np.int64)
         total = np.bincount(merged, weights=sizes)
         sums = np.zeros((total.size, centres.shape[1]))
         np.add.at(sums, merged, centres * sizes[:, None])
         centres, sizes = sums / total[:, None], np.rint(total).astype(np.int64)
         bag = merged[bag]
     return bag
-
-
-def _one_pass(
-    centres: FloatArray, sizes: IntArray, bag_size: int, rng: np.random.Generator
-) -> IntArray:
-    """Merge within cells of neighbours; a cell with too few rows becomes one group."""
-    merged = np.empty(sizes.size, dtype=np.int64)
-    # Ties go to whoever comes first, and the first groups may be those of the first rows.
-    for cell in _cells(centres, rng.permutation(sizes.size)):
-        merged[cell] = cell[_merge_cell(centres[cell].copy(), sizes[cell].copy(), bag_size)]
-    return np.unique(merged, return_inverse=True)[1].astype(np.int64)
 
 
 def _cells(centres: FloatArray, groups: IntArray) -> list[IntArray]:

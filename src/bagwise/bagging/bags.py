@@ -143,7 +143,14 @@ class Bags:
         """Add up `values`, (n,) or (n, d), in each bag; integers stay exact integers."""
         values = self._row_aligned(values)
         if values.ndim == 1:
-            return self._sum_one(values)
+            # Some rows at a time: as a matrix, they would be there thrice.
+            added = np.zeros(self.n_bags, dtype=values.dtype)
+            for first in range(0, self.n_rows, _AT_ONCE):
+                index, part = self.index[first : first + _AT_ONCE], values[first : first + _AT_ONCE]
+                if (index < 0).any():
+                    index, part = index[index >= 0], part[index >= 0]
+                np.add.at(added, index, part)
+            return added
         # One entry per row that is in a bag: O(n), where a dense m x n matrix would be O(mn).
         starts = np.concatenate([[0], np.cumsum(self.in_bag)])
         ones = np.ones(starts[-1], dtype=values.dtype)
@@ -151,16 +158,6 @@ class Bags:
             (ones, self.index[self.in_bag], starts), shape=(self.n_rows, self.n_bags)
         )
         total: AnyArray = member.T @ values
-        return total
-
-    def _sum_one(self, values: AnyArray) -> AnyArray:
-        """Add up one number a row, some rows at a time: as a matrix, they would be there thrice."""
-        total = np.zeros(self.n_bags, dtype=values.dtype)
-        for first in range(0, self.n_rows, _AT_ONCE):
-            index, part = self.index[first : first + _AT_ONCE], values[first : first + _AT_ONCE]
-            if (index < 0).any():
-                index, part = index[index >= 0], part[index >= 0]
-            np.add.at(total, index, part)
         return total
 
     def mean(self, values: AnyArray) -> FloatArray:

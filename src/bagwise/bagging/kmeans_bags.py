@@ -45,8 +45,7 @@ class KMeansBags:
     Notes
     -----
     Every bag has at least `bag_size` rows whenever the search ends, also by Ctrl-C. The same seed
-    gives the same bags on the same machine, whatever the number of threads. Needs
-    ``bagwise[fast]``.
+    gives the same bags on the same machine, whatever the number of threads.
 
     Guarantee
     ---------
@@ -64,7 +63,6 @@ class KMeansBags:
     name: ClassVar[str] = "kmeans"
     summary: ClassVar[str] = "rows with similar features"
     compact: ClassVar[bool] = True
-    extra: ClassVar[str] = "fast"
     accepts_sparse: ClassVar[bool] = True
 
     scale: ScaleOrModel = "whiten"
@@ -151,7 +149,12 @@ class KMeansBags:
             return group_index(equal_sizes(n, bag_size))
         points = make_points(X, self.scale, rng, order=order, scores=scores)
         if points.shape[1] == 1 and (free or near_equal.least == near_equal.most):
-            return _cut_line(points[:, 0], bag_size, optimal=free)
+            # One dimension is solved exactly: sort and cut.
+            ranks = np.argsort(points[:, 0], kind="stable")
+            cut = optimal_sizes(points[ranks, 0], bag_size) if free else equal_sizes(n, bag_size)
+            index = np.empty(n, dtype=np.int64)
+            index[ranks] = group_index(cut)
+            return index
         return find_clusters(
             points,
             None if free else near_equal,
@@ -160,12 +163,3 @@ class KMeansBags:
             seed=int(rng.integers(2**31)),
             waiting=waiting,
         )
-
-
-def _cut_line(points: FloatArray, bag_size: int, *, optimal: bool) -> IntArray:
-    """Solve one dimension exactly: sort and cut."""
-    order = np.argsort(points, kind="stable")
-    cut = optimal_sizes(points[order], bag_size) if optimal else equal_sizes(points.size, bag_size)
-    index = np.empty(points.size, dtype=np.int64)
-    index[order] = group_index(cut)
-    return index

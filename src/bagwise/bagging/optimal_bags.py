@@ -40,8 +40,7 @@ class OptimalBags:
     -----
     The error is ``tr M^-1`` with M the size-weighted scatter of the bag means: what least squares
     on exact bag means has, up to the noise of the labels (F3, F4). It never rises in the search.
-    Where the k-means bags do not determine all coefficients, they are returned as they are. Needs
-    ``bagwise[fast]``.
+    Where the k-means bags do not determine all coefficients, they are returned as they are.
 
     Guarantee
     ---------
@@ -59,7 +58,6 @@ class OptimalBags:
     # On labels that follow the model it gains a tenth at most over k-means bags. On real labels it
     # gained nothing on any table, and lost up to 26 points where a few rows lie far out.
     planned: ClassVar[bool] = False
-    extra: ClassVar[str] = "fast"
     uses_scores: ClassVar[bool] = False
 
     scale: Units = "none"

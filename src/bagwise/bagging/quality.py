@@ -173,7 +173,11 @@ def measure_quality(bags: Bags, X: Any) -> BagQuality:
     It takes O(n d^2) time, less for sparse X, and O(d^3) for the eigenvalues. Memory beyond X: a
     few blocks of rows, and d x d matrices; for sparse X a few copies of its entries.
     """
-    X = _check_features(bags, X)
+    X = X if sparse.issparse(X) else np.asarray(X)
+    if len(X.shape) != 2 or X.shape[0] != bags.n_rows:
+        raise BagsError(f"X must have one row per row of the bags ({bags.n_rows}), got {X.shape}.")
+    if X.dtype.kind not in "biuf":
+        raise BagsError(f"X must hold numbers, got an array of type {X.dtype}.")
     if sparse.issparse(X):
         return _quality(bags, _add_up_sparse(bags, X))
     return measure_blocks(bags, lambda rows: X[rows], X.shape[1])
@@ -218,15 +222,6 @@ def _in_words(ratio: float) -> str:
         if math.isfinite(ratio)
         else "not determined by these bags"
     )
-
-
-def _check_features(bags: Bags, X: Any) -> Any:
-    X = X if sparse.issparse(X) else np.asarray(X)
-    if len(X.shape) != 2 or X.shape[0] != bags.n_rows:
-        raise BagsError(f"X must have one row per row of the bags ({bags.n_rows}), got {X.shape}.")
-    if X.dtype.kind not in "biuf":
-        raise BagsError(f"X must hold numbers, got an array of type {X.dtype}.")
-    return X
 
 
 def _check_finite(values: AnyArray) -> None:

@@ -11,7 +11,6 @@ from bagwise.bagging.strategy import BaggingStrategy
 from bagwise.bagging.random_bags import RandomBags as RandomBags
 from bagwise.bagging.kmeans_bags import KMeansBags as KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags as OptimalBags
-from bagwise.bagging.aligned_bags import AlignedBags as AlignedBags
 from bagwise.bagging.sorted_bags import SortedBags as SortedBags
 from bagwise.bagging.super_bags import SuperBags as SuperBags
 from bagwise.bagging.group_bags import GroupBags as GroupBags

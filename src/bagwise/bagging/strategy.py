@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.cluster.blocks import RowBlocks
 from bagwise.data.whitening import Columns
 
 
@@ -86,23 +84,6 @@ class SharesItsMetric(Protocol):
         """
 
 
-@runtime_checkable
-class ReadsBlocks(Protocol):
-    """A strategy that reads rows a block at a time, so that they need not fit into memory."""
-
-    name: ClassVar[str]
-
-    def assign_blocks(
-        self,
-        take: Callable[[IntArray], RowBlocks],
-        n_rows: int,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
-        """Make the bags that `assign` makes; `take` returns the rows in an order."""
-
-
 @dataclass(frozen=True)
 class Traits:
     """What a strategy may say about itself, as class variables of the same names.
@@ -128,8 +109,6 @@ class Traits:
     planned : bool
         Whether the planner tries it where nobody names strategies. One that reads scores is tried
         under privacy, with the predictions of a private model.
-    extra : str
-        The optional part of bagwise that it cannot do without.
     """
 
     summary: str = ""
@@ -138,7 +117,6 @@ class Traits:
     compact: bool = False
     free_sizes: bool = False
     planned: bool = True
-    extra: str = ""
 
 
 def measures_by_scores(strategy: BaggingStrategy) -> bool:
@@ -154,8 +132,8 @@ def measures_by_scores(strategy: BaggingStrategy) -> bool:
 def traits_of(strategy: BaggingStrategy | type[BaggingStrategy]) -> Traits:
     """Return what a strategy says about itself.
 
-    >>> from bagwise.bagging.aligned_bags import AlignedBags
-    >>> traits_of(AlignedBags()).free_sizes
+    >>> from bagwise.bagging.group_bags import GroupBags
+    >>> traits_of(GroupBags()).free_sizes
     True
     """
     said: dict[str, Any] = {

@@ -4,7 +4,7 @@ Heavy modules are imported inside the verbs, so that help does not wait for them
 
 Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does not verify;
 3 a valid release that is less private than asked; 4 an audit that shows labels or refutes a claim;
-130 interrupted; 141 nobody read the output.
+129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM; 141 nobody read the output.
 """
 
 import sys
@@ -22,7 +22,6 @@ from bagwise.cli import (
     planning,
     releases,
     reports,
-    reproduction,
 )
 from bagwise.cli.console import guarded, leave_quietly
 from bagwise.cli.options import Command
@@ -34,13 +33,11 @@ VERBS = (
     releases.verify,
     audits.audit,
     reports.report,
-    models.explain,
     models.fit,
     models.release_model,
     models.predict,
     models.evaluate,
     demo.demo,
-    reproduction.reproduce,
 )
 """In the order of the help."""
 

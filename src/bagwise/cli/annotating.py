@@ -28,13 +28,15 @@ from bagwise.cli.options import (
 from bagwise.files.atomic import check_file
 
 if TYPE_CHECKING:
-    from bagwise.annotate.expected import Outlook
     from bagwise.annotate.project import AnnotationProject
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="An annotation project.")]
 Budget = Annotated[int, typer.Option(help="How many labels to buy.")]
-Pick = Annotated[
-    str, typer.Option(help="Which row of a bag: random, or medoid, the one nearest to its centre.")
+Design = Annotated[
+    str,
+    typer.Option(
+        help="Which rows to label: kmeans, one of each group of similar rows, or random, any."
+    ),
 ]
 
 
@@ -43,14 +45,7 @@ def start(
     label: Annotated[str, typer.Option(help="What the label is to be called.")],
     budget: Budget,
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the project.")],
-    design: Annotated[
-        str,
-        typer.Option(
-            help="Which rows to label. auto: what is regretted least; bags-STRATEGY, rows-random, "
-            "rows-spread, rows-a-optimal, rows-v-optimal."
-        ),
-    ] = "auto",
-    pick: Pick = "random",
+    design: Design = "kmeans",
     show: Annotated[
         str | None,
         typer.Option(help="Columns that an annotator sees, by commas. Default: the features."),
@@ -67,10 +62,6 @@ def start(
     ] = None,
     classes: Annotated[
         str | None, typer.Option(help="Classes of a label that is not a number, by commas.")
-    ] = None,
-    prior: Annotated[
-        tuple[float, float] | None,
-        typer.Option(help="How much expected labels vary, and single labels around them."),
     ] = None,
     features: Features = None,
     exclude: Exclude = None,
@@ -89,14 +80,13 @@ def start(
     """
     from bagwise.annotate.project import AnnotationProject
 
-    with show_progress(quiet or as_json, steps=5) as on_stage:
+    with show_progress(quiet or as_json, steps=3) as on_stage:
         project = AnnotationProject.start(
             source_of(table, query, read),
             output,
             label=label,
             budget=budget,
             design=design,
-            pick=pick,
             show=split_names(show),
             id=id_,
             family=family,
@@ -106,12 +96,11 @@ def start(
             exclude=split_names(exclude) or (),
             nulls=nulls,
             max_levels=max_levels,
-            prior=prior,
             seed=seed,
             force=force,
             on_stage=on_stage,
         )
-    _tell_of_round(project, project.outlook, quiet=quiet, as_json=as_json)
+    _tell_of_round(project, quiet=quiet, as_json=as_json)
 
 
 def import_(
@@ -154,10 +143,9 @@ def status(directory: Directory, quiet: Quiet = False, as_json: AsJson = False) 
 
     found = AnnotationProject(directory).status()
     rounds = [
-        {"round": one.number, "design": one.design, "pick": one.pick, "asked": asked,
-         "labelled": labelled}
+        {"round": one.number, "design": one.design, "asked": asked, "labelled": labelled}
         for one, asked, labelled in found.rounds
-    ]  # fmt: skip
+    ]
     if as_json:
         emit({"rows": found.n_rows, "labelled": found.labelled, "open": found.open,
               "rounds": rounds})  # fmt: skip
@@ -173,19 +161,12 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
         "model.json"
     ),
-    use: Annotated[
-        str | None,
-        typer.Option(
-            help="What to use a label for, by commas: rows, shrunk, covariance, aggregate, "
-            "instance, mixture. Default: all are compared."
-        ),
-    ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what labels can be used for, and fit a model the best way.
+    """Fit a model to the labelled rows; coefficients are shrunk as far as the labels suggest.
 
     Example: [bold]bagwise annotate fit flats -o model.json[/]
     """
@@ -195,8 +176,8 @@ def fit(
     with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the project")
         project = AnnotationProject(directory)
-        on_stage("comparing uses")
-        model, chosen = project.fit(uses=split_names(use))
+        on_stage("fitting the labels")
+        model = project.fit()
         on_stage("writing the model")
         found = model.summary(level=level)
         model.save(output, force=force)
@@ -204,15 +185,12 @@ def fit(
         emit(
             {
                 "path": str(output),
-                "use": chosen.use.name,
                 "labels": model.trained_on.n_labelled_rows,
-                "deviance": {one.use: _finite(one.deviance) for one in chosen.comparisons},
                 **found.to_json(),
             }
         )
     elif not quiet:
-        print_grid("Uses by the deviance of labels held back, 1 for the mean", chosen.cells())
-        print_grid(f"Model in {output}: a label is used for {chosen.use.summary}", found.cells())
+        print_grid(f"Model in {output}", found.cells())
         say(found.note)
         out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
 
@@ -220,27 +198,20 @@ def fit(
 def next_(
     directory: Directory,
     budget: Budget,
-    design: Annotated[
-        str,
-        typer.Option(
-            help="bags-boosted: rows with similar predictions of the model so far; auto, or any "
-            "other design."
-        ),
-    ] = "bags-boosted",
-    pick: Pick = "random",
+    design: Design = "kmeans",
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose more rows to label, with what was learnt so far.
+    """Choose more rows to label, among those that were not chosen yet.
 
     Example: [bold]bagwise annotate next flats --budget 100[/]
     """
     from bagwise.annotate.project import AnnotationProject
 
     project = AnnotationProject(directory)
-    with show_progress(quiet or as_json, steps=5) as on_stage:
-        outlook = project.next_round(budget=budget, design=design, pick=pick, on_stage=on_stage)
-    _tell_of_round(project, outlook, quiet=quiet, as_json=as_json)
+    with show_progress(quiet or as_json, steps=1) as on_stage:
+        project.next_round(budget=budget, design=design, on_stage=on_stage)
+    _tell_of_round(project, quiet=quiet, as_json=as_json)
 
 
 def serve(
@@ -273,25 +244,14 @@ def serve(
         _say_what_next(directory, found.open)
 
 
-def _tell_of_round(
-    project: "AnnotationProject", outlook: "Outlook | None", *, quiet: bool, as_json: bool
-) -> None:
+def _tell_of_round(project: "AnnotationProject", *, quiet: bool, as_json: bool) -> None:
     from bagwise.annotate.files import list_paths
 
     last, asked, _ = project.status().rounds[-1]
     path = list_paths(project.directory, last.number)[0]
-    entries = () if outlook is None else outlook.entries
     if as_json:
-        expected = [
-            {"design": one.design, "use": one.use, "rmse": one.rmse, "regret": one.regret}
-            for one in entries
-        ]
-        emit({"path": str(path), "round": last.number, "design": last.design, "labels": asked,
-              "expected": expected})  # fmt: skip
-    elif not quiet and outlook is not None:
-        print_grid("Expected before any label is bought, least regret first", outlook.cells())
-        say(outlook.verdict())
-        say(f"Believed: {project.prior.text()}.")
+        emit({"path": str(path), "round": last.number, "design": last.design, "labels": asked})
+    elif not quiet:
         say(f"{asked} rows by {last.design} are in {path}: fill in {project.kind.name!r}.")
         out.print(
             f"Next: [bold]bagwise annotate import {word(project.directory)} {word(path)}[/], or "
@@ -304,10 +264,6 @@ def _say_what_next(directory: Path, n_open: int) -> None:
         out.print(f"{n_open} are open: [bold]bagwise annotate serve {word(directory)}[/]")
     else:
         out.print(f"Next: [bold]bagwise annotate fit {word(directory)} -o model.json[/]")
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and value < float("inf") else None
 
 
 app = typer.Typer(

@@ -9,7 +9,8 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any, ParamSpec
 
 import typer
@@ -19,12 +20,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
@@ -46,6 +45,8 @@ UNFORESEEN, BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 1, 2, 3, 130
 LABELS_SHOW = 4
 CLOSED_PIPE = 128 + 13  # what a shell tells of a program that SIGPIPE ended
 
+_ending: ContextVar[ExitStack] = ContextVar("ending")
+
 out = Console()
 err = Console(stderr=True)
 
@@ -59,12 +60,18 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
             warnings.showwarning = functools.partial(_show_warning, quiet, set())
-            with operator_notes_to(functools.partial(_show_note, quiet)):
+            with operator_notes_to(functools.partial(_show_note, quiet)), ExitStack() as ending:
+                _ending.set(ending)
                 code = _run(lambda: run(*args, **kwargs))
         if code:
             raise typer.Exit(code)
 
     return wrapper
+
+
+def hold(resource: AbstractContextManager[object]) -> None:
+    """Enter a block that ends when the verb does, however that ends."""
+    _ending.get().enter_context(resource)
 
 
 def _run(action: Callable[[], None]) -> int:
@@ -88,13 +95,10 @@ def _account_of(error: Exception) -> tuple[str, int]:
     if isinstance(error, BagwiseError):
         return str(error), BAD_INPUT
     if isinstance(error, OSError):
-        return _described(error), BAD_INPUT
+        reason = error.strerror or type(error).__name__
+        where = f": {error.filename}" if error.filename else ", while printing."
+        return f"{reason}{where}", BAD_INPUT
     return str(StageError("the command", error)), UNFORESEEN
-
-
-def _described(error: OSError) -> str:
-    reason = error.strerror or type(error).__name__
-    return f"{reason}: {error.filename}" if error.filename else f"{reason}, while printing."
 
 
 def leave_quietly(run: Callable[[], None]) -> None:
@@ -209,20 +213,6 @@ def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
 
         with progress_to(on_progress):
             yield on_stage
-
-
-@contextmanager
-def show_count(quiet: bool, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how many of many like pieces are done, and how much time is left."""
-    if quiet or not err.is_terminal:
-        with _notices(shown=not quiet):
-            yield lambda _done: None
-        return
-    spent = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    columns = SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), *spent
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, advance=done)
 
 
 def emit(values: Mapping[str, Any]) -> None:

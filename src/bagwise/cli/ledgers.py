@@ -47,6 +47,7 @@ def init(
     from bagwise.ledger import Ledger
     from bagwise.ledger.store import key_path
 
+    reused = key_path(file).exists()
     made = Ledger.create(
         file,
         epsilon_total=epsilon_total,
@@ -56,11 +57,13 @@ def init(
         row_id=row_id,
     )
     if as_json:
-        emit({"path": str(file), "key": str(key_path(file)), **made.to_json()["terms"]})
+        terms = made.to_json()["terms"]
+        emit({"path": str(file), "key": str(key_path(file)), "key_reused": reused, **terms})
     elif not quiet:
         say(
             f"Ledger of {made.terms.dataset!r} in {file}, its key in {key_path(file)}. Keep copies "
             "of both where only you can read them; the key is for nobody else."
+            + (" The key was there already and is reused." if reused else "")
         )
 
 
@@ -145,8 +148,10 @@ def check(
     Example: [bold]bagwise ledger check releases models --ledger rents.ledger[/]
     """
     from bagwise.ledger import Ledger
+    from bagwise.privacy.promise import check_limits
     from bagwise.verifier import add_up, find_files, uncharged
 
+    check_limits(max_epsilon=max_epsilon)
     book = None if ledger is None else Ledger.open(ledger)
     found = find_files(places)
     at = book.terms.delta if book is not None and delta is None else delta

@@ -1,4 +1,4 @@
-"""The verbs about models: fit, explain, release-model, predict and evaluate."""
+"""The verbs about models: fit, release-model, predict and evaluate."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +37,7 @@ from bagwise.cli.options import (
     Tables,
     Tighten,
     Unit,
+    file_reserve,
     is_spark,
     keep_in,
     open_ledger,
@@ -190,55 +191,6 @@ def _read_ridge(text: str) -> float | Literal["auto"]:
         raise StrategyError(f"--ridge is a number or auto, got {text!r}.") from None
 
 
-def explain(
-    directory: Annotated[Path, typer.Argument(help="A release directory.")],
-    family: Annotated[str, typer.Option(help="Distribution of a label, as for fit.")] = "auto",
-    link: Annotated[str, typer.Option(help="canonical or log, as for fit.")] = "canonical",
-    loss: Annotated[str, typer.Option(help="auto, bag, aggregate, instance or debiased.")] = "auto",
-    target: Annotated[
-        str | None, typer.Option(help="The class to predict, for a label with classes.")
-    ] = None,
-    sigma: Annotated[
-        float | None,
-        typer.Option(help="How much a label varies around the model. Default: from a fit."),
-    ] = None,
-    misfit: Annotated[
-        float,
-        typer.Option(help="What the model is believed to lack, a share of the signal's variance."),
-    ] = 0.05,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Explain where the error of a model of this release comes from, before fitting one.
-
-    Coefficients, and the label noise unless given, are taken from a fit to the release itself.
-
-    Example: [bold]bagwise explain out --sigma 120[/]
-    """
-    from bagwise.learn.from_release import explain_by_fit
-    from bagwise.release.release import Release
-
-    with show_progress(quiet or as_json, steps=2) as on_stage:
-        on_stage("reading the release")
-        loaded = Release.load(directory)
-        loaded.verify()
-        on_stage("explaining")
-        found = explain_by_fit(
-            loaded,
-            family=family,
-            link=link,
-            loss=loss,
-            target=target,
-            sigma=sigma,
-            misfit=misfit,
-        )
-    if as_json:
-        emit(found.to_json())
-    elif not quiet:
-        print_grid("Expected squared error", found.table())
-        say(found.text())
-
-
 def release_model(
     table: Tables,
     label: Label,
@@ -291,7 +243,7 @@ def release_model(
     from bagwise.api import release_model as make
 
     check_file(output, force=force)
-    charged = open_ledger(ledger, chosen_by, anew)
+    charged = open_ledger(ledger, chosen_by, anew, file_reserve(output, force=force))
     with show_progress(quiet or as_json, steps=6) as on_stage:
         model = make(
             source_of(table, query, read),
@@ -312,9 +264,9 @@ def release_model(
             spill=output.absolute().parent,
             on_stage=on_stage,
         )
-        found = model.summary(level=level)
         model.save(output, force=force)
         receipt = keep_in(charged, output, model)
+    found = model.summary(level=level)
     headline = None if model.certificate is None else model.certificate.headline
     if as_json:
         emit({"path": str(output), "privacy": headline, **found.to_json()})
@@ -339,6 +291,12 @@ def predict(
         bool,
         typer.Option("--rate", help="For a model with an exposure: predict per unit of it."),
     ] = False,
+    no_clip: Annotated[
+        bool,
+        typer.Option(
+            "--no-clip", help="Show predictions outside of the label's stated bounds as they are."
+        ),
+    ] = False,
     memory_limit: MemoryLimit = None,
     engine: Engine = "local",
     spark: SparkSettings = None,
@@ -361,7 +319,9 @@ def predict(
     from bagwise.models.parts import predict_parts
 
     if is_spark(engine, spark):
-        _predict_on_spark(model, table, output, spark, id=id_, rate=rate, force=force)
+        _predict_on_spark(
+            model, table, output, spark, id=id_, rate=rate, clip=not no_clip, force=force
+        )
         return
     check_file(output, force=force)
     loaded = load_model(model)
@@ -370,7 +330,7 @@ def predict(
         on_stage("reading the table")
         rows = open_rows(source_of(table, query, read), memory=memory)
         on_stage("predicting and writing")
-        parts = predict_parts(loaded, rows, id=id_, rate=rate)
+        parts = predict_parts(loaded, rows, id=id_, rate=rate, clip=not no_clip)
         n_rows = write_table(parts, output, force=force)
     if as_json:
         emit({"path": str(output), "rows": n_rows})
@@ -386,6 +346,7 @@ def _predict_on_spark(
     *,
     id: str | None,
     rate: bool,
+    clip: bool,
     force: bool,
 ) -> None:
     """Write predictions as a directory of Parquet files, by the tasks of Spark."""
@@ -401,7 +362,7 @@ def _predict_on_spark(
     loaded = RowModel.load(model)
     session = open_session(parse_settings(settings or [], option="--spark"))
     frame = run_job(lambda: session.read.parquet(*tables))
-    predicted = predict_on_spark(loaded, frame, id=id, rate=rate)
+    predicted = predict_on_spark(loaded, frame, id=id, rate=rate, clip=clip)
     run_job(lambda: predicted.write.parquet(str(output.absolute())))
 
 
@@ -460,16 +421,19 @@ def evaluate(
 
     where = "the rows of a query" if query is not None else ", ".join(data)
     if epsilon is None:
-        _refuse_without_epsilon(
-            {
-                "--bounds": bounds,
-                "--bounds-file": bounds_file,
-                "--loss": loss,
-                "--clip": clip,
-                "--unit": unit,
-                "--output": output,
-            }
-        )
+        options = {
+            "--bounds": bounds,
+            "--bounds-file": bounds_file,
+            "--loss": loss,
+            "--clip": clip,
+            "--unit": unit,
+            "--output": output,
+        }
+        if given := [name for name, value in options.items() if value is not None]:
+            raise BudgetError(
+                f"{', '.join(given)}: only for a private evaluation. "
+                "Add --epsilon, or leave this out."
+            )
         scores = _score_openly(load_model(model), data, query, read, label)
         if as_json:
             emit(scores)
@@ -485,7 +449,7 @@ def evaluate(
         )
     if output is not None:
         check_file(output, force=force)
-    charged = open_ledger(ledger, chosen_by, anew)
+    charged = open_ledger(ledger, chosen_by, anew, file_reserve(output, force=force))
     with show_progress(quiet or as_json, steps=4) as on_stage:
         found = evaluate_rows_privately(
             load_model(model),
@@ -507,13 +471,6 @@ def evaluate(
     elif not quiet:
         kept = None if output is None else f"Scores and certificate are in {output}."
         _print_private(found, f"{model} on {where}", kept, receipt)
-
-
-def _refuse_without_epsilon(options: Mapping[str, object]) -> None:
-    if given := [name for name, value in options.items() if value is not None]:
-        raise BudgetError(
-            f"{', '.join(given)}: only for a private evaluation. Add --epsilon, or leave this out."
-        )
 
 
 def _score_openly(

@@ -1,14 +1,17 @@
 """Options that several verbs share, and what their text stands for."""
 
+import functools
 import inspect
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from bagwise.cli.console import hold
 from bagwise.errors import StrategyError, TableError, check_name
 
 Tables = Annotated[
@@ -131,8 +134,27 @@ def is_spark(engine: str, settings: list[str] | None) -> bool:
     return engine == "spark"
 
 
-def open_ledger(path: Path | None, chosen_by: str, anew: bool) -> Any:
-    """Return the ledger to charge, or None; options without one are refused."""
+SMALL_FILE = 2**24
+"""Bytes that must be free for a model, bounds or scores, or beside the rows of a release."""
+
+Reserve = Callable[[int, int], AbstractContextManager[None]]
+
+
+def file_reserve(output: Path | None, *, force: bool) -> Reserve | None:
+    """Return what keeps a file for this run."""
+    from bagwise.files.atomic import check_file, reserved
+
+    if output is None:
+        return None
+    check = functools.partial(check_file, output, force=force)
+    return lambda _rows, _bytes: reserved(output, check=check, size=SMALL_FILE)
+
+
+def open_ledger(path: Path | None, chosen_by: str, anew: bool, reserve: Reserve | None) -> Any:
+    """Return the ledger to charge, or None; options without one are refused.
+
+    `reserve` keeps the output, from before the charge until the command ends.
+    """
     from bagwise.ledger import Ledger
 
     if path is None:
@@ -140,6 +162,8 @@ def open_ledger(path: Path | None, chosen_by: str, anew: bool) -> Any:
             raise StrategyError("--chosen-by and --anew belong to a ledger; give --ledger.")
         return None
     ledger = Ledger.open(path).part(chosen_by)
+    if reserve is not None:
+        ledger = ledger.reserving(lambda *size: hold(reserve(*size)))
     return ledger.drawing_anew() if anew else ledger
 
 

@@ -1,7 +1,6 @@
 """The verb that comes before a release: plan."""
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -138,8 +137,10 @@ def plan(
             nulls=nulls,
             max_levels=max_levels,
             label=label,
-            options=_column_options(
-                {
+            # Those that a release must repeat, or it would publish other columns.
+            options=" ".join(
+                f"{name} {shlex.quote(str(value))}"
+                for name, value in {
                     "--classes": classes,
                     "--id": id_,
                     "--unit": unit,
@@ -147,7 +148,8 @@ def plan(
                     "--exclude": exclude,
                     "--nulls": None if nulls == "indicator" else nulls,
                     "--max-levels": None if max_levels == 32 else max_levels,
-                }
+                }.items()
+                if value is not None
             ),
         )
         if output is not None:
@@ -162,13 +164,6 @@ def plan(
         say(found.explain())
         if output is not None:
             say(f"The plan is in {output}.")
-
-
-def _column_options(given: Mapping[str, object]) -> str:
-    """Return the options that a release must repeat, or it would publish other columns."""
-    return " ".join(
-        f"{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None
-    )
 
 
 def _prior(pair: tuple[float, float] | None, misfit: float | None) -> tuple[float, ...] | None:

@@ -1,5 +1,7 @@
 """The verbs that make and check what leaves: release, bounds and verify."""
 
+import functools
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -18,6 +20,7 @@ from bagwise.cli.console import (
     word,
 )
 from bagwise.cli.options import (
+    SMALL_FILE,
     Anew,
     AsJson,
     BoundsFile,
@@ -44,6 +47,7 @@ from bagwise.cli.options import (
     Unit,
     Within,
     check_signing_key,
+    file_reserve,
     is_spark,
     keep_in,
     open_ledger,
@@ -100,8 +104,8 @@ def release(
     noise: Annotated[
         str,
         typer.Option(
-            help="auto: the least that keeps the promise; laplace, staircase, gaussian; unbiased, "
-            "bins: every label by itself."
+            help="auto: the least that keeps the promise; laplace, staircase, gaussian; unbiased: "
+            "every label by itself."
         ),
     ] = "auto",
     tighten: Tighten = "auto",
@@ -193,7 +197,8 @@ def release(
 
     check_output(output, force=force)
     check_signing_key(sign)
-    charged = open_ledger(ledger, chosen_by, anew)
+    reserve = functools.partial(_reserve, output, force, rows_per_file)
+    charged = open_ledger(ledger, chosen_by, anew, reserve)
     replaces = force and output.exists()
     source, spill = source_of(table, query, read), output.absolute().parent
     on_spark = is_spark(engine, spark)
@@ -238,13 +243,13 @@ def release(
             spark=parse_settings(spark or [], option="--spark"),
             on_stage=on_stage,
         )
+        on_stage("writing the release")
+        made.save(output, force=force, rows_per_file=rows_per_file, sign=sign)
+        receipt = keep_in(charged, output, made)
         on_stage("measuring the bags")
         # Bag by bag, rows that are on disk would be read in no order.
         measured = not on_spark and made.stored is None and (as_json or not quiet)
         quality = _measure(made) if measured else None
-        on_stage("writing the release")
-        made.save(output, force=force, rows_per_file=rows_per_file, sign=sign)
-        receipt = keep_in(charged, output, made)
     summary = made.summary()
     reason = made.provenance.chosen_because
     why = None if reason is None else reason.text()
@@ -312,7 +317,8 @@ def bounds(
 
     if output is not None:
         check_file(output, force=force)
-    source, charged = source_of(table, query, read), open_ledger(ledger, chosen_by, anew)
+    source = source_of(table, query, read)
+    charged = open_ledger(ledger, chosen_by, anew, file_reserve(output, force=force))
     found = find_bounds(
         source, label=label, epsilon=epsilon, outside=outside, unit=unit, ledger=charged
     )
@@ -357,8 +363,10 @@ def verify(
 
     Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
     """
+    from bagwise.privacy.promise import check_limits
     from bagwise.verifier import verify as check
 
+    check_limits(max_epsilon=max_epsilon, max_delta=max_delta)
     found, certificate = check(path, strict=strict, key=key)
     if certificate is None and (max_epsilon is not None or max_delta is not None):
         raise CertificateError(
@@ -378,6 +386,19 @@ def verify(
     if not fits:
         fail(f"{path} is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
+
+
+def _reserve(
+    output: Path, force: bool, rows_per_file: int | None, n_rows: int, n_bytes: int
+) -> AbstractContextManager[None]:
+    """Keep the output for a release of so many rows."""
+    from bagwise.files.atomic import reserved
+    from bagwise.release.files import check_rows_per_file
+    from bagwise.release.release import check_output
+
+    check_rows_per_file(rows_per_file, n_rows)
+    check = functools.partial(check_output, output, force=force)
+    return reserved(output, check=check, size=n_bytes + SMALL_FILE)
 
 
 def _foresee(source: Any, memory_limit: str | None, spill: Path, *, label: str, quiet: bool) -> int:

@@ -81,8 +81,8 @@ def report(
     """Show a release, a model or a ledger as a page for people; or answer questions as text.
 
     A page is complete in itself and needs no network. Without -o, a release answers what
-    evaluations of privacy ask (NIST SP 800-226), as far as it can; what only the custodian can know
-    is marked, until --answers has it.
+    evaluations of privacy ask (NIST SP 800-226), and says where a model's error comes from. The
+    custodian's part is open until --answers has it.
 
     Example: [bold]bagwise report out -o release.html -o release.pdf[/]
 
@@ -119,6 +119,7 @@ def _kind_of(path: Path) -> str:
 def _release(wanted: _Wanted) -> Callable[[], "Page"]:
     from bagwise.release.release import Release
     from bagwise.report import report_on
+    from bagwise.report.release_page import ReleasePage, explain_or_say_why
 
     wanted.refuse("a release", "release")
     if wanted.group is None and (wanted.model is not None or wanted.labels is not None):
@@ -129,11 +130,16 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
     release.verify()
     groups = None if wanted.group is None else _errors_by_group(release, wanted)
     found = report_on(release, answers=wanted.answers, groups=groups)
+    explained = explain_or_say_why(release)
     if wanted.as_json:
-        emit(found.to_json())
+        error = {"text": explained} if isinstance(explained, str) else explained.to_json()
+        emit({**found.to_json(), "expected_error": error})
     elif not wanted.quiet and not wanted.outputs:
         for line in found.lines():
             say(line)
+        if not isinstance(explained, str):
+            print_grid("Expected squared error", explained.table())
+        say(str(explained))
         if groups is not None:
             print_grid(f"Errors by {groups.column}", groups.cells())
             if groups.from_labels:
@@ -142,14 +148,13 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
 
     def page() -> "Page":
         from bagwise.report.audit_files import read_audit
-        from bagwise.report.release_page import ReleasePage, explain_or_say_why
 
         audit = wanted.audit
         return ReleasePage(
             release=release,
             path=wanted.path,
             report=found,
-            explanation=explain_or_say_why(release),
+            explanation=explained,
             audit=None if audit is None else read_audit(audit, digest=release.digest),
             ledger=None if wanted.ledger is None else _ledger_of(release, wanted.ledger),
         ).page()

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterable
-from itertools import chain
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -16,7 +15,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.cluster.assignment import assign_in_range
 from bagwise.cluster.centre_graph import exact_lists
 from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.metric import make_points
@@ -47,16 +45,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ``2 * size_min``: a larger cluster could be split into two more compact ones.
     effort : {"fast", "default", "best"}
         How long to search.
-    init : "auto", "k-means++", "random", (n_clusters, d) floats or callable
-        Where the search starts from, besides a start of its own: from ordinary k-means, as
-        scikit-learn's ``KMeans`` has it, whose centres are then filled to size. "auto" does so with
-        "k-means++" up to 300 clusters, where the start matters. Others need `n_clusters` or
-        `size_max`.
-    n_init : "auto" or int
-        How many such starts are tried, the best result counting; "auto" is 3, and 1 for centres
-        that are given.
-    max_iter : int
-        Most iterations of ordinary k-means in each start.
     time_budget : float or None
         Seconds after which the search ends with what it has; sizes are as asked all the same.
     random_state : int, RandomState or None
@@ -71,15 +59,12 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     cluster_sizes_ : (m,) ints
     inertia_ : float
         Sum of squared distances of the rows to their centres.
-    n_iter_ : int
-        Most iterations that ordinary k-means took in one start; 1 without such starts.
 
     Notes
     -----
     Distances are Euclidean in the units given: scale the columns first if these differ. X may be
     scipy sparse; with more than 128 columns distances are then those of a random projection, and
-    centres are returned dense. Ctrl-C ends the search early, with a warning. Needs
-    ``bagwise[fast]``.
+    centres are returned dense. Ctrl-C ends the search early, with a warning.
 
     Examples
     --------
@@ -97,9 +82,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         "size_max": [Interval(Integral, 1, None, closed="left"), None],
         "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
         "effort": [StrOptions({"fast", "default", "best"})],
-        "init": [StrOptions({"auto", "k-means++", "random"}), callable, "array-like"],
-        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "time_budget": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
         "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
@@ -112,9 +94,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters: int | None = None,
         *,
         effort: EffortName = "default",
-        init: Any = "auto",
-        n_init: int | str = "auto",
-        max_iter: int = 300,
         time_budget: float | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -123,9 +102,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.size_max = size_max
         self.n_clusters = n_clusters
         self.effort = effort
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
         self.time_budget = time_budget
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -138,7 +114,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         points = make_points(X, "none", np.random.default_rng(seed))
-        self.n_iter_ = 1
         with time_limit(self.time_budget) as waiting:
             labels = find_clusters(
                 points,
@@ -148,12 +123,16 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 seed=seed,
                 waiting=waiting,
                 threads=self.n_jobs,
-                starts=self._kmeans_starts(X, points, sizes, seed),
+                starts=self._kmeans_starts(points, sizes, seed),
             )
         _, self.labels_ = np.unique(labels, return_inverse=True)
         self.cluster_sizes_ = np.bincount(self.labels_)
         self.cluster_centers_ = _centres(X, self.labels_, self.cluster_sizes_)
-        self.inertia_ = _inertia(X, self.labels_, self.cluster_centers_)
+        self.inertia_ = 0.0
+        for first in range(0, self.labels_.size, CHUNK):
+            part = slice(first, first + CHUNK)
+            rows = X[part].toarray() if sparse.issparse(X) else X[part]
+            self.inertia_ += float(np.sum((rows - self.cluster_centers_[self.labels_[part]]) ** 2))
         return self
 
     def predict(self, X: Any) -> IntArray:
@@ -162,28 +141,18 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         load_kernels()
         nearest = []
+        # Around a common origin, central whatever the outliers, no digits are lost.
+        origin = np.median(self.cluster_centers_, axis=0)
+        centres = np.ascontiguousarray(self.cluster_centers_ - origin, dtype=np.float64)
         with Workers(self.n_jobs, n_rows=X.shape[0]) as workers:
             for first in range(0, X.shape[0], CHUNK):
-                points, centres = self._about_centre(X[first : first + CHUNK])
+                part = X[first : first + CHUNK]
+                dense = part.toarray() if sparse.issparse(part) else part
+                points = np.ascontiguousarray(dense - origin, dtype=np.float64)
                 lists = np.full((points.shape[0], 1), -1, dtype=np.int32)
                 exact_lists(points, centres, lists, workers)
                 nearest.append(lists[:, 0])
         return np.concatenate(nearest).astype(np.int64)
-
-    def predict_sized(
-        self, X: Any, *, size_min: int | None = None, size_max: int | None = None
-    ) -> IntArray:
-        """Assign rows to the fitted centres so that each gets size_min to size_max of *these* rows.
-
-        By default the limits of the clusterer. The total squared distance is the least possible up
-        to 300 clusters and 20 million distances; beyond, rows are handed on between neighbours.
-        """
-        nearest = self.predict(X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        limits = self._limits(X.shape[0], self.cluster_sizes_.size, size_min, size_max)
-        points, centres = self._about_centre(X)
-        with Workers(self.n_jobs, n_rows=X.shape[0]) as workers:
-            return assign_in_range(points, centres, nearest, limits, workers)
 
     def _sizes(self, n: int) -> SizeRange | None:
         if n < self.size_min:
@@ -191,20 +160,16 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 f"n_samples={n} should be >= size_min={self.size_min}: no cluster can be filled."
             )
         if self.n_clusters is not None:
-            return self._limits(n, self.n_clusters, None, None)
+            return self._limits(n, self.n_clusters)
         if self.size_max is None:
             return None
         if self.size_max < self.size_min:
             raise ValueError(f"size_max={self.size_max} is below size_min={self.size_min}.")
         clusters = max(n // self.size_min, 1)
-        return self._limits(n, clusters, None, None)
+        return self._limits(n, clusters)
 
-    def _limits(
-        self, n: int, clusters: int, size_min: int | None, size_max: int | None
-    ) -> SizeRange:
-        least = self.size_min if size_min is None else size_min
-        most = self.size_max if size_max is None else size_max
-        most = n if most is None else most
+    def _limits(self, n: int, clusters: int) -> SizeRange:
+        least, most = self.size_min, n if self.size_max is None else self.size_max
         if not clusters * least <= n <= clusters * most:
             raise ValueError(
                 f"{clusters} clusters of {least} to {most} rows hold {clusters * least} to "
@@ -214,45 +179,12 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return SizeRange(clusters, least, min(most, n - (clusters - 1) * least))
 
     def _kmeans_starts(
-        self, X: Any, points: AnyArray, sizes: SizeRange | None, seed: int
+        self, points: AnyArray, sizes: SizeRange | None, seed: int
     ) -> Iterable[IntArray]:
-        auto = isinstance(self.init, str) and self.init == "auto"
-        if auto and (sizes is None or not 1 < sizes.clusters <= FEW_CLUSTERS):
+        """Return ordinary k-means of the rows, whose centres are then filled to size."""
+        if sizes is None or not 1 < sizes.clusters <= FEW_CLUSTERS or self.effort == "fast":
             return ()
-        if auto and self.effort == "fast" and self.n_init == "auto":
-            return ()
-        if sizes is None:
-            raise ValueError(
-                "init starts from a number of clusters that is known: give n_clusters or size_max, "
-                "or leave init at 'auto'."
-            )
-        named = isinstance(self.init, str)
-        # Centres that are given, or made by a function, are in the units of X.
-        space, init = (points, "k-means++" if auto else self.init) if named else (X, self.init)
-        count = (KMEANS_STARTS if named else 1) if self.n_init == "auto" else int(self.n_init)
-        if not count:
-            return ()
-        options = {"init": init, "max_iter": self.max_iter}
-        # Made now, so that centres of a wrong shape are refused here.
-        first = self._kmeans(space, sizes.clusters, seed, options)
-        others = (self._kmeans(space, sizes.clusters, seed + i, options) for i in range(1, count))
-        return chain([first], others)
-
-    def _kmeans(self, points: Any, clusters: int, seed: int, options: dict[str, Any]) -> IntArray:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # equal rows; it is only a start
-            model = KMeans(clusters, n_init=1, random_state=seed, **options).fit(points)
-        self.n_iter_ = max(self.n_iter_, int(model.n_iter_))
-        return np.asarray(model.labels_, dtype=np.int64)
-
-    def _about_centre(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        """Return rows and centres around a common origin, so that no digits are lost."""
-        origin = np.median(self.cluster_centers_, axis=0)  # central whatever the outliers
-        dense = X.toarray() if sparse.issparse(X) else X
-        return (
-            np.ascontiguousarray(dense - origin, dtype=np.float64),
-            np.ascontiguousarray(self.cluster_centers_ - origin, dtype=np.float64),
-        )
+        return (_kmeans(points, sizes.clusters, seed + i) for i in range(KMEANS_STARTS))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -260,16 +192,14 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _kmeans(points: AnyArray, clusters: int, seed: int) -> IntArray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # equal rows; it is only a start
+        model = KMeans(clusters, n_init=1, random_state=seed).fit(points)
+    return np.asarray(model.labels_, dtype=np.int64)
+
+
 def _centres(X: Any, labels: IntArray, sizes: IntArray) -> FloatArray:
     """Return the means of clusters, added up in double precision, in the precision of X."""
     sums = sums_of_clusters(X.astype(np.float64, copy=False), labels, sizes.size)
     return np.asarray((sums / sizes[:, None]).astype(X.dtype, copy=False))
-
-
-def _inertia(X: Any, labels: IntArray, centres: FloatArray) -> float:
-    total = 0.0
-    for first in range(0, labels.size, CHUNK):
-        part = slice(first, first + CHUNK)
-        rows = X[part].toarray() if sparse.issparse(X) else X[part]
-        total += float(np.sum((rows - centres[labels[part]]) ** 2))
-    return total

@@ -55,14 +55,18 @@ def make_points(
     """
     rows = Columns(X, order)
     W = _linear_map(rows, scale, scores)
-    if rows.is_sparse and (X.shape[1] if W is None else W.shape[1]) > SPARSE_DIMENSIONS:
-        W = _projected(W, X.shape[1], rng)
-    origin = _middle(rows)
+    width = X.shape[1] if W is None else W.shape[1]
+    if rows.is_sparse and width > SPARSE_DIMENSIONS:
+        directions = rng.normal(size=(width, SPARSE_DIMENSIONS)) / np.sqrt(SPARSE_DIMENSIONS)
+        W, width = directions if W is None else np.asarray(W @ directions), SPARSE_DIMENSIONS
+    # The origin is central whatever the outliers. Sparse columns are mostly zeros, so that an
+    # outlier hardly moves their mean; of others it is the median over some of the rows.
+    origin = rows.mean if rows.is_sparse else np.median(rows.take(rows.parts()[0]), axis=0)
     norms = np.concatenate(
         [np.linalg.norm(_map_rows(rows.take(part), origin, W), axis=1) for part in rows.parts()]
     )
-    width = X.shape[1] if W is None else W.shape[1]
-    points = np.empty((X.shape[0], width), dtype=_digits(norms, width))
+    exact = width == 1 or norms.max() > FAR_OUT * np.median(norms)
+    points = np.empty((X.shape[0], width), dtype=np.float64 if exact else np.float32)
     usual = float(np.median(norms)) or float(norms.max()) or 1.0
     for part in rows.parts():
         points[part] = _map_rows(rows.take(part), origin, W) / usual
@@ -120,24 +124,6 @@ def _linear_map(columns: Columns, scale: ScaleOrModel, scores: FloatArray | None
         return sparse.diags_array(columns.units * importance(columns, scores)).tocsr()
     axes = columns.axes
     return axes.units[:, None] * regularised(axes) if axes.rank else np.zeros((axes.units.size, 1))
-
-
-def _middle(columns: Columns) -> FloatArray:
-    """Return a point that is central whatever the outliers: medians over some of the rows."""
-    if columns.is_sparse:  # mostly zeros, which an outlier's mean would not change
-        return columns.mean
-    return np.asarray(np.median(columns.take(columns.parts()[0]), axis=0))
-
-
-def _projected(W: Any, features: int, rng: np.random.Generator) -> FloatArray:
-    wide = features if W is None else W.shape[1]
-    directions = rng.normal(size=(wide, SPARSE_DIMENSIONS)) / np.sqrt(SPARSE_DIMENSIONS)
-    return directions if W is None else np.asarray(W @ directions)
-
-
-def _digits(norms: FloatArray, width: int) -> type[np.floating[Any]]:
-    far_out = norms.max() > FAR_OUT * np.median(norms)
-    return np.float64 if width == 1 or far_out else np.float32
 
 
 def _map_rows(X: Any, origin: FloatArray, W: Any) -> FloatArray:

@@ -113,8 +113,6 @@ def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
         return
     if replace_the_nearly_empty(rows, targets, search):
         targets = search.sizes.nearest(rows.sizes)
-    reach_targets(
-        rows.Z, rows.centres, rows.sizes, targets, rows.labels, graph.refresh(rows.centres),
-        fixed=False,
-    )  # fmt: skip
+    near = graph.refresh(rows.centres)
+    reach_targets(rows.Z, rows.centres, rows.sizes, targets, rows.labels, near)
     rows.settle()

@@ -25,8 +25,6 @@ def reach_targets(
     targets: IntArray,
     labels: AnyArray,
     graph: AnyArray,
-    *,
-    fixed: bool,
 ) -> None:
     """Hand rows on until ``sizes == targets``; all but `targets` and `graph` are changed in place.
 
@@ -36,10 +34,10 @@ def reach_targets(
         Neighbours of each cluster; -1 is none.
     """
     starts, neighbours = kernels.neighbours.both_ways(graph)
-    kernels.repair.hand_on(Z, centres, sizes, targets, labels, starts, neighbours, ROUNDS, fixed)
+    kernels.repair.hand_on(Z, centres, sizes, targets, labels, starts, neighbours, ROUNDS)
     while not np.array_equal(sizes, targets):  # the cheapest offer is taken, so this ends
-        rows, to = _offers(Z, centres, sizes, targets, labels, fixed=fixed)
-        kernels.repair.hand_over(Z, centres, sizes, targets, labels, rows, to, fixed)
+        rows, to = _offers(Z, centres, sizes, targets, labels)
+        kernels.repair.hand_over(Z, centres, sizes, targets, labels, rows, to)
 
 
 def _offers(
@@ -48,8 +46,6 @@ def _offers(
     sizes: IntArray,
     targets: IntArray,
     labels: AnyArray,
-    *,
-    fixed: bool,
 ) -> tuple[IntArray, IntArray]:
     """Return rows of clusters with too many, and clusters with too few: the cheapest pairs first.
 
@@ -60,10 +56,8 @@ def _offers(
     own = labels[rows]
     count = int(np.clip(PAIRS // rows.size, BRIDGES, needy.size))
     bridges = _bridges(centres, sizes, targets, count)[own]
-    left, right = np.ones(rows.size), np.ones(len(centres))
-    if not fixed:
-        left = np.where(sizes[own] > 1, sizes[own] / np.maximum(sizes[own] - 1, 1), 1.0)
-        right = sizes / (sizes + 1.0)
+    left = np.where(sizes[own] > 1, sizes[own] / np.maximum(sizes[own] - 1, 1), 1.0)
+    right = sizes / (sizes + 1.0)
     prices = np.empty(bridges.shape, dtype=np.float32)
     for first in range(0, rows.size, _AT_ONCE):
         part = slice(first, first + _AT_ONCE)

@@ -53,7 +53,6 @@ def time_limit(seconds: float | None) -> Iterator[Patience]:
 
     With a limit, the kernels are there before the clock starts.
     """
-    kernels.require_numba()
     if seconds is not None:
         few = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)
         find_clusters(few, None, least=4, effort="default", seed=0, waiting=Patience())
@@ -104,12 +103,9 @@ def compile_kernels() -> None:
     points = np.random.default_rng(0).normal(size=(COMPILED_FOR, 8)).astype(np.float32)
     sizes = SizeRange.near_equal(COMPILED_FOR, 10)
     with Workers(1, n_rows=COMPILED_FOR) as workers:
-        partition(points, Search(sizes, EFFORTS["default"], 0, workers, Patience(), _tell_nobody))
+        search = Search(sizes, EFFORTS["default"], 0, workers, Patience(), lambda *_: None)
+        partition(points, search)
     kernels.mark_compiled()
-
-
-def _tell_nobody(_what: str, _share: float) -> None:
-    pass
 
 
 def find_effort(name: str, n_rows: int) -> Effort:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.cluster import kernels
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import Blocks
@@ -49,7 +49,11 @@ def lower_trace(
             report_progress("lowering the expected error", turn / sweeps)
             trace = np.trace(P)
             ids = np.arange(X.shape[0], dtype=np.int32)
-            images = _of_usual_size(X @ (P / trace))
+            images = X @ (P / trace)
+            # Squares must not overflow or vanish in float32; a common factor changes nothing.
+            size = np.abs(images).max(axis=1)
+            usual = float(np.median(size)) or float(size.max()) or 1.0
+            images = np.ascontiguousarray(images / usual, dtype=np.float32)
             blocks = Blocks.pack(Rows.of(images, ids, labels.astype(np.int32), clusters), most=0)
             rows = X[blocks.ids]
             pairs, _ = blocks.pairs(graph, rng, farthest=turn % 2 == 0)
@@ -63,12 +67,6 @@ def lower_trace(
             if np.trace(P) > (1 - WORTHWHILE) * trace:
                 break
     return labels
-
-
-def _of_usual_size(images: FloatArray) -> AnyArray:
-    """Return float32 whose squares neither overflow nor vanish; a common factor changes nothing."""
-    usual = float(np.median(np.abs(images).max(axis=1))) or float(np.abs(images).max()) or 1.0
-    return np.ascontiguousarray(images / usual, dtype=np.float32)
 
 
 def _means(X: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:

@@ -168,7 +168,9 @@ def names_may_be_cells(names: Sequence[str], columns: Iterable[pa.ChunkedArray])
     One that begins as a number does is enough, or a column that holds its own name: classes recur.
     """
     return any(
-        _may_be_a_cell(name) or _holds(column, name)
+        reads_as_number(name)
+        or name.lstrip(_AROUND + "+-.,(#")[:1].isdigit()
+        or _holds(column, name)
         for name, column in zip(names, columns, strict=True)
     )
 
@@ -190,11 +192,6 @@ def _number_in(name: str) -> float | None:
         except ValueError:
             continue
     return None
-
-
-def _may_be_a_cell(name: str) -> bool:
-    """Tell whether a name is a number, or begins like a date, a time or an amount."""
-    return reads_as_number(name) or name.lstrip(_AROUND + "+-.,(#")[:1].isdigit()
 
 
 def _is_a_scale(numbers: Sequence[float]) -> bool:

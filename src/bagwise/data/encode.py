@@ -197,7 +197,11 @@ class Encoder(Record, kw_only=False, frozen=True):
                 raise like_an_id(name)
             columns.append(_describe(name, fact, max_levels=max_levels, nulls=nulls))
         encoder = cls(tuple(columns), policy)
-        _refuse_colliding(encoder.feature_names)
+        outputs = encoder.feature_names
+        if doubled := sorted({name for name in outputs if outputs.count(name) > 1}):
+            raise ColumnError(
+                f"two features would both be called {doubled[0]!r}. Rename the column or the level."
+            )
         return encoder
 
     @property
@@ -244,7 +248,9 @@ class Encoder(Record, kw_only=False, frozen=True):
     def _find(self, table: pa.Table, recipe: Column) -> pa.ChunkedArray:
         column = find_column(table, recipe.name, role="feature")
         if self.nulls == "error":
-            _refuse_missing(recipe.name, column)
+            floating = pa.types.is_floating(column.type)
+            if column.null_count or (floating and np.isnan(as_float(column)).any()):
+                raise _has_gaps(recipe.name)
         return column
 
     def to_json(self) -> dict[str, Any]:
@@ -340,17 +346,3 @@ def _has_gaps(name: str) -> ColumnError:
 
 def _has_huge_values(name: str) -> ColumnError:
     return ColumnError(f"feature {name!r} holds infinite or huge values. Replace or rescale them.")
-
-
-def _refuse_colliding(outputs: Sequence[str]) -> None:
-    doubled = sorted({name for name in outputs if outputs.count(name) > 1})
-    if doubled:
-        raise ColumnError(
-            f"two features would both be called {doubled[0]!r}. Rename the column or the level."
-        )
-
-
-def _refuse_missing(name: str, column: pa.ChunkedArray) -> None:
-    floating = pa.types.is_floating(column.type)
-    if column.null_count or (floating and np.isnan(as_float(column)).any()):
-        raise _has_gaps(name)

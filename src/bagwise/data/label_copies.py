@@ -114,7 +114,8 @@ def _likely_copies(
     few = min(len(labels), MOST_ROWS)
     rows = np.random.default_rng().choice(len(labels), size=few, replace=False)
     labels, taken = labels[rows], pa.array(rows)
-    levels = _as_levels(labels)
+    ordinals = _ordinals(labels)
+    levels = ordinals if ordinals.max() < _most_levels(ordinals.size) else None
     for name in columns:
         column = without_dictionary(table.column(name)).take(taken)
         numbers = None if classes else _as_numbers(column)
@@ -183,12 +184,6 @@ def _outside(levels: IntArray) -> int:
 def _ordinals(values: AnyArray) -> IntArray:
     """Return the number of each value among the distinct ones."""
     return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
-
-
-def _as_levels(values: AnyArray) -> IntArray | None:
-    """Return values as numbers of levels, or None where there are too many."""
-    levels = _ordinals(values)
-    return levels if levels.max() < _most_levels(levels.size) else None
 
 
 def _most_levels(n_rows: int) -> int:

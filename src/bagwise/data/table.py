@@ -32,7 +32,10 @@ def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:
     table = open_source(source).read(wanted)
     table = table.select(choose_columns(table, wanted))
     refuse_empty(table.num_rows, table.num_columns)
-    columns = [_without_views(column) for column in table.columns]
+    columns = [  # strings in a layout that every Arrow function knows
+        pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
+        for column in table.columns
+    ]
     return pa.table(columns, names=table.column_names)  # and so without any metadata
 
 
@@ -77,11 +80,6 @@ def write_table(rows: pa.Table | Iterable[pa.Table], path: Path, *, force: bool 
                 file.write_table(part)
                 written += part.num_rows
     return written
-
-
-def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return strings in a layout that every Arrow function knows."""
-    return pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
 def _pandas_index(table: pa.Table) -> set[str]:

@@ -44,6 +44,9 @@ class Rows(Protocol):
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one column."""
 
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return about how many bytes some columns take."""
+
     def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of all rows, one table after the other."""
 

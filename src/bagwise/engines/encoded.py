@@ -1,5 +1,6 @@
 """X as it is needed: encoded block by block, and never in memory as a whole."""
 
+import math
 import tempfile
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,6 +14,7 @@ from bagwise.data.encode import Encoder
 from bagwise.data.row_order import inverse_order
 from bagwise.engines import Rows
 from bagwise.files import stored
+from bagwise.files.atomic import allocate
 from bagwise.files.spill import SpillDirectory
 
 BLOCK = 65_536
@@ -104,6 +106,7 @@ def encode_to_disk(
         )
         with tempfile.TemporaryFile(dir=spill.path) as file:
             shape = (table.num_rows, len(encoder.feature_names))
+            allocate(file.fileno(), 8 * math.prod(shape))  # a full disk would end the process later
             X = np.memmap(file, dtype=np.float64, mode="w+", shape=shape)
         for start in range(0, table.num_rows, BLOCK):
             stop = min(table.num_rows, start + BLOCK)

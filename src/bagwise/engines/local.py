@@ -64,6 +64,10 @@ class LocalRows:
         column = self._columns[name]
         return column if self._order is None else column.take(pa.array(self._order))
 
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return how many bytes some columns take."""
+        return sum(int(self._columns[name].nbytes) for name in names)
+
     def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of all rows at once: they are in memory."""
         yield pa.table({name: self.column(name) for name in names})

@@ -4,13 +4,17 @@ Bags may differ with the engine, and so labels must have no part in the estimate
 counts with the same number of bytes in each row, whatever is in it.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from bagwise.data.columns import is_text
 from bagwise.data.sources import StreamedSource, open_source
 from bagwise.data.sources.arrow_files import DatasetSource, ParquetFiles
 from bagwise.data.table import choose_columns, refuse_empty
@@ -19,12 +23,14 @@ from bagwise.engines.local import read_rows
 from bagwise.engines.memory import Memory, needed, shown
 from bagwise.engines.spilled import ScannedTable, SpilledRows, Stored, row_bytes
 from bagwise.errors import TableError, shielded
-from bagwise.files.spill import SpillDirectory
+from bagwise.files.spill import SpillDirectory, sweep_spills
 from bagwise.files.stored import StoredTable, store
 
 WORTH_TELLING = 2**30
 
 _LABEL_BYTES = 8  # a row
+_OFFSET_BYTES = 4  # that say where a cell of text begins
+_FIRST = 1000  # rows that show how long text is
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ def open_rows(
     """
     if memory is None or isinstance(source, Rows):
         return read_rows(source, named=named)
+    sweep_spills(memory.spill)  # what a killed run has left there may hold labels
     source = open_source(source)
     estimate = estimate_size(source, label=label)
     if estimate is None and isinstance(source, StreamedSource):
@@ -80,19 +87,17 @@ def open_rows(
 def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
     """Estimate what a release of a source needs; None where nobody can tell without reading it.
 
-    How well a column is encoded depends on what is in it, and that of the label is secret.
+    Cells count by their types, and text by how long it is in the first rows. What Parquet files say
+    of bytes depends on the label as well: how well it is packed, and, where a writer counts bytes,
+    how many row groups all columns are cut into.
     """
     if isinstance(source, ParquetFiles):
         import pyarrow.parquet as pq  # noqa: PLC0415 (only for files of this kind)
 
-        found = [
-            shielded(lambda path=path: pq.read_metadata(path), _damaged)  # type: ignore[misc]
-            for path in source.files.paths
-        ]
-        n_rows = sum(one.num_rows for one in found)
-        groups = [one.row_group(i) for one in found for i in range(one.num_row_groups)]
-        public = sum(_public_bytes(group, label) for group in groups)
-        size = max(public + _secret_bytes(n_rows, label), 8 * n_rows)
+        paths = source.files.paths
+        n_rows = sum(shielded(partial(pq.read_metadata, path), _damaged).num_rows for path in paths)
+        with shielded(partial(pq.ParquetFile, paths[0]), _damaged) as file:
+            size = n_rows * shielded(partial(_row_bytes, file, label), _damaged)
         return Estimate(n_rows, needed(n_rows, size))
     if isinstance(source, DatasetSource):
         dataset = source.open()
@@ -101,14 +106,19 @@ def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
     return None  # also for files whose size tells how labels are spelled, or how well they pack
 
 
-def _public_bytes(group: Any, label: str | None) -> int:
-    """Return how many bytes the columns of a row group take, but for the label."""
-    columns = [group.column(i) for i in range(group.num_columns)]
-    return sum(
-        int(column.total_uncompressed_size)
-        for column in columns
-        if label is None or not f"{column.path_in_schema}.".startswith(f"{label}.")
-    )
+def _row_bytes(file: Any, label: str | None) -> int:
+    """Return about how many bytes a row of a file takes in memory."""
+    schema = file.schema_arrow
+    text = [field.name for field in schema if is_text(field.type) and field.name != label]
+    fixed = [field for field in schema if field.name not in {*text, label}]
+    first, batches = schema.empty_table().select(text), file.iter_batches(_FIRST, columns=text)
+    while text and first.num_rows < _FIRST and (batch := next(batches, None)) is not None:
+        first = pa.concat_tables([first, pa.Table.from_batches([batch])])
+    cells = [column.cast(pa.large_string()) for column in first.slice(0, _FIRST).columns]
+    letters = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in cells)
+    looked_at: int = max(1, min(_FIRST, first.num_rows))
+    known = row_bytes(pa.schema(fixed)) + _secret_bytes(1, label)
+    return known + _OFFSET_BYTES * len(text) + math.ceil(letters / looked_at)
 
 
 def _secret_bytes(n_rows: int, label: str | None) -> int:

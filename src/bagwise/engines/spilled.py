@@ -141,7 +141,12 @@ class SpilledRows:
     def _read_batches(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
         chunks = [batch.column(0) for batch in self._base.batches([name])]
         pa.default_memory_pool().release_unused()  # of the columns before
-        return _without_views(pa.chunked_array(chunks, type=kind))
+        column = pa.chunked_array(chunks, type=kind)
+        return pc.cast(column, pa.large_string()) if pa.types.is_string_view(kind) else column
+
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return about how many bytes some columns take."""
+        return self._num_rows * row_bytes(pa.schema([self._base.schema.field(n) for n in names]))
 
     def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of all rows, some rows at a time."""
@@ -199,7 +204,9 @@ class SpilledRows:
         return held
 
     def _write(self, names: Sequence[str]) -> StoredTable:
-        schema = _as_it_leaves(self._base.schema, names)
+        empty = self._base.schema.empty_table().select(list(names))
+        plain = pa.table([without_dictionary(one) for one in empty.columns], names=list(names))
+        schema = as_parquet_keeps_it(plain).schema  # the types that they will have in a release
         n = self._base.num_rows
         order = np.arange(n) if self._order is None else self._order.read()
         batches = _cast(self._base.batches(names), schema)
@@ -212,13 +219,6 @@ class SpilledRows:
             places = places[places >= 0]
         del order
         return arrange(batches, schema, places, self._spill.path, rows_at_once=self.rows_at_once)
-
-
-def _as_it_leaves(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the columns with the types that they will have in a release."""
-    empty = schema.empty_table().select(list(names))
-    plain = pa.table([without_dictionary(column) for column in empty.columns], names=list(names))
-    return as_parquet_keeps_it(plain).schema
 
 
 def _cast(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -243,10 +243,6 @@ def _those_with_a_place(
     for batch in batches:
         yield batch.filter(pa.array(places[start : start + batch.num_rows] >= 0))
         start += batch.num_rows
-
-
-def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
 def row_bytes(schema: pa.Schema) -> int:

@@ -95,11 +95,13 @@ def evaluate_rows(
     labels = row_labels(data, name, model)
     predicted = model.predict_rows(data)
     residuals = labels - predicted
+    error, variance = float(np.mean(residuals**2)), float(np.mean(np.var(labels, axis=0)))
     return RowScores(
         n_rows=len(labels),
-        rmse=float(np.sqrt(np.mean(residuals**2))),
+        rmse=float(np.sqrt(error)),
         mae=float(np.mean(np.abs(residuals))),
-        r2=_r2(float(np.mean(residuals**2)), float(np.mean(np.var(labels, axis=0)))),
+        # Where labels do not vary, 1 or 0 as scikit-learn has it.
+        r2=1.0 - error / variance if variance > 0 else float(error == 0),
         **({} if model.classes is None else _class_scores(labels, predicted)),
     )
 
@@ -147,10 +149,3 @@ def row_labels(data: pa.Table, label: str, model: RowModel | TreeModel) -> Float
     if column.null_count:
         raise LabelError(f"label {label!r} is missing in {column.null_count} row(s). Drop them.")
     return np.array([value == model.target for value in column.to_pylist()], dtype=np.float64)
-
-
-def _r2(error: float, variance: float) -> float:
-    """Share of variance explained; 1 or 0 where there is none, as scikit-learn has it."""
-    if variance > 0:
-        return 1.0 - error / variance
-    return 1.0 if error == 0 else 0.0

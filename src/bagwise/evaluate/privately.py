@@ -31,11 +31,13 @@ from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
+    POWERS,
     LossDesign,
     design_loss,
     half_width,
     noise_sd,
     release_mean_loss,
+    sensitivities,
 )
 from bagwise.release.budget import AnyBounds, Budget
 from bagwise.release.certify import certify
@@ -159,7 +161,7 @@ class PrivateScores:
             mean_loss=file.mean_loss,
             noise_sd=file.noise_sd,
             interval=file.interval,
-            certificate=Certificate.from_json(file.certificate),
+            certificate=Certificate.from_json(file.certificate, sizes=()),
         )
         # The certificate was compared when it was read, to digits that every machine agrees on.
         kept = {"software": file.software, "certificate": file.certificate}
@@ -176,7 +178,19 @@ class PrivateScores:
         others = [e.hides for e in self.certificate.events if e.hides != "mean loss"]
         if len(found) != 1 or set(others) - {"bounds"}:
             raise CertificateError("the certificate does not account for a mean loss.")
-        event = found[0]
+        event, rows = found[0], self.certificate.unit_rows
+        low, high = self.certificate.bounds or (0.0, 0.0)
+        if self.largest_loss > (high - low) ** POWERS[self.loss] * (1 + 1e-9):
+            raise CertificateError("the largest loss is more than the bounds allow.")
+        least, most = sensitivities(
+            bounds=(low, high), loss=self.loss, largest=self.largest_loss, unit_rows=rows
+        )
+        rounding = rows * event.grid_step  # each row's loss is a whole number of steps
+        if not least - rounding <= event.sensitivity <= most + rounding:
+            raise CertificateError(
+                f"the noise was not set for units of {rows} rows: their labels cannot move the "
+                "sum of losses as far as the certificate says, or they move it farther."
+            )
         margin = half_width(event, n_rows=self.n_rows, level=LEVEL)
         claimed = (self.largest_loss, self.noise_sd, *self.interval)
         derived = (

@@ -91,8 +91,8 @@ def plan(
         Who the bags are for. "flexible" is for boosted trees, networks and the like: there is one
         kind of bags for them, and sizes are ranked by what such a learner should lose.
     single_labels : bool
-        Rank single labels beside bags: every row reported by an optimal unbiased randomizer or by
-        randomised response on bins. They need an epsilon, and a label that is a number.
+        Rank single labels beside bags: every row reported by an optimal unbiased randomizer. They
+        need an epsilon, and a label that is a number.
     unit : str, optional
         A column that names people with several rows, whose labels are protected together. It is no
         feature.

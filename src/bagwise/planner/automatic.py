@@ -5,8 +5,8 @@ from dataclasses import replace
 from bagwise.bagging import check_bag_size, find_strategy
 from bagwise.engines import Rows
 from bagwise.errors import BagTooSmallError, StrategyError
-from bagwise.planner import Candidate, Plan, problem_of, rank
-from bagwise.planner.flexible import FlexibleProblem, bags_for_flexible
+from bagwise.planner import problem_of, rank
+from bagwise.planner.flexible import SINGLY, FlexibleProblem, bags_for_flexible
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
 from bagwise.planner.request import PlanRequest
@@ -45,7 +45,8 @@ def decide(
     sample = sample_rows(rows, request.columns, request.budget, names=names, population=population)
     asked = _asked(request, outlook, most)
     if request.learner == "flexible":
-        return _for_flexible(problem_of(sample, asked), request, most)
+        singly = asked.single_labels and request.may_report_singly
+        return _for_flexible(problem_of(sample, asked), request, most, singly=singly)
     try:
         found = rank(sample, asked)
     except (BagTooSmallError, StrategyError) as error:
@@ -59,16 +60,28 @@ def decide(
         best.bag_size,
         best.scores,
         score_share=best.score_share,
-        why=_why(best, found),
+        why=LeastRegret(
+            rmse=float(best.rmse),
+            loss=best.loss,
+            signal_sd=float(found.prior.signal_sd),
+            label_noise_sd=float(found.prior.label_noise_sd),
+            factor=float(found.prior.factor),
+            misfit=float(found.prior.misfit),
+        ),
     )
 
 
-def _for_flexible(problem: Problem, request: ReleaseRequest, most: int | None) -> Choice:
-    """Return bags for a learner that is not linear."""
-    strategy = request.strategy or bags_for_flexible(problem)
+def _for_flexible(
+    problem: Problem, request: ReleaseRequest, most: int | None, *, singly: bool
+) -> Choice:
+    """Return bags for a learner that is not linear, or single labels where these lose less."""
     sized = FlexibleProblem.of(problem, request.label_kind)
     least = SMALLEST if request.min_bag_size is None else request.min_bag_size
     size = request.bag_size or sized.best_size(least=least, most=most)
+    if singly and (lost := sized.lost_singly()) < sized.lost(size):
+        alone = request.reporting_singly(SINGLY)
+        return alone.choose(find_strategy("random"), 1, "none", why=FlexibleLearner(lost))
+    strategy = request.strategy or bags_for_flexible(problem)
     why = FlexibleLearner(noise_lost=sized.noise_lost(size))
     return request.choose(strategy, size, request.scores, why=why)
 
@@ -91,7 +104,6 @@ def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -
         min_bag_size=request.min_bag_size,
         strategies=named,
         scored=False,
-        free_sizes=False,
         label_kinds=(request.label_kind,),
         max_bag_size=most,
         learner=request.learner,
@@ -101,14 +113,3 @@ def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -
 def _told(signal_sd: float, label_noise_sd: float, misfit: float) -> Prior:
     """Return what a private model has told of the labels; a fit has the less to find out."""
     return Prior(signal_sd, label_noise_sd, misfit=misfit, few_bags=0.0)
-
-
-def _why(best: Candidate, found: Plan) -> LeastRegret:
-    return LeastRegret(
-        rmse=float(best.rmse),
-        loss=best.loss,
-        signal_sd=float(found.prior.signal_sd),
-        label_noise_sd=float(found.prior.label_noise_sd),
-        factor=float(found.prior.factor),
-        misfit=float(found.prior.misfit),
-    )

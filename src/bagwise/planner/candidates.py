@@ -30,7 +30,7 @@ from bagwise.planner.sample import SEED
 from bagwise.planner.sizes import BAGS_PER_COEFFICIENT
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
-from bagwise.privacy.mechanisms import BinnedLabels, GaussianModel, LaplaceModel
+from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel
 from bagwise.privacy.private_model import ModelDesign, best_share, instance_error
 from bagwise.release.looks import prospect_of_centring
 from bagwise.release.scores import METRIC_SHARES
@@ -113,13 +113,12 @@ class Candidate:
     @property
     def intervals(self) -> bool:
         """Whether a fit has intervals to trust: enough bags, and a loss without a bias."""
-        return self.loss == "bag" and not self.few_bags and self.noise != BinnedLabels.noise
+        return self.loss == "bag" and not self.few_bags
 
     @property
     def could_have_intervals(self) -> bool:
         """Whether smaller bags of the same kind would have intervals to trust."""
-        biased = self.loss != "bag" or self.noise == BinnedLabels.noise
-        return not biased and not self.traits.free_sizes
+        return self.loss == "bag" and not self.traits.free_sizes
 
     @property
     def rmse(self) -> float:

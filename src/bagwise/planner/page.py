@@ -7,7 +7,6 @@ import numpy as np
 from bagwise.planner.ranking import Plan, name_of
 from bagwise.show import charts
 from bagwise.show.page import (
-    Block,
     Facts,
     Figure,
     Grid,
@@ -30,9 +29,12 @@ def make_page(plan: Plan) -> str:
     promise = (
         "not private" if plan.epsilon is None else f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
     )
+    table = plan.cells()
+    places = [table[0].index(name) for name in _ORDER]
+    best = enumerate(plan.candidates[:_COMMANDS])
     sections = [
-        Section("The best choices", [Grid(_choices(plan))]),
-        Section("Commands", [_commands(plan)]),
+        Section("The best choices", [Grid([tuple(row[p] for p in places) for row in table])]),
+        Section("Commands", [Steps([Step(plan.command(i), name_of(c)) for i, c in best])]),
         *_frontier(plan),
         *_sizes(plan),
         Section("What this rests on", [Points(plan.remarks())]),
@@ -41,27 +43,18 @@ def make_page(plan: Plan) -> str:
         title="What to release",
         lead=f"{plan.n_rows:,} rows, {promise}, {plan.family} labels. No label was looked at.",
         label="bagwise plan",
-        top=[_first_choice(plan)],
+        top=[
+            Headline(
+                f"± {plan.best.rmse:.3g}",
+                f"Expected error of predictions with {name_of(plan.best)}",
+                "This is the root mean square of the error, in units of the label. Expected labels "
+                f"are believed to vary by {plan.prior.signal_sd:.3g}. A model that saw every row's "
+                f"label would have an error of {np.sqrt(plan.row_level):.3g}.",
+            )
+        ],
         sections=sections,
     )
     return render(page)
-
-
-def _choices(plan: Plan) -> list[tuple[str, ...]]:
-    heading, *rows = plan.cells()
-    places = [heading.index(name) for name in _ORDER]
-    return [tuple(row[place] for place in places) for row in (heading, *rows)]
-
-
-def _first_choice(plan: Plan) -> Block:
-    best = plan.best
-    return Headline(
-        f"± {best.rmse:.3g}",
-        f"Expected error of predictions with {name_of(best)}",
-        "This is the root mean square of the error, in units of the label. Expected labels are "
-        f"believed to vary by {plan.prior.signal_sd:.3g}. A model that saw every row's label would "
-        f"have an error of {np.sqrt(plan.row_level):.3g}.",
-    )
 
 
 def plan_chart(plan: Plan) -> charts.Chart:
@@ -97,11 +90,6 @@ def _sizes(plan: Plan) -> list[Section]:
         numbers=_numbers(rows, "bag size"),
     )
     return [Section("Error against bag size", [figure])]
-
-
-def _commands(plan: Plan) -> Steps:
-    shown = range(min(_COMMANDS, len(plan.candidates)))
-    return Steps([Step(plan.command(i), name_of(plan.candidates[i])) for i in shown])
 
 
 def _by_epsilon(plan: Plan) -> list[dict[str, Any]]:

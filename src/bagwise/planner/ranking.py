@@ -221,19 +221,19 @@ class Plan:
             ),
             *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
-            f"To fit: bagwise fit OUT {self._fit_option(chosen)}",
+            "To fit: bagwise fit OUT "
+            + ("--model boosted" if self.learner == "flexible" else f"--loss {chosen.loss}"),
         ]
         return "\n".join(lines)
-
-    def _fit_option(self, chosen: Candidate) -> str:
-        return "--model boosted" if self.learner == "flexible" else f"--loss {chosen.loss}"
 
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know to use the figures."""
         remarks = [f"Prior, stated and not measured: {self.prior.text()}."]
         remarks.append(_RANKED[self.learner])
+        # The first choice is compared with what has intervals too, if it has.
+        rivals = [c for c in self.candidates if c.intervals or not self.best.intervals]
         for scenario in self.prior.scenarios() if self.learner == "linear" else ():
-            first = min(self._rivals, key=lambda c: c.scenarios[scenario])
+            first = min(rivals, key=lambda c: c.scenarios[scenario])
             lost = self.best.scenarios[scenario] / max(first.scenarios[scenario], _TINY)
             if lost > _WORTH_SAYING:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
@@ -259,13 +259,6 @@ class Plan:
         if self.bounds is None:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
-
-    @property
-    def _rivals(self) -> tuple[Candidate, ...]:
-        """What the first choice is to be compared with: what has intervals too, if it has."""
-        if not self.best.intervals:
-            return self.candidates
-        return tuple(candidate for candidate in self.candidates if candidate.intervals)
 
     def _with_wider_bounds(self) -> list[str]:
         """Say what wide bounds would cost: noise grows with them as with one over epsilon."""

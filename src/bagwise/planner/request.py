@@ -4,19 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
-import numpy as np
-
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
     KeepsGroups,
-    assign_bags,
     find_strategy,
     measures_by_scores,
     traits_of,
 )
 from bagwise.cluster.search import EffortName
-from bagwise.errors import MissingExtraError, StrategyError, check_name
+from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.planner.candidates import LABEL_KINDS
 from bagwise.planner.prior import Prior, read_prior
@@ -52,7 +49,7 @@ class PlanRequest:
     max_bag_size : int or None
         The largest that can be: the rows of the smallest stratum.
     single_labels : bool
-        Whether single labels are ranked beside bags.
+        Whether single labels are ranked beside bags; for flexible learners, whether they may be.
     learner : {"linear", "flexible"}
         Who bags are for. For flexible learners the features decide on a strategy, and sizes are
         ranked.
@@ -85,7 +82,6 @@ class PlanRequest:
         min_bag_size: int | None = None,
         strategies: Sequence[str | BaggingStrategy] | None = None,
         scored: bool = True,
-        free_sizes: bool = True,
         label_kinds: tuple[LabelKind, ...] = LABEL_KINDS,
         effort: str = "fast",
         max_bag_size: int | None = None,
@@ -94,8 +90,7 @@ class PlanRequest:
     ) -> Self:
         """Check what a user asks for, as far as it can be told without the features.
 
-        Where nobody names strategies, `scored` and `free_sizes` say whether those are tried that
-        sort, and those that make bags as large as they like.
+        Where nobody names strategies, `scored` says whether those are tried that sort.
         """
         fitted, rule = resolve_family(family, classes), budget.calibration
         check_name("effort", effort, get_args(EffortName))
@@ -115,6 +110,9 @@ class PlanRequest:
                 "with learner='flexible'."
             )
         sizes, least = check_sizes(bag_sizes, min_bag_size)
+        if reader == "flexible":  # where nothing is said of bags, there may be none
+            unsaid = bag_sizes is None and min_bag_size is None and "mean" in label_kinds
+            single_labels = modelled and unsaid and fitted.name == "gaussian"
         return cls(
             budget=budget,
             # What finding the bounds has spent is gone before the release begins.
@@ -125,7 +123,7 @@ class PlanRequest:
             bag_sizes=sizes,
             min_bag_size=least,
             strategies=(
-                _planned_for(reader, scored=scored and modelled, free_sizes=free_sizes)
+                _planned_for(reader, scored=scored and modelled)
                 if strategies is None
                 else _check_named(strategies, modelled=modelled)
             ),
@@ -150,39 +148,20 @@ def resolve_family(family: str, classes: int | None) -> Family:
     return fitted
 
 
-def _planned_for(
-    learner: Learner, *, scored: bool, free_sizes: bool
-) -> tuple[BaggingStrategy, ...]:
+def _planned_for(learner: Learner, *, scored: bool) -> tuple[BaggingStrategy, ...]:
     """Return what is tried unasked; for flexible learners that is found with the features."""
     if learner == "flexible":
         return ()
-    return tuple(planned(scored=scored, free_sizes=free_sizes))
+    return tuple(planned(scored=scored))
 
 
-def planned(*, scored: bool = True, free_sizes: bool = True) -> list[BaggingStrategy]:
-    """Return the registered strategies that are tried unasked and have what they need here.
+def planned(*, scored: bool = True) -> list[BaggingStrategy]:
+    """Return the registered strategies that are tried unasked.
 
-    `scored` says whether those that read scores belong to them, `free_sizes` whether those whose
-    bags are as large as they like.
+    `scored` says whether those that read scores belong to them.
     """
     chosen = [find_strategy(name) for name, kind in STRATEGIES.items() if traits_of(kind).planned]
-    return [
-        strategy
-        for strategy in chosen
-        if (scored or not strategy.uses_scores)
-        and (free_sizes or not traits_of(strategy).free_sizes)
-        and _runs_here(strategy)
-    ]
-
-
-def _runs_here(strategy: BaggingStrategy) -> bool:
-    """Try it: an optional part may be missing."""
-    rows = np.arange(8.0)[:, None]
-    try:
-        assign_bags(strategy, rows, rows[:, 0], bag_size=2, rng=np.random.default_rng(0))
-    except MissingExtraError:
-        return False
-    return True
+    return [strategy for strategy in chosen if (scored or not strategy.uses_scores)]
 
 
 def _check_named(

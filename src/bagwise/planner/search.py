@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from bagwise.bagging import BaggingStrategy, traits_of
 from bagwise.planner.candidates import Candidate, by_model, label_agnostic
-from bagwise.planner.flexible import FlexibleProblem, bags_for_flexible
+from bagwise.planner.flexible import SINGLY, FlexibleProblem, bags_for_flexible
 from bagwise.planner.problem import Problem, title
 from bagwise.planner.regret import is_hopeless, ranked
 from bagwise.planner.request import PlanRequest
@@ -42,7 +42,12 @@ def find_candidates(problem: Problem, request: PlanRequest) -> list[Candidate]:
             best = sizes.index(search.best_size(strategy))
             search.try_sizes(strategy, sizes[max(0, best - 1) : best + 2])
             if search.is_hopeless:
-                search.try_sizes(strategy, _larger_sizes(problem, request))
+                few_bags = without_intervals(
+                    n_rows=problem.sample.n_rows,
+                    coefficients=problem.coefficients,
+                    least=request.min_bag_size,
+                )
+                search.try_sizes(strategy, few_bags)
     if request.single_labels:
         search.found.extend(single_labels(problem))
     return search.found
@@ -50,6 +55,8 @@ def find_candidates(problem: Problem, request: PlanRequest) -> list[Candidate]:
 
 def _for_flexible(problem: Problem, request: PlanRequest) -> list[Candidate]:
     """Return bags for learners that are not linear, at the best size and those next to it.
+
+    Single labels are among them where they may be.
 
     They are in the order of what such a learner should lose; such learners have bag loss.
     """
@@ -62,7 +69,12 @@ def _for_flexible(problem: Problem, request: PlanRequest) -> list[Candidate]:
     search = _Search(problem, request, expected=len(sizes))
     search.try_sizes(bags_for_flexible(problem), sizes)
     found = [one for one in search.found if one.loss == "bag" and one.label_kind == "mean"]
-    return sorted(found, key=lambda one: flexible.lost(one.bag_size))
+    ranks = {id(one): flexible.lost(one.bag_size) for one in found}
+    if request.single_labels:
+        alone = [one for one in single_labels(problem) if one.noise == SINGLY]
+        ranks |= {id(one): flexible.lost_singly() for one in alone}
+        found += alone
+    return sorted(found, key=lambda one: ranks[id(one)])
 
 
 def _sizes(problem: Problem, request: PlanRequest) -> list[int]:
@@ -70,15 +82,6 @@ def _sizes(problem: Problem, request: PlanRequest) -> list[int]:
     named = request.bag_sizes
     wanted = named or grid(n_rows=n_rows, coefficients=problem.coefficients, least=least)
     return usable(wanted, n_rows=n_rows, most=request.max_bag_size)
-
-
-def _larger_sizes(problem: Problem, request: PlanRequest) -> list[int]:
-    """Return sizes that leave few bags, for where no others promise anything."""
-    return without_intervals(
-        n_rows=problem.sample.n_rows,
-        coefficients=problem.coefficients,
-        least=request.min_bag_size,
-    )
 
 
 class _Search:

@@ -1,10 +1,10 @@
 """Single labels beside bags: every row reported by chance, with the error that a learner has.
 
-What is reported of a label y has the expected value r(y), which is y for an unbiased randomizer and
-a staircase for randomised response on bins. Over labels that vary as the prior says, around the
-middle of the bounds, r is close to the line with slope ``b = cov(r, y) / var(y)``. A learner then
-finds b times the slopes, which costs ``(1 - b)^2`` of the signal's variance, however many rows
-there are; whatever else varies around the line is noise, which becomes less with more rows.
+What is reported of a label y has the expected value r(y), which is y within the bounds and a bound
+beyond. Over labels that vary as the prior says, around the middle of the bounds, r is close to the
+line with slope ``b = cov(r, y) / var(y)``. A learner then finds b times the slopes, which costs
+``(1 - b)^2`` of the signal's variance, however many rows there are; whatever else varies around the
+line is noise, which becomes less with more rows.
 """
 
 import math
@@ -20,7 +20,7 @@ from bagwise.errors import BudgetError
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Bagged, Problem
-from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration
+from bagwise.privacy.calibrate import SINGLE_LABELS
 from bagwise.privacy.mechanisms import LabelChannel
 from bagwise.theory.exact import Risk
 from bagwise.theory.moments import prior_risk
@@ -39,11 +39,10 @@ class Response(NamedTuple):
 def response_of(channel: LabelChannel, label_sd: float) -> Response:
     """Return slope and noise of what is reported of normal labels around the middle of the bounds.
 
-    >>> from bagwise.privacy.mechanisms import BinnedLabels, UnbiasedLabels
+    >>> from bagwise.privacy.mechanisms import UnbiasedLabels
     >>> unbiased = UnbiasedLabels.calibrated(epsilon=1.0, bounds=(0.0, 1.0))
-    >>> bins = BinnedLabels.calibrated(epsilon=1.0, bounds=(0.0, 1.0))
-    >>> [round(response_of(one, 0.125).slope, 2) for one in (unbiased, bins)]
-    [1.0, 1.62]
+    >>> [round(response_of(unbiased, label_sd).slope, 2) for label_sd in (0.125, 0.5)]
+    [1.0, 0.68]
     """
     spread = np.linspace(-_SPREADS, _SPREADS, _PLACES)
     weight = np.exp(-(spread**2) / 2)
@@ -66,8 +65,9 @@ def single_labels(problem: Problem) -> Iterator[Candidate]:
     strategy = find_strategy("random")
     bagged = problem.bag(strategy, 1)
     for noise in SINGLE_LABELS:
-        channel = _channel(rule, noise, problem.sample.largest)
-        if channel is None:
+        try:
+            channel = rule.single_labels(noise, rows=problem.sample.largest)
+        except BudgetError:
             continue
         risks = {
             name: _risk(bagged, prior, channel) for name, prior in problem.prior.scenarios().items()
@@ -87,13 +87,6 @@ def single_labels(problem: Problem) -> Iterator[Candidate]:
             scenarios={name: risk.total for name, risk in risks.items()},
             noise=noise,
         )
-
-
-def _channel(rule: ExactCalibration, noise: str, rows: int) -> LabelChannel | None:
-    try:
-        return rule.single_labels(noise, rows=rows)
-    except BudgetError:
-        return None
 
 
 def _risk(

@@ -285,6 +285,7 @@ def _origin(model: Model) -> Block:
         "family": model.family,
         "link": model.link,
         "loss": model.loss,
+        "predictions within": "" if model.bounds is None else "{:g} to {:g}".format(*model.bounds),
         "rows": f"{made.n_rows:,}",
         "bags": "" if made.n_bags is None else f"{made.n_bags:,}",
         "labelled rows of the learner": f"{made.n_labelled_rows:,}" if made.n_labelled_rows else "",

@@ -22,9 +22,10 @@ from bagwise.files.regular_files import open_regular
 from bagwise.privacy import Certificate
 from bagwise.privacy.circumstances import exact
 from bagwise.privacy.promise import chance_of_guessing
-from bagwise.release.descriptions import ASK
 from bagwise.release.release import Release
 from bagwise.report.groups import GroupErrors
+
+ASK = "The custodian must answer."
 
 _NOTHING = "NOT PRIVATE: nothing is promised."
 

@@ -12,12 +12,11 @@ from bagwise.ledger import Ledger
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.circumstances import exact
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.release.descriptions import ASK
 from bagwise.release.explain import Explanation
 from bagwise.release.release import Release
 from bagwise.report.audit_files import AuditFile
 from bagwise.report.promise import promise_of
-from bagwise.report.questions import Report
+from bagwise.report.questions import ASK, Report
 from bagwise.show import charts
 from bagwise.show.page import (
     Block,
@@ -116,8 +115,8 @@ def explain_or_say_why(release: Release) -> Explanation | str:
     """Return the error to expect of a model, or why nothing can be said."""
     if release.classes is not None:
         return (
-            "The error of a model of classes is explained for one of them at a time: "
-            "bagwise explain DIR --target CLASS"
+            "The error of a model of classes is explained for one of them at a time, in Python: "
+            "Release.explain."
         )
     try:
         return explain_by_fit(release)

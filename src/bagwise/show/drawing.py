@@ -7,7 +7,9 @@ since a drawing that is merely scaled down has letters that nobody can read.
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bagwise._printable import printable
@@ -40,13 +42,32 @@ _NAME = re.compile(r"""\b(id="|url\(#|href="#)""")
 
 
 def altair(what: str) -> Any:
-    """Return the plotting library, or say which extra `what` needs."""
+    """Return the plotting library, or say which extra `what` needs.
+
+    Its charts keep their scripts within the pages that they are saved as.
+    """
     try:
         import altair
         import vl_convert  # noqa: F401
     except ImportError:
         raise MissingExtraError(what, "plot") from None
-    return altair
+    own = {kind.__name__: _offline(kind) for kind in (altair.Chart, altair.LayerChart)}
+    return SimpleNamespace(**{**vars(altair), **own})
+
+
+@cache
+def _offline(kind: Any) -> Any:
+    """Return a kind of chart whose pages load nothing: Altair's ask a host for their scripts."""
+
+    def save(self: Any, fp: Any, format: Any = None, **options: Any) -> None:
+        if (format or str(fp).rpartition(".")[2]) == "html":
+            options.setdefault("inline", True)
+        kind.save(self, fp, format, **options)
+
+    def to_html(self: Any, *, inline: bool = True, **options: Any) -> Any:
+        return kind.to_html(self, inline=inline, **options)
+
+    return type(kind.__name__, (kind,), {"save": save, "to_html": to_html})
 
 
 def colour(role: str) -> str:

@@ -156,15 +156,6 @@ class Figure(Block):
 
 
 @dataclass(frozen=True)
-class Drawing(Block):
-    """A finished drawing of our own as SVG, on a white ground whatever the page has."""
-
-    kind: ClassVar[str] = "drawing"
-    svg: str
-    alt: str
-
-
-@dataclass(frozen=True)
 class Step:
     """Something to type, and what it does."""
 

@@ -2,9 +2,8 @@
 
 from bagwise.theory.exact import (
     Risk,
-    distance_to_least_squares,
     exact_risk,
     first_order_risk,
 )
 
-__all__ = ["Risk", "distance_to_least_squares", "exact_risk", "first_order_risk"]
+__all__ = ["Risk", "exact_risk", "first_order_risk"]

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.theory.restricted import Spectrum
+from bagwise.theory.restricted import ANY, Size, Spectrum
 
 FREEDOM = 1.0
 """Nu. One is the heaviest tail that is in common use (Cauchy)."""
@@ -52,7 +52,7 @@ def weigh_features(
     score: FloatArray,
     features: FloatArray,
     *,
-    most: float = np.inf,
+    size: Size = ANY,
 ) -> tuple[FloatArray, float]:
     """Return how much each feature matters, (d,), and tau^2; all matter alike unless labels differ.
 
@@ -62,8 +62,8 @@ def weigh_features(
         Of the slopes in white columns, class by class, at zero; whatever is free is taken out.
     features : (d, r)
         ``b = features @ a`` are the coordinates closest to the features.
-    most : float
-        The largest variance of a slope that is believed, on average.
+    size : Size
+        What is believed of the variance of slopes, on average.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def weigh_features(
     >>> weigh_features(np.eye(10), rng.normal(size=10), np.eye(10))[0].tolist() == [1.0] * 10
     True
     """
-    told = _Told(information, score, features, most)
+    told = _Told(information, score, features, size)
     even = now = told.at(np.ones(features.shape[0]))
     for _ in range(TURNS):
         importance = told.likely_importance(now)
@@ -122,7 +122,7 @@ class _Told:
     information: FloatArray
     score: FloatArray
     features: FloatArray
-    most: float
+    size: Size
 
     @property
     def classes(self) -> int:
@@ -135,7 +135,7 @@ class _Told:
         values, vectors = np.linalg.eigh(root.T @ self.information @ root)
         squares = (vectors.T @ (root.T @ self.score)) ** 2
         spectrum = Spectrum(np.maximum(values, 0.0), squares, 0.0)
-        log_variance, unlikely = spectrum.best(self.most / mean_square(root))
+        log_variance, unlikely = spectrum.best(self.size.over(mean_square(root)))
         surprise = FREEDOM * float(np.sum(1 / importance - 1 + np.log(importance)))
         return _Belief(importance, root, float(np.exp(log_variance)), unlikely + surprise)
 

@@ -236,10 +236,16 @@ def prior_risk(
         choice = moments.signal_spread * signal_sd**2 + moments.misfit_spread * misfit_variance
     noise = label_noise_sd**2 / (np.ones_like(moments.sizes) if picked else moments.sizes)
     privacy = np.broadcast_to(np.asarray(noise_sd, dtype=np.float64) ** 2, noise.shape)
-    full = _full_metric(metric, moments.sums.shape[1])
+    full = np.eye(moments.sums.shape[1])
+    if metric is not None:
+        full[:-1, :-1], full[-1, -1] = metric, 0.0
     if loss == "instance":
         lever = moments.sums / (moments.n_rows * repeats)
-        bias = _bias_of_instance_loss(moments, signal_sd, full, slopes)
+        # Slopes lose what varies inside bags; the intercept is never shrunk.
+        kept = moments.centroids.T @ moments.sums / moments.n_rows
+        lost = (np.eye(len(kept)) - kept)[:, :-1]
+        lost = signal_sd * lost @ moments.root if slopes is None else lost @ slopes[:, None]
+        bias = float(np.sum((full @ lost) * lost))
     elif loss == "bag":
         lever, bias = _posterior(moments, choice + noise + privacy, signal_sd, repeats, full)
     else:
@@ -297,20 +303,3 @@ def _misfit_error(
         return whole
     by_chance = float(squares @ (moments.misfit_spread / np.maximum(moments.sizes - 1, 1)))
     return max(0.0, whole - repeats * by_chance) + by_chance
-
-
-def _full_metric(metric: FloatArray | None, width: int) -> FloatArray:
-    full = np.eye(width)
-    if metric is not None:
-        full[:-1, :-1], full[-1, -1] = metric, 0.0
-    return full
-
-
-def _bias_of_instance_loss(
-    moments: BagMoments, signal_sd: float, metric: FloatArray, slopes: FloatArray | None
-) -> float:
-    """Return the expected squared bias of instance loss: slopes lose what varies inside bags."""
-    kept = moments.centroids.T @ moments.sums / moments.n_rows
-    lost = (np.eye(len(kept)) - kept)[:, :-1]  # the intercept is never shrunk
-    lost = signal_sd * lost @ moments.root if slopes is None else lost @ slopes[:, None]
-    return float(np.sum((metric @ lost) * lost))

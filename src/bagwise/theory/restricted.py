@@ -14,7 +14,9 @@ the eigenvalues l of slopes'slopes and the scores s along its eigenvectors, it i
     rest + sum_i [ log(1 + tau^2 l_i) - tau^2 s_i^2 / (1 + tau^2 l_i) ]
 
 so that one decomposition serves for every tau. Beside it stands ``-log(tau^2)``: a chance of zero
-that there is no signal at all, so that no interval has length zero (Chung et al. 2013).
+that there is no signal at all, so that no interval has length zero (Chung et al. 2013). Where sizes
+are believed to be usual, ``tau^2 / usual`` stands there as well, so that tau has a Rayleigh
+distribution before the labels (`Size`).
 
 References
 ----------
@@ -23,13 +25,28 @@ Psychometrika 78.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import scipy
 
 from bagwise._types import FloatArray
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is believed of tau^2 before the labels: never above `most`, seldom far above `usual`."""
+
+    most: float = np.inf
+    usual: float = np.inf
+
+    def over(self, factor: float) -> Self:
+        """Return the belief about tau^2 over a factor."""
+        return replace(self, most=self.most / factor, usual=self.usual / factor)
+
+
+ANY = Size()
 
 
 @dataclass(frozen=True)
@@ -126,8 +143,8 @@ class Spectrum:
         fitted = np.sum(tau * self.squares / (1 + inner), axis=-1)
         return np.asarray(self.rest - fitted + np.sum(np.log1p(inner), axis=-1) - log_variance)
 
-    def best(self, most: float = np.inf) -> tuple[float, float]:
-        """Return the log tau^2 up to log `most` with the least objective, and that."""
+    def best(self, size: Size = ANY) -> tuple[float, float]:
+        """Return the log tau^2 with the least objective under a belief about it, and that."""
         seen = self.values > 1e-12 * self.values.max(initial=0.0)
         if not seen.any():  # nothing is said about any slope
             return 0.0, float(self.objective(np.zeros(())))
@@ -135,10 +152,10 @@ class Spectrum:
         low = -np.log(self.values[seen].max()) - 9.0
         largest = np.max(self.squares[seen] / self.values[seen] ** 2)
         high = max(low + 1.0, float(np.log(max(largest, 1e-300))) + 3.0)
-        high = min(high, float(np.log(most)))
+        high = min(high, float(np.log(size.most)))
         low = min(low, high - 1.0)
         grid = np.linspace(low, high, 64)
-        return minimum(self.objective, grid)
+        return minimum(lambda at: self.objective(at) + np.exp(at) / size.usual, grid)
 
 
 def without_free(

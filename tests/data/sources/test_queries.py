@@ -34,9 +34,11 @@ def test_rows_of_a_query(database):
     [
         ("SELECT nope FROM t", "no such column 'nope'"),
         ("SELECT a FROM nowhere", "no such table 'nowhere'"),
-        ("SELEC a FROM t", "near 'SELEC'"),
+        ("SELEC a FROM t", "got 'SELEC' first"),
+        ("SELECT a FRO t", "near 't'"),
         ("SELECT mixed FROM t", "each column has one type"),
-        ("DELETE FROM t", "could not be read"),
+        ("DELETE FROM t", "one SELECT"),
+        ("WITH b AS (SELECT 1) DELETE FROM t", "could not be read"),
         (f"SELECT {SECRET}(1)", "could not be read"),
     ],
 )
@@ -48,6 +50,32 @@ def test_queries_that_fail_say_so_in_their_own_words(database, sql, message):
     with sqlite3.connect(database) as made:
         assert made.execute("SELECT count(*) FROM t").fetchone() == (70_001,)
     made.close()
+
+
+@pytest.mark.parametrize(
+    "before", ["", " ", ";", "-- SELECT\n", "/* SELECT */", "/* a */ /* '*/", "/*/ */", "--\r"]
+)
+@pytest.mark.parametrize(
+    "statement", ["ATTACH 'new.db' AS n", "VACUUM INTO 'new.db'", "PRAGMA user_version = 3"]
+)
+def test_what_is_not_a_select_is_refused_and_makes_no_file(
+    database, tmp_path, monkeypatch, before, statement
+):
+    """A connection that only reads attaches, and so makes, a file that is not there."""
+    monkeypatch.chdir(tmp_path)
+    for after in ("", "; SELECT 1", " /* */ SELECT 1 */"):
+        with pytest.raises(TableError):
+            read_table(Query(database, f"{before}{statement}{after}"))
+    assert [path.name for path in tmp_path.iterdir()] == [database.name]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["select 1 AS a", "\n -- one\n/* two\n * three */ WITH b AS (SELECT 1 AS a) SELECT a FROM b",
+     "VALUES (1)", "SELECT 1 AS a;"],
+)  # fmt: skip
+def test_all_that_reads_is_allowed(database, sql):
+    assert read_table(Query(database, sql)).num_rows == 1
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path):
@@ -68,7 +96,7 @@ def test_postgresql():
     for bad, message in (
         ("SELECT nope FROM generate_series(1, 2)", "column 'nope'"),
         (f"SELECT CAST('no{SECRET[:4]}' || '{SECRET[4:]}' AS integer)", "could not be read"),
-        ("CREATE TABLE written (a integer)", "could not be read"),
+        ("CREATE TABLE written (a integer)", "one SELECT"),
     ):
         with pytest.raises(TableError, match=message) as caught:
             read_table(Query(SERVER, bad))

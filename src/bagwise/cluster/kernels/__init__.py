@@ -8,7 +8,6 @@ function, and those who never search need neither numba nor its second of start.
 import functools
 import hashlib
 import importlib
-import importlib.util
 import logging
 import os
 import subprocess
@@ -17,11 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bagwise.errors import MissingExtraError
-
 if TYPE_CHECKING:
     from bagwise.cluster.kernels import (
-        align,
         arith,
         bisect,
         exchange,
@@ -39,9 +35,8 @@ else:
 
 
 __all__ = [
-    "align", "are_compiled", "are_to_be_kept", "arith", "bisect", "compile_in_background",
-    "exchange", "load_kernels", "mark_compiled", "moves", "neighbours", "repair", "require_numba",
-    "trace",
+    "are_compiled", "are_to_be_kept", "arith", "bisect", "compile_in_background",
+    "exchange", "load_kernels", "mark_compiled", "moves", "neighbours", "repair", "trace",
 ]  # fmt: skip
 
 _log = logging.getLogger("bagwise")
@@ -52,7 +47,6 @@ WAIT = "BAGWISE_KERNELS"
 
 def load_kernels() -> None:
     """Make sure that kernels can be used, and say so if they have to be compiled first."""
-    require_numba()
     if not _on_disk():
         _announce("compiling kernels, once (about 15 seconds)")
 
@@ -68,7 +62,6 @@ def are_compiled() -> bool:
 
     Decided once in a process, so that within it the same seed gives the same clusters.
     """
-    require_numba()
     return os.environ.get(WAIT) == "wait" or _on_disk()
 
 
@@ -100,12 +93,6 @@ def mark_compiled() -> None:
     if mark is not None:
         with suppress(OSError):
             mark.touch()
-
-
-def require_numba() -> None:
-    """Name the extra where numba is not installed."""
-    if importlib.util.find_spec("numba") is None:
-        raise MissingExtraError("size-constrained k-means", "fast")
 
 
 def _on_disk() -> bool:

@@ -22,12 +22,8 @@ def hand_on(
     starts: IntArray,
     neighbours: AnyArray,
     rounds: int,
-    fixed: bool,
 ) -> None:
-    """Hand rows on until ``sizes == targets``, as far as neighbours lead in so many rounds.
-
-    With `fixed` centres the cost of a row is its distance alone, as in assigning new rows.
-    """
+    """Hand rows on until ``sizes == targets``, as far as neighbours lead in so many rounds."""
     count = C.shape[0]
     head = np.full(count, -1, dtype=np.int64)
     following = np.empty(Z.shape[0], dtype=np.int64)
@@ -47,7 +43,7 @@ def hand_on(
             if sizes[a] > targets[a] and steps[a] > 0:
                 handed += _hand_on(
                     Z, C, sizes, targets, labels, head, following, best, to, a, steps, starts,
-                    neighbours, fixed,
+                    neighbours,
                 )  # fmt: skip
 
 
@@ -60,14 +56,13 @@ def hand_over(
     labels: AnyArray,
     rows: IntArray,
     to: IntArray,
-    fixed: bool,
 ) -> None:
     """Hand rows over, one offer after the other, wherever that helps both sides."""
     for t in range(rows.size):
         row, b = rows[t], to[t]
         a = labels[row]
         if sizes[a] > targets[a] and sizes[b] < targets[b]:
-            _move(Z, C, sizes, labels, row, b, fixed)
+            transfer(Z, C, sizes, labels, row, b)
 
 
 @kernel
@@ -85,7 +80,6 @@ def _hand_on(
     steps: IntArray,
     starts: IntArray,
     neighbours: AnyArray,
-    fixed: bool,
 ) -> int:
     """Let cluster `a` hand on what it has too many, as far as neighbours want it; count rows.
 
@@ -94,7 +88,7 @@ def _hand_on(
     """
     row = head[a]
     while row >= 0:
-        to[row] = _price_row(Z, C, sizes, targets, row, a, steps, starts, neighbours, fixed, best)
+        to[row] = _price_row(Z, C, sizes, targets, row, a, steps, starts, neighbours, best)
         row = following[row]
     handed = 0
     while sizes[a] > targets[a]:
@@ -109,7 +103,7 @@ def _hand_on(
         b = to[cheapest]
         if steps[b] == 0 and sizes[b] >= targets[b]:
             to[cheapest] = _price_row(
-                Z, C, sizes, targets, cheapest, a, steps, starts, neighbours, fixed, best
+                Z, C, sizes, targets, cheapest, a, steps, starts, neighbours, best
             )
             continue
         if before_it < 0:
@@ -118,7 +112,7 @@ def _hand_on(
             following[before_it] = following[cheapest]
         following[cheapest] = head[b]
         head[b] = cheapest
-        _move(Z, C, sizes, labels, cheapest, b, fixed)
+        transfer(Z, C, sizes, labels, cheapest, b)
         handed += 1
     return handed
 
@@ -134,7 +128,6 @@ def _price_row(
     steps: IntArray,
     starts: IntArray,
     neighbours: AnyArray,
-    fixed: bool,
     best: AnyArray,
 ) -> int:
     """Return the neighbour one step nearer to the need that is cheapest for a row, -1 if none."""
@@ -144,7 +137,7 @@ def _price_row(
         b = neighbours[t]
         if steps[b] != steps[a] - 1 or (steps[b] == 0 and sizes[b] >= targets[b]):
             continue
-        price = _price(Z, C, sizes, row, a, b, fixed)
+        price = _price(Z, C, sizes, row, a, b)
         if price < best[row]:
             best[row] = price
             found = b
@@ -181,28 +174,8 @@ def _count_steps(
 
 
 @kernel
-def _price(
-    Z: AnyArray, C: AnyArray, sizes: IntArray, row: int, a: int, b: int, fixed: bool
-) -> float:
+def _price(Z: AnyArray, C: AnyArray, sizes: IntArray, row: int, a: int, b: int) -> float:
     here, there = squared_distance(Z, row, C, a), squared_distance(Z, row, C, b)
-    if fixed or sizes[a] < 2:
+    if sizes[a] < 2:
         return there - here
     return sizes[b] / (sizes[b] + 1.0) * there - sizes[a] / (sizes[a] - 1.0) * here
-
-
-@kernel
-def _move(
-    Z: AnyArray,
-    C: AnyArray,
-    sizes: IntArray,
-    labels: AnyArray,
-    row: int,
-    b: int,
-    fixed: bool,
-) -> None:
-    if fixed:
-        sizes[labels[row]] -= 1
-        sizes[b] += 1
-        labels[row] = b
-    else:
-        transfer(Z, C, sizes, labels, row, b)

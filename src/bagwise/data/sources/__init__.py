@@ -36,32 +36,18 @@ def open_source(source: Any) -> Source:
         return source
     if isinstance(source, str) and source == STANDARD_INPUT:
         return Piped()
-    if _names_files(source):
+    parts = source if isinstance(source, list | tuple) else [source]
+    if parts and all(isinstance(part, str | Path) for part in parts):
         files = find_files(source)
         return _FILES[files.kind](files)
-    if _is_dataset(source):
-        return DatasetSource(source)
-    return Stream(source) if _is_stream(source) else Frame(source)
-
-
-def _names_files(source: Any) -> bool:
-    if isinstance(source, list | tuple):
-        return bool(source) and all(isinstance(part, str | Path) for part in source)
-    return isinstance(source, str | Path)
-
-
-def _is_dataset(source: Any) -> bool:
-    """Tell without importing the module, which takes half a second: nobody has one without it."""
+    # The module is not imported, which takes half a second: nobody has a dataset without it.
     datasets = sys.modules.get("pyarrow.dataset")
-    return datasets is not None and isinstance(source, datasets.Dataset)
-
-
-def _is_stream(source: Any) -> bool:
-    """Tell whether something hands over Arrow batches, and is no frame that narwhals knows better.
-
-    A relation of DuckDB is both; to narwhals it would be one more query.
-    """
-    return hasattr(source, "__arrow_c_stream__") and not nw.dependencies.is_into_dataframe(source)
+    if datasets is not None and isinstance(source, datasets.Dataset):
+        return DatasetSource(source)
+    # Narwhals knows frames better. To it, a relation of DuckDB would be one more query.
+    if hasattr(source, "__arrow_c_stream__") and not nw.dependencies.is_into_dataframe(source):
+        return Stream(source)
+    return Frame(source)
 
 
 __all__ = ["Csv", "Query", "Source", "StreamedSource", "open_source"]

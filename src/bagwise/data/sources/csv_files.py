@@ -37,7 +37,8 @@ class TextFile:
 
     def open(self) -> pa.NativeFile:
         """Return the bytes from the beginning."""
-        raw = self._raw()
+        content = self.content
+        raw = pa.OSFile(str(content)) if isinstance(content, Path) else pa.BufferReader(content)
         packed = raw.read(2) == _GZIP
         raw.seek(0)
         return pa.CompressedInputStream(raw, "gzip") if packed else raw
@@ -57,11 +58,6 @@ class TextFile:
         return TableError(
             f"{self.name} cannot be read as CSV: it is damaged, cut short or another format."
         )
-
-    def _raw(self) -> pa.NativeFile:
-        if isinstance(self.content, Path):
-            return pa.OSFile(str(self.content))
-        return pa.BufferReader(self.content)
 
 
 class Csv(Source):
@@ -155,7 +151,10 @@ def _read(
     dialect = find_dialect(head, told, name=text.name, whole=whole)
     table = _parse(text, dialect, types)
     refuse_cells_as_names(table.column_names, wanted, FIRST_LINE)
-    columns = [_empty_as_null(column) for column in table.columns]
+    columns = [  # An empty cell of text is missing. "NA" stays text: it may be Namibia.
+        pc.if_else(pc.equal(column, ""), None, column) if is_text(column.type) else column
+        for column in table.columns
+    ]
     if any(pa.types.is_binary(column.type) for column in columns):
         raise not_in_encoding(text.name, dialect.encoding)
     if told.decimal is None:
@@ -191,13 +190,6 @@ def _csv_error(text: TextFile, dialect: Dialect, error: Exception) -> TableError
             "Fix it."
         )
     return text.unreadable()
-
-
-def _empty_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Take an empty cell of text for missing. "NA" stays text: it may be Namibia."""
-    if not is_text(column.type):
-        return column
-    return pc.if_else(pc.equal(column, ""), None, column)
 
 
 def _refuse_other_decimals(columns: Sequence[pa.ChunkedArray], decimal: str, name: str) -> None:

@@ -23,6 +23,11 @@ from bagwise.errors import MissingExtraError, TableError, shielded
 _POSTGRESQL = ("postgresql://", "postgres://")
 _SQLITE = "sqlite:///"
 _READ_ONLY = "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"
+# What a query begins with, after spaces and comments. Everything else may do more than read: even
+# on a connection that only reads, ATTACH makes a file, and COPY writes one.
+_SELECT = re.compile(
+    r"(\s|--[^\n]*\n|/\*([^*]|\*(?!/))*\*/)*((SELECT|WITH|VALUES|TABLE)\b|\()", re.IGNORECASE
+)
 # SQLite's columns have no types: the driver takes them from this many rows.
 _ROWS_FOR_TYPES = 2**16
 _SAID = (
@@ -60,12 +65,20 @@ class Query(Source):
 
     def __init__(self, database: str | Path, sql: str) -> None:
         self._address, self._sql = str(database), sql
+        if not _SELECT.match(sql):
+            word = " ".join(sql.split()[:1])
+            raise TableError(
+                f"a query is one SELECT, since nothing but reading is allowed; got {word!r} first. "
+                "Run other statements with the database's own tools."
+            )
         self._is_server = self._address.startswith(_POSTGRESQL)
         self._file = Path(self._address.removeprefix(_SQLITE))
         if not self._is_server and not self._file.is_file():
+            # A path is shown, and no address, which may hold a password.
+            is_path = self._file.suffix in DATABASES or "://" not in self._address
             raise TableError(
                 "a query needs a database: a SQLite file that is there, or postgresql://user@host/"
-                f"name. Got neither{self._got()}."
+                f"name. Got neither{f': {self._file}' if is_path else ''}."
             )
         module = f"adbc_driver_{'postgresql' if self._is_server else 'sqlite'}"
         if importlib.util.find_spec(module) is None:
@@ -112,11 +125,6 @@ class Query(Source):
             "column has one type (CAST it if not). The rest of the database's message is withheld, "
             "since it may quote a label."
         )
-
-    def _got(self) -> str:
-        """Show a path, and no address, which may hold a password."""
-        looks_like_a_file = self._file.suffix in DATABASES or "://" not in self._address
-        return f": {self._file}" if looks_like_a_file else ""
 
 
 def _plain(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -167,7 +167,10 @@ def _look(
         unexposed=0 if exposure is None else count_unexposed(as_float(read.column(exposure))),
         least=float(labels[fine].min(initial=np.inf)),
         most=float(labels[fine].max(initial=-np.inf)),
-        sample=_with_labels(read, leaving, label, labels).take(pa.array(some)),
+        # Without lists of levels, which differ from split to split.
+        sample=pa.table(
+            {**{name: without_dictionary(read.column(name)) for name in leaving}, label: labels}
+        ).take(pa.array(some)),
     )
 
 
@@ -180,12 +183,6 @@ def _spells_class(column: pa.ChunkedArray, labels: FloatArray, *, classes: Seque
     except ColumnError:
         return False  # what cannot be read as text cannot spell the classes
     return np.array_equal(codes, labels)
-
-
-def _with_labels(table: pa.Table, names: Iterable[str], label: str, labels: FloatArray) -> pa.Table:
-    """Return columns without lists of levels, which differ from split to split, and the labels."""
-    columns = {name: without_dictionary(table.column(name)) for name in names}
-    return pa.table({**columns, label: labels})
 
 
 def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:

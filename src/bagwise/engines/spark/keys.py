@@ -84,7 +84,9 @@ class SealedBox:
     """
 
     def __init__(self) -> None:
-        if not _has_cryptography():
+        from importlib.util import find_spec
+
+        if find_spec("cryptography") is None:
             raise MissingExtraError("the engine for Spark", "spark")
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -129,9 +131,3 @@ def _box_key(shared: bytes, sender: bytes, receiver: bytes) -> bytes:
 
 def _derived(secret: bytes, purpose: str) -> bytes:
     return hashlib.blake2b(purpose.encode(), key=secret, digest_size=LENGTH).digest()
-
-
-def _has_cryptography() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("cryptography") is not None

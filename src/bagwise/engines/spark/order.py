@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise._types import FloatArray
 from bagwise.data.columns import as_float, without_dictionary
 from bagwise.engines.spark.keys import row_keys, stream_key, under_stream
 from bagwise.engines.spark.places import by_key
@@ -80,22 +79,17 @@ def _deal(
     read = reader.read(split, [*names, label], secret)
     keys = row_keys(secret, "rows", split.first, split.rows)
     columns = [without_dictionary(read.column(name)) for name in names]
-    columns += [pa.array(_labels(read, reader, label, classes)), pa.array(keys)]
+    if classes is None:
+        labels = as_float(read.column(label))
+    else:  # numbers of classes, which were found to be such before
+        coded = reader.masked == label
+        labels = codes_of(read, label, classes, coded=coded).astype(np.float64)
+    columns += [pa.array(labels), pa.array(keys)]
     dealt = pa.table(columns, names=[str(number) for number in range(len(columns))])
     # Whoever writes a bucket has to mask labels, and knows no secret but this.
     yield from split_rows(
         by_key(keys, buckets), dealt.replace_schema_metadata({_KEY: stream_key(secret)})
     )
-
-
-def _labels(
-    read: pa.Table, reader: Reader, label: str, classes: Sequence[str] | None
-) -> FloatArray:
-    """Return labels, or numbers of classes, which were found to be such before."""
-    if classes is None:
-        return as_float(read.column(label))
-    coded = reader.masked == label
-    return codes_of(read, label, classes, coded=coded).astype(np.float64)
 
 
 def _write(target: int, dealt: pa.Table, *, names: Sequence[str], where: str) -> _Written:

@@ -23,7 +23,9 @@ def sample_rows(table: SparkTable, names: Sequence[str], count: int) -> pa.Table
     """Return about `count` rows with these columns, or all if there are fewer."""
     from pyspark.sql import functions
 
-    kinds = [_as_number(table.kinds.field(name).type) for name in names]
+    # Cells are compared as numbers or, as in `feature_order`, as text.
+    types = [table.kinds.field(name).type for name in names]
+    kinds = [bool(is_numeric(kind) or pa.types.is_boolean(kind)) for kind in types]
     schema = ["row long", *(f"c{i} {'double' if n else 'string'}" for i, n in enumerate(kinds))]
     produce = partial(_cells, reader=table.reader, names=tuple(names), kinds=tuple(kinds))
     cells = table.cluster.columns(table.splits, produce, ", ".join(schema))
@@ -63,11 +65,6 @@ def _read(
     split, rows = item
     read = reader.read(split, names, secret).take(pa.array(rows))
     return pa.table({name: without_dictionary(read.column(name)) for name in names})
-
-
-def _as_number(kind: pa.DataType) -> bool:
-    """Tell whether cells are compared as numbers; others are as text, as in `feature_order`."""
-    return bool(is_numeric(kind) or pa.types.is_boolean(kind))
 
 
 def _cells(

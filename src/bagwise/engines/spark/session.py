@@ -90,11 +90,6 @@ def _started_with(session: Any, name: str) -> str:
     A builder that finds a session takes its settings down there, and Spark goes on as it was. A
     server of Spark Connect takes down nothing that it does not do, and has no context to be asked.
     """
-    if _is_connected(session):
+    if any(base.__module__.startswith("pyspark.sql.connect") for base in type(session).__mro__):
         return str(session.conf.get(name, "false"))
     return str(session.sparkContext.getConf().get(name, "false"))
-
-
-def _is_connected(session: object) -> bool:
-    """Tell whether a session is one of Spark Connect."""
-    return any(base.__module__.startswith("pyspark.sql.connect") for base in type(session).__mro__)

@@ -29,6 +29,7 @@ from bagwise.data.sources.arrow_files import ParquetFiles
 from bagwise.data.table import choose_columns, refuse_empty
 from bagwise.engines.spark.keys import masked
 from bagwise.engines.spark.tasks import Cluster, guarded, run_job
+from bagwise.engines.spilled import row_bytes
 from bagwise.errors import ColumnError, LabelError, TableError, shielded
 
 GROUP = 2**18
@@ -90,7 +91,8 @@ class Reader:
             raise TableError("a file has other rows than it had when the run began.")
         if self.masked in names and split.nonce is not None:
             place = table.column_names.index(self.masked)
-            shown = _unmasked(table.column(place), secret, split.nonce)
+            hidden = table.column(place).to_numpy().astype("<i8").tobytes()
+            shown = pa.array(np.frombuffer(masked(secret, split.nonce, hidden), dtype="<f8"))
             table = table.set_column(place, self.masked, shown)
         return table
 
@@ -149,6 +151,12 @@ class SparkTable:
     def firsts(self) -> IntArray:
         """Number of the first row of each split."""
         return np.array([split.first for split in self.splits], dtype=np.int64)
+
+    rows_at_once = 0  # there may be more than one machine holds
+
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return about how many bytes some columns take."""
+        return self.num_rows * row_bytes(pa.schema([self.kinds.field(name) for name in names]))
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Refuse: a column is on many machines."""
@@ -355,11 +363,6 @@ def _label_of(table: pa.Table, *, label: str, classes: Sequence[str] | None) -> 
             f"label {label!r} is missing, NaN or infinite in some rows. Drop or repair those rows."
         )
     return values
-
-
-def _unmasked(column: pa.ChunkedArray, secret: bytes, nonce: bytes) -> pa.Array:
-    hidden = column.to_numpy().astype("<i8").tobytes()
-    return pa.array(np.frombuffer(masked(secret, nonce, hidden), dtype="<f8"))
 
 
 def _digest(split: Split, key: bytes, *, reader: Reader, names: Sequence[str]) -> str:

@@ -298,7 +298,8 @@ def _gathering(run: Callable[..., pa.Table], gather: Gather[Any]) -> Callable[..
 
 def _run_gather(gather: Gather[Any], key: tuple[Any, ...], cells: pa.Table) -> pa.Table:
     def collected() -> Any:
-        return gather(key[0].as_py(), pa.concat_tables([_unpack(c) for c in cells.column(1)]))
+        tables = [pa.ipc.open_stream(cell.as_buffer()).read_all() for cell in cells.column(1)]
+        return gather(key[0].as_py(), pa.concat_tables(tables))
 
     return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(guarded(collected)))])
 
@@ -314,7 +315,3 @@ def _pack(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
     return bytes(sink.getvalue())
-
-
-def _unpack(cell: pa.Scalar) -> pa.Table:
-    return pa.ipc.open_stream(cell.as_buffer()).read_all()
