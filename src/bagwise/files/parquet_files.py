@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from io import BufferedReader
 from itertools import chain, cycle, islice, repeat
 from pathlib import Path
 from tempfile import gettempdir
@@ -119,7 +119,7 @@ def read_plain(
     with open_regular(path, error=error) as opened:
         # A modest file is taken whole; a large one must not be touched before it is read.
         modest = (size := size_of(opened)) <= _MODEST
-        handle = BytesIO(opened.read(size)) if modest else opened
+        handle = _in_arrow_memory(opened, size) if modest else opened
         touched = _last_touched(opened)
         if sha256 is not None and hashlib.file_digest(handle, "sha256").hexdigest() != sha256:
             raise error(
@@ -133,6 +133,20 @@ def read_plain(
         if not modest and _last_touched(opened) != touched:
             raise error(f"{path} was written to while it was read. Read it again.")
         return table
+
+
+def _in_arrow_memory(opened: BufferedReader, size: int) -> pa.BufferReader:
+    """Read a file into memory that is Arrow's own.
+
+    Arrow's threads let go of what they read a moment after a table is there. Letting go of an
+    object of Python while the interpreter ends, as a command does that nobody reads on, aborts
+    the process.
+    """
+    buffer = pa.allocate_buffer(size)
+    filled, view = 0, memoryview(buffer)
+    while filled < size and (length := opened.readinto(view[filled:])):
+        filled += length
+    return pa.BufferReader(buffer.slice(0, filled))
 
 
 def _last_touched(handle: BinaryIO) -> tuple[int, int]:
