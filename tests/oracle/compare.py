@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracle.cases import Figures, replayed
+from tests.oracle.cases import Figures, portable, replayed
 
 KEPT = Path(__file__).with_name("oracle.json")
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
@@ -18,7 +18,7 @@ SEED = 31
 def run(case: Any) -> Figures:
     """Return the figures of a case as JSON has them, with a stream that is its own."""
     with replayed(SEED):
-        return dict(json.loads(json.dumps(case(), default=_plain)))
+        return dict(json.loads(json.dumps(portable(case()), default=_plain)))
 
 
 def load() -> dict[str, Figures]:
