@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.files import stored
 from bagwise.files.atomic import allocate
 from bagwise.files.spill import SpillDirectory
-from bagwise.rows import Rows, stored
+from bagwise.rows import Rows
 from bagwise.rows.encode import Encoder
 from bagwise.rows.row_order import inverse_order
 
