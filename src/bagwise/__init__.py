@@ -90,7 +90,7 @@ _HOMES = {
     "bagging.quality": ["BagQuality"],
     "cluster.estimator": ["SizeConstrainedKMeans"],
     "data.encode": ["Encoder"],
-    "data.sources": ["Csv", "Query"],
+    "rows.sources": ["Csv", "Query"],
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate.openly": ["evaluate_release", "evaluate_rows"],
     "evaluate.privately": ["PrivateScores", "evaluate_rows_privately"],
