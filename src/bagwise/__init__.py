@@ -89,7 +89,7 @@ _HOMES = {
     "bagging.bags": ["Bags"],
     "bagging.quality": ["BagQuality"],
     "cluster.estimator": ["SizeConstrainedKMeans"],
-    "data.encode": ["Encoder"],
+    "rows.encode": ["Encoder"],
     "rows.sources": ["Csv", "Query"],
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate.openly": ["evaluate_release", "evaluate_rows"],
