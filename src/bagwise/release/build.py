@@ -15,7 +15,6 @@ from bagwise.bagging import (
     check_bag_size,
     measures_by_scores,
     parameters_of,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.data.columns import (
@@ -437,14 +436,14 @@ def _encode(rows: Rows, encoder: Encoder, request: ReleaseRequest, choice: Choic
     if not needs_matrix(choice.strategy):
         return EncodedRows(rows, encoder)
     modelled = choice.scores == "model" or request.centre != "none"
-    if encoder.is_mostly_zeros and not modelled and traits_of(choice.strategy).accepts_sparse:
+    if encoder.is_mostly_zeros and not modelled and choice.strategy.accepts_sparse:
         return encoder.transform_sparse(rows)
     return encoder.transform(rows)
 
 
 def needs_matrix(strategy: BaggingStrategy) -> bool:
     """Tell whether a strategy wants X as a whole; others leave it in the table."""
-    return traits_of(strategy).needs_features
+    return strategy.needs_features
 
 
 def _compute_scores(labels: AnyArray, X: Any, schedule: Schedule, choice: Choice | None) -> Scores:

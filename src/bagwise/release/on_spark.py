@@ -21,7 +21,6 @@ from bagwise.bagging import (
     BaggingStrategy,
     check_bag_size,
     find_strategy,
-    traits_of,
 )
 from bagwise.bagging._strata import check_strata
 from bagwise.data.label_copies import equals_label, note_likely_copies
@@ -276,7 +275,7 @@ def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
 
 def _tried_unasked() -> list[BaggingStrategy]:
     """Return what a planner may choose where nobody names strategies."""
-    known = [find_strategy(name) for name, kind in STRATEGIES.items() if traits_of(kind).planned]
+    known = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
     return [one for one in known if not one.uses_scores]
 
 

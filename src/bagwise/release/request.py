@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 
-from bagwise.bagging import BaggingStrategy, KeepsGroups, find_strategy
+from bagwise.bagging import BaggingStrategy, find_strategy
 from bagwise.data.labels import Bounds
 from bagwise.errors import (
     BagTooSmallError,
@@ -373,8 +373,7 @@ def _check_single(
 
 def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None:
     """Refuse groups for a strategy that makes its own bags, and one for groups without any."""
-    judged: object = strategy
-    if isinstance(judged, KeepsGroups) == bool(by):
+    if (strategy is not None and strategy.keeps_groups) == bool(by):
         return
     if by:
         raise StrategyError(
