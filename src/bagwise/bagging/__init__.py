@@ -47,9 +47,9 @@ def find_strategy(
         check_name("strategy", strategy, STRATEGIES)
         kind = STRATEGIES[strategy]
         return kind(**_parse_parameters(kind, parameters or {}))
-    if not isinstance(typing.cast("object", strategy), BaggingStrategy):
+    if isinstance(strategy, type) or not isinstance(strategy, BaggingStrategy):
         raise StrategyError(f"{strategy!r} is not a bagging strategy; give a name or an instance.")
-    if not dataclasses.is_dataclass(strategy):
+    if not hasattr(strategy, "__dataclass_fields__"):
         raise StrategyError(f"strategy {strategy.name!r} must be a dataclass: its fields are kept.")
     if STRATEGIES.get(strategy.name, type(strategy)) is not type(strategy):
         raise StrategyError(f"the name {strategy.name!r} belongs to another strategy.")

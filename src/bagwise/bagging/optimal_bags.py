@@ -11,8 +11,8 @@ from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bagging.strategy import BaggingStrategy, check_time_budget
 from bagwise.cluster.search import EffortName, time_limit
 from bagwise.cluster.swapping import lower_trace
-from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError
+from bagwise.rows.whitening import Columns
 
 Units = Literal["none", "std"]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError, check_name
+from bagwise.rows.whitening import Columns
 
 
 class BaggingStrategy(ABC):
