@@ -12,10 +12,10 @@ from bagwise.bagging import STRATEGIES, BaggingStrategy
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.release.budget import Budget
 from bagwise.release.build import build_model
-from bagwise.release.columns import Columns
-from bagwise.release.request import ModelRequest
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.verbs import ModelRequest
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.row_order import inverse_order
 

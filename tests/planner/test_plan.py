@@ -25,7 +25,7 @@ from bagwise.planner import features_of
 from bagwise.planner.candidates import buy_model
 from bagwise.planner.regret import regrets
 from bagwise.planner.request import planned
-from bagwise.release.columns import Columns
+from bagwise.requests.columns import Columns
 from tests import stats
 
 BOUNDS = (-10.0, 10.0)

@@ -30,8 +30,8 @@ from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel
 from bagwise.privacy.private_model import ModelDesign, best_share, instance_error
-from bagwise.release.looks import prospect_of_centring
-from bagwise.release.scores import METRIC_SHARES
+from bagwise.requests.queries import prospect_of_centring
+from bagwise.requests.scores import METRIC_SHARES
 from bagwise.theory.exact import CAUSES, Risk
 from bagwise.theory.moments import prior_risk
 

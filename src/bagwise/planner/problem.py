@@ -26,7 +26,6 @@ from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism
 from bagwise.privacy.private_model import ModelDesign, Norm, design_model
-from bagwise.release.verify import noise_per_bag
 from bagwise.theory.belief import signal_root
 from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import BagMoments, Whitening
@@ -185,12 +184,12 @@ class Problem:
             if kind == "mean":
                 means = self._bag_means(rule, bagged, spent)
                 pure = all(event.pure_epsilon is not None for event in (*spent, means))
-                return Noise(noise_per_bag((means,), whole), 0.0 if pure else rule.delta)
+                return Noise(means.noise_sd(whole), 0.0 if pure else rule.delta)
             if self.classes is not None:
                 return None  # chances of keeping a class are no noise of a size
             picks = rule.picks(sizes=whole.tolist(), rows=rows)
             pure = picks.pure_epsilon is not None
-            return Noise(noise_per_bag((picks,), whole), 0.0 if pure else rule.delta)
+            return Noise(picks.noise_sd(whole), 0.0 if pure else rule.delta)
         except BudgetError:
             return None
 

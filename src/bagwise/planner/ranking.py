@@ -23,8 +23,8 @@ from bagwise.planner.candidates import (
 )
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
-from bagwise.release.looks import WORTHWHILE
-from bagwise.release.request import Learner
+from bagwise.requests.queries import WORTHWHILE
+from bagwise.requests.verbs import Learner
 from bagwise.rows.labels import Bounds
 from bagwise.show import html
 from bagwise.theory.exact import Risk

@@ -18,8 +18,8 @@ from bagwise.planner.prior import Prior, read_prior
 from bagwise.planner.sizes import check_sizes
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.release.budget import Budget
-from bagwise.release.request import Learner, check_learner
+from bagwise.requests.budget import Budget
+from bagwise.requests.verbs import Learner, check_learner
 
 AUTO: Literal["auto"] = "auto"
 

@@ -30,8 +30,8 @@ from bagwise.release import files
 from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.files import ReleaseFiles
 from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
-from bagwise.release.provenance import Provenance
 from bagwise.release.verify import Verification, verify_release
+from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.encode import Encoder
 from bagwise.rows.exposure import exposure_vector

@@ -23,11 +23,11 @@ from bagwise.privacy.calibrate import (
     NoiseKind,
 )
 from bagwise.privacy.curves import check_epsilon
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
-from bagwise.release.looks import Centre, Tighten
-from bagwise.release.provenance import Reason
-from bagwise.release.scores import GAUSSIAN, ScoresKind, resolve_scores
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.provenance import Reason
+from bagwise.requests.queries import Centre, Tighten
+from bagwise.requests.scores import GAUSSIAN, ScoresKind, resolve_scores
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
