@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bagwise._types import FloatArray
@@ -354,3 +355,9 @@ def _expected_error(model: PricedModel, n_rows: int, budget: ScoreBudget) -> flo
         model_sd=model.event.number_sd / means.grid_step,
         sum_sd=means.sum_sd / means.grid_step,
     )
+
+
+def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
+    """Return what a released model expects of each row, within the bounds."""
+    mean = find_family(model.family, model.link).mean(model.predict(X))
+    return np.asarray(np.clip(mean, *bounds))
