@@ -37,8 +37,8 @@ from bagwise.engines.local import read_rows
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
+from bagwise.glm.statistic import RELEASED_NOTE
 from bagwise.ledger import Account, Uncharged
-from bagwise.models.from_statistics import RELEASED_NOTE
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
