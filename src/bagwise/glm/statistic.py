@@ -351,7 +351,9 @@ class StatisticProblem(Problem):
                 family=self.family,
                 bounds=self.bounds,
             )
-            matrices, square, total, beyond, variances = reduce(_added, over_blocks(self.X, work))
+            matrices, square, total, beyond, variances = reduce(
+                _added, over_blocks(self.X, work, _added)
+            )
             expected, jacobian, spread = matrices[:, 0], *np.hsplit(matrices[:, 1:], 2)
             return _Near(
                 known.sums - expected,
