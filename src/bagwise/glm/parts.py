@@ -14,12 +14,12 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import Axes, Moments
 from bagwise.families import Family
 from bagwise.glm.classes import ClassProblem
 from bagwise.glm.design import Design, spread_by_exposure
 from bagwise.glm.problems import Members, NumberProblem, Units
 from bagwise.glm.weights import NOTHING, Trust, Unexplained
+from bagwise.rows.whitening import Axes, Moments
 
 T = TypeVar("T")
 

@@ -30,10 +30,10 @@ from typing import Generic, Self
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.whitening import Axes, Columns
 from bagwise.families import Family
 from bagwise.glm.problems import BagLabels, LinearModel, Problem
 from bagwise.glm.solver import P, P_co, Solution, solve
+from bagwise.rows.whitening import Axes, Columns
 from bagwise.theory.importance import mean_square, root_of, weigh_features
 from bagwise.theory.restricted import ANY, Size, Spectrum, minimum, without_free
 

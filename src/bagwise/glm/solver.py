@@ -6,8 +6,8 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.whitening import principal_axes, rounding
 from bagwise.glm.problems import BagLabels, Problem
+from bagwise.rows.whitening import principal_axes, rounding
 
 P = TypeVar("P", bound=Problem)
 P_co = TypeVar("P_co", bound=Problem, covariant=True)

@@ -31,14 +31,14 @@ import scipy
 from scipy import linalg
 
 from bagwise._types import FloatArray
-from bagwise.data.blocks import over_blocks
-from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.glm.problems import Equations, Problem, Working
 from bagwise.glm.shrinkage import SlopePrior, has_ends, solve_shrunk
 from bagwise.glm.weights import LabelVariance
 from bagwise.privacy.private_model import ModelDesign, NoisyStatistics, unit_columns
+from bagwise.rows.blocks import over_blocks
+from bagwise.rows.labels import Bounds
 from bagwise.theory.restricted import Size
 
 _ATTEMPTS = 16
