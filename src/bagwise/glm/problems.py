@@ -29,7 +29,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-from scipy import sparse, stats
+import scipy
+from scipy import sparse
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
@@ -396,7 +397,7 @@ class BagLabels(Problem):
             return mean
         # Noise may have carried it out of the range, or next to its end.
         error = float(np.linalg.norm(base * self.trust.noise_sd)) / float(base.sum())
-        return float(stats.truncnorm.mean(*((limits - mean) / error), loc=mean, scale=error))
+        return float(scipy.stats.truncnorm.mean(*((limits - mean) / error), loc=mean, scale=error))
 
 
 def _gram_of(units: "Units") -> FloatArray:
