@@ -20,8 +20,8 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
+from bagwise.glm.statistic import RELEASED_NOTE
 from bagwise.ledger import Account, Uncharged
-from bagwise.models.from_statistics import RELEASED_NOTE
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import ExactCalibration
