@@ -30,6 +30,7 @@ from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, write_plain
 from bagwise.files.regular_files import sha256_of
 from bagwise.rows.keys import derived, masked, new_secret, row_keys
+from bagwise.rows.spilled import row_bytes
 from bagwise.rows.workers import Workers, split_rows
 
 T = TypeVar("T")
@@ -284,6 +285,12 @@ class FileParts(Parts):
     splits: tuple[Split, ...]
     schema: pa.Schema
     stable: bool = False
+
+    rows_at_once = 0  # there may be more than one machine holds
+
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return about how many bytes some columns take."""
+        return self.num_rows * row_bytes(pa.schema([self.schema.field(name) for name in names]))
 
     @property
     def masked(self) -> str | None:
