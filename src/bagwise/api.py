@@ -15,7 +15,6 @@ from bagwise.bagging import (
     Given,
     assign_bags,
     find_strategy,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.workers import interrupted_for_good
@@ -23,14 +22,13 @@ from bagwise.errors import StrategyError, check_name
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
 from bagwise.ledger.account import Verb
 from bagwise.models.row_model import RowModel
-from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, NoiseKind
 from bagwise.privacy.private_bounds import PrivateBounds
-from bagwise.release.budget import Budget
 from bagwise.release.build import build, build_bounds, build_model
-from bagwise.release.columns import Columns
 from bagwise.release.release import Release
-from bagwise.release.request import BoundsRequest, ModelRequest, ReleaseRequest
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.verbs import BoundsRequest, ModelRequest, ReleaseRequest
 from bagwise.rng import NoiseSource, Seed, make_generator
 from bagwise.rows import Rows
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS
@@ -98,8 +96,8 @@ def _numbered(ids: Any, what: str, X: Any) -> IntArray | None:
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     """Return X as floats, finite and of two dimensions."""
     if sparse.issparse(X):
-        if not traits_of(strategy).accepts_sparse:
-            takers = [name for name, kind in STRATEGIES.items() if traits_of(kind).accepts_sparse]
+        if not strategy.accepts_sparse:
+            takers = [name for name, kind in STRATEGIES.items() if kind.accepts_sparse]
             raise StrategyError(
                 f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use one "
                 f"that takes sparse ones: {', '.join(takers)}."
@@ -323,7 +321,7 @@ def make_release(
     account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build(rows, request, decide=decide, account=account, on_stage=on_stage)
+    return build(rows, request, account=account, on_stage=on_stage)
 
 
 def _release_on_spark(
@@ -355,7 +353,7 @@ def _release_on_spark(
     account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build_on_spark(rows, request, decide=decide, account=account, on_stage=run.on_stage)
+    return build_on_spark(rows, request, account=account, on_stage=run.on_stage)
 
 
 def _verified(path: Path) -> Release:

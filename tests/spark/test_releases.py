@@ -17,6 +17,7 @@ from bagwise.bagging import find_strategy
 from bagwise.bagging._strata import check_strata
 from bagwise.errors import BagTooSmallError, ColumnError, EngineError, LabelError, StrategyError
 from bagwise.planner.automatic import decide
+from bagwise.planner.sample import Population
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
 from bagwise.privacy.mechanisms import HidesBagMeans
@@ -24,14 +25,13 @@ from bagwise.privacy.noise import centred_steps
 from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
 from bagwise.release import on_spark, spread_bags
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
 from bagwise.release.label_bags import settle_means
 from bagwise.release.on_spark import SpreadUnits
-from bagwise.release.population import Population
-from bagwise.release.request import ReleaseRequest
-from bagwise.release.scores import Scores
 from bagwise.release.verify import predictions_of
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.scores import Scores
+from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.groups import number_groups
 from bagwise.rows.keys import new_secret

@@ -29,11 +29,11 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import BagwiseError, BagwiseWarning, ProjectError
 from bagwise.families import Family
+from bagwise.glm.problems import BagLabels, Problem
+from bagwise.glm.solver import Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.problems import Problem
-from bagwise.learn.solver import Solution, inverse_symmetric, solve
 from bagwise.rows.encode import Encoder
 from bagwise.theory.importance import FREEDOM
 
@@ -116,7 +116,7 @@ def fit_rows(
     )
 
 
-def _shrunk(problem: Problem, encoder: Encoder, deviations: FloatArray) -> Solution:
+def _shrunk(problem: BagLabels, encoder: Encoder, deviations: FloatArray) -> Solution[BagLabels]:
     """Fit with the sizes of slopes that make the labels most likely."""
     outputs, width = problem.outputs, problem.design.width
     among = np.linalg.inv(np.eye(outputs) + (outputs > 1))
@@ -159,7 +159,7 @@ def _shrunk(problem: Problem, encoder: Encoder, deviations: FloatArray) -> Solut
     return solution
 
 
-def _dispersion(problem: Problem, beta: FloatArray, *, used: float) -> float:
+def _dispersion(problem: BagLabels, beta: FloatArray, *, used: float) -> float:
     """Return Pearson's estimate of phi; of 0 and 1, and of classes, it is 1.
 
     What a model of counts misses makes them vary more than they do by themselves, never less.

@@ -36,9 +36,9 @@ from bagwise.privacy.private_loss import (
     release_mean_loss,
     sensitivities,
 )
-from bagwise.release.budget import AnyBounds, Budget
 from bagwise.release.certify import certify
-from bagwise.release.columns import Columns
+from bagwise.requests.budget import AnyBounds, Budget
+from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 from bagwise.rows.local import LocalRows

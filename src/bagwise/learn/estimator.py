@@ -11,12 +11,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
+from bagwise.glm.design import read_offset
+from bagwise.glm.inference import COVARIANCES
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.fitting import Fitted, default_covariance, fit_equations, root_of
-from bagwise.learn.inference import COVARIANCES
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
-from bagwise.learn.offset import read_offset
 from bagwise.learn.regressor import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients

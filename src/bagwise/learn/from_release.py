@@ -15,8 +15,8 @@ from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.row_model import RowModel, TrainedOn
 from bagwise.release.explain import Explanation
-from bagwise.release.provenance import Provenance
 from bagwise.release.release import Release, check_release, sorted_by_scores
+from bagwise.requests.provenance import Provenance
 from bagwise.rows.encoded import encode_to_disk
 from bagwise.rows.exposure import exposure_vector
 from bagwise.rows.labels import label_codes, label_vector

@@ -19,12 +19,12 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.errors import ReleaseError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.files.spill import SpillDirectory
+from bagwise.glm.design import read_offset
+from bagwise.glm.parts import BagParts, HeldChunks
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.chunks import HeldChunks, SpreadBags
 from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
 from bagwise.learn.from_release import check_classes, why_no_intervals
 from bagwise.learn.losses import Setting
-from bagwise.learn.offset import read_offset
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank
 from bagwise.learn.spark_chunks import spread_bags
 from bagwise.models.row_model import RowModel, TrainedOn
@@ -157,7 +157,7 @@ class _BagTable:
 
 def _setting(
     table: _BagTable,
-    spread: SpreadBags,
+    spread: BagParts,
     manifest: Manifest,
     certificate: Certificate,
     family: Family,

@@ -24,8 +24,8 @@ from bagwise.errors import ReleaseError
 from bagwise.families import Family
 from bagwise.files.parquet_layout import LayoutError, read_layout
 from bagwise.files.regular_files import open_regular
-from bagwise.learn.chunks import Chunk, SpreadBags
-from bagwise.learn.offset import read_offset
+from bagwise.glm.design import read_offset
+from bagwise.glm.parts import BagParts, Chunk
 from bagwise.release.files import BAGS, instance_files
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import BAG_ID
@@ -70,7 +70,7 @@ def spread_bags(
     centroids: bool,
     family: Family,
     labels: Sequence[str],
-) -> Iterator[SpreadBags]:
+) -> Iterator[BagParts]:
     """Put the bags of a release into chunks, which Spark keeps until nobody needs them.
 
     Every file is checked against the hashes of the manifest by the task that reads it first, and
@@ -92,7 +92,7 @@ def spread_bags(
     kept = cluster.keep(splits, send, take, targets=targets)
     try:
         chunks = SparkChunks(kept)
-        spread = SpreadBags.of(chunks, chunks.moments().axes if centroids else None)
+        spread = BagParts.of(chunks, chunks.moments().axes if centroids else None)
         if spread.facts.bags != manifest.n_bags:
             raise _other_sizes()
         yield spread

@@ -29,16 +29,15 @@ from bagwise.privacy.noise import (
 )
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import ProtectedUnits
-from bagwise.release.expected import expected_labels
 from bagwise.release.label_bags import (
     settle_class_picks,
     settle_means,
     settle_picks,
     settle_shares,
 )
-from bagwise.release.looks import Centring
-from bagwise.release.request import Choice
-from bagwise.release.scores import Scores
+from bagwise.requests.queries import Centring
+from bagwise.requests.scores import Scores, expected_labels
+from bagwise.requests.verbs import Choice
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds, label_vector
 from bagwise.rows.parts import FileParts, Reader, Split

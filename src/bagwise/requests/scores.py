@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bagwise._types import FloatArray
@@ -36,7 +37,7 @@ from bagwise.errors import (
     check_name,
 )
 from bagwise.families import Family, find_family
-from bagwise.models.from_statistics import StatisticsFit, fit_statistics
+from bagwise.glm.statistic import StatisticsFit, fit_statistics
 from bagwise.privacy.calibrate import Calibration, ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import (
@@ -354,3 +355,9 @@ def _expected_error(model: PricedModel, n_rows: int, budget: ScoreBudget) -> flo
         model_sd=model.event.number_sd / means.grid_step,
         sum_sd=means.sum_sd / means.grid_step,
     )
+
+
+def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
+    """Return what a released model expects of each row, within the bounds."""
+    mean = find_family(model.family, model.link).mean(model.predict(X))
+    return np.asarray(np.clip(mean, *bounds))

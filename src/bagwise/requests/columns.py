@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Protocol, Self
 
+from bagwise.bagging import Given
 from bagwise.errors import (
     ColumnError,
 )
@@ -11,6 +12,7 @@ from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, refuse_duplicates, select_features
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
 from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.groups import number_groups
 from bagwise.rows.labels import check_classes
 from bagwise.rows.summary import ColumnSummary
 
@@ -128,3 +130,32 @@ def _names(names: Names) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in listed):
         raise ColumnError("features and exclude are names of columns.")
     return listed
+
+
+def read_given(table: Any, *, by: Sequence[str], within: Sequence[str]) -> Given:
+    """Return the groups and strata that columns name; they are public, as features are."""
+    return Given(
+        number_groups(table, by, role="by") if by else None,
+        number_groups(table, within, role="within") if within else None,
+    )
+
+
+class NamesColumns(Protocol):
+    """What names public columns that need not be features."""
+
+    @property
+    def by(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def within(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def exposure(self) -> str | None: ...  # noqa: D102
+
+
+def carried_columns(named: NamesColumns, features: Sequence[str]) -> list[str]:
+    """Return the columns that bags follow, and the exposure, that are no features.
+
+    They leave all the same: bags are held against them, and a learner needs the exposure.
+    """
+    exposure = () if named.exposure is None else (named.exposure,)
+    followed = dict.fromkeys((*named.by, *named.within, *exposure))
+    return [name for name in followed if name not in features]

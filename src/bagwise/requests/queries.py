@@ -48,12 +48,12 @@ from bagwise.privacy.private_range import (
     tightened,
 )
 from bagwise.privacy.promise import LARGEST_EPSILON
-from bagwise.release.expected import expected_labels
-from bagwise.release.scores import (
+from bagwise.requests.scores import (
     NORMS,
     PricedLabels,
     PricedModel,
     ScoreBudget,
+    expected_labels,
     least_sd,
     price_design,
 )
