@@ -9,7 +9,7 @@ import pyarrow as pa
 from bagwise.errors import ColumnError, TableError, did_you_mean
 from bagwise.models.model import Model
 from bagwise.rows.spark.session import is_frame
-from bagwise.rows.spark.tasks import guarded
+from bagwise.rows.workers import guarded
 
 
 def predict_on_spark(
