@@ -34,6 +34,7 @@ from bagwise.glm.solver import Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.models.row_model import Estimates
 from bagwise.rows.encode import Encoder
 from bagwise.theory.importance import FREEDOM
 
@@ -44,23 +45,6 @@ _TURNS = 300
 _AGREED = 0.01  # change of a size's logarithm from which on nothing changes for a reader
 _TOLERANCE = 1e-5  # of a standard error: sizes move with the fit by more than that
 _EXACT = 1e-10  # share of the labels' variance: labels that fit better than that fit exactly
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Coefficients for a row, and what is known of their errors.
-
-    Standard errors belong to `unshrunk`: coefficients, then the intercept, class by class.
-    """
-
-    coef: FloatArray
-    intercept: float | FloatArray
-    dispersion: float
-    converged: bool
-    standard_errors: FloatArray | None
-    unshrunk: FloatArray | None
-    freedom: float
-    note: str
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,7 @@ class _Drawn:
 
 def fit_rows(
     X: FloatArray, y: FloatArray, family: Family, encoder: Encoder, *, deviations: FloatArray
-) -> Fitted:
+) -> Estimates:
     """Fit labelled rows.
 
     Parameters
@@ -104,7 +88,7 @@ def fit_rows(
     table = (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1)
     errors, unshrunk, freedom, note = _intervals(X, y, family)
     classes = family.has_classes
-    return Fitted(
+    return Estimates(
         coef=table[:, :-1] if classes else table[0, :-1],
         intercept=table[:, -1] if classes else float(table[0, -1]),
         dispersion=float(solution.problem.phi),

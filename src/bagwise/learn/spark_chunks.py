@@ -30,10 +30,11 @@ from bagwise.release.files import BAGS, instance_files
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import BAG_ID
 from bagwise.rows.encode import Encoder
+from bagwise.rows.parts import Reader, Split
 from bagwise.rows.spark.matrix import blocks_of
-from bagwise.rows.spark.table import Reader, Split
-from bagwise.rows.spark.tasks import Cluster, Kept, split_rows
+from bagwise.rows.spark.tasks import Cluster, Kept
 from bagwise.rows.whitening import Moments
+from bagwise.rows.workers import split_rows
 
 T = TypeVar("T")
 
@@ -172,7 +173,7 @@ def _send_rows(
 
 
 def _take_rows(
-    target: int, sent: pa.Table, *, exposed: bool, family: Family, bags: "_BagRows"
+    target: int, sent: pa.Table, _secret: bytes, *, exposed: bool, family: Family, bags: "_BagRows"
 ) -> Chunk:
     number, *columns = (column.to_numpy() for column in sent.columns)
     order = np.argsort(number, kind="stable")
@@ -196,7 +197,7 @@ def _send_sums(
         yield from split_rows(added.column(0).to_numpy() // at_once, added)
 
 
-def _take_sums(target: int, sent: pa.Table, *, bags: "_BagRows") -> Chunk | Moments:
+def _take_sums(target: int, sent: pa.Table, _secret: bytes, *, bags: "_BagRows") -> Chunk | Moments:
     """Add up what tasks have seen of each bag."""
     if target == _ALL_ROWS:
         parts = zip(*(column.to_pylist() for column in sent.columns), strict=True)
