@@ -24,7 +24,7 @@ BENCHMARKS := cut kernels release noise private audit learn theory plan hostile 
               ledger annotate_faults
 
 .PHONY: demo test checked test-all test-spark pytest test-pythons test-lowest test-bare wheel coverage lint types \
-        layers tables docs reproduce bench bench-compare clean
+        layers tables notebooks docs reproduce bench bench-compare clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bagwise demo -o bagwise-demo --force
@@ -112,6 +112,10 @@ layers: $(VENV)/.installed-dev
 # What README and docs list of strategies and families.
 tables: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.tables
+
+# What the notebooks show, for readers who do not run them.
+notebooks: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.notebooks
 
 # The site, in build/docs: open build/docs/index.html. A link that leads nowhere is an error.
 docs: $(VENV)/.installed-dev
