@@ -24,7 +24,7 @@ from bagwise.release.columns import Columns
 
 _MOST = 0.9  # of the values, that must look alike
 _MANY_TEXTS = 32  # different texts from which on they may be names
-_ROWS_PER_TEXT = 20  # on average; texts that are rarer may be names
+_ROWS_PER_TEXT = 10  # on average; texts that are rarer may be names
 _ROWS_PER_ID = 1000  # on average; people have fewer
 _FEWEST_IDS = 20
 _WORDS_OF_FREE_TEXT = 4
@@ -51,6 +51,7 @@ _BIRTH = _set("birth birthday birthdate dob geburtsdatum")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 _MAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+_NUMBER = r"^[-+\d\s.,%€$£¥]*$"  # text for its marks alone, of which the encoder warns
 _DATE = r"^\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?\s*$"
 
 
@@ -252,7 +253,8 @@ def _text_flag(words: Sequence[str], levels: pa.Table, fact: ColumnSummary) -> s
     spaces = pc.mean(pc.count_substring(levels["values"], " ")).as_py()
     if told & _FREE_TEXT or spaces + 1 >= _WORDS_OF_FREE_TEXT:
         return "looks like free text, in which anything may be written"
-    if distinct * _ROWS_PER_TEXT > fact.rows - fact.missing:
+    rare = distinct * _ROWS_PER_TEXT > fact.rows - fact.missing
+    if rare and _share(levels, _NUMBER) < _MOST:
         return "has few rows for each text: they may be names, addresses or ids"
     return None
 
