@@ -15,30 +15,28 @@ from bagwise.bagging import (
     Given,
     assign_bags,
     find_strategy,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.workers import interrupted_for_good
-from bagwise.data.encode import DEFAULT_MAX_LEVELS
-from bagwise.engines import Rows
-from bagwise.engines.local import read_rows
-from bagwise.engines.memory import Memory
-from bagwise.engines.opening import open_rows
-from bagwise.engines.spark.session import is_frame
 from bagwise.errors import StrategyError, check_name
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
 from bagwise.ledger.account import Verb
 from bagwise.models.row_model import RowModel
-from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, NoiseKind
 from bagwise.privacy.private_bounds import PrivateBounds
-from bagwise.release.budget import Budget
 from bagwise.release.build import build, build_bounds, build_model
-from bagwise.release.columns import Columns
 from bagwise.release.preview import Confirm
 from bagwise.release.release import Release
-from bagwise.release.request import BoundsRequest, ModelRequest, ReleaseRequest
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.verbs import BoundsRequest, ModelRequest, ReleaseRequest
 from bagwise.rng import NoiseSource, Seed, make_generator
+from bagwise.rows import Rows
+from bagwise.rows.encode import DEFAULT_MAX_LEVELS
+from bagwise.rows.local import read_rows
+from bagwise.rows.memory import Memory
+from bagwise.rows.opening import open_rows
+from bagwise.rows.spark.session import is_frame
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
@@ -99,8 +97,8 @@ def _numbered(ids: Any, what: str, X: Any) -> IntArray | None:
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     """Return X as floats, finite and of two dimensions."""
     if sparse.issparse(X):
-        if not traits_of(strategy).accepts_sparse:
-            takers = [name for name, kind in STRATEGIES.items() if traits_of(kind).accepts_sparse]
+        if not strategy.accepts_sparse:
+            takers = [name for name, kind in STRATEGIES.items() if kind.accepts_sparse]
             raise StrategyError(
                 f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use one "
                 f"that takes sparse ones: {', '.join(takers)}."
@@ -331,9 +329,7 @@ def make_release(
     account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build(
-        rows, request, decide=decide, account=account, confirmed=confirmed, on_stage=on_stage
-    )
+    return build(rows, request, account=account, confirmed=confirmed, on_stage=on_stage)
 
 
 def _release_on_spark(
@@ -348,8 +344,8 @@ def _release_on_spark(
     settings: Mapping[str, str] | None,
 ) -> Any:
     """Make a release on Spark, whose modules are imported by nobody else."""
-    from bagwise.engines.spark.opening import open_on_spark
     from bagwise.release.on_spark import build_on_spark, refuse_on_spark
+    from bagwise.rows.spark.opening import open_on_spark
 
     columns, budget = request.columns, request.budget
     refuse_on_spark(request)  # what cannot be done, before Spark starts
@@ -367,7 +363,7 @@ def _release_on_spark(
     if (paid := account.stored(_verified)) is not None:
         return paid
     return build_on_spark(
-        rows, request, decide=decide, account=account, confirmed=confirmed, on_stage=run.on_stage
+        rows, request, account=account, confirmed=confirmed, on_stage=run.on_stage
     )
 
 

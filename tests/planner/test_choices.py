@@ -13,8 +13,8 @@ from bagwise.planner import automatic, rank
 from bagwise.planner.regret import ranked, regrets
 from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.sizes import FEWEST_BAGS, grid
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
 from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import Whitening
 from tests import stats
@@ -310,7 +310,7 @@ def test_a_sample_of_units_has_all_rows_of_each_and_the_largest(monkeypatch):
     table = labelled(who=who)
     columns = Columns.of("y", unit="who")
     budget = Budget.of(1.0, 1e-5, bounds=BOUNDS, unit="who")
-    from bagwise.engines.local import read_rows
+    from bagwise.rows.local import read_rows
 
     sample = sample_rows(read_rows(table), columns, budget, names=["x0", "x1", "x2"])
     assert set(np.bincount(sample.units.index)) <= {0, 4, 20}

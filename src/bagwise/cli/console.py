@@ -34,6 +34,7 @@ from bagwise.errors import (
     BagwiseError,
     BagwiseWarning,
     LowMemoryError,
+    OutputError,
     StageError,
     is_low_memory,
 )
@@ -61,15 +62,16 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
         quiet = bool(kwargs.get("quiet"))
         path = kwargs.get("notes")
-        notes = _NotesFile(path) if isinstance(path, Path) else None
+        notes = path if isinstance(path, Path) else None
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
             warnings.showwarning = functools.partial(_show_warning, quiet, set())
-            show = functools.partial(_show_note, quiet) if notes is None else notes.add
-            with operator_notes_to(show), ExitStack() as ending:
+            listener = functools.partial(
+                _show_note, quiet, path if isinstance(path, Path) else None
+            )
+            with operator_notes_to(listener), ExitStack() as ending:
                 _ending.set(ending)
-                code = 0 if notes is None else _run(notes.start)
-                code = code or _run(lambda: run(*args, **kwargs))
+                code = _run(lambda: run(*args, **kwargs))
         if code:
             raise typer.Exit(code)
 
@@ -186,26 +188,26 @@ def has_terminal() -> bool:
     return err.is_terminal and err.file.isatty()
 
 
-def _show_note(quiet: bool, text: str) -> None:
-    if not quiet and has_terminal():
+def _show_note(quiet: bool, notes: Path | None, text: str) -> None:
+    if notes is not None:
+        with notes.open("a", encoding="utf-8") as handle:
+            handle.write(f"\n{printable(text)}\n")
+    elif not quiet and has_terminal():
         err.print(f"[cyan]Note:[/] {safe(text)}", soft_wrap=True, highlight=False)
 
 
-class _NotesFile:
-    """Notes that depend on labels, in a file that only its owner may read."""
+def start_notes(notes: Path | None, output: Path) -> None:
+    """Begin a file for notes that depend on labels, which only its owner may read.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def start(self) -> None:
-        """Begin the file, before anything is known of labels; replace one of an earlier run."""
-        with new_file(self.path, force=True, private=True) as draft:
-            draft.write_text("Notes of bagwise. They may depend on labels: keep them with these.\n")
-
-    def add(self, text: str) -> None:
-        """Write one more note."""
-        with self.path.open("a", encoding="utf-8") as handle:
-            handle.write(f"\n{printable(text)}\n")
+    It replaces that of an earlier run, and is there whatever the labels are. A directory that is
+    published is no place for it.
+    """
+    if notes is None:
+        return
+    if output.resolve() in (notes.resolve(), *notes.resolve().parents):
+        raise OutputError(f"--notes {notes} is inside {output}, which is published.")
+    with new_file(notes, force=True, private=True) as draft:
+        draft.write_text("Notes of bagwise. They may depend on labels: keep them with these.\n")
 
 
 NOT_COMPARED = (

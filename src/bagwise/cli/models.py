@@ -15,6 +15,7 @@ from bagwise.cli.console import (
     say,
     say_where_notes_are,
     show_progress,
+    start_notes,
     word,
 )
 from bagwise.cli.options import (
@@ -40,7 +41,6 @@ from bagwise.cli.options import (
     Tighten,
     Unit,
     Yes,
-    check_notes,
     confirmation,
     file_reserve,
     is_spark,
@@ -250,7 +250,7 @@ def release_model(
     from bagwise.api import release_model as make
 
     check_file(output, force=force)
-    check_notes(notes, output)
+    start_notes(notes, output)
     charged = open_ledger(ledger, chosen_by, anew, file_reserve(output, force=force))
     with show_progress(quiet or as_json, steps=6) as on_stage:
         model = make(
@@ -324,11 +324,11 @@ def predict(
 
     On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
-    from bagwise.data.table import write_table
-    from bagwise.engines.memory import Memory
-    from bagwise.engines.opening import open_rows
     from bagwise.models.load import load_model
     from bagwise.models.parts import predict_parts
+    from bagwise.rows.memory import Memory
+    from bagwise.rows.opening import open_rows
+    from bagwise.rows.table import write_table
 
     if is_spark(engine, spark):
         _predict_on_spark(
@@ -362,10 +362,10 @@ def _predict_on_spark(
     force: bool,
 ) -> None:
     """Write predictions as a directory of Parquet files, by the tasks of Spark."""
-    from bagwise.engines.spark.session import open_session
-    from bagwise.engines.spark.tasks import run_job
     from bagwise.models.on_spark import predict_on_spark
     from bagwise.models.row_model import RowModel
+    from bagwise.rows.spark.session import open_session
+    from bagwise.rows.spark.tasks import run_job
 
     if output.exists() or force:
         raise OutputExistsError(

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from bagwise.cli.console import emit, has_terminal, hold, paused_progress, print_grid, say
-from bagwise.errors import OutputError, StrategyError, TableError, check_name
+from bagwise.errors import StrategyError, TableError, check_name
 
 Tables = Annotated[
     list[str],
@@ -176,12 +176,6 @@ def confirmation(
     return confirm
 
 
-def check_notes(notes: Path | None, output: Path) -> None:
-    """Refuse notes about labels in a directory that is published."""
-    if notes is not None and output.resolve() in (notes.resolve(), *notes.resolve().parents):
-        raise OutputError(f"--notes {notes} is inside {output}, which is published.")
-
-
 SMALL_FILE = 2**24
 """Bytes that must be free for a model, bounds or scores, or beside the rows of a release."""
 
@@ -257,7 +251,7 @@ def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
 def source_of(tables: list[str], query: str | None, read: list[str] | None) -> Any:
     """Return what was typed as a source: files, a query, or CSV files with details."""
     if query is not None:
-        from bagwise.data.sources import Query
+        from bagwise.rows.sources import Query
 
         if len(tables) != 1 or read:
             raise TableError("--query goes with one database, and without --read.")
@@ -265,7 +259,7 @@ def source_of(tables: list[str], query: str | None, read: list[str] | None) -> A
     where = tables[0] if len(tables) == 1 else tables
     if not read:
         return where
-    from bagwise.data.sources import Csv
+    from bagwise.rows.sources import Csv
 
     return Csv(where, **csv_details(read))
 
@@ -318,9 +312,9 @@ class Command(TyperCommand):
 
 
 def _strategies() -> str:
-    from bagwise.bagging import STRATEGIES, traits_of
+    from bagwise.bagging import STRATEGIES
 
-    return "; ".join(f"{name}: {traits_of(kind).summary}" for name, kind in STRATEGIES.items())
+    return "; ".join(f"{name}: {kind.summary}" for name, kind in STRATEGIES.items())
 
 
 def _families() -> str:

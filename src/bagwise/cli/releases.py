@@ -18,6 +18,7 @@ from bagwise.cli.console import (
     say,
     say_where_notes_are,
     show_progress,
+    start_notes,
     word,
 )
 from bagwise.cli.options import (
@@ -50,7 +51,6 @@ from bagwise.cli.options import (
     Unit,
     Within,
     Yes,
-    check_notes,
     check_signing_key,
     confirmation,
     file_reserve,
@@ -206,7 +206,7 @@ def release(
     from bagwise.api import make_release
 
     output = _output_of(output, force=force, dry_run=dry_run)
-    check_notes(notes, output)
+    start_notes(notes, output)
     check_signing_key(sign)
     reserve = functools.partial(_reserve, output, force, rows_per_file)
     charged = None if dry_run else open_ledger(ledger, chosen_by, anew, reserve)
@@ -431,9 +431,9 @@ def _reserve(
 
 def _foresee(source: Any, memory_limit: str | None, spill: Path, *, label: str, quiet: bool) -> int:
     """Return the limit of memory in bytes; say before work starts what a large table will take."""
-    from bagwise.data.sources import open_source
-    from bagwise.engines.memory import Memory
-    from bagwise.engines.opening import estimate_size
+    from bagwise.rows.memory import Memory
+    from bagwise.rows.opening import estimate_size
+    from bagwise.rows.sources import open_source
 
     memory = Memory.of(memory_limit, spill)
     estimate = estimate_size(open_source(source), label=label)

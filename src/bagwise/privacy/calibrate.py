@@ -15,7 +15,6 @@ from typing import ClassVar, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
-from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError, check_name
 from bagwise.privacy.accounting import gaussian_part, pure_total, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, gaussian_mu
@@ -39,6 +38,7 @@ from bagwise.privacy.mechanisms import (
     bag_means_mechanisms,
 )
 from bagwise.privacy.mechanisms.gaussian import root_steps
+from bagwise.rows.labels import Bounds
 
 M = TypeVar("M", bound=Mechanism)
 

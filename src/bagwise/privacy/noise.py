@@ -8,7 +8,6 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.labels import Bounds
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps, one_hot
 from bagwise.privacy.mechanisms import (
@@ -19,6 +18,7 @@ from bagwise.privacy.mechanisms import (
     RandomisedPicks,
 )
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 
 def noisy_labels(

@@ -1,7 +1,7 @@
 """From a table and a choice to a release: the steps in order."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -14,34 +14,31 @@ from bagwise.bagging import (
     check_bag_size,
     measures_by_scores,
     parameters_of,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
-from bagwise.data.encode import Encoder
-from bagwise.data.labels import label_vector
-from bagwise.data.row_order import inverse_order, secret_order
-from bagwise.engines import Rows
-from bagwise.engines.encoded import EncodedRows
-from bagwise.engines.local import read_rows
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
 from bagwise.ledger import Account, Uncharged
 from bagwise.models.from_statistics import RELEASED_NOTE
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.promise import check_promise, warn_of_strong_promise
 from bagwise.privacy.units import ProtectedUnits
-from bagwise.release.budget import Budget
 from bagwise.release.cells import assign_by_cells
 from bagwise.release.certify import certify
 from bagwise.release.checks import check_table, leaving_columns
-from bagwise.release.columns import Columns
 from bagwise.release.exposure import report_exposure
-from bagwise.release.given import read_given
 from bagwise.release.label_bags import SizedBags, foreseen_events, label_bags
-from bagwise.release.looks import (
+from bagwise.release.preview import Confirm, confirm_columns
+from bagwise.release.release import Release
+from bagwise.release.verify import circumstances_of, noise_per_bag
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns, read_given
+from bagwise.requests.provenance import Provenance
+from bagwise.requests.queries import (
     Centring,
     Outlook,
     Schedule,
@@ -51,11 +48,7 @@ from bagwise.release.looks import (
     take_centring,
     take_range,
 )
-from bagwise.release.preview import Confirm, confirm_columns
-from bagwise.release.provenance import Provenance
-from bagwise.release.release import Release
-from bagwise.release.request import BoundsRequest, Choice, ModelRequest, ReleaseRequest
-from bagwise.release.scores import (
+from bagwise.requests.scores import (
     PricedLabels,
     PricedModel,
     ScoreBudget,
@@ -64,19 +57,21 @@ from bagwise.release.scores import (
     compute_scores,
     price_scores,
 )
-from bagwise.release.verify import circumstances_of, noise_per_bag
+from bagwise.requests.verbs import BoundsRequest, Choice, ModelRequest, ReleaseRequest
 from bagwise.rng import make_generator
+from bagwise.rows import Rows
+from bagwise.rows.encode import Encoder
+from bagwise.rows.encoded import EncodedRows
+from bagwise.rows.labels import label_vector
+from bagwise.rows.local import read_rows
+from bagwise.rows.row_order import inverse_order, secret_order
 from bagwise.show.stages import OnStage, Stages, ignore_stage
-
-Decide = Callable[[Rows, ReleaseRequest, Outlook | None], Choice]
-"""The planner: from features and a request to a choice, with what private looks have told."""
 
 
 def build(
     source: Any,
     request: ReleaseRequest,
     *,
-    decide: Decide,
     account: Account | None = None,
     confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
@@ -92,7 +87,7 @@ def build(
     given = read_given(rows, by=columns.by, within=columns.within)
     choice = None
     if not request.plans_late:
-        choice = _choose(run, rows, request, decide)
+        choice = _choose(run, rows, request)
         request = dataclasses.replace(request, budget=choice.budget)  # perhaps of single labels
         check_bag_size(choice.bag_size, n_rows=rows.num_rows)
         given.check_size(choice.bag_size)
@@ -115,7 +110,7 @@ def build(
     scores = run("computing scores", _compute_scores, labels, X, schedule, choice)
     centring = run("centring the labels", centre_labels, labels, X, schedule, scores, request)
     if choice is None:
-        choice = _choose(run, table, request, decide, look_ahead(exact_rule(request), centring))
+        choice = _choose(run, table, request, look_ahead(exact_rule(request), centring))
     if bags is None:
         bags = run("forming bags", _form_bags, X, scores, given, choice, rows)
     scores = dataclasses.replace(scores, values=None)  # one for each row; nobody needs them now
@@ -259,7 +254,6 @@ def _choose(
     run: Stages,
     rows: Rows,
     request: ReleaseRequest,
-    decide: Decide,
     outlook: Outlook | None = None,
 ) -> Choice:
     """Return what was named, or what the planner says."""
@@ -393,14 +387,14 @@ def _encode(rows: Rows, encoder: Encoder, request: ReleaseRequest, choice: Choic
     if not needs_matrix(choice.strategy):
         return EncodedRows(rows, encoder)
     modelled = choice.scores == "model" or request.centre != "none"
-    if encoder.is_mostly_zeros and not modelled and traits_of(choice.strategy).accepts_sparse:
+    if encoder.is_mostly_zeros and not modelled and choice.strategy.accepts_sparse:
         return encoder.transform_sparse(rows)
     return encoder.transform(rows)
 
 
 def needs_matrix(strategy: BaggingStrategy) -> bool:
     """Tell whether a strategy wants X as a whole; others leave it in the table."""
-    return traits_of(strategy).needs_features
+    return strategy.needs_features
 
 
 def _compute_scores(labels: AnyArray, X: Any, schedule: Schedule, choice: Choice | None) -> Scores:

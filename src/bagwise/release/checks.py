@@ -6,22 +6,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import AnyArray
-from bagwise.data.columns import find_column, refuse_lookalikes, without_dictionary
-from bagwise.data.encode import Encoder
-from bagwise.data.label_copies import (
+from bagwise.errors import ColumnError, Refusals
+from bagwise.release.preview import Preview, preview_columns
+from bagwise.release.release import BAG_ID
+from bagwise.release.wide_bounds import remark_on_wide_bounds
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns, carried_columns
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column, refuse_lookalikes, without_dictionary
+from bagwise.rows.encode import Encoder
+from bagwise.rows.label_copies import (
     note_likely_copies,
     refuse_copies_of_class,
     refuse_copies_of_label,
 )
-from bagwise.data.labels import label_codes, label_vector
-from bagwise.engines import Rows
-from bagwise.errors import ColumnError, Refusals
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
-from bagwise.release.given import carried_columns
-from bagwise.release.preview import Preview, preview_columns
-from bagwise.release.release import BAG_ID
-from bagwise.release.wide_bounds import remark_on_wide_bounds
+from bagwise.rows.labels import label_codes, label_vector
 
 
 @dataclass(frozen=True)

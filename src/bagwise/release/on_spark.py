@@ -21,25 +21,13 @@ from bagwise.bagging import (
     BaggingStrategy,
     check_bag_size,
     find_strategy,
-    traits_of,
 )
 from bagwise.bagging._strata import check_strata
-from bagwise.data.label_copies import equals_label, note_likely_copies
-from bagwise.data.labels import label_vector
-from bagwise.engines.local import LocalRows
-from bagwise.engines.spark.facts import Facts, count_labels, gather_facts
-from bagwise.engines.spark.leaving import leaving_schema
-from bagwise.engines.spark.matrix import SparkMatrix
-from bagwise.engines.spark.order import in_secret_order
-from bagwise.engines.spark.places import Places
-from bagwise.engines.spark.sample import sample_rows
-from bagwise.engines.spark.strata import Strata, count_strata
-from bagwise.engines.spark.table import SparkTable, check_label
-from bagwise.engines.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.errors import StrategyError
 from bagwise.ledger import Account, Uncharged
+from bagwise.planner.automatic import decide
+from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy.private_range import Distance, count_beyond
-from bagwise.release.budget import Budget
 from bagwise.release.build import (
     centre_labels,
     charge_ahead,
@@ -52,18 +40,30 @@ from bagwise.release.build import (
 )
 from bagwise.release.certify import certify
 from bagwise.release.checks import name_columns
-from bagwise.release.columns import Columns
 from bagwise.release.label_bags import reports_singly
-from bagwise.release.looks import Outlook, Schedule, look_ahead
-from bagwise.release.population import MOST_ROWS, DecideOnSample, Population
 from bagwise.release.preview import Confirm, confirm_columns, preview_columns
-from bagwise.release.request import Choice, ReleaseRequest
-from bagwise.release.scores import PricedModel, Scores, resolve_scores
 from bagwise.release.spread import SpreadRelease, bag_schema
 from bagwise.release.spread_bags import check_formable, check_strata_of, form_bags
 from bagwise.release.spread_labels import draw_labels, settle_labels
 from bagwise.release.verify import circumstances_of
 from bagwise.release.wide_bounds import remark_on_wide_bounds
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.queries import Outlook, Schedule, look_ahead
+from bagwise.requests.scores import PricedModel, Scores, resolve_scores
+from bagwise.requests.verbs import Choice, ReleaseRequest
+from bagwise.rows.label_copies import equals_label, note_likely_copies
+from bagwise.rows.labels import label_vector
+from bagwise.rows.local import LocalRows
+from bagwise.rows.spark.facts import Facts, count_labels, gather_facts
+from bagwise.rows.spark.leaving import leaving_schema
+from bagwise.rows.spark.matrix import SparkMatrix
+from bagwise.rows.spark.order import in_secret_order
+from bagwise.rows.spark.places import Places
+from bagwise.rows.spark.sample import sample_rows
+from bagwise.rows.spark.strata import Strata, count_strata
+from bagwise.rows.spark.table import SparkTable, check_label
+from bagwise.rows.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
@@ -71,7 +71,6 @@ def build_on_spark(
     table: SparkTable,
     request: ReleaseRequest,
     *,
-    decide: DecideOnSample,
     account: Account | None = None,
     confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
@@ -92,7 +91,7 @@ def build_on_spark(
     units = run("counting units", _units_in, table, budget)
     strata = run("counting strata", _strata_in, table, request)
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
-    plan = partial(_choose, run, table, decide, everyone)
+    plan = partial(_choose, run, table, everyone)
     choice = None if request.plans_late else plan(request)
     if _computes_from_features(request, choice):  # the source may be sorted by its label
         table = run("ordering the rows", _in_secret_order, table, leaving, columns)
@@ -173,7 +172,6 @@ def refuse_on_spark(request: ReleaseRequest) -> None:
 def _choose(
     run: Stages,
     table: SparkTable,
-    decide: DecideOnSample,
     population: Population,
     request: ReleaseRequest,
     outlook: Outlook | None = None,
@@ -279,7 +277,7 @@ def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
 
 def _tried_unasked() -> list[BaggingStrategy]:
     """Return what a planner may choose where nobody names strategies."""
-    known = [find_strategy(name) for name, kind in STRATEGIES.items() if traits_of(kind).planned]
+    known = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
     return [one for one in known if not one.uses_scores]
 
 

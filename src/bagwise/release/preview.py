@@ -4,7 +4,7 @@ A release publishes its features as they are. So everything that follows from th
 their names alone is listed before anything is written, with a flag on each column that a custodian
 may not want to publish: names of people and free text, ids whose values repeat, dates. Flags stop
 a release until somebody confirms the columns. Nothing here sees a label; what does is for the
-operator's eyes alone (`bagwise.data.label_copies`).
+operator's eyes alone (`bagwise.rows.label_copies`).
 """
 
 import re
@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise.data.columns import is_numeric, is_text
-from bagwise.data.encode import Encoder, LevelsColumn
-from bagwise.data.summary import ColumnSummary
 from bagwise.errors import UnconfirmedColumnsError
-from bagwise.release.columns import Columns
+from bagwise.requests.columns import Columns
+from bagwise.rows.columns import is_numeric, is_text
+from bagwise.rows.encode import Encoder, LevelsColumn
+from bagwise.rows.summary import ColumnSummary
 
 _MOST = 0.9  # of the values, that must look alike
 _MANY_TEXTS = 32  # different texts from which on they may be names
@@ -36,7 +36,7 @@ def _set(words: str) -> frozenset[str]:
 
 _PERSON = _set(
     "person people patient subject customer client user member household employee respondent "
-    "participant student officer driver citizen applicant insured tenant voter"
+    "participant student officer driver citizen applicant insured tenant voter who"
 )
 _IDS = _set("id ids uid uuid guid pid identifier ssn mrn passport iban")
 _NUMBERS = _set("no nr num number code key")

@@ -12,11 +12,9 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import SOFTWARE
-from bagwise.bagging import STRATEGIES, traits_of
+from bagwise.bagging import STRATEGIES
 from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.quality import BagQuality, measure_blocks
-from bagwise.data.encode import Encoder
-from bagwise.data.exposure import exposure_vector
 from bagwise.errors import ReleaseError, StrategyError, shielded
 from bagwise.families import FAMILIES, find_family
 from bagwise.files import signatures
@@ -32,9 +30,11 @@ from bagwise.release import files
 from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.files import ReleaseFiles
 from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
-from bagwise.release.provenance import Provenance
 from bagwise.release.verify import Verification, verify_release
+from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.encode import Encoder
+from bagwise.rows.exposure import exposure_vector
 from bagwise.show import charts, html
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
@@ -418,7 +418,7 @@ def sorted_by_scores(made: Provenance) -> bool:
 
     Where scores are a metric, rows of a bag have similar features, as they have without scores.
     """
-    compact = made.strategy in STRATEGIES and traits_of(STRATEGIES[made.strategy]).compact
+    compact = made.strategy in STRATEGIES and STRATEGIES[made.strategy].compact
     return made.scores != "none" and not compact
 
 

@@ -8,10 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from bagwise._version import SOFTWARE
-from bagwise.data.encode import Encoder
-from bagwise.engines.spark.leaving import write_rows
-from bagwise.engines.spark.places import Places
-from bagwise.engines.spark.table import SparkTable
 from bagwise.errors import ReleaseError
 from bagwise.files import signatures
 from bagwise.files.parquet_files import WrittenTable
@@ -21,7 +17,6 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
 from bagwise.release.files import ReleaseFiles, check_rows_per_file
 from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
-from bagwise.release.provenance import Provenance
 from bagwise.release.release import (
     BAG_ID,
     bag_columns,
@@ -29,7 +24,12 @@ from bagwise.release.release import (
     described,
     scores_to_json,
 )
+from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.encode import Encoder
+from bagwise.rows.spark.leaving import write_rows
+from bagwise.rows.spark.places import Places
+from bagwise.rows.spark.table import SparkTable
 from bagwise.show import html
 
 ROWS_PER_FILE = 2**20

@@ -4,7 +4,6 @@ import math
 from typing import ClassVar, Self
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.privacy.dispersion import (
     ClaimedNoise,
     discrete_gaussian_beyond,
@@ -15,6 +14,7 @@ from bagwise.privacy.mechanisms.gaussian import GaussianNoise, root_steps
 from bagwise.privacy.mechanisms.gaussian_labels import allows_root
 from bagwise.privacy.mechanisms.mechanism import Hides
 from bagwise.privacy.noise_laws import GaussianLaw
+from bagwise.rows.labels import Bounds
 
 
 class GaussianBagMeans(GaussianNoise, frozen=True, tag="gaussian-bag-means"):

@@ -3,9 +3,9 @@
 import math
 from typing import ClassVar
 
-from bagwise.data.labels import Bounds
 from bagwise.privacy.mechanisms.gaussian import GaussianNoise
 from bagwise.privacy.mechanisms.mechanism import Hides
+from bagwise.rows.labels import Bounds
 
 
 class GaussianLabels(GaussianNoise, frozen=True, tag="gaussian-labels"):

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from bagwise.data.labels import Bounds
 from bagwise.privacy.mechanisms.gaussian import GaussianNoise
 from bagwise.privacy.mechanisms.mechanism import Hides
+from bagwise.rows.labels import Bounds
 
 
 class GaussianModel(GaussianNoise, frozen=True, tag="gaussian-model"):

@@ -21,12 +21,12 @@ import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import CertificateError
 from bagwise.privacy.loss_distributions import Curve, GroupCurve
 from bagwise.privacy.mechanisms.mechanism import LARGEST_COUNT, Hides, Tagged, impossible
 from bagwise.privacy.mechanisms.randomised_response import exported_coin
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 CHANCES = 2**48
 """Chances are whole multiples of one in this many: doubles and JSON keep them exactly."""

@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Any, Self
 
 from bagwise._types import IntArray
-from bagwise.data.labels import Bounds
 from bagwise.privacy.loss_distributions import LaplaceCurve
 from bagwise.privacy.mechanisms.mechanism import OneScale
 from bagwise.privacy.mechanisms.scales import whole_scale
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_laplace
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 
 class LaplaceNoise(OneScale, frozen=True):

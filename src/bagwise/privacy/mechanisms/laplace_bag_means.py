@@ -3,7 +3,6 @@
 from typing import ClassVar, Self
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.privacy.dispersion import (
     ClaimedNoise,
     discrete_laplace_beyond,
@@ -14,6 +13,7 @@ from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
 from bagwise.privacy.mechanisms.laplace import LaplaceNoise, allows_rows
 from bagwise.privacy.mechanisms.mechanism import Hides
 from bagwise.privacy.noise_laws import LaplaceLaw
+from bagwise.rows.labels import Bounds
 
 
 class LaplaceBagMeans(LaplaceNoise, frozen=True, tag="laplace-bag-means"):

@@ -3,11 +3,11 @@
 import math
 from typing import ClassVar
 
-from bagwise.data.labels import Bounds
 from bagwise.errors import CertificateError
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.mechanisms.laplace import LaplaceNoise
 from bagwise.privacy.mechanisms.mechanism import Hides, impossible, is_whole
+from bagwise.rows.labels import Bounds
 
 
 class LaplaceMeanLoss(LaplaceNoise, frozen=True, tag="laplace-mean-loss"):

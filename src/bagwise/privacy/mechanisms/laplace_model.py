@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from bagwise.data.labels import Bounds
 from bagwise.privacy.mechanisms.laplace import LaplaceNoise, allows_rows
 from bagwise.privacy.mechanisms.mechanism import Hides
+from bagwise.rows.labels import Bounds
 
 
 class LaplaceModel(LaplaceNoise, frozen=True, tag="laplace-model"):

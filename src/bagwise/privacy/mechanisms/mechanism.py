@@ -18,13 +18,13 @@ from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 import msgspec
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import CertificateError
 from bagwise.files.records import Record
 from bagwise.privacy.dispersion import ClaimedNoise
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.loss_distributions import Curve
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 Hides = Literal[
     "labels",

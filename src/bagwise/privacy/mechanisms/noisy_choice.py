@@ -3,11 +3,11 @@
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
-from bagwise.data.labels import Bounds
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
 from bagwise.privacy.loss_distributions import PureCurve
 from bagwise.privacy.mechanisms.mechanism import LARGEST_COUNT, Hides, Tagged, impossible
 from bagwise.privacy.mechanisms.randomised_response import exported_coin
+from bagwise.rows.labels import Bounds
 
 
 class NoisyChoice(Tagged, frozen=True, tag="noisy-choice", kw_only=False):

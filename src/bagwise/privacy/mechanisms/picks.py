@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.privacy.loss_distributions import Curve, GroupCurve, WorstCurve
 from bagwise.privacy.mechanisms.mechanism import (
     HidesBagLabels,
@@ -19,6 +18,7 @@ from bagwise.privacy.mechanisms.mechanism import (
     impossible,
 )
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 
 class HidesPicks(Mechanism, HidesBagLabels, Protocol):

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
 from bagwise.privacy.grid import one_hot
 from bagwise.privacy.loss_distributions import (
@@ -29,6 +28,7 @@ from bagwise.privacy.mechanisms.mechanism import (
 )
 from bagwise.privacy.mechanisms.randomised_response import exported_coin
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 CHANCES = 2**32
 """Chances of randomised response are whole multiples of one in this many."""

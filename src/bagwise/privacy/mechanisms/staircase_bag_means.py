@@ -49,7 +49,6 @@ import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.privacy.dispersion import ClaimedNoise
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.loss_distributions import Curve, GroupCurve
@@ -60,6 +59,7 @@ from bagwise.privacy.mechanisms.scales import whole_scale
 from bagwise.privacy.noise_laws import StaircaseLaw
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_staircase
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ import numpy as np
 from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
 from bagwise.privacy.mechanisms.label_channel import CHANCES, LabelChannel
+from bagwise.rows.labels import Bounds
 
 POINTS = 17
 _SIDE = 40  # numbers on either side of the bounds that may be reported
