@@ -66,9 +66,7 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
             warnings.showwarning = functools.partial(_show_warning, quiet, set())
-            listener = functools.partial(
-                _show_note, quiet, path if isinstance(path, Path) else None
-            )
+            listener = functools.partial(_show_note, quiet, notes)
             with operator_notes_to(listener), ExitStack() as ending:
                 _ending.set(ending)
                 code = _run(lambda: run(*args, **kwargs))
