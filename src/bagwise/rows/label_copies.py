@@ -126,6 +126,7 @@ def _telling_columns(
     rows = np.random.default_rng().choice(len(labels), size=few, replace=False)
     labels, taken = labels[rows], pa.array(rows)
     ordinals = _ordinals(labels)
+    placed = labels if classes else mid_ranks(labels)  # one huge label is not all there is
     levels = ordinals if ordinals.max() < _most_levels(ordinals.size) else None
     for name in columns:
         column = without_dictionary(table.column(name)).take(taken)
@@ -136,17 +137,18 @@ def _telling_columns(
             yield name, _FOLLOWS
             continue
         if own_levels is None and numbers is not None:  # in groups of equal size
-            known, n_groups = np.nan_to_num(numbers, nan=np.inf), min(MOST_LEVELS, few // 20)
+            known = np.where(np.isnan(numbers), np.inf, numbers)
+            n_groups = min(MOST_LEVELS, few // 20)
             edges = np.quantile(known, np.linspace(0, 1, n_groups + 1)[1:-1], method="lower")
             own_levels = np.searchsorted(np.unique(edges), known)
-        if own_levels is not None and _predicts(own_levels, labels, classes=classes):
+        if own_levels is not None and _predicts(own_levels, placed, classes=classes):
             yield name, _PREDICTS
 
 
 def _predicts(levels: IntArray, labels: AnyArray, *, classes: bool) -> bool:
     """Tell whether levels predict most of the labels of the other half of the rows.
 
-    Of numbers it is the variance, of classes the errors beyond the most common one (Goodman and
+    Of ranks it is the variance, of classes the errors beyond the most common one (Goodman and
     Kruskal's lambda). Rows come in a random order.
     """
     first, other = slice(None, labels.size // 2), slice(labels.size // 2, None)
