@@ -20,8 +20,7 @@ from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
 from bagwise.ledger import Account, Uncharged
-from bagwise.models.from_statistics import RELEASED_NOTE
-from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
@@ -209,21 +208,15 @@ def build_model(
         tightened=None if look is None else rule.bounds,
         mark=account.mark,
     )
-    released = RowModel(
+    released = RowModel.of(
+        fit.kept,
+        n_rows=rows.num_rows,
         family=family.name,
         link=family.link,
         loss=RELEASED_DIRECTLY,
         label=columns.label,
         bounds=certificate.stated_bounds,
         encoder=encoder,
-        coef=fit.coef,
-        intercept=fit.intercept,
-        trained_on=TrainedOn(
-            n_rows=rows.num_rows, dispersion=fit.dispersion, converged=fit.converged
-        ),
-        standard_errors=fit.standard_errors,
-        unshrunk=fit.unshrunk,
-        note=RELEASED_NOTE,
     )
     return released.certified(certificate)
 
