@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 
 from bagwise._version import SOFTWARE_PATTERN
-from bagwise.annotate.request import LabelKind
 from bagwise.errors import ProjectError, shielded
 from bagwise.files.atomic import DirectoryKind
 from bagwise.files.json_files import write_json
@@ -68,14 +67,14 @@ KIND = DirectoryKind(
 )
 
 
-def write_project(file: ProjectFile, kind: LabelKind, directory: Path) -> None:
+def write_project(file: ProjectFile, directory: Path) -> None:
     """Write the description of a project, and the labelling interface for Label Studio."""
     write_json(to_plain(file), directory / PROJECT)
     name = quoteattr(file.label)
-    if kind.classes is None:
+    if file.classes is None:
         answer = f'<Number name={name} toName="row"/>'
     else:
-        choices = "".join(f"<Choice value={quoteattr(one)}/>" for one in kind.classes)
+        choices = "".join(f"<Choice value={quoteattr(one)}/>" for one in file.classes)
         answer = f'<Choices name={name} toName="row">{choices}</Choices>'
     text = f'<View><Table name="row" value="$row"/>{answer}</View>\n'
     (directory / INTERFACE).write_text(text, encoding="utf-8")

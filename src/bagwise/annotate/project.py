@@ -195,7 +195,7 @@ class AnnotationProject:
         with new_directory(target, force=force, kind=files.KIND) as draft:
             on_stage("writing the rows")
             files.write_rows(kept.add_column(0, id_name, pa.array(ids, pa.string())), draft)
-            files.write_project(file, kind, draft)
+            files.write_project(file, draft)
             AnswerStore.create(draft / files.LABELS)
             cls(draft).next_round(budget=budget, design=design, on_stage=on_stage)
         return cls(target)
