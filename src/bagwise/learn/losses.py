@@ -28,6 +28,8 @@ from bagwise.learn.weights import Trust, Unexplained
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.noise_laws import LAWS, NoiseLaw
 
+BAGS_PER_COEFFICIENT = 5  # with fewer, shares alone say too little of single slopes
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -75,6 +77,17 @@ class Setting:
         """Whether slopes are shrunk as the known noise suggests."""
         known = self.rule == "known-noise" and bool(self.data.noise_sd.any())
         return self.ridge == "auto" and known
+
+    @property
+    def has_few_bags(self) -> bool:
+        """Whether bags of several rows, without noise, are too few to determine the slopes."""
+        data = self.data
+        chances = self.family.label_range == (0.0, 1.0) and self.label_kind == "mean"
+        left_to_us = self.ridge == "auto" and self.rule == "known-noise"
+        if not (chances and left_to_us) or data.noise_sd.any() or data.spread is not None:
+            return False
+        several = bool(data.bags.sizes.min() > 1)
+        return several and self.n_used < BAGS_PER_COEFFICIENT * (data.X.shape[1] + 1)
 
     @property
     def follows_noise(self) -> bool:
