@@ -15,7 +15,6 @@ from bagwise.bagging import (
     Given,
     assign_bags,
     find_strategy,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.workers import interrupted_for_good
@@ -97,8 +96,8 @@ def _numbered(ids: Any, what: str, X: Any) -> IntArray | None:
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     """Return X as floats, finite and of two dimensions."""
     if sparse.issparse(X):
-        if not traits_of(strategy).accepts_sparse:
-            takers = [name for name, kind in STRATEGIES.items() if traits_of(kind).accepts_sparse]
+        if not strategy.accepts_sparse:
+            takers = [name for name, kind in STRATEGIES.items() if kind.accepts_sparse]
             raise StrategyError(
                 f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use one "
                 f"that takes sparse ones: {', '.join(takers)}."

@@ -140,7 +140,7 @@ REQUESTS = {
     "flexible learner, wide": release({**TENS, **WIDE, "learner": "flexible"}),
     **{
         f"strategy {name}": release(
-            {**TENS, "strategy": name} | ({"by": "city"} if hasattr(kind, "assign_groups") else {})
+            {**TENS, "strategy": name} | ({"by": "city"} if kind().keeps_groups else {})
         )
         for name, kind in STRATEGIES.items()
     },

@@ -20,7 +20,7 @@ from bagwise.annotate.store import AnswerStore, ConflictError, Round, Value
 from bagwise.errors import ColumnError, ProjectError
 from bagwise.files.atomic import check_target, new_directory
 from bagwise.files.locks import holding
-from bagwise.models.row_model import RowModel, TrainedOn
+from bagwise.models.row_model import RowModel
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, select_features, without_dictionary
@@ -262,28 +262,21 @@ class AnnotationProject(ProjectData):
         X, y = self.labelled_rows()
         family, encoder = self.kind.family, self._file.encoder
         fitted = fit_rows(X, y, family, encoder, deviations=self.encoded.std(axis=0))
-        return RowModel(
+        return RowModel.of(
+            fitted,
+            n_rows=self.n_rows,
+            made_of={
+                "privacy": NOT_PRIVATE,
+                "n_labelled_rows": len(y),
+                "strategy": self.store.rounds()[-1].design,
+            },
             family=family.name,
             link=family.link,
             loss="instance",
             label=self.kind.name,
             bounds=self.kind.bounds,
             encoder=encoder,
-            coef=fitted.coef,
-            intercept=fitted.intercept,
             classes=self.kind.classes,
-            standard_errors=fitted.standard_errors,
-            unshrunk=fitted.unshrunk,
-            freedom=fitted.freedom,
-            note=fitted.note,
-            trained_on=TrainedOn(
-                n_rows=self.n_rows,
-                privacy=NOT_PRIVATE,
-                n_labelled_rows=len(y),
-                strategy=self.store.rounds()[-1].design,
-                dispersion=fitted.dispersion,
-                converged=fitted.converged,
-            ),
         )
 
     def _checked(self, value: Value) -> Value:

@@ -313,7 +313,6 @@ def predict(
     On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
     from bagwise.models.load import load_model
-    from bagwise.models.parts import predict_parts
     from bagwise.rows.memory import Memory
     from bagwise.rows.opening import open_rows
     from bagwise.rows.table import write_table
@@ -330,7 +329,7 @@ def predict(
         on_stage("reading the table")
         rows = open_rows(source_of(table, query, read), memory=memory)
         on_stage("predicting and writing")
-        parts = predict_parts(loaded, rows, id=id_, rate=rate, clip=not no_clip)
+        parts = loaded.predict_parts(rows, id=id_, rate=rate, clip=not no_clip)
         n_rows = write_table(parts, output, force=force)
     if as_json:
         emit({"path": str(output), "rows": n_rows})
@@ -350,8 +349,8 @@ def _predict_on_spark(
     force: bool,
 ) -> None:
     """Write predictions as a directory of Parquet files, by the tasks of Spark."""
+    from bagwise.models.load import load_model
     from bagwise.models.on_spark import predict_on_spark
-    from bagwise.models.row_model import RowModel
     from bagwise.rows.spark.session import open_session
     from bagwise.rows.spark.tasks import run_job
 
@@ -359,7 +358,7 @@ def _predict_on_spark(
         raise OutputExistsError(
             f"{output} must be a new directory; nothing is replaced on Spark. Choose another name."
         )
-    loaded = RowModel.load(model)
+    loaded = load_model(model)
     session = open_session(parse_settings(settings or [], option="--spark"))
     frame = run_job(lambda: session.read.parquet(*tables))
     predicted = predict_on_spark(loaded, frame, id=id, rate=rate, clip=clip)

@@ -270,9 +270,9 @@ class Command(TyperCommand):
 
 
 def _strategies() -> str:
-    from bagwise.bagging import STRATEGIES, traits_of
+    from bagwise.bagging import STRATEGIES
 
-    return "; ".join(f"{name}: {traits_of(kind).summary}" for name, kind in STRATEGIES.items())
+    return "; ".join(f"{name}: {kind.summary}" for name, kind in STRATEGIES.items())
 
 
 def _families() -> str:

@@ -27,12 +27,16 @@ References
 Quadrianto, Smola, Caetano and Le (2009), JMLR 10. Scott and Zhang (2020), NeurIPS 33.
 """
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, logsumexp
 
 from bagwise._types import FloatArray
-from bagwise.learn.design import Design
+from bagwise.bagging.bags import Bags
+from bagwise.glm.design import Design
 from bagwise.learn.fitting import Fitted
 from bagwise.learn.losses import Setting
 
@@ -40,103 +44,157 @@ _USUAL_LOG_ODDS_SD = 1.5
 _STEPS = 500
 _ROUNDS = 50  # of rescaling odds
 _CLOSE = 1e-6
+_NEVER = 1e-12  # a chance that no logarithm can make infinite
 _NOTE = (
     "No intervals: with fewer than five bags for each coefficient, what features and bags have to "
     "do with each other decides more than the sampling of labels. ridge=0 fits shares alone."
 )
 
 
-def fit_few_bags(setting: Setting) -> Fitted:
-    """Fit chances of classes to shares of few bags, and to the bags that rows are in."""
-    data, family = setting.data, setting.family
-    index, bags = data.bags.index, data.bags
-    weight = bags.repeat(data.weight)
-    design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
-    shares = data.labels if family.has_classes else np.column_stack([1 - data.labels, data.labels])
-    sizes = data.weight * bags.sizes
-    log_lift = _log_lift(shares, sizes)[index]
-    outputs = shares.shape[1] - 1
-    among = np.eye(outputs) + (1.0 if outputs > 1 else 0.0)  # no class is special
-    varying = int((~design.flat).sum()) if design.flat is not None else design.rows.shape[1]
-    precision = np.linalg.inv(among) * max(1, varying) / _USUAL_LOG_ODDS_SD**2
-    d = design.rows.shape[1]
+@dataclass(frozen=True)
+class BagLikelihood:
+    """How likely bags and their shares are, given chances of classes that are linear in log odds.
 
-    def objective(flat: FloatArray) -> tuple[float, FloatArray]:
-        beta = flat.reshape(design.width, outputs)
-        coef, intercept = design.coefficients(beta)
-        eta = design.rows @ coef + intercept
-        if design.offset is not None:
-            eta += design.offset[:, None]
-        log_chance = log_softmax(np.column_stack([np.zeros(len(eta)), eta]), axis=1)
+    Attributes
+    ----------
+    design : Design
+    bags : Bags
+    weight : (m,)
+        Prior weight of each bag's rows.
+    shares : (m, classes)
+    """
+
+    design: Design
+    bags: Bags
+    weight: FloatArray
+    shares: FloatArray
+
+    @property
+    def sizes(self) -> FloatArray:
+        """How many rows each bag counts for."""
+        return np.asarray(self.weight * self.bags.sizes)
+
+    @property
+    def mean(self) -> FloatArray:
+        """The shares of all bags together."""
+        return np.asarray(np.average(self.shares, axis=0, weights=self.sizes))
+
+    @cached_property
+    def log_lift(self) -> FloatArray:
+        """The logarithm of q_cj, relative to the size of bag j, (m, classes).
+
+        Spread that chance explains is taken out, so that shares of random bags say nothing here.
+        """
+        mean, sizes = self.mean, self.sizes
+        known = mean > 0
+        off = (self.shares - mean)[:, known]
+        spread = float(np.sum(sizes[:, None] * off**2 / mean[known]))
+        by_chance = (len(sizes) - 1) * (int(known.sum()) - 1)  # Pearson's statistic, no signal
+        kept = max(0.0, 1 - by_chance / spread) if spread > 0 else 0.0
+        shrunk = mean + kept * (self.shares - mean)
+        least = 0.5 / np.maximum(sizes, 1.0)[:, None]  # half a row: rare, but never excluded
+        return np.asarray(np.log(np.maximum(shrunk, least) / np.maximum(mean, least)))
+
+    @cached_property
+    def precision(self) -> FloatArray:
+        """Inverse covariance of one column's slopes."""
+        outputs = self.shares.shape[1] - 1
+        among = np.eye(outputs) + (1.0 if outputs > 1 else 0.0)  # no class is special
+        return np.asarray(np.linalg.inv(among) * max(1, self.varying) / _USUAL_LOG_ODDS_SD**2)
+
+    @property
+    def varying(self) -> int:
+        """Number of columns that are not constant."""
+        flat, width = self.design.flat, self.design.rows.shape[1]
+        return int(width) if flat is None else int(np.sum(~flat))
+
+    def log_chances(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return logarithms of the chances of all classes, wherever a row is, (n, classes)."""
+        eta = self.design.rows @ coef + intercept
+        if self.design.offset is not None:
+            eta += self.design.offset[:, None]
+        return np.asarray(log_softmax(np.column_stack([np.zeros(len(eta)), eta]), axis=1))
+
+    def loss(self, beta: FloatArray) -> tuple[float, FloatArray]:
+        """Return the negative log likelihood, with what is believed of slopes, and its gradient.
+
+        beta is (p * (classes - 1),), in standard units.
+        """
+        design, index = self.design, self.bags.index
+        table = beta.reshape(design.width, -1)
+        weight = self.bags.repeat(self.weight)
+
         # 1. The bag of each row.
-        log_bag = logsumexp(log_chance + log_lift, axis=1)
-        inside = np.exp(log_chance + log_lift - log_bag[:, None])  # chances, given the bag
+        log_chance = self.log_chances(*design.coefficients(table))
+        joint = log_chance + self.log_lift[index]
+        log_bag = logsumexp(joint, axis=1)
+        inside = np.exp(joint - log_bag[:, None])
         value = -float(weight @ log_bag)
         slope = -weight[:, None] * (inside - np.exp(log_chance))
+
         # 2. The shares of each bag.
-        mean = np.column_stack([bags.mean(column) for column in inside.T])
-        mean = np.maximum(mean, 1e-12)
-        value -= float(np.sum(sizes[:, None] * shares * np.log(mean)))
-        pull = (-data.weight[:, None] * shares / mean)[index]
+        mean = np.maximum(self.bags.mean(inside), _NEVER)
+        value -= float(np.sum(self.sizes[:, None] * self.shares * np.log(mean)))
+        pull = (-self.weight[:, None] * self.shares / mean)[index]
         slope += inside * (pull - np.sum(pull * inside, axis=1, keepdims=True))
-        # 3. What is believed of slopes.
-        value += float(np.sum((beta[:d] @ precision) * beta[:d])) / 2
-        gradient = np.zeros_like(beta)
-        along = slope[:, 1:]
-        sums = design.rows.T @ along - np.outer(design.center, along.sum(axis=0))
-        gradient[:d] = sums / design.scale[:, None]
-        gradient[:d] += beta[:d] @ precision
-        if design.flat is not None:
-            gradient[:d][design.flat] = 0.0
-        if design.fit_intercept:
-            gradient[-1] = along.sum(axis=0)
+
+        # 3. What is believed of slopes. The first class has none.
+        slope, width = slope[:, 1:], design.rows.shape[1]
+        held = table[:width] @ self.precision
+        value += float(np.sum(held * table[:width])) / 2
+        gradient = design.standardise_sums((design.rows.T @ slope).T, slope.sum(axis=0)).T
+        gradient[:width] += held
         return value, gradient.ravel()
 
-    # 4. Start where every row has the mean shares.
-    start = np.zeros((design.width, outputs))
+    def rescaled(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return the intercepts with which all rows together have the shares of all bags."""
+        weight = self.bags.repeat(self.weight)
+        wanted = np.log(np.maximum(self.mean, _NEVER))
+        for _ in range(_ROUNDS):
+            predicted = weight @ np.exp(self.log_chances(coef, intercept)) / weight.sum()
+            off = wanted - np.log(np.maximum(predicted, _NEVER))
+            intercept = intercept + (off[1:] - off[0])
+            if np.abs(off).max() < _CLOSE:
+                break
+        return intercept
+
+
+def fit_few_bags(setting: Setting) -> Fitted:
+    """Fit chances of classes to shares of few bags, and to the bags that rows are in."""
+    # 1. Read labels as shares of all classes.
+    data, labels = setting.data, setting.data.labels
+    design = Design.of(
+        data.X,
+        data.bags.repeat(data.weight),
+        fit_intercept=setting.fit_intercept,
+        offset=data.offset,
+    )
+    shares = labels if setting.family.has_classes else np.column_stack([1 - labels, labels])
+    likelihood = BagLikelihood(design, data.bags, data.weight, shares)
+
+    # 2. Start where every row has the mean shares.
+    start = np.zeros((design.width, shares.shape[1] - 1))
     if design.fit_intercept:
-        mean = np.clip(np.average(shares, axis=0, weights=sizes), 0.01, 0.99)
+        mean = np.clip(likelihood.mean, 0.01, 0.99)
         start[-1] = np.log(mean[1:] / mean[0])
     found = minimize(
-        objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
+        likelihood.loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
     )
-    coef, intercept = design.coefficients(found.x.reshape(design.width, outputs))
 
-    # 5. Bags that follow features more than labels make chances too large or too small. Rescale the
-    # odds of classes until all rows together have the shares of all bags together.
-    eta = design.rows @ coef + (0.0 if design.offset is None else design.offset[:, None])
-    total = np.maximum(np.average(shares, axis=0, weights=sizes), 1e-12)
-    for _ in range(_ROUNDS if design.fit_intercept else 0):
-        scores = np.column_stack([np.zeros(len(eta)), eta + intercept])
-        off = np.log(total / (weight @ softmax(scores, axis=1) / weight.sum()))
-        intercept = intercept + (off[1:] - off[0])
-        if np.abs(off).max() < _CLOSE:
-            break
+    # 3. Bags that follow features more than labels make chances too large or too small: rescale.
+    coef, intercept = design.coefficients(found.x.reshape(design.width, -1))
+    if design.fit_intercept:
+        intercept = likelihood.rescaled(coef, intercept)
     return Fitted(
-        estimates=np.column_stack([coef.T, np.atleast_1d(intercept)]),
-        rank=min(bags.n_bags - 1, varying),
+        estimates=np.column_stack([coef.T, intercept]),
+        rank=min(data.bags.n_bags - 1, likelihood.varying),
         phi=1.0,
         converged=bool(found.success),
-        gradient=float(np.linalg.norm(found.jac)) / float(sizes.sum()),
+        gradient=float(np.linalg.norm(found.jac)) / float(likelihood.sizes.sum()),
         covariance=None,
         freedom=1,
         note=_NOTE,
     )
-
-
-def _log_lift(shares: FloatArray, sizes: FloatArray) -> FloatArray:
-    """Return the logarithm of q_cj, relative to the size of bag j, (m, classes).
-
-    Spread that chance explains is taken out, so that shares of random bags say nothing here.
-    """
-    mean = np.average(shares, axis=0, weights=sizes)
-    known = mean > 0
-    spread = float(np.sum(sizes[:, None] * (shares - mean)[:, known] ** 2 / mean[known]))
-    by_chance = (len(sizes) - 1) * (int(known.sum()) - 1)  # Pearson's statistic without a signal
-    kept = max(0.0, 1 - by_chance / spread) if spread > 0 else 0.0
-    shrunk = mean + kept * (shares - mean)
-    least = 0.5 / np.maximum(sizes, 1.0)[:, None]  # half a row: a class may be rare, never excluded
-    return np.asarray(np.log(np.maximum(shrunk, least) / np.maximum(mean, least)))
 
 
 def share_threshold(chance: FloatArray, share: float, weight: FloatArray) -> float:

@@ -17,7 +17,6 @@ from bagwise.bagging import (
     parameters_of,
     settings_of,
     spell_settings,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BudgetError
@@ -156,13 +155,13 @@ class Problem:
         are. But a mean of very few rows tells of them, and not of their kind: then bags are larger,
         and each stands for several.
         """
-        fewest = 1 if traits_of(strategy).free_sizes else min(bag_size, FEWEST)
+        fewest = 1 if strategy.free_sizes else min(bag_size, FEWEST)
         return max(round(bag_size / self.copies), fewest)
 
     def grown(self, bags: Bags, strategy: BaggingStrategy, bag_size: int) -> Bagged:
         """Return bags of the sample as they would be in the table."""
         times = self.copies
-        if not traits_of(strategy).free_sizes:
+        if not strategy.free_sizes:
             times = bag_size / self.sampled_size(strategy, bag_size)
         units = self.sample.units
         return Bagged(

@@ -15,15 +15,13 @@ from bagwise.bagging import (
     check_bag_size,
     measures_by_scores,
     parameters_of,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
 from bagwise.ledger import Account, Uncharged
-from bagwise.models.from_statistics import RELEASED_NOTE
-from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
@@ -215,21 +213,15 @@ def build_model(
         tightened=None if look is None else rule.bounds,
         mark=account.mark,
     )
-    released = RowModel(
+    released = RowModel.of(
+        fit.kept,
+        n_rows=rows.num_rows,
         family=family.name,
         link=family.link,
         loss=RELEASED_DIRECTLY,
         label=columns.label,
         bounds=certificate.stated_bounds,
         encoder=encoder,
-        coef=fit.coef,
-        intercept=fit.intercept,
-        trained_on=TrainedOn(
-            n_rows=rows.num_rows, dispersion=fit.dispersion, converged=fit.converged
-        ),
-        standard_errors=fit.standard_errors,
-        unshrunk=fit.unshrunk,
-        note=RELEASED_NOTE,
     )
     return released.certified(certificate)
 
@@ -432,14 +424,14 @@ def _encode(rows: Rows, encoder: Encoder, request: ReleaseRequest, choice: Choic
     if not needs_matrix(choice.strategy):
         return EncodedRows(rows, encoder)
     modelled = choice.scores == "model" or request.centre != "none"
-    if encoder.is_mostly_zeros and not modelled and traits_of(choice.strategy).accepts_sparse:
+    if encoder.is_mostly_zeros and not modelled and choice.strategy.accepts_sparse:
         return encoder.transform_sparse(rows)
     return encoder.transform(rows)
 
 
 def needs_matrix(strategy: BaggingStrategy) -> bool:
     """Tell whether a strategy wants X as a whole; others leave it in the table."""
-    return traits_of(strategy).needs_features
+    return strategy.needs_features
 
 
 def _compute_scores(labels: AnyArray, X: Any, schedule: Schedule, choice: Choice | None) -> Scores:

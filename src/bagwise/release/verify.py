@@ -11,10 +11,7 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
-    KeepsGroups,
-    RecognisesItsBags,
     parameters_of,
-    traits_of,
 )
 from bagwise.bagging._strata import rows_by_number
 from bagwise.errors import ReleaseError, shielded
@@ -301,8 +298,7 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
     )
     if list(parameters_of(strategy).items()) != list(made.strategy_parameters.items()):
         raise ReleaseError("the strategy does not have the parameters in the manifest.")
-    keeper: object = strategy
-    if isinstance(keeper, KeepsGroups) != bool(made.by):
+    if strategy.keeps_groups != bool(made.by):
         raise ReleaseError("the strategy and the columns that bags are given by do not agree.")
     if strategy.uses_scores != (made.scores != "none"):
         raise ReleaseError("the strategy and the scores that it used do not agree.")
@@ -311,31 +307,30 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
 
 def _check_look(release: "Release", strategy: BaggingStrategy | None) -> str | None:
     """Compare bags with what their strategy makes; return what was seen, None where nothing can."""
-    judge: object = strategy  # most strategies cannot tell their bags from others
-    if strategy is None or not isinstance(judge, RecognisesItsBags):
-        return None
-    scored, compact = release.provenance.scores, traits_of(strategy).compact
+    if strategy is None or not strategy.recognises_its_bags:
+        return None  # most strategies cannot tell their bags from others
+    scored, compact = release.provenance.scores, strategy.compact
     if scored == "none":
-        found = _judge_features(release, judge, None)
+        found = _judge_features(release, strategy, None)
         seen = "bags have nothing to do with the features, as their strategy has it"
         if compact:
             seen = "bags are as compact as their strategy makes them"
     elif release.model is not None and scored == "model":
         if compact:
-            found = _judge_features(release, judge, release.model)
+            found = _judge_features(release, strategy, release.model)
             seen = "bags are compact in the metric of the published model"
         else:
-            found = _judge_order(release, judge, release.model)
+            found = _judge_order(release, strategy, release.model)
             seen = "bags follow the order of the published model"
     else:
         return None
     if faults := [fault for fault in found if fault]:
-        raise ReleaseError(f"strategy {judge.name!r} did not make these bags: {faults[0]}.")
+        raise ReleaseError(f"strategy {strategy.name!r} did not make these bags: {faults[0]}.")
     return seen
 
 
 def _judge_features(
-    release: "Release", judge: RecognisesItsBags, model: LinearScores | None
+    release: "Release", judge: BaggingStrategy, model: LinearScores | None
 ) -> list[str | None]:
     """Ask what speaks against some of the bags, by their features and a metric for them."""
     # The rows of the first bags, whose numbers follow a secret order; all of a few.
@@ -351,7 +346,7 @@ def _judge_features(
 
 
 def _judge_order(
-    release: "Release", judge: RecognisesItsBags, model: LinearScores
+    release: "Release", judge: BaggingStrategy, model: LinearScores
 ) -> list[str | None]:
     """Ask what speaks against the bags by the scores that rows were sorted by."""
     scores, rounding = _scores_again(release, model)

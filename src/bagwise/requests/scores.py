@@ -37,7 +37,7 @@ from bagwise.errors import (
     check_name,
 )
 from bagwise.families import Family, find_family
-from bagwise.models.from_statistics import StatisticsFit, fit_statistics
+from bagwise.glm.statistic import StatisticsFit, fit_statistics
 from bagwise.privacy.calibrate import Calibration, ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import (

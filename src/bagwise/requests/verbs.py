@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 
-from bagwise.bagging import BaggingStrategy, KeepsGroups, find_strategy
+from bagwise.bagging import BaggingStrategy, find_strategy
 from bagwise.errors import (
     BagTooSmallError,
     BudgetError,
@@ -14,7 +14,7 @@ from bagwise.errors import (
     check_name,
 )
 from bagwise.families import Family
-from bagwise.models.from_statistics import check_bounds_of, family_to_release
+from bagwise.glm.statistic import check_bounds_of, family_to_release
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.calibrate import (
     SINGLE_LABELS,
@@ -373,8 +373,7 @@ def _check_single(
 
 def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None:
     """Refuse groups for a strategy that makes its own bags, and one for groups without any."""
-    judged: object = strategy
-    if isinstance(judged, KeepsGroups) == bool(by):
+    if (strategy is not None and strategy.keeps_groups) == bool(by):
         return
     if by:
         raise StrategyError(
