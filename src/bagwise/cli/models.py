@@ -13,7 +13,9 @@ from bagwise.cli.console import (
     print_pairs,
     readable,
     say,
+    say_where_notes_are,
     show_progress,
+    start_notes,
     word,
 )
 from bagwise.cli.options import (
@@ -29,6 +31,7 @@ from bagwise.cli.options import (
     LedgerFile,
     MaxLevels,
     MemoryLimit,
+    Notes,
     Nulls,
     Quiet,
     Read,
@@ -37,6 +40,8 @@ from bagwise.cli.options import (
     Tables,
     Tighten,
     Unit,
+    Yes,
+    confirmation,
     file_reserve,
     is_spark,
     keep_in,
@@ -231,6 +236,8 @@ def release_model(
     ledger: LedgerFile = None,
     chosen_by: ChosenBy = "all",
     anew: Anew = False,
+    yes: Yes = False,
+    notes: Notes = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -243,6 +250,7 @@ def release_model(
     from bagwise.api import release_model as make
 
     check_file(output, force=force)
+    start_notes(notes, output)
     charged = open_ledger(ledger, chosen_by, anew, file_reserve(output, force=force))
     with show_progress(quiet or as_json, steps=6) as on_stage:
         model = make(
@@ -262,6 +270,9 @@ def release_model(
             ledger=charged,
             memory_limit=memory_limit,
             spill=output.absolute().parent,
+            confirmed=confirmation(
+                yes=yes, dry_run=False, quiet=quiet, as_json=as_json, piped="-" in table
+            ),
             on_stage=on_stage,
         )
         model.save(output, force=force)
@@ -275,6 +286,7 @@ def release_model(
         say(found.note)
         if receipt:
             say(receipt)
+        say_where_notes_are(notes)
         out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
 
 

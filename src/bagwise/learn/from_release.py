@@ -204,6 +204,12 @@ def explain_by_fit(
         sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
     if loss == "auto":
         loss = "instance" if release.is_sorted else "bag"
+    if loss == "instance" and release.is_sorted:
+        # Bags sorted by a score tell bag loss one direction of the features. What it finds in the
+        # others is noise, which would be taken for a signal that instance loss then misses.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BagwiseWarning)
+            model = fit_release(release, family=family, link=link, loss=loss, target=target)
     coef, intercept = model.coef, float(model.intercept)
     if release.exposure is not None:  # as if every row had the mean of all
         intercept += float(np.log(release.exposure.mean()))

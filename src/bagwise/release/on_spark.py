@@ -33,14 +33,15 @@ from bagwise.release.build import (
     charge_ahead,
     check_rows,
     exact_rule,
-    name_columns,
     needs_matrix,
     provenance_of,
     settle_looks,
     tighten_range,
 )
 from bagwise.release.certify import certify
+from bagwise.release.checks import name_columns
 from bagwise.release.label_bags import reports_singly
+from bagwise.release.preview import Confirm, confirm_columns, preview_columns
 from bagwise.release.spread import SpreadRelease, bag_schema
 from bagwise.release.spread_bags import check_formable, check_strata_of, form_bags
 from bagwise.release.spread_labels import draw_labels, settle_labels
@@ -72,6 +73,7 @@ def build_on_spark(
     request: ReleaseRequest,
     *,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> SpreadRelease:
     """Carry out a request: the steps in order, and nothing else."""
@@ -86,6 +88,7 @@ def build_on_spark(
     facts = run("looking at all columns", _gather, table, names, leaving, columns)
     _judge(facts, table, leaving, request)
     encoder = columns.encoder_from(facts.columns)
+    confirm_columns(preview_columns(facts.columns, encoder, columns), confirmed)
     units = run("counting units", _units_in, table, budget)
     strata = run("counting strata", _strata_in, table, request)
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
