@@ -79,13 +79,7 @@ def fit_rows(
             "Fill in to_label.csv and import it (bagwise annotate import DIR FILE), or label rows "
             "on a page (bagwise annotate serve DIR)."
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
-        data = read_bags(X, y)
-    setting = Setting(data, family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
-    problem = PROBLEMS["aggregate"](setting)
-    solution = _shrunk(problem, encoder, deviations)
-    table = (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1)
+    table, solution = fit_coefficients(X, y, family, encoder, deviations=deviations)
     errors, unshrunk, freedom, note = _intervals(X, y, family)
     classes = family.has_classes
     return Estimates(
@@ -98,6 +92,19 @@ def fit_rows(
         freedom=freedom,
         note=note,
     )
+
+
+def fit_coefficients(
+    X: FloatArray, y: FloatArray, family: Family, encoder: Encoder, *, deviations: FloatArray
+) -> tuple[FloatArray, Solution[BagLabels]]:
+    """Return the coefficients, (outputs, d + 1) with the intercepts last, and the solution."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
+        data = read_bags(X, y)
+    setting = Setting(data, family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
+    problem = PROBLEMS["aggregate"](setting)
+    solution = _shrunk(problem, encoder, deviations)
+    return (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1), solution
 
 
 def _shrunk(problem: BagLabels, encoder: Encoder, deviations: FloatArray) -> Solution[BagLabels]:
