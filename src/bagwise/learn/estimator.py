@@ -394,8 +394,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.threshold_ = self._decide(setting)
         if self.threshold_ not in (None, 0.5):
             self.fitted_ = replace(fitted, threshold=self.threshold_)
-        if not fitted.separated:
-            warn_of_convergence(fitted)
+        if not fitted.separated and not fitted.converged:
+            warn_of_convergence(fitted.gradient, fitted.remedy)
         if fitted.converged and not fitted.separated and not setting.has_few_bags:
             warn_of_rank(fitted.rank, self.n_features_in_, self.n_bags_)
         if fitted.phi is None:  # as instance loss has it
