@@ -36,8 +36,7 @@ from bagwise.privacy.private_loss import (
     release_mean_loss,
     sensitivities,
 )
-from bagwise.release.certify import certify
-from bagwise.requests.budget import AnyBounds, Budget
+from bagwise.requests.budget import AnyBounds, Budget, certify
 from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
@@ -301,35 +300,36 @@ def evaluate_rows_privately(
         bounds=bounds,
         noise_source=noise_source,
     )
-    run, budget = Stages(on_stage), request.budget
-    data = run("reading the table", read_table, table, index_names=request.columns.named)
+    stage, budget = Stages(on_stage), request.budget
+    with stage("reading the table"):
+        data = read_table(table, index_names=request.columns.named)
     budget.check_rows(data.num_rows)
     account: Account = Uncharged()
     if ledger is not None:
-        account = run(
-            "looking into the ledger",
-            open_account,
-            ledger,
-            LocalRows(data),
-            verb="evaluate",
-            request=[request, model.digest, loss, clip],
-            label=request.columns.label,
-            unit=unit,
-            private=budget.noise_source.is_secret,
-            bounds=bounds,
-        )
+        with stage("looking into the ledger"):
+            account = open_account(
+                ledger,
+                LocalRows(data),
+                verb="evaluate",
+                request=[request, model.digest, loss, clip],
+                label=request.columns.label,
+                unit=unit,
+                private=budget.noise_source.is_secret,
+                bounds=bounds,
+            )
         if (paid := account.stored(PrivateScores.load)) is not None:
             return paid
     # Everything that sets the noise comes before the labels, and so cannot depend on them.
     units, rule = budget.units_in(data), request.calibration
-    design = run("predicting", _design, model, data, bounds=rule.bounds, loss=loss, clip=clip)
+    with stage("predicting"):
+        design = _design(model, data, bounds=rule.bounds, loss=loss, clip=clip)
     event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
-    labels = run("checking the labels", row_labels, data, request.columns.label, model)  # secret
+    with stage("checking the labels"):
+        labels = row_labels(data, request.columns.label, model)  # secret
     noise = budget.noise_source
     account.charge((*rule.prior, event))
-    mean = run(
-        "measuring the loss", release_mean_loss, labels, design=design, event=event, source=noise
-    )
+    with stage("measuring the loss"):
+        mean = release_mean_loss(labels, design=design, event=event, source=noise)
     margin = half_width(event, n_rows=labels.size, level=LEVEL)
     scores = PrivateScores(
         n_rows=labels.size,
