@@ -21,8 +21,7 @@ TRACES = ("918273645", "9.18273645e", "9.182736e")
 
 STAGES = [
     "build.read_rows",
-    "labelled.label_vector",
-    "labelled._check_columns",
+    "build.check_table",
     "labelled.Labelled.encoded_for",
     "build.ask_scores",
     "build.assign_bags",

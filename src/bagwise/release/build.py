@@ -32,8 +32,7 @@ from bagwise.bagging import assign_bags, check_bag_size, parameters_of
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.ledger import Account, Uncharged
-from bagwise.models.from_statistics import RELEASED_NOTE
-from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
@@ -41,19 +40,20 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import ProtectedUnits
 from bagwise.release.cells import assign_by_cells
+from bagwise.release.checks import CheckedTable, check_promise_of, check_table
 from bagwise.release.exposure import report_exposure
 from bagwise.release.label_bags import SizedBags, foreseen_events, label_bags
 from bagwise.release.labelled import (
     Labelled,
-    check_table,
+    in_secret_order,
     leaving_order,
-    read_labelled,
     take_leaving,
 )
+from bagwise.release.preview import Confirm, confirm_columns
 from bagwise.release.release import Release
 from bagwise.release.verify import circumstances_of, noise_per_bag
-from bagwise.requests.budget import certify
-from bagwise.requests.columns import read_given
+from bagwise.requests.budget import Budget, certify
+from bagwise.requests.columns import Columns, read_given
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import (
     NO_SCORES,
@@ -87,18 +87,19 @@ def build(
     request: ReleaseRequest,
     *,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> Release:
     """Carry out a request for a release."""
     stage, account = Stages(on_stage), Uncharged() if account is None else account
     with stage("reading the table"):
         rows = read_rows(source, named=request.columns.named)
-
+    checked = _check(rows, request.columns, request.budget, confirmed, stage)
     given = read_given(rows, by=request.columns.by, within=request.columns.within)
 
     if request.plans_late:
         # Any bags get the same noise: what was paid for may say which bags serve best.
-        table = read_labelled(rows, given, request, stage)
+        table = in_secret_order(rows, checked, given, request, stage)
         with stage("encoding features"):
             X = table.encoded()
         asked = _ask(table, X, NO_SCORES, None, request, account, stage)
@@ -109,7 +110,7 @@ def build(
         request = request.as_chosen(choice)
         check_bag_size(choice.bag_size, n_rows=rows.num_rows)
         given.check_size(choice.bag_size)
-        table = read_labelled(rows, given, request, stage)
+        table = in_secret_order(rows, checked, given, request, stage)
         with stage("encoding features"):
             X = table.encoded_for(choice, centred=request.centre != "none")
         if choice.scores == "none":
@@ -157,6 +158,21 @@ class Asked:
     def model(self) -> LinearScores | None:
         """The model that is published with the bags, if one was bought."""
         return self.centring.model or self.scores.model
+
+
+def _check(
+    rows: Rows,
+    columns: Columns,
+    budget: Budget,
+    confirmed: bool | Confirm,
+    stage: Stages,
+) -> CheckedTable:
+    """Say all that is wrong with a table at once, and show what will be published of it."""
+    with stage("checking the table"):
+        checked = check_table(rows, columns, budget)
+    confirm_columns(checked.preview, confirmed)
+    check_promise_of(budget, rows.num_rows)
+    return checked
 
 
 def _choose(
@@ -371,6 +387,7 @@ def build_model(
     request: ModelRequest,
     *,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> RowModel:
     """Release a private model instead of bags."""
@@ -379,11 +396,9 @@ def build_model(
     # 1. Read and check the table; rows are looked at in a secret order.
     with stage("reading the table"):
         rows = read_rows(source, named=columns.named)
-    labels, names = check_table(rows, columns, budget, stage)
-    order = secret_order(rows.num_rows, budget.noise_source)
-    with stage("encoding features"):
-        encoder = columns.encoder_for(rows, names)
-    rows, labels = rows.take(order), labels[order]
+    checked = _check(rows, columns, budget, confirmed, stage)
+    order, encoder = secret_order(rows.num_rows, budget.noise_source), checked.encoder
+    rows, labels = rows.take(order), checked.labels[order]
     X, unit_rows = EncodedRows(rows, encoder), budget.units_in(rows).largest
     # 2. Settle what is asked: perhaps a range, and with all that it leaves the model. Then pay.
     stated, n_rows = request.calibration, rows.num_rows
@@ -414,19 +429,15 @@ def build_model(
         tightened=None if ranged is None else left.bounds,
         mark=account.mark,
     )
-    released = RowModel(
+    released = RowModel.of(
+        fit.kept,
+        n_rows=n_rows,
         family=request.family.name,
         link=request.family.link,
         loss=RELEASED_DIRECTLY,
         label=columns.label,
         bounds=certificate.stated_bounds,
         encoder=encoder,
-        coef=fit.coef,
-        intercept=fit.intercept,
-        trained_on=TrainedOn(n_rows=n_rows, dispersion=fit.dispersion, converged=fit.converged),
-        standard_errors=fit.standard_errors,
-        unshrunk=fit.unshrunk,
-        note=RELEASED_NOTE,
     )
     return released.certified(certificate)
 

@@ -28,8 +28,9 @@ from bagwise.planner.automatic import decide
 from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy.private_range import Distance, count_beyond
 from bagwise.release.build import ask, provenance_of
+from bagwise.release.checks import check_promise_of, name_columns, remark_on_wide_bounds
 from bagwise.release.label_bags import reports_singly
-from bagwise.release.labelled import check_promise_of, name_columns, remark_on_wide_bounds
+from bagwise.release.preview import Confirm, confirm_columns, preview_columns
 from bagwise.release.spread import SpreadRelease, bag_schema
 from bagwise.release.spread_bags import check_formable, check_strata_of, form_bags
 from bagwise.release.spread_labels import draw_labels, settle_labels
@@ -41,6 +42,7 @@ from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import label_vector
 from bagwise.rows.local import LocalRows
+from bagwise.rows.parts import FileParts
 from bagwise.rows.spark.facts import Facts, count_labels, gather_facts
 from bagwise.rows.spark.leaving import leaving_schema
 from bagwise.rows.spark.matrix import SparkMatrix
@@ -48,16 +50,17 @@ from bagwise.rows.spark.order import in_secret_order
 from bagwise.rows.spark.places import Places
 from bagwise.rows.spark.sample import sample_rows
 from bagwise.rows.spark.strata import Strata, count_strata
-from bagwise.rows.spark.table import SparkTable, check_label
+from bagwise.rows.spark.table import check_label
 from bagwise.rows.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
 def build_on_spark(
-    table: SparkTable,
+    table: FileParts,
     request: ReleaseRequest,
     *,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> SpreadRelease:
     """Carry out a request: the steps in order, and nothing else."""
@@ -76,6 +79,7 @@ def build_on_spark(
         facts = _gather(table, names, leaving, columns)
     _judge(facts, table, leaving, request)
     encoder = columns.encoder_from(facts.columns)
+    confirm_columns(preview_columns(facts.columns, encoder, columns), confirmed)
     with stage("counting units"):
         units = _units_in(table, budget)
     with stage("counting strata"):
@@ -171,7 +175,7 @@ def refuse_on_spark(request: ReleaseRequest) -> None:
 
 
 def _choose(
-    table: SparkTable,
+    table: FileParts,
     population: Population,
     request: ReleaseRequest,
     stage: Stages,
@@ -186,7 +190,7 @@ def _choose(
         return decide(LocalRows(drawn), request, outlook, population)
 
 
-def _sample(table: SparkTable, population: Population, unit: str | None) -> pa.Table:
+def _sample(table: FileParts, population: Population, unit: str | None) -> pa.Table:
     if unit is None:
         return sample_rows(table, population.names, MOST_ROWS)
     largest = population.largest_unit
@@ -202,7 +206,7 @@ def _computes_from_features(request: ReleaseRequest, choice: Choice) -> bool:
     return modelled or choice.strategy.needs_features
 
 
-def _ordered(table: SparkTable, leaving: list[str], columns: Columns, stage: Stages) -> SparkTable:
+def _ordered(table: FileParts, leaving: list[str], columns: Columns, stage: Stages) -> FileParts:
     """Return the rows in a secret order."""
     unit = () if columns.unit is None else (columns.unit,)
     names = tuple(dict.fromkeys((*leaving, *unit)))
@@ -224,7 +228,7 @@ class SpreadUnits:
         How far a unit reaches into bags that have been formed; None before.
     """
 
-    table: SparkTable
+    table: FileParts
     column: str | None = None
     largest: int = 1
     reach: tuple[int, int] | None = None
@@ -254,7 +258,7 @@ class SpreadUnits:
         return self.reach
 
 
-def _units_in(table: SparkTable, budget: Budget) -> SpreadUnits:
+def _units_in(table: FileParts, budget: Budget) -> SpreadUnits:
     """Return who is protected; refuse bounds that were found for smaller units."""
     if budget.unit is None:
         return SpreadUnits(table)
@@ -263,7 +267,7 @@ def _units_in(table: SparkTable, budget: Budget) -> SpreadUnits:
     return SpreadUnits(table, budget.unit, largest)
 
 
-def _strata_in(table: SparkTable, request: ReleaseRequest) -> Strata | None:
+def _strata_in(table: FileParts, request: ReleaseRequest) -> Strata | None:
     """Return the strata, if there are some, that whatever may be chosen can keep to."""
     if not request.columns.within:
         return None
@@ -307,7 +311,7 @@ def _form_bags(
 class SpreadLabels:
     """Labels on many machines, which can be counted."""
 
-    table: SparkTable
+    table: FileParts
     label: str
 
     @property
@@ -321,13 +325,13 @@ class SpreadLabels:
         return np.asarray(np.sum(count_labels(self.table, self.label, count), axis=0))
 
 
-def _name_columns(table: SparkTable, columns: Columns) -> tuple[list[str], list[str]]:
-    empty = table.kinds.empty_table()
-    check_label(table.kinds, columns.label, columns.classes)
+def _name_columns(table: FileParts, columns: Columns) -> tuple[list[str], list[str]]:
+    empty = table.schema.empty_table()
+    check_label(table.schema, columns.label, columns.classes)
     return name_columns(empty, columns)
 
 
-def _gather(table: SparkTable, names: list[str], leaving: list[str], columns: Columns) -> Facts:
+def _gather(table: FileParts, names: list[str], leaving: list[str], columns: Columns) -> Facts:
     return gather_facts(
         table,
         names,
@@ -340,7 +344,7 @@ def _gather(table: SparkTable, names: list[str], leaving: list[str], columns: Co
     )
 
 
-def _judge(facts: Facts, table: SparkTable, leaving: list[str], request: ReleaseRequest) -> None:
+def _judge(facts: Facts, table: FileParts, leaving: list[str], request: ReleaseRequest) -> None:
     """Refuse copies of the label, and tell the operator what only the operator may know."""
     label, rule = request.columns.label, request.budget.calibration
     for name in leaving:
@@ -349,5 +353,5 @@ def _judge(facts: Facts, table: SparkTable, leaving: list[str], request: Release
     seen, classes = label_vector(facts.sample, label), request.columns.classes is not None
     note_likely_copies(facts.sample, leaving, seen, label=label, classes=classes)
     if rule is not None and not classes:
-        kind, ends = table.kinds.field(label).type, np.array(facts.label_range)
+        kind, ends = table.schema.field(label).type, np.array(facts.label_range)
         remark_on_wide_bounds(kind, ends, bounds=rule.bounds)

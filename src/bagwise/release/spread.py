@@ -27,9 +27,9 @@ from bagwise.release.release import (
 from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.encode import Encoder
+from bagwise.rows.parts import FileParts
 from bagwise.rows.spark.leaving import write_rows
 from bagwise.rows.spark.places import Places
-from bagwise.rows.spark.table import SparkTable
 from bagwise.show import html
 
 ROWS_PER_FILE = 2**20
@@ -55,7 +55,7 @@ class SpreadRelease:
     largest_bag : int
     """
 
-    table: SparkTable
+    table: FileParts
     places: Places
     columns: pa.Schema
     bag_table: WrittenTable

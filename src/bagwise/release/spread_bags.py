@@ -22,10 +22,10 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of
 from bagwise.rng import NoiseSource
 from bagwise.rows.encode import Encoder
+from bagwise.rows.parts import Reader, Split, by_key
 from bagwise.rows.spark.matrix import SparkMatrix, blocks_of
-from bagwise.rows.spark.places import Arrange, Places, Route, by_key, find_places
+from bagwise.rows.spark.places import Arrange, Places, Route, find_places
 from bagwise.rows.spark.strata import Strata
-from bagwise.rows.spark.table import Reader, Split
 
 BUCKET = 2**20
 """Rows of a bucket, about; a task holds a few numbers for each."""

@@ -39,10 +39,11 @@ from bagwise.requests.queries import Centring, Scores, expected_labels
 from bagwise.requests.verbs import Choice
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds, label_vector
+from bagwise.rows.parts import FileParts, Reader, Split
 from bagwise.rows.spark.matrix import SparkMatrix, blocks_of
 from bagwise.rows.spark.places import Places
 from bagwise.rows.spark.sums import Measure, SealedSums, add_up, count_kinds, pick_one
-from bagwise.rows.spark.table import Reader, SparkTable, Split, codes_of
+from bagwise.rows.spark.table import codes_of
 
 Hide = Callable[[IntArray, IntArray], FloatArray]
 """From what is told of some bags, (amounts, bags), and their sizes, to their labels with noise."""
@@ -182,10 +183,10 @@ class DrawnBags:
 
 
 def draw_labels(
-    sums: SealedSums, telling: Telling, table: SparkTable, places: Places, schema: pa.Schema
+    sums: SealedSums, telling: Telling, table: FileParts, places: Places, schema: pa.Schema
 ) -> DrawnBags:
     """Draw the noise of all bags, some at a time, and write their table."""
-    path = create_private(table.cluster.new_file("bags"))
+    path = create_private(table.workers.scratch.new_file("bags"))
     counted: dict[int, int] = {}
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -47,7 +47,7 @@ from bagwise.errors import (
     check_name,
 )
 from bagwise.families import Family, find_family
-from bagwise.models.from_statistics import (
+from bagwise.glm.statistic import (
     StatisticsFit,
     check_bounds_of,
     family_to_release,

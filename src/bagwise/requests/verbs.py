@@ -14,7 +14,7 @@ from bagwise.errors import (
     check_name,
 )
 from bagwise.families import Family
-from bagwise.models.from_statistics import check_bounds_of, family_to_release
+from bagwise.glm.statistic import check_bounds_of, family_to_release
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.calibrate import (
     SINGLE_LABELS,

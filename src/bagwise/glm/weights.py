@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.privacy.aggregate import LabelKind
@@ -193,6 +193,7 @@ def dispersion_by(statistic: Callable[[float], float], freedom: int, pearson: fl
     if pearson == 0.0 or statistic(0.0) <= freedom:
         return 0.0
     high = 1.001 * pearson  # above the root despite rounding
-    return float(
-        brentq(lambda phi: statistic(phi) - freedom, 0.0, high, xtol=1e-12 * high, rtol=1e-10)
+    root = scipy.optimize.brentq(
+        lambda phi: statistic(phi) - freedom, 0.0, high, xtol=1e-12 * high, rtol=1e-10
     )
+    return float(root)

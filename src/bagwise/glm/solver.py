@@ -1,13 +1,16 @@
 """Fisher scoring: solve the equations of a loss by weighted least squares, step by step."""
 
 from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.learn.penalty import Penalty
-from bagwise.learn.problems import Problem
+from bagwise.glm.problems import BagLabels, Problem
 from bagwise.rows.whitening import principal_axes, rounding
+
+P = TypeVar("P", bound=Problem)
+P_co = TypeVar("P_co", bound=Problem, covariant=True)
 
 STEPS = 100
 HALVINGS = 40
@@ -15,8 +18,43 @@ SETTLED = 30  # steps after which weights stay: they may go round in circles wit
 TOLERANCE = 1e-8  # in standard errors of the estimate
 
 
+class Penalty(Protocol):
+    """What is held against large coefficients: a quadratic form in beta, around a center."""
+
+    @property
+    def center(self) -> FloatArray | float:
+        """Where nothing is held against beta."""
+
+    def matrix(self, problem: Problem) -> FloatArray:
+        """Return the form, (p, p), in units of the mean loss as the problem weighs it."""
+
+
 @dataclass(frozen=True)
-class Solution:
+class Ridge:
+    """``ridge / 2 * |coef|^2`` beside the mean loss, coefficients being in the columns' units.
+
+    Attributes
+    ----------
+    form : (p, p)
+        It leaves the intercept alone.
+    """
+
+    form: FloatArray
+    center: float = 0.0
+
+    @classmethod
+    def of(cls, problem: BagLabels, ridge: float) -> Self:
+        """Return the penalty for a problem's beta."""
+        return cls(np.diag(problem.penalty(ridge)))
+
+    def matrix(self, problem: Problem) -> FloatArray:
+        """Return the form."""
+        del problem  # beside the mean loss it is the same, whatever the weights are
+        return self.form
+
+
+@dataclass(frozen=True)
+class Solution(Generic[P_co]):
     """Where the search ended.
 
     Attributes
@@ -36,7 +74,7 @@ class Solution:
     """
 
     beta: FloatArray
-    problem: Problem
+    problem: P_co
     rank: int
     converged: bool
     information: FloatArray
@@ -54,8 +92,8 @@ class Solution:
 
 
 def solve(
-    problem: Problem, start: FloatArray, *, penalty: Penalty, tolerance: float = TOLERANCE
-) -> Solution:
+    problem: P, start: FloatArray, *, penalty: Penalty, tolerance: float = TOLERANCE
+) -> Solution[P]:
     """Minimise the mean loss plus half the penalty, weights following beta.
 
     Each step is Newton's for families with their canonical link, and Gauss-Newton's for bag loss;
@@ -68,23 +106,27 @@ def solve(
     converged, rank, step = False, 0, np.zeros_like(start)
     gradient, information = step, form
     for number in range(STEPS):
-        score, found = problem.equations(beta)
-        if not (np.isfinite(score).all() and np.isfinite(found).all()):
+        # 1. Linearise: score and information at beta, under the weights that belong to it.
+        score, inner = problem.equations(beta)
+        if not (np.isfinite(score).all() and np.isfinite(inner).all()):
             break
-        gradient, information = score - form @ (beta - penalty.center), found + form
+        gradient, information = score - form @ (beta - penalty.center), inner + form
+        # 2. Take the Newton step, and ask how much it promises. Steps below `negligible` are lost
+        #    in standard errors, or in rounding: phi / units is the square of a standard error in
+        #    the metric of the information.
         step, rank = solve_symmetric(information, gradient)
         decrement = float(gradient @ step)
-        # Steps below this are lost in standard errors, or in rounding: phi / units is the square
-        # of a standard error in the metric of the information.
         noise = max(problem.phi, 0.0) * tolerance**2 / problem.n_units
         signal = float(beta @ information @ beta)
         negligible = max(noise, (16 * np.finfo(float).eps) ** 2 * signal, np.finfo(float).tiny)
+        # 3. Halve it while the objective rises.
         share = 1.0 if decrement <= negligible else _halve(problem, penalty, beta, step, decrement)
-        # Done, or nothing lowers the loss and what is left is a matter of rounding.
+        # 4. Done, or nothing lowers the loss and what is left is a matter of rounding.
         converged = decrement <= (1e8 * negligible if share == 0.0 else negligible)
         if converged or share == 0.0:
             beta = beta + share * step
             break
+        # 5. Weights follow beta, unless they go round in circles with it.
         reweighted = problem
         if number < SETTLED:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""The linear model close to a fit of bags in chunks: one pass for every dispersion.
+"""The linear model close to a fit of bags in parts: one pass for every dispersion.
 
 The restricted likelihood (`shrinkage`) is a function of the dispersion phi by way of weights
 
@@ -24,16 +24,15 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from bagwise._types import FloatArray
-from bagwise.learn.chunks import Chunk, Chunks
-from bagwise.learn.problems import Block
-from bagwise.learn.spread.parts import Reach, Recipe, Sums, Weights, all_added
+from bagwise.glm.parts import Chunk, Chunks, Reach, Recipe, Sums, Weights, all_added
+from bagwise.glm.problems import Block
 from bagwise.theory.restricted import Spectrum
 
 _DIGITS = 28.0  # minus the logarithm of 1e-12, the error that is left to weights
 
 
 @dataclass(frozen=True)
-class SpreadWorking:
+class PartsWorking:
     """A linear model (`LinearModel`) of which sums over the bags are at hand.
 
     Products are those of ``[jacobian, residuals at beta, 1]``, of which the response is a
@@ -89,7 +88,7 @@ class SpreadWorking:
         found = chunks.over(partial(add, span=(low, high), terms=_terms(low, high)), all_added)
         return cls(chunks, recipe, beta, weights, (low, high), *found)
 
-    def rebased(self, beta: FloatArray) -> "SpreadWorking":
+    def rebased(self, beta: FloatArray) -> "PartsWorking":
         """Return the same model with residuals at another beta."""
         if np.array_equal(beta, self.beta):
             return self
@@ -144,7 +143,7 @@ class SpreadWorking:
         squares = float(off @ self.by_share @ off) / float(self.counts[0])
         return squares + self.recipe.unexplained.least
 
-    def with_dispersion(self, phi: float) -> "SpreadWorking":
+    def with_dispersion(self, phi: float) -> "PartsWorking":
         """Return the same model with variances that are known."""
         return replace(self, phi=phi)
 
@@ -213,7 +212,7 @@ def _products_of(
     span: tuple[float, float],
     terms: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """Return what a `SpreadWorking` adds up, of some bags."""
+    """Return what a `PartsWorking` adds up, of some bags."""
     jacobian, response, variance = weights.on(recipe.on(chunk)).units(beta)
     columns = np.column_stack([jacobian, response - jacobian @ beta, np.ones(len(response))])
     place = np.zeros(len(response))

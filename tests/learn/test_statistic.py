@@ -9,8 +9,8 @@ from scipy import stats as distributions
 import bagwise as bw
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import find_family
-from bagwise.models import from_statistics
-from bagwise.models.from_statistics import family_to_release, fit_statistics
+from bagwise.glm import solver, statistic
+from bagwise.glm.statistic import family_to_release, fit_statistics
 from bagwise.privacy import private_model
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.private_model import design_model, release_statistics, unit_columns
@@ -256,7 +256,7 @@ def test_what_cannot_be_released_is_refused():
 
 
 def test_a_fit_that_does_not_converge_predicts_the_mean(monkeypatch):
-    monkeypatch.setattr(from_statistics, "_STEPS", 0)
+    monkeypatch.setattr(solver, "STEPS", 0)
     X, _, design, kind, bounds, found = fitted("poisson")
     fit = fit_statistics(X, found, design=design, family=kind, bounds=bounds)
     assert not fit.converged
@@ -298,7 +298,7 @@ def test_a_line_needs_no_columns_to_be_followed(norm, monkeypatch):
         return fit_statistics(X, told, design=design, family=GAUSSIAN, bounds=bounds)
 
     quick = fit()
-    monkeypatch.setattr(from_statistics, "_LINE", "")
+    monkeypatch.setattr(statistic, "_LINE", "")
     slow = fit()
     np.testing.assert_allclose(quick.estimate, slow.estimate, rtol=1e-8)
     np.testing.assert_allclose(quick.standard_errors, slow.standard_errors, rtol=1e-8)

@@ -25,14 +25,14 @@ from functools import partial
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.learn.problems import Block, LinearModel, Problem
-from bagwise.learn.solver import Solution, inverse_symmetric
+from bagwise.glm.problems import BagLabels, Block, LinearModel, Units
+from bagwise.glm.solver import Solution, inverse_symmetric
 
 COVARIANCES = ("auto", "model", "robust", "cautious")
 _MOST_LEVERAGE = 0.99  # a bag that decides a direction alone has no residual to judge by
 
 
-def covariance_of(solution: Solution, *, kind: str, ridge: float) -> FloatArray:
+def covariance_of(solution: Solution[BagLabels], *, kind: str, ridge: float) -> FloatArray:
     """Return the covariance of coefficients and intercept, (d + 1, d + 1), in their own units.
 
     Coefficients that the data do not determine get NaN.
@@ -59,7 +59,7 @@ def covariance_of(solution: Solution, *, kind: str, ridge: float) -> FloatArray:
 
 
 def _sandwich(
-    problem: Problem,
+    problem: BagLabels,
     information: FloatArray,
     inverse: FloatArray,
     meats: Mapping[str, Callable[[], FloatArray]],
@@ -83,7 +83,7 @@ def _sandwich(
     return np.asarray(covariance)
 
 
-def _model_meat(problem: Problem, beta: FloatArray) -> FloatArray:
+def _model_meat(problem: Units, beta: FloatArray) -> FloatArray:
     """Return the covariance of the score under the model."""
     variance = problem.true_variance(beta)
     meat, done = np.zeros((problem.width, problem.width)), 0
@@ -95,7 +95,7 @@ def _model_meat(problem: Problem, beta: FloatArray) -> FloatArray:
 
 
 def _meat_of_units(
-    problem: Problem, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
+    problem: Units, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
 ) -> FloatArray:
     return meat(problem.blocks(beta))
 
@@ -151,7 +151,7 @@ class Spread:
 
 
 def spread_of(
-    model: LinearModel, solution: Solution, precision: FloatArray, *, kind: str
+    model: LinearModel, solution: Solution[BagLabels], precision: FloatArray, *, kind: str
 ) -> Spread:
     """Return both spreads from the linear model that the labels are close to the fit.
 

@@ -15,19 +15,17 @@ import numpy as np
 from scipy import linalg
 
 from bagwise._types import FloatArray
-from bagwise.learn.design import chunks
-from bagwise.learn.problems import BAGS_AT_A_TIME, Block, Equations, Members, Problem
-from bagwise.learn.weights import LabelVariance, Unexplained
+from bagwise.glm.design import chunks
+from bagwise.glm.problems import BAGS_AT_A_TIME, Block, Equations, Units
+from bagwise.glm.weights import LabelVariance
 
 
 @dataclass(frozen=True)
-class ClassProblem(Problem):
+class ClassProblem(Units):
     """Units with shares of classes, labels being (u, classes).
 
     Attributes
     ----------
-    members : Members or None
-        The rows behind each unit, for bag loss; None where a unit has one linear predictor.
     root : (u, q, q)
         Inverse roots of what the weights take the covariance of contrasts to be.
     uncorrelated : (u, q)
@@ -36,15 +34,9 @@ class ClassProblem(Problem):
         The weight of each unit in the mean loss.
     """
 
-    members: Members | None = None
     root: FloatArray = field(default_factory=lambda: np.ones((1, 1, 1)))
     uncorrelated: FloatArray = field(default_factory=lambda: np.ones((1, 1)))
     scale: FloatArray = field(default_factory=lambda: np.ones(1))
-
-    @property
-    def outputs(self) -> int:
-        """Number of contrasts."""
-        return int(self.labels.shape[1]) - 1
 
     @cached_property
     def contrasts(self) -> FloatArray:
@@ -64,10 +56,6 @@ class ClassProblem(Problem):
         """Return the weight of each unit's loss."""
         return self.scale
 
-    def allows(self, beta: FloatArray) -> bool:
-        """Return whether beta is finite: every predictor is possible."""
-        return bool(np.isfinite(beta).all())
-
     def loss(self, beta: FloatArray) -> float:
         """Return the mean square of uncorrelated residuals, halved."""
         residuals = self._residuals(self.eta(beta))
@@ -80,22 +68,17 @@ class ClassProblem(Problem):
 
     def reweighted(self, beta: FloatArray) -> Self:
         """Return the same problem with weights from the covariances at beta."""
-        phi = None if self.trust is None else self.trust.phi
-        return self._weighted_at(beta, 1.0 if phi is None else phi)
-
-    def _weighted_at(self, beta: FloatArray, phi: float) -> Self:
-        here, eta = replace(self, phi=phi), self.eta(beta)
-        mean = self.inner.T @ self._mean_covariance(eta) @ self.inner
-        omega, root = here._inverse_root(here._label_covariance(eta, honest=False))
-        trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
-        return replace(here, root=root, uncorrelated=omega, scale=trace)
+        return self.weighted(beta, 1.0 if self.rule.phi is None else self.rule.phi)
 
     def weighted(
-        self, beta: FloatArray, phi: float, *, least_variance: float = 0.0, least_omega: float = 0.0
-    ) -> "Problem":
-        """Return the same as `reweighted`: of other units only the dispersion matters."""
-        del least_variance, least_omega
-        return self._weighted_at(beta, phi)
+        self, beta: FloatArray, phi: float, least: tuple[float, float] = (0.0, 0.0)
+    ) -> Self:
+        """Return the same units with weights from the covariances at beta, and a dispersion."""
+        here, eta = replace(self, phi=phi), self.eta(beta)
+        mean = self.inner.T @ self._mean_covariance(eta) @ self.inner
+        omega, root = here._inverse_root(here._label_covariance(eta, honest=False), least[1])
+        trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
+        return replace(here, root=root, uncorrelated=omega, scale=trace)
 
     def blocks(self, beta: FloatArray) -> Iterator[Block]:
         """Return blocks of units, their residuals uncorrelated under the weights."""
@@ -140,18 +123,14 @@ class ClassProblem(Problem):
         return np.asarray(spread).ravel()
 
     def label_variance(self, beta: FloatArray) -> LabelVariance:
-        """Return variances in units of what the weights take them to be."""
+        """Return variances in units of what the weights, which are those at beta, take them for."""
         del beta
-        rest = Unexplained() if self.trust is None else self.trust.unexplained
+        rest = self.rule.unexplained
         share = rest.usual / self.uncorrelated.ravel()
         return LabelVariance(share, 1 - (self.phi - rest.least) * share, rest.least)
 
-    def _with_weights(self, omega: FloatArray, phi: float, variance: FloatArray) -> Self:
-        raise NotImplementedError  # weights here are matrices: see `reweighted`
-
     def _shares(self, eta: FloatArray) -> FloatArray:
-        chances = self.family.mean(eta)
-        return chances if self.members is None else self.members.bags.mean(chances)
+        return self.average(self.family.mean(eta))
 
     def _residuals(self, eta: FloatArray) -> FloatArray:
         off = (self.labels - self._shares(eta)) @ self.contrasts
@@ -159,17 +138,11 @@ class ClassProblem(Problem):
 
     def _mean_covariance(self, eta: FloatArray) -> FloatArray:
         """Return the covariance of one row's indicators, averaged over a unit, (u, q, q)."""
-        covariance = self.family.variance(eta)
-        if self.members is None:
-            return covariance
-        flat = self.members.bags.mean(covariance.reshape(len(covariance), -1))
-        return flat.reshape(-1, self.outputs, self.outputs)
+        return self.average(self.family.variance(eta))
 
     def _label_covariance(self, eta: FloatArray, *, honest: bool) -> FloatArray:
         """Return the covariance of contrasts: as it is, or as the weights' rule takes it."""
-        trust = self.trust
-        if trust is None:
-            raise TypeError("labels with classes always have a rule for their weights")
+        trust = self.rule
         if trust.label_kind == "pick":
             shares = self._shares(eta)[:, 1:]
             products = shares[:, :, None] * shares[:, None, :]
@@ -183,11 +156,11 @@ class ClassProblem(Problem):
             return np.asarray(covariance + noise * np.eye(self.outputs))
         return np.asarray(covariance * trust.count_ratio[:, None, None])
 
-    def _inverse_root(self, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _inverse_root(self, covariance: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues and R with ``R covariance R' = 1``, if need be of small chances."""
         # Not `data.whitening`: of labels, whose units count, and no direction is left out.
         values, vectors = np.linalg.eigh(covariance)
-        least = 1e-10 * float(values[self.base() > 0].max()) + 1e-14
+        values = np.maximum(values, 1e-10 * float(values[self.base() > 0].max()) + 1e-14)
         values = np.maximum(values, least)
         scaled = vectors / np.sqrt(values)[:, None, :]
         return values, np.asarray(scaled.transpose(0, 2, 1))
@@ -199,32 +172,17 @@ class ClassProblem(Problem):
             rows = self.design.standardise(self.design.rows[part])
             slope = self.family.slope(eta[part])
             return np.asarray(np.einsum("uij,up->uijp", slope, rows).reshape(len(rows), q, -1))
-        sizes = self.members.bags.repeat(self.members.bags.sizes)
-        slope = self.family.slope(eta) / sizes[:, None, None]
+        slope = self.family.slope(eta)
         out = np.empty((len(range(*part.indices(len(self.labels)))), q, q, self.design.width))
         for i in range(q):
             for j in range(i + 1):  # slopes of chances are symmetric
-                found = self.members.sums(self.design, slope[:, i, j], part)
+                found = self.members.mean_rows(self.design, slope[:, i, j], part)
                 out[:, i, j] = out[:, j, i] = found
         return out.reshape(-1, q, self.width)
 
-    def labels_of_rows(self) -> FloatArray:
-        """Return the shares of each row's unit."""
-        if self.members is None:
-            return self.labels
-        return np.asarray(self.members.bags.repeat(self.labels))
-
-    def at_centroids(self) -> "Problem | None":
+    def at_centroids(self) -> "ClassProblem | None":
         """Return the aggregate loss, on fewer rows."""
         if self.members is None:
             return None
-        centroids = self.design.about(self.members.bags.mean(self.design.rows))
+        centroids = self.design.about(self.members.mean(self.design.rows))
         return replace(self, design=centroids, members=None)
-
-    def constant_start(self) -> FloatArray:
-        """Return the beta that predicts about the mean shares everywhere."""
-        start = np.zeros((self.outputs, self.design.width))
-        if self.design.fit_intercept:
-            shares = np.clip(self.base() @ self.labels / self.base().sum(), 0.01, 0.99)
-            start[:, -1] = self.family.predictor(shares)
-        return start.ravel()

@@ -45,7 +45,7 @@ def row_blocks(secret: bytes, purpose: str, first: int, count: int) -> NDArray[n
     blocks = np.zeros((count, 2), dtype="<u8")
     blocks[:, 0] = np.arange(first, first + count, dtype=np.uint64)
     # One block for each row, so that no mode can hide or show anything: no two are equal.
-    cipher = Cipher(algorithms.AES(_derived(secret, purpose)), modes.ECB())  # noqa: S305
+    cipher = Cipher(algorithms.AES(derived(secret, purpose)), modes.ECB())  # noqa: S305
     found = cipher.encryptor().update(blocks.tobytes())
     return np.frombuffer(found, dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
@@ -61,7 +61,7 @@ def masked(secret: bytes, nonce: bytes, data: bytes) -> bytes:
 
 def stream_key(secret: bytes) -> bytes:
     """Return the key of the streams that labels are under: it tells no other secret."""
-    return _derived(secret, "labels")
+    return derived(secret, "labels")
 
 
 def under_stream(key: bytes, nonce: bytes, data: bytes) -> bytes:
@@ -129,5 +129,6 @@ def _box_key(shared: bytes, sender: bytes, receiver: bytes) -> bytes:
     )
 
 
-def _derived(secret: bytes, purpose: str) -> bytes:
+def derived(secret: bytes, purpose: str) -> bytes:
+    """Return a key for a purpose, which tells nothing of the secret or of other purposes."""
     return hashlib.blake2b(purpose.encode(), key=secret, digest_size=LENGTH).digest()
