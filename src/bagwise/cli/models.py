@@ -13,10 +13,10 @@ from bagwise.cli.console import (
     print_pairs,
     readable,
     say,
+    say_next,
     say_where_notes_are,
     show_progress,
     start_notes,
-    word,
 )
 from bagwise.cli.options import (
     Anew,
@@ -176,7 +176,7 @@ def fit(
     elif not quiet:
         print_grid(f"Model in {output}: {found.title}", found.cells())
         say(found.note)
-        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
+        say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
 
 
 def _fit_on_spark(directory: Path, settings: list[str] | None, **options: Any) -> "RowModel":
@@ -287,7 +287,7 @@ def release_model(
         if receipt:
             say(receipt)
         say_where_notes_are(notes)
-        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
+        say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
 
 
 def predict(
