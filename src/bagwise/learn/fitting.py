@@ -66,6 +66,8 @@ class Fitted:
         What to do about a fit that did not converge, where the usual advice is wrong.
     spread : Spread or None
         For estimates that were shrunk: what they would be without, and both kinds of error.
+    threshold : float or None
+        The chance above which a row counts as 1, where that is not a half.
     """
 
     estimates: FloatArray
@@ -79,6 +81,7 @@ class Fitted:
     separated: bool = False
     remedy: str = ""
     spread: Spread | None = None
+    threshold: float | None = None
 
     def kept(self, *, classes: bool) -> Estimates:
         """Return what a model keeps of it; for classes there is one row for each but the first."""
@@ -92,6 +95,7 @@ class Fitted:
             note=self.note,
             dispersion=None if self.phi is None else float(self.phi),
             converged=bool(self.converged),
+            threshold=self.threshold,
         )
 
 
