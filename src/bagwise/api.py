@@ -335,11 +335,11 @@ def _release_on_spark(
     settings: Mapping[str, str] | None,
 ) -> Any:
     """Make a release on Spark, whose modules are imported by nobody else."""
-    from bagwise.release.on_spark import build_on_spark, refuse_on_spark
+    from bagwise.release.build_in_parts import build_in_parts, refuse_in_parts
     from bagwise.rows.spark.opening import open_on_spark
 
     columns, budget = request.columns, request.budget
-    refuse_on_spark(request)  # what cannot be done, before Spark starts
+    refuse_in_parts(request)  # what cannot be done, before Spark starts
     rows = run(
         "starting Spark, reading the table",
         open_on_spark,
@@ -353,7 +353,7 @@ def _release_on_spark(
     account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build_on_spark(rows, request, account=account, on_stage=run.on_stage)
+    return build_in_parts(rows, request, account=account, on_stage=run.on_stage)
 
 
 def _verified(path: Path) -> Release:

@@ -20,9 +20,9 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.rows import keys
-from bagwise.rows.parts import Split, by_key
+from bagwise.rows.matrix import _draw
+from bagwise.rows.parts import Part, by_key
 from bagwise.rows.spark import java, session
-from bagwise.rows.spark.matrix import _draw
 from bagwise.rows.workers import Refusal, guarded, split_rows
 from tests import stats
 
@@ -201,18 +201,14 @@ def test_an_engine_is_one_that_there_is():
         bw.make_release("t", label="y", bag_size=2, not_private=True, engine="dask")
 
 
-def test_which_rows_are_sampled_is_a_secret_and_does_not_depend_on_splits():
+def test_which_rows_are_sampled_is_a_secret_and_does_not_depend_on_parts():
     table = pa.table({"x": np.arange(6000.0)})
     encoder = bw.Encoder.for_table(table, ["x"])
-    reader = SimpleNamespace(
-        read=lambda split, names, _secret: table.select(names).slice(split.first, split.rows)
-    )
 
     def drawn(secret, *cuts):
-        places = [0, *cuts, 6000]
         parts = [
-            _draw(Split(i, "", 0, a, b - a), secret, reader=reader, encoder=encoder, share=0.1)
-            for i, (a, b) in enumerate(pairwise(places))
+            _draw(Part(i, a, table.slice(a, b - a), secret), encoder=encoder, share=0.1)
+            for i, (a, b) in enumerate(pairwise([0, *cuts, 6000]))
         ]
         return set(np.concatenate(parts)[:, 0].tolist())
 

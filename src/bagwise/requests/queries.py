@@ -58,7 +58,7 @@ from bagwise.requests.scores import (
     price_design,
 )
 from bagwise.rng import NoiseSource
-from bagwise.rows.blocks import SpreadRows, over_blocks, over_labelled_blocks
+from bagwise.rows.blocks import BlockedRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
@@ -372,7 +372,7 @@ def _leftovers(
 class SpreadLeftovers:
     """What a model leaves of labels on many machines: it can be counted, and is secret."""
 
-    X: SpreadRows
+    X: BlockedRows
     model: LinearScores
     bounds: Bounds
 

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.rows.blocks import SpreadRows
+from bagwise.rows.blocks import BlockedRows
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ class Columns:
 
     def over_parts(self, work: Callable[[Any], T]) -> Iterator[T]:
         """Yield what work makes of each block."""
-        if isinstance(self._X, SpreadRows):
+        if isinstance(self._X, BlockedRows):
             yield from self._X.over_blocks(work, operator.add)
             return
         for part in self.parts():

@@ -1,10 +1,10 @@
-"""A release of rows on many machines: the same steps as in memory, each where the rows are.
+"""A release of rows in parts, on Spark for instance: the same steps as in memory, part by part.
 
-- Nothing with one entry for each row is ever in one place: labels, bags and orders are in files of
-  the splits, and what comes back from tasks adds up (d x d matrices, counts, sums).
+- Nothing with one entry for each row is ever in one place: labels, bags and orders are in the files
+  of the parts, and what comes back from them adds up (d x d matrices, counts, sums).
 - Labels are drawn once. Sums by bag, exact whole numbers, are written first, sealed for this
   process. Noise is drawn here, from those files, and written to the table of bags. Everything that
-  Spark may do again, because a task failed or was slow, happens before or after that.
+  may be done again, because a task failed or was slow, happens before or after that.
 """
 
 import dataclasses
@@ -23,11 +23,20 @@ from bagwise.bagging import (
     find_strategy,
 )
 from bagwise.bagging._strata import check_strata
-from bagwise.errors import StrategyError
+from bagwise.errors import ColumnError, StrategyError, shielded
+from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.ledger import Account, Uncharged
 from bagwise.planner.automatic import decide
 from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy.private_range import Distance, count_beyond
+from bagwise.release.bags_in_parts import (
+    Moved,
+    PartBags,
+    check_formable,
+    check_strata_of,
+    form_bags,
+    in_secret_order,
+)
 from bagwise.release.build import (
     centre_labels,
     charge_ahead,
@@ -41,9 +50,9 @@ from bagwise.release.build import (
 )
 from bagwise.release.certify import certify
 from bagwise.release.label_bags import reports_singly
-from bagwise.release.spread import SpreadRelease, bag_schema
-from bagwise.release.spread_bags import check_formable, check_strata_of, form_bags
-from bagwise.release.spread_labels import draw_labels, settle_labels
+from bagwise.release.labels_in_parts import draw_labels, settle_labels, tell_all
+from bagwise.release.release import BAG_ID
+from bagwise.release.release_in_parts import PartsRelease, bag_schema
 from bagwise.release.verify import circumstances_of
 from bagwise.release.wide_bounds import remark_on_wide_bounds
 from bagwise.requests.budget import Budget
@@ -51,58 +60,68 @@ from bagwise.requests.columns import Columns
 from bagwise.requests.queries import Outlook, Schedule, look_ahead
 from bagwise.requests.scores import PricedModel, Scores, resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
+from bagwise.rows.columns import without_dictionary
+from bagwise.rows.counts import (
+    Strata,
+    count_strata,
+    largest_unit,
+    reach_of_units,
+    sample_rows,
+    sample_units,
+)
+from bagwise.rows.facts import Facts, count_labels, gather_facts
 from bagwise.rows.label_copies import equals_label, note_likely_copies
-from bagwise.rows.labels import label_vector
+from bagwise.rows.labels import check_label, label_vector
 from bagwise.rows.local import LocalRows
-from bagwise.rows.parts import FileParts
-from bagwise.rows.spark.facts import Facts, count_labels, gather_facts
-from bagwise.rows.spark.leaving import leaving_schema
-from bagwise.rows.spark.matrix import SparkMatrix
-from bagwise.rows.spark.order import in_secret_order
-from bagwise.rows.spark.places import Places
-from bagwise.rows.spark.sample import sample_rows
-from bagwise.rows.spark.strata import Strata, count_strata
-from bagwise.rows.spark.table import check_label
-from bagwise.rows.spark.units import largest_unit, reach_of_units, sample_units
+from bagwise.rows.matrix import PartsMatrix
+from bagwise.rows.parts import FileParts, Parts
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
-def build_on_spark(
+def build_in_parts(
     table: FileParts,
     request: ReleaseRequest,
     *,
     account: Account | None = None,
     on_stage: OnStage = ignore_stage,
-) -> SpreadRelease:
+) -> PartsRelease:
     """Carry out a request: the steps in order, and nothing else."""
     run, columns, budget = Stages(on_stage), request.columns, request.budget
     account = Uncharged() if account is None else account
-    refuse_on_spark(request)
+    scratch, kinds = table.workers.scratch, table.schema
+    # 1. What is asked for can be done with these columns and rows.
+    refuse_in_parts(request)
     if request.bag_size is not None:
         check_bag_size(request.bag_size, n_rows=table.num_rows)
     check_rows(budget, table.num_rows)
     names, leaving = run("checking the columns", _name_columns, table, columns)
-    schema = leaving_schema(table, leaving)
+    schema = _leaving_schema(kinds, leaving)
     facts = run("looking at all columns", _gather, table, names, leaving, columns)
-    _judge(facts, table, leaving, request)
+    _judge(facts, kinds, leaving, request)
     encoder = columns.encoder_from(facts.columns)
     units = run("counting units", _units_in, table, budget)
     strata = run("counting strata", _strata_in, table, request)
+    # 2. A plan, from features alone, unless it waits for what private queries tell.
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
     plan = partial(_choose, run, table, everyone)
     choice = None if request.plans_late else plan(request)
-    if _computes_from_features(request, choice):  # the source may be sorted by its label
-        table = run("ordering the rows", _in_secret_order, table, leaving, columns)
-        units = dataclasses.replace(units, table=table)
-    X = SparkMatrix(table, encoder, columns.label)
-    places = None
+    # 3. A secret order, before anything is computed from features: the source may be sorted by its
+    #    label.
+    others = () if columns.unit is None else (columns.unit,)
+    moved = Moved(tuple(dict.fromkeys((*leaving, *others))), columns.label, columns.classes)
+    rows: Parts = table
+    if _computes_from_features(request, choice):
+        rows = run("ordering the rows", in_secret_order, table, moved)
+    X = PartsMatrix(rows, encoder, columns.label)
+    form = partial(_form_bags, run, X, moved, strata)
+    bags = None
     if choice is not None and choice.scores == "none":  # what noise there is may depend on them
-        places = run("forming bags", _form_bags, X, Scores(None), choice, strata)
-        units = run("counting units in bags", units.counted_in, places)
-    # Settled before the first look at labels: which there are, and how private each is.
+        bags = form(Scores(None), choice)
+        units = run("counting units in bags", units.counted_in, bags)
+    # 4. Which private queries there are, and how private each is: settled before the first.
     schedule = run("planning looks", settle_looks, X, encoder, units, request, choice)
-    charge_ahead(account, schedule, places, units, request, choice)
-    labels: Any = SpreadLabels(table, columns.label)
+    charge_ahead(account, schedule, bags, units, request, choice)
+    labels: Any = PartsLabels(rows, columns.label)
     request, schedule = run("finding a range", tighten_range, labels, schedule, request)
     if choice is not None:
         choice = dataclasses.replace(choice, budget=request.budget)
@@ -110,27 +129,28 @@ def build_on_spark(
     centring = run("centring the labels", centre_labels, None, X, schedule, scores, request)
     if choice is None:
         choice = plan(request, look_ahead(exact_rule(request), centring))
-    if places is None:
-        places = run("forming bags", _form_bags, X, scores, choice, strata)
+    if bags is None:
+        bags = form(scores, choice)
+    # 5. Exact sums are sealed first; then noise is drawn, once.
     rule = exact_rule(request)
-    telling = settle_labels(X, places, units, scores, centring, choice, rule)
+    telling = settle_labels(bags, encoder, units, scores, centring, choice, rule)
     account.charge(telling.events)
-    sums = run("adding up labels", telling.add_up)
+    sums = run("adding up labels", tell_all, bags, telling.tell, telling.columns, scratch)
     bag_columns = bag_schema(columns.classes)
-    drawn = run("drawing noise", draw_labels, sums, telling, table, places, bag_columns)
+    drawn = run("drawing noise", draw_labels, sums, telling, bags, bag_columns, scratch)
     certificate = certify(
         telling.events,
         budget,
         unit_rows=units.largest,
-        smallest_bag=places.smallest,
+        smallest_bag=bags.smallest,
         circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
         tightened=None if schedule.tighten is None else rule.bounds,
         limit=None if centring is None else centring.limit,
         mark=account.mark,
     )
-    return SpreadRelease(
-        table=table,
-        places=places,
+    return PartsRelease(
+        bags=bags,
+        scratch=scratch,
         columns=schema,
         bag_table=drawn.written,
         certificate=certificate,
@@ -142,7 +162,7 @@ def build_on_spark(
     )
 
 
-def refuse_on_spark(request: ReleaseRequest) -> None:
+def refuse_in_parts(request: ReleaseRequest) -> None:
     """Refuse what is not done on Spark, with what to do."""
     columns, budget = request.columns, request.budget
     missing = {
@@ -169,7 +189,7 @@ def refuse_on_spark(request: ReleaseRequest) -> None:
 
 def _choose(
     run: Stages,
-    table: FileParts,
+    table: Parts,
     population: Population,
     request: ReleaseRequest,
     outlook: Outlook | None = None,
@@ -181,7 +201,7 @@ def _choose(
     return run("planning", decide, LocalRows(drawn), request, outlook, population)
 
 
-def _sample(table: FileParts, population: Population, unit: str | None) -> pa.Table:
+def _sample(table: Parts, population: Population, unit: str | None) -> pa.Table:
     if unit is None:
         return sample_rows(table, population.names, MOST_ROWS)
     largest = population.largest_unit
@@ -198,15 +218,9 @@ def _computes_from_features(request: ReleaseRequest, choice: Choice | None) -> b
     return choice.scores != "none" or needs_matrix(choice.strategy)
 
 
-def _in_secret_order(table: FileParts, leaving: list[str], columns: Columns) -> FileParts:
-    unit = () if columns.unit is None else (columns.unit,)
-    names = tuple(dict.fromkeys((*leaving, *unit)))
-    return in_secret_order(table, names, label=columns.label, classes=columns.classes)
-
-
 @dataclass(frozen=True)
-class SpreadUnits:
-    """Who is protected; what is known of them was counted by Spark.
+class CountedUnits:
+    """Who is protected, as far as it was counted.
 
     Attributes
     ----------
@@ -218,24 +232,23 @@ class SpreadUnits:
         How far a unit reaches into bags that have been formed; None before.
     """
 
-    table: FileParts
     column: str | None = None
     largest: int = 1
     reach: tuple[int, int] | None = None
 
-    def counted_in(self, places: Places) -> "SpreadUnits":
+    def counted_in(self, bags: PartBags) -> "CountedUnits":
         """Return the same units, as they are in these bags."""
         if self.column is None:
             return self
-        square, touched = reach_of_units(self.table, places, self.column)
+        square, touched = reach_of_units(bags.parts, self.column, BAG_ID)
         # Rows that are left out count as if they were in bags of their own, as in memory.
         return dataclasses.replace(self, reach=(max(square, self.largest), touched))
 
-    def square_in_bags(self, _bags: Places) -> int:
+    def square_in_bags(self, _bags: PartBags) -> int:
         """Return the most that a unit has of squared rows in a bag, added up."""
         return self._counted[0]
 
-    def bags_touched(self, _bags: Places) -> int:
+    def bags_touched(self, _bags: PartBags) -> int:
         """Return the largest number of bags that the rows of one unit are in."""
         return self._counted[1]
 
@@ -248,16 +261,16 @@ class SpreadUnits:
         return self.reach
 
 
-def _units_in(table: FileParts, budget: Budget) -> SpreadUnits:
+def _units_in(table: Parts, budget: Budget) -> CountedUnits:
     """Return who is protected; refuse bounds that were found for smaller units."""
     if budget.unit is None:
-        return SpreadUnits(table)
+        return CountedUnits()
     largest = largest_unit(table, budget.unit)
     budget.check_units(largest)
-    return SpreadUnits(table, budget.unit, largest)
+    return CountedUnits(budget.unit, largest)
 
 
-def _strata_in(table: FileParts, request: ReleaseRequest) -> Strata | None:
+def _strata_in(table: Parts, request: ReleaseRequest) -> Strata | None:
     """Return the strata, if there are some, that whatever may be chosen can keep to."""
     if not request.columns.within:
         return None
@@ -283,11 +296,21 @@ def _smallest(strata: Strata | None) -> int | None:
     return None if strata is None else int(strata.rows.min())
 
 
-def _form_bags(X: SparkMatrix, scores: Scores, choice: Choice, strata: Strata | None) -> Places:
-    return form_bags(
+def _form_bags(
+    run: Stages,
+    X: PartsMatrix,
+    moved: Moved,
+    strata: Strata | None,
+    scores: Scores,
+    choice: Choice,
+) -> PartBags:
+    return run(
+        "forming bags",
+        form_bags,
         choice.strategy,
         X,
         scores.model,
+        moved,
         bag_size=choice.bag_size,
         source=choice.noise_source,
         strata=strata,
@@ -295,10 +318,10 @@ def _form_bags(X: SparkMatrix, scores: Scores, choice: Choice, strata: Strata | 
 
 
 @dataclass(frozen=True)
-class SpreadLabels:
-    """Labels on many machines, which can be counted."""
+class PartsLabels:
+    """Labels in parts, which can be counted."""
 
-    table: FileParts
+    table: Parts
     label: str
 
     @property
@@ -312,13 +335,23 @@ class SpreadLabels:
         return np.asarray(np.sum(count_labels(self.table, self.label, count), axis=0))
 
 
-def _name_columns(table: FileParts, columns: Columns) -> tuple[list[str], list[str]]:
+def _name_columns(table: Parts, columns: Columns) -> tuple[list[str], list[str]]:
     empty = table.schema.empty_table()
     check_label(table.schema, columns.label, columns.classes)
     return name_columns(empty, columns)
 
 
-def _gather(table: FileParts, names: list[str], leaving: list[str], columns: Columns) -> Facts:
+def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
+    """Return the columns with the types that they will have in a release."""
+    empty = kinds.empty_table().select(names)
+    plain = pa.table([without_dictionary(column) for column in empty.columns], names=names)
+    return shielded(
+        lambda: as_parquet_keeps_it(plain).schema,
+        lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold."),
+    )
+
+
+def _gather(table: Parts, names: list[str], leaving: list[str], columns: Columns) -> Facts:
     return gather_facts(
         table,
         names,
@@ -331,7 +364,7 @@ def _gather(table: FileParts, names: list[str], leaving: list[str], columns: Col
     )
 
 
-def _judge(facts: Facts, table: FileParts, leaving: list[str], request: ReleaseRequest) -> None:
+def _judge(facts: Facts, kinds: pa.Schema, leaving: list[str], request: ReleaseRequest) -> None:
     """Refuse copies of the label, and tell the operator what only the operator may know."""
     label, rule = request.columns.label, request.budget.calibration
     for name in leaving:
@@ -340,11 +373,11 @@ def _judge(facts: Facts, table: FileParts, leaving: list[str], request: ReleaseR
     seen, classes = label_vector(facts.sample, label), request.columns.classes is not None
     note_likely_copies(facts.sample, leaving, seen, label=label, classes=classes)
     if rule is not None and not classes:
-        kind, ends = table.schema.field(label).type, np.array(facts.label_range)
+        kind, ends = kinds.field(label).type, np.array(facts.label_range)
         remark_on_wide_bounds(kind, ends, bounds=rule.bounds)
 
 
-def _model_scores(X: SparkMatrix, schedule: Schedule, choice: Choice | None) -> Scores:
+def _model_scores(X: PartsMatrix, schedule: Schedule, choice: Choice | None) -> Scores:
     """Release a model for scores, which are computed where the rows are."""
     priced, rule = schedule.scores, None if choice is None else choice.calibration
     if choice is None or priced is None or rule is None:  # bags that are planned late have none
