@@ -463,7 +463,8 @@ def test_a_fit_that_gives_up_predicts_the_mean_and_is_not_saved(tmp_path, monkey
     assert np.ptp(model.predict(X)) == 0.0
     assert 0 < model.predict(X)[0] < 5
     assert "every row gets the mean" in str(model.summary())
-    from bagwise.models.row_model import RowModel, TrainedOn
+    from bagwise.models.model import TrainedOn
+    from bagwise.models.row_model import RowModel
 
     kept = RowModel(
         family="poisson",

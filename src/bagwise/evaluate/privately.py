@@ -18,7 +18,8 @@ from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
-from bagwise.models.row_model import RowModel, Software
+from bagwise.models.model import Software
+from bagwise.models.row_model import RowModel
 from bagwise.models.tree_model import TreeModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import ExactCalibration

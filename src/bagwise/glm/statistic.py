@@ -36,6 +36,7 @@ from bagwise.families import Family, find_family
 from bagwise.glm.problems import Equations, Problem, Working
 from bagwise.glm.shrinkage import SlopePrior, has_ends, solve_shrunk
 from bagwise.glm.weights import LabelVariance
+from bagwise.models.row_model import Estimates
 from bagwise.privacy.private_model import ModelDesign, NoisyStatistics, unit_columns
 from bagwise.rows.blocks import over_blocks
 from bagwise.rows.labels import Bounds
@@ -133,6 +134,19 @@ class StatisticsFit:
     def intercept(self) -> float:
         """The last of the estimates."""
         return float(self.estimate[-1])
+
+    @property
+    def kept(self) -> Estimates:
+        """What a model keeps of it."""
+        return Estimates(
+            self.coef,
+            self.intercept,
+            self.standard_errors,
+            self.unshrunk,
+            note=RELEASED_NOTE,
+            dispersion=self.dispersion,
+            converged=self.converged,
+        )
 
 
 def fit_statistics(

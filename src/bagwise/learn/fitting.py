@@ -16,6 +16,7 @@ from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.learn.gap import warn_of_gap
 from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.separation import warn_of_separation
+from bagwise.models.row_model import Estimates
 
 _FEW = 5
 BAGS_PER_COEFFICIENT = 5  # with fewer, the likelihood of the noise is no better than least squares
@@ -79,6 +80,20 @@ class Fitted:
     separated: bool = False
     remedy: str = ""
     spread: Spread | None = None
+
+    def kept(self, *, classes: bool) -> Estimates:
+        """Return what a model keeps of it; for classes there is one row for each but the first."""
+        table, spread, matrix = self.estimates, self.spread, self.covariance
+        return Estimates(
+            coef=table[:, :-1] if classes else table[0, :-1],
+            intercept=table[:, -1] if classes else float(table[0, -1]),
+            standard_errors=None if matrix is None else np.sqrt(np.diag(matrix)),
+            unshrunk=None if spread is None else spread.unpenalised,
+            freedom=self.freedom,
+            note=self.note,
+            dispersion=None if self.phi is None else float(self.phi),
+            converged=bool(self.converged),
+        )
 
 
 def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
@@ -245,8 +260,3 @@ def _held_back(setting: Setting, loss: str) -> Solution[BagLabels] | None:
 def default_covariance(setting: Setting) -> str:
     """Trust the variances of the Gaussian family, and let others show their own as well."""
     return "model" if setting.family.name == "gaussian" else "cautious"
-
-
-def root_of(phi: float | None) -> float | None:
-    """Return the standard deviation that goes with a variance, if there is one."""
-    return None if phi is None else float(np.sqrt(phi))

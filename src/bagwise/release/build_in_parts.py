@@ -42,15 +42,16 @@ from bagwise.release.build import (
     charge_ahead,
     check_rows,
     exact_rule,
-    name_columns,
     needs_matrix,
     provenance_of,
     settle_looks,
     tighten_range,
 )
 from bagwise.release.certify import certify
+from bagwise.release.checks import name_columns
 from bagwise.release.label_bags import reports_singly
 from bagwise.release.labels_in_parts import draw_labels, settle_labels, tell_all
+from bagwise.release.preview import Confirm, confirm_columns, preview_columns
 from bagwise.release.release import BAG_ID
 from bagwise.release.release_in_parts import PartsRelease, bag_schema
 from bagwise.release.verify import circumstances_of
@@ -83,6 +84,7 @@ def build_in_parts(
     request: ReleaseRequest,
     *,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> PartsRelease:
     """Carry out a request: the steps in order, and nothing else."""
@@ -99,6 +101,7 @@ def build_in_parts(
     facts = run("looking at all columns", _gather, table, names, leaving, columns)
     _judge(facts, kinds, leaving, request)
     encoder = columns.encoder_from(facts.columns)
+    confirm_columns(preview_columns(facts.columns, encoder, columns), confirmed)
     units = run("counting units", _units_in, table, budget)
     strata = run("counting strata", _strata_in, table, request)
     # 2. A plan, from features alone, unless it waits for what private queries tell.
