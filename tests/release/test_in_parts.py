@@ -442,22 +442,25 @@ def test_bags_keep_to_strata_and_exposure_leaves_with_its_row(
     assert read.bags.sizes.min() >= K
     names = ["city", "count", "holes"]
     parts = open_files(path, workers)
-    strata = count_strata(parts, names)
+    strata = count_strata(parts, names, role="within")
     found, expected = strata.number(table), number_groups(table, names, role="within")
     np.testing.assert_array_equal(np.bincount(found), strata.rows)
     assert len(set(zip(found, expected, strict=True))) == strata.rows.size == expected.max() + 1
     with pytest.raises(BagTooSmallError, match="the smallest stratum has"):
         check_strata(int(strata.rows.min()), K)
     with pytest.raises(StrategyError, match="'sorted' within strata of more than 800 rows"):
-        bags_in_parts.check_strata_of(find_strategy("sorted"), count_strata(parts, ["city"]))
+        bags_in_parts.check_strata_of(
+            find_strategy("sorted"), count_strata(parts, ["city"], role="within")
+        )
 
 
 def test_bags_of_a_part_keep_to_its_strata():
     rng = np.random.default_rng(0)
     rows = pa.table({"score": rng.normal(size=500), "city": rng.choice(["a", "b", "c"], size=500)})
-    strata = count_strata(TableParts(rows), ["city"])
+    strata = count_strata(TableParts(rows), ["city"], role="within")
     found = bags_in_parts._bagged(
         Part(0, 0, rows, bytes(32)), strategy=find_strategy("sorted"), bag_size=20, strata=strata,
+        groups=None,
         features=lambda table: (np.empty((500, 0)), table["score"].to_numpy()),
     )  # fmt: skip
     bags, cities = found[BAG_ID].to_numpy(), found["city"].to_pylist()
@@ -562,6 +565,7 @@ def test_strategies_in_parts_are_the_ones_that_run_in_memory():
         bags_in_parts._bagged(
             Part(0, 0, rows, bytes(32)), strategy=find_strategy("random"), bag_size=20,
             features=bags_in_parts._no_features, strata=None,
+            groups=None,
         )
         for _ in range(2)
     )  # fmt: skip
@@ -570,3 +574,117 @@ def test_strategies_in_parts_are_the_ones_that_run_in_memory():
     np.testing.assert_array_equal(np.bincount(bags), np.full(25, 20))
     assert np.all(np.diff(bags) >= 0)
     assert once.equals(again)  # whoever does the work a second time has the same bags
+
+
+OPEN = {"label": "y", "id": "key", "not_private": True, "bag_size": K}
+WORTH = "ignore::bagwise.errors.LeakWarning"
+
+
+def labels_of(read, table):
+    return table["y"].to_numpy()[read.instances["key"].to_numpy() // 7]
+
+
+@pytest.mark.filterwarnings(WORTH)
+@pytest.mark.parametrize("asked", [{"strategy": "random"}, {"strategy": "sorted"}, {}])
+def test_releases_that_are_not_private_have_exact_means(files, table, tmp_path, asked):
+    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **OPEN, **asked)
+    read = bw.Release.load(release.save(tmp_path / "out"))
+    read.verify()
+    assert read.certificate.headline == "NOT PRIVATE"
+    assert len(release.bags.parts.sizes) > 1
+    labels = labels_of(read, table)
+    np.testing.assert_allclose(read.labels, read.bags.mean(labels), rtol=1e-12)
+    within = read.bags.mean(labels**2) - read.bags.mean(labels) ** 2
+    # Bags of sorted labels hold less than a hundredth of the variance, and others nearly all.
+    assert (within.mean() < labels.var() / 100) == (asked.get("strategy") == "sorted")
+
+
+@pytest.mark.filterwarnings(WORTH)
+def test_clipped_and_picked_labels_without_noise(files, table, tmp_path):
+    for kind in ("mean", "pick"):
+        asked = {**OPEN, "bounds": (-1, 1), "label_kind": kind, "strategy": "random"}
+        release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+        read = bw.Release.load(release.save(tmp_path / kind))
+        clipped = np.clip(labels_of(read, table), -1, 1)
+        if kind == "mean":
+            np.testing.assert_allclose(read.labels, read.bags.mean(clipped), rtol=1e-12)
+        for bag in range(read.bags.n_bags):
+            own = clipped[read.bags.index == bag]
+            assert own.min() - 1e-12 <= read.labels[bag] <= own.max() + 1e-12
+            assert (read.labels[bag] in own.tolist()) == (kind == "pick") or own.var() == 0
+
+
+@pytest.mark.filterwarnings(WORTH)
+@pytest.mark.parametrize("kind", ["mean", "pick"])
+def test_classes_without_noise(classed, tmp_path, kind):
+    path, _, codes = classed
+    release: Any = bw.make_release(
+        str(path), label="y", classes=CLASSES, id="key", bag_size=K, strategy="random",
+        not_private=True, label_kind=kind, engine="spark", spill=tmp_path,
+    )  # fmt: skip
+    read = bw.Release.load(release.save(tmp_path / "out"))
+    own = read.bags.mean(one_hot(codes[read.instances["key"].to_numpy() // 7], 3) * 1.0)
+    if kind == "mean":
+        np.testing.assert_allclose(read.labels, own)
+    else:
+        assert np.array_equal(read.labels.sum(axis=1), np.ones(read.bags.n_bags))
+        assert np.all(own[read.labels > 0] > 0)
+
+
+def test_bags_follow_groups_and_small_ones_are_merged(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(bags_in_parts, "CELL", 700)
+    path, table = people
+    for within in ((), ("city",)):
+        asked = {**PLAIN, "features": ["a", "b"], "by": "count", "within": within, "bag_size": 50}
+        release: Any = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
+        read = bw.Release.load(release.save(tmp_path / f"out{len(within)}"))
+        read.verify()
+        local = bw.make_release(table, **asked)
+        assert release.provenance == local.provenance
+        assert release.certificate.events == local.certificate.events
+        assert sorted(read.bags.sizes.tolist()) == sorted(local.bags.sizes.tolist())
+        assert len(release.bags.parts.sizes) > 1
+        names = ["count", *within]
+        groups = number_groups(read.instances, names, role="by")
+        assert len(set(zip(groups, read.bags.index, strict=True))) == groups.max() + 1
+
+
+def test_single_labels_are_reported_one_by_one(files, table, tmp_path):
+    asked = {"label": "y", "id": "key", "bounds": (-9, 9), "epsilon": 8.0, "noise": "unbiased"}
+    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    read = bw.Release.load(release.save(tmp_path / "out"))
+    read.verify()
+    local = bw.make_release(table, **asked)
+    assert release.certificate.events == local.certificate.events
+    assert read.bags.n_bags == N
+    labels, reported = labels_of(read, table), read.labels[read.bags.index]
+    errors = (reported - labels) / read.noise_sd
+    # Unbiased, with a variance that is at most the one that is stated: six deviations.
+    assert abs(errors.mean()) < 6 / np.sqrt(N)
+    # The twin: labels of other rows explain nothing.
+    assert np.var(reported - labels) < np.var(reported - labels[::-1])
+
+
+def test_what_a_flexible_learner_gets_is_chosen_as_in_memory(files, table, tmp_path):
+    asked = {"label": "y", "id": "key", "bounds": (-9, 9), "epsilon": 8.0, "learner": "flexible"}
+    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    bw.Release.load(release.save(tmp_path / "out")).verify()
+    local = bw.make_release(table, **asked)
+    assert release.provenance.strategy == local.provenance.strategy
+    assert release.provenance.bag_size == local.provenance.bag_size
+
+
+@pytest.mark.parametrize("strategy", [bw.KMeansBags(scale="model"), "optimal"])
+def test_other_compact_bags_are_formed_in_cells(files, table, tmp_path, strategy):
+    asked = {**PLAIN, "features": ["a", "b"], "strategy": strategy}
+    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    read = bw.Release.load(release.save(tmp_path / "out"))
+    read.verify()
+    assert len(release.bags.parts.sizes) > 1
+    local = bw.make_release(table, **asked)
+    assert release.provenance == local.provenance
+    rows = np.column_stack([read.instances[name].to_numpy() for name in ("a", "b")])
+    lost = sum(
+        (read.bags.mean(column**2) - read.bags.mean(column) ** 2).mean() for column in rows.T
+    )
+    assert lost < 0.5 * rows.var(axis=0).sum()  # rows of a bag are near each other

@@ -11,23 +11,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import BaggingStrategy, Given, assign_bags
-from bagwise.bagging._strata import NOTHING_GIVEN, check_strata
+from bagwise.bagging._strata import check_strata
 from bagwise.errors import StrategyError
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of
 from bagwise.release.release import BAG_ID
+from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import as_float, without_dictionary
 from bagwise.rows.counts import Strata
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import codes_of
-from bagwise.rows.matrix import PartsMatrix, blocks_of
+from bagwise.rows.matrix import PartsMatrix, blocks_of, sampled_rows
 from bagwise.rows.parts import Part, Parts, by_key
 
 BUCKET = 2**20
@@ -56,12 +58,18 @@ class Moved:
     label: str
     classes: tuple[str, ...] | None = None
 
+    @classmethod
+    def of(cls, leaving: Sequence[str], columns: Columns) -> Self:
+        """Return what leaves, the unit and the label."""
+        unit = () if columns.unit is None else (columns.unit,)
+        return cls(tuple(dict.fromkeys((*leaving, *unit))), columns.label, columns.classes)
+
     @property
     def columns(self) -> list[str]:
         """All columns, the label last."""
         return [*self.names, self.label]
 
-    def of(self, table: pa.Table, *, coded: bool) -> pa.Table:
+    def take(self, table: pa.Table, *, coded: bool) -> pa.Table:
         """Return the columns without lists of levels, and labels as numbers."""
         columns = [without_dictionary(table.column(name)) for name in self.names]
         if self.classes is None:
@@ -129,15 +137,10 @@ class PartBags:
 
 def check_formable(strategy: BaggingStrategy) -> None:
     """Refuse a strategy that cannot work in parts."""
-    if strategy.needs_features and strategy.uses_scores:
-        raise StrategyError(
-            "not on Spark yet: bags by the metric of a model (use scale='whiten'). Or leave out "
-            "the engine."
-        )
-    if strategy.needs_features and not strategy.compact:
+    if strategy.needs_features and not (strategy.compact or strategy.keeps_groups):
         raise StrategyError(
             f"the strategy {strategy.name!r} needs all rows in one place, and these are on Spark. "
-            "Choose random, super, sorted or kmeans."
+            "Choose random, super, sorted, kmeans or optimal."
         )
 
 
@@ -174,8 +177,18 @@ def form_bags(
     bag_size: int,
     source: NoiseSource,
     strata: Strata | None = None,
+    groups: Strata | None = None,
 ) -> PartBags:
-    """Put all rows into bags; rows of a bag will stand together, in an order that is secret."""
+    """Put all rows into bags; rows of a bag will stand together, in an order that is secret.
+
+    Parameters
+    ----------
+    model : LinearScores or None
+        That scores are computed by. Where a strategy needs scores and there is none, rows are
+        sorted by their labels.
+    strata, groups : Strata or None
+        Rows that must not share a bag, and rows that must.
+    """
     n_rows = X.shape[0]
     # 1. Which rows may share a bag, from features, scores and secret keys. Strata have parts of
     #    their own.
@@ -183,20 +196,30 @@ def form_bags(
     buckets = min(room, max(1, round(n_rows / BUCKET)))
     route: Route
     features: Features
-    if strategy.uses_scores:
-        if model is None:
-            raise AssertionError("scores of rows in parts are those of a model")
-        route, features = _ranges(X, model, buckets)
-    elif not strategy.needs_features:
-        route, features = partial(_by_key, parts=buckets, purpose="order"), _no_features
+    if groups is not None:
+        whole = _groups((groups if strata is None else strata).rows, max(bag_size, CELL))
+        route = partial(_whole, names=groups if strata is None else strata, parts=whole)
+        features = partial(_points, encoder=X.encoder, to_points=_as_they_are)
+    elif strategy.needs_features:
+        strategy, route, features = _cells(strategy, X, model, bag_size, room)
+    elif strategy.uses_scores:
+        score, seen = _score_of(X, model)
+        route, features = _ranges(X, score, seen, buckets), partial(_only_scores, score=score)
     else:
-        strategy, route, features = _cells(strategy, X, bag_size, room)
-    if strata is not None:
+        route, features = partial(_by_key, parts=buckets, purpose="order"), _no_features
+    if strata is not None and groups is None:
         route = _within(strategy, strata, bag_size)
     # 2. They meet, and are bagged where they are.
     parts = X.parts.regroup(
         partial(_dealt, route=route, moved=moved, coded=X.parts.masked == moved.label),
-        partial(_bagged, strategy=strategy, bag_size=bag_size, features=features, strata=strata),
+        partial(
+            _bagged,
+            strategy=strategy,
+            bag_size=bag_size,
+            features=features,
+            strata=strata,
+            groups=groups,
+        ),
         moved.columns,
         masked=moved.label,
     )
@@ -213,7 +236,7 @@ def form_bags(
 
 
 def _dealt(part: Part, *, route: Route, moved: Moved, coded: bool) -> tuple[IntArray, pa.Table]:
-    return route(part), moved.of(part.table, coded=coded)
+    return route(part), moved.take(part.table, coded=coded)
 
 
 def _as_it_is(part: Part) -> pa.Table:
@@ -235,10 +258,14 @@ def _bagged(
     bag_size: int,
     features: Features,
     strata: Strata | None,
+    groups: Strata | None,
 ) -> pa.Table:
     """Form the bags of a part, whose rows are in a secret order."""
     X, scores = features(part.table)
-    given = NOTHING_GIVEN if strata is None else Given(strata=strata.number(part.table))
+    given = Given(
+        None if groups is None else groups.number(part.table),
+        None if strata is None else strata.number(part.table),
+    )
     rng = part.generator("bags")
     bags = assign_bags(strategy, X, scores, bag_size=bag_size, rng=rng, given=given).renumbered()
     # By bag, and in a bag by key: both orders are those of the secret keys.
@@ -253,25 +280,43 @@ def _count_bags(part: Part) -> tuple[dict[int, int], int]:
     return dict(zip(sizes.tolist(), times.tolist(), strict=True)), int((bags < 0).sum())
 
 
-def _ranges(X: PartsMatrix, model: LinearScores, buckets: int) -> tuple[Route, Features]:
+Score = Callable[[pa.Table], FloatArray]
+"""From rows to what they are sorted by."""
+
+
+def _score_of(X: PartsMatrix, model: LinearScores | None) -> tuple[Score, list[str]]:
+    """Return the scores of a model, or the labels themselves, and the columns that they need."""
+    if model is None:
+        return partial(_label_of, label=X.label), [X.label]
+    return partial(_score, encoder=X.encoder, model=model), list(X.encoder.inputs)
+
+
+def _label_of(table: pa.Table, *, label: str) -> FloatArray:
+    return as_float(table.column(label))
+
+
+def _ranges(X: PartsMatrix, score: Score, seen: Sequence[str], buckets: int) -> Route:
     """Return the way to ranges of scores that are about as full, as far as a sample tells."""
-    scores = model.predict(X.sampled(SAMPLED))
+    share = min(1.0, SAMPLED / X.shape[0])
+    scores = np.concatenate(X.parts.map(partial(_some_scores, score=score, share=share), seen))
     cuts = np.quantile(scores, np.arange(1, buckets) / buckets)
-    score = partial(_score, encoder=X.encoder, model=model)
-    return partial(_in_range, score=score, cuts=cuts), partial(_only_scores, score=score)
+    return partial(_in_range, score=score, cuts=cuts)
+
+
+def _some_scores(part: Part, *, score: Score, share: float) -> FloatArray:
+    rows = sampled_rows(part, share)
+    return score(part.table.take(pa.array(rows))) if rows.size else np.empty(0)
 
 
 def _score(table: pa.Table, *, encoder: Encoder, model: LinearScores) -> FloatArray:
     return np.concatenate([model.predict(block) for block, _ in blocks_of(table, encoder)])
 
 
-def _only_scores(
-    table: pa.Table, *, score: Callable[[pa.Table], FloatArray]
-) -> tuple[FloatArray, FloatArray]:
+def _only_scores(table: pa.Table, *, score: Score) -> tuple[FloatArray, FloatArray]:
     return np.empty((table.num_rows, 0)), score(table)
 
 
-def _in_range(part: Part, *, score: Callable[[pa.Table], FloatArray], cuts: FloatArray) -> IntArray:
+def _in_range(part: Part, *, score: Score, cuts: FloatArray) -> IntArray:
     # Rows with a score at which several ranges meet are dealt to all of them.
     scores = score(part.table)
     low, high = (np.searchsorted(cuts, scores, side=side) for side in ("left", "right"))
@@ -280,10 +325,14 @@ def _in_range(part: Part, *, score: Callable[[pa.Table], FloatArray], cuts: Floa
 
 
 def _cells(
-    strategy: BaggingStrategy, X: PartsMatrix, bag_size: int, room: int
+    strategy: BaggingStrategy,
+    X: PartsMatrix,
+    model: LinearScores | None,
+    bag_size: int,
+    room: int,
 ) -> tuple[BaggingStrategy, Route, Features]:
     """Return the strategy for points, the way to cells of neighbours, and the points."""
-    to_points, inner = metric_of(strategy, X)
+    to_points, inner = metric_of(strategy, X, None if model is None else model.predict)
     cells = min(room, max(1, X.shape[0] / CELL))
     depth = max(0, int(np.ceil(np.log2(cells))))
     tree = Tree.learn(to_points(X.sampled(SAMPLED)), depth)
@@ -307,6 +356,14 @@ def _count_cells(
 
 def _in_cell(part: Part, *, points: Features, tree: Tree, groups: IntArray) -> IntArray:
     return groups[tree.route(points(part.table)[0])]
+
+
+def _as_they_are(block: FloatArray) -> FloatArray:
+    return block
+
+
+def _whole(part: Part, *, names: Strata, parts: IntArray) -> IntArray:
+    return np.asarray(parts[names.number(part.table)])
 
 
 def _groups(counts: IntArray, least: int) -> IntArray:

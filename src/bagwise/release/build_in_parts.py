@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import (
@@ -23,8 +24,9 @@ from bagwise.bagging import (
     find_strategy,
 )
 from bagwise.bagging._strata import check_strata
+from bagwise.bagging.bags import Bags
 from bagwise.errors import ColumnError, StrategyError, shielded
-from bagwise.files.parquet_files import as_parquet_keeps_it
+from bagwise.files.parquet_files import WrittenTable, as_parquet_keeps_it
 from bagwise.ledger import Account, Uncharged
 from bagwise.planner.automatic import decide
 from bagwise.planner.sample import MOST_ROWS, Population
@@ -49,7 +51,7 @@ from bagwise.release.build import (
 )
 from bagwise.release.certify import certify
 from bagwise.release.checks import name_columns
-from bagwise.release.label_bags import reports_singly
+from bagwise.release.exposure import report_exposure
 from bagwise.release.labels_in_parts import draw_labels, settle_labels, tell_all
 from bagwise.release.preview import Confirm, confirm_columns, preview_columns
 from bagwise.release.release import BAG_ID
@@ -59,7 +61,7 @@ from bagwise.release.wide_bounds import remark_on_wide_bounds
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.queries import Outlook, Schedule, look_ahead
-from bagwise.requests.scores import PricedModel, Scores, resolve_scores
+from bagwise.requests.scores import PricedModel, Scores, compute_scores, resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.columns import without_dictionary
 from bagwise.rows.counts import (
@@ -75,7 +77,7 @@ from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import check_label, label_vector
 from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix
-from bagwise.rows.parts import FileParts, Parts
+from bagwise.rows.parts import FileParts, Part, Parts
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
@@ -90,33 +92,34 @@ def build_in_parts(
     """Carry out a request: the steps in order, and nothing else."""
     run, columns, budget = Stages(on_stage), request.columns, request.budget
     account = Uncharged() if account is None else account
-    scratch, kinds = table.workers.scratch, table.schema
+    scratch = table.workers.scratch
     # 1. What is asked for can be done with these columns and rows.
     refuse_in_parts(request)
     if request.bag_size is not None:
         check_bag_size(request.bag_size, n_rows=table.num_rows)
     check_rows(budget, table.num_rows)
     names, leaving = run("checking the columns", _name_columns, table, columns)
-    schema = _leaving_schema(kinds, leaving)
+    schema = _leaving_schema(table.schema, leaving)
     facts = run("looking at all columns", _gather, table, names, leaving, columns)
-    _judge(facts, kinds, leaving, request)
+    _judge(facts, table.schema, leaving, request)
     encoder = columns.encoder_from(facts.columns)
     confirm_columns(preview_columns(facts.columns, encoder, columns), confirmed)
     units = run("counting units", _units_in, table, budget)
-    strata = run("counting strata", _strata_in, table, request)
+    strata, groups = run("counting strata", _given_in, table, request)
     # 2. A plan, from features alone, unless it waits for what private queries tell.
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
     plan = partial(_choose, run, table, everyone)
     choice = None if request.plans_late else plan(request)
+    if choice is not None:
+        request = dataclasses.replace(request, budget=choice.budget)  # perhaps of single labels
     # 3. A secret order, before anything is computed from features: the source may be sorted by its
     #    label.
-    others = () if columns.unit is None else (columns.unit,)
-    moved = Moved(tuple(dict.fromkeys((*leaving, *others))), columns.label, columns.classes)
+    moved = Moved.of(leaving, columns)
     rows: Parts = table
     if _computes_from_features(request, choice):
         rows = run("ordering the rows", in_secret_order, table, moved)
     X = PartsMatrix(rows, encoder, columns.label)
-    form = partial(_form_bags, run, X, moved, strata)
+    form = partial(_form_bags, run, X, moved, strata, groups)
     bags = None
     if choice is not None and choice.scores == "none":  # what noise there is may depend on them
         bags = form(Scores(None), choice)
@@ -135,19 +138,21 @@ def build_in_parts(
     if bags is None:
         bags = form(scores, choice)
     # 5. Exact sums are sealed first; then noise is drawn, once.
-    rule = exact_rule(request)
-    telling = settle_labels(bags, encoder, units, scores, centring, choice, rule)
+    telling = settle_labels(bags, encoder, units, scores, centring, choice)
     account.charge(telling.events)
     sums = run("adding up labels", tell_all, bags, telling.tell, telling.columns, scratch)
-    bag_columns = bag_schema(columns.classes)
-    drawn = run("drawing noise", draw_labels, sums, telling, bags, bag_columns, scratch)
+    drawn = run(
+        "drawing noise", draw_labels, sums, telling, bags, bag_schema(columns.classes), scratch
+    )
+    if choice.calibration is None:
+        run("looking for exposed labels", _report_exposure, bags, drawn.written, choice)
     certificate = certify(
         telling.events,
         budget,
         unit_rows=units.largest,
         smallest_bag=bags.smallest,
         circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
-        tightened=None if schedule.tighten is None else rule.bounds,
+        tightened=None if schedule.tighten is None else exact_rule(request).bounds,
         limit=None if centring is None else centring.limit,
         mark=account.mark,
     )
@@ -167,26 +172,21 @@ def build_in_parts(
 
 def refuse_in_parts(request: ReleaseRequest) -> None:
     """Refuse what is not done on Spark, with what to do."""
-    columns, budget = request.columns, request.budget
+    budget = request.budget
     missing = {
-        "a release that is NOT PRIVATE (give an epsilon)": budget.calibration is None,
-        "bags by columns (give the columns to within=, and a bag size)": bool(columns.by),
         "a seed (bags come from a secret key)": request.seed is not None,
         "the order of the table (rows of a DataFrame have none)": request.keep_order,
-        "bags that are chosen for a flexible learner (name strategy='kmeans')": (
-            request.learner == "flexible" and request.strategy is None
-        ),
-        f"noise={getattr(budget.calibration, 'noise', '')!r}": reports_singly(budget.calibration),
         "rules for experiments": (
             budget.calibration is not None and not budget.calibration.is_exact
         ),
     }
     if found := [what for what, asked in missing.items() if asked]:
-        raise StrategyError(f"not on Spark yet: {found[0]}. Or leave out the engine.")
+        raise StrategyError(f"not on Spark: {found[0]}. Or leave out the engine.")
     for strategy in _named(request):
         check_formable(strategy)
-        kind = resolve_scores(request.scores, strategy=strategy, private=True)
-        if kind not in ("none", "model"):
+        private = budget.calibration is not None
+        kind = resolve_scores(request.scores, strategy=strategy, private=private)
+        if kind == "noisy-labels":
             raise StrategyError(f"not on Spark yet: scores={kind!r}. Use scores='model'.")
 
 
@@ -273,15 +273,17 @@ def _units_in(table: Parts, budget: Budget) -> CountedUnits:
     return CountedUnits(budget.unit, largest)
 
 
-def _strata_in(table: Parts, request: ReleaseRequest) -> Strata | None:
-    """Return the strata, if there are some, that whatever may be chosen can keep to."""
-    if not request.columns.within:
-        return None
-    strata = count_strata(table, request.columns.within)
+def _given_in(table: Parts, request: ReleaseRequest) -> tuple[Strata | None, Strata | None]:
+    """Return the strata that whatever may be chosen can keep to, and the groups, if there are."""
+    by, within = request.columns.by, request.columns.within
+    groups = count_strata(table, by, role="by") if by else None
+    if not within:
+        return None, groups
+    strata = count_strata(table, request.columns.within, role="within")
     check_strata(_smallest(strata), request.bag_size or 1)
     for strategy in _named(request) or _tried_unasked():
         check_strata_of(strategy, strata)
-    return strata
+    return strata, groups
 
 
 def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
@@ -304,6 +306,7 @@ def _form_bags(
     X: PartsMatrix,
     moved: Moved,
     strata: Strata | None,
+    groups: Strata | None,
     scores: Scores,
     choice: Choice,
 ) -> PartBags:
@@ -317,6 +320,7 @@ def _form_bags(
         bag_size=choice.bag_size,
         source=choice.noise_source,
         strata=strata,
+        groups=groups,
     )
 
 
@@ -342,6 +346,27 @@ def _name_columns(table: Parts, columns: Columns) -> tuple[list[str], list[str]]
     empty = table.schema.empty_table()
     check_label(table.schema, columns.label, columns.classes)
     return name_columns(empty, columns)
+
+
+def _report_exposure(bags: PartBags, written: WrittenTable, choice: Choice) -> None:
+    """Tell the operator what bags without noise show, by those of the first part."""
+    label, classes = choice.columns.label, choice.columns.classes
+    (rows,) = bags.parts.head().map(_whole_part, [label, BAG_ID])
+    labels, found = rows[label].to_numpy(), Bags(rows[BAG_ID].to_numpy())
+    told = pq.read_table(written.path).slice(0, found.n_bags)
+    columns = [told[name].to_numpy() for name in told.column_names[2:-1]]
+    report_exposure(
+        labels if classes is None else labels.astype(np.int64),
+        found,
+        columns[0] if classes is None else np.column_stack(columns),
+        label_kind=choice.label_kind,
+        bounds=choice.bounds,
+        warn=choice.scores != "labels",  # of which the scores have warned already
+    )
+
+
+def _whole_part(part: Part) -> pa.Table:
+    return part.table
 
 
 def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
@@ -383,8 +408,13 @@ def _judge(facts: Facts, kinds: pa.Schema, leaving: list[str], request: ReleaseR
 def _model_scores(X: PartsMatrix, schedule: Schedule, choice: Choice | None) -> Scores:
     """Release a model for scores, which are computed where the rows are."""
     priced, rule = schedule.scores, None if choice is None else choice.calibration
-    if choice is None or priced is None or rule is None:  # bags that are planned late have none
+    if choice is None:  # bags that are planned late have none
         return Scores(None)
+    if priced is None or rule is None:
+        source, nobody = choice.noise_source, np.empty(0)  # labels stay where they are
+        return dataclasses.replace(
+            compute_scores(choice.scores, nobody, X, None, bounds=None, source=source), values=None
+        )
     if not isinstance(priced, PricedModel):
         raise AssertionError("scores on Spark are those of a model")
     model = priced.linear(

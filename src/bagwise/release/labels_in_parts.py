@@ -20,9 +20,9 @@ from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, write_plain
 from bagwise.files.regular_files import sha256_of
 from bagwise.files.spill import SpillDirectory
-from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.grid import labels_to_steps
-from bagwise.privacy.mechanisms import HidesBagLabels, Mechanism
+from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.grid import labels_to_steps, one_hot
+from bagwise.privacy.mechanisms import LabelChannel, Mechanism
 from bagwise.privacy.noise import (
     centred_steps,
     hidden_class_picks,
@@ -34,15 +34,18 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import ProtectedUnits
 from bagwise.release.bags_in_parts import PartBags
 from bagwise.release.label_bags import (
+    reports_singly,
     settle_class_picks,
     settle_means,
     settle_picks,
     settle_shares,
 )
 from bagwise.release.release import BAG_ID
+from bagwise.release.verify import noise_per_bag
 from bagwise.requests.queries import Centring
 from bagwise.requests.scores import Scores, expected_labels
 from bagwise.requests.verbs import Choice
+from bagwise.rng import NoiseSource
 from bagwise.rows.encode import Encoder
 from bagwise.rows.keys import SealedBox, row_blocks, seal
 from bagwise.rows.labels import Bounds, label_vector
@@ -68,8 +71,6 @@ class Telling:
     ----------
     events : tuple of Mechanism
         Everything that is spent on the way.
-    event : HidesBagLabels
-        The last of them.
     tell : callable
         What is told of the bags of a part, exactly.
     columns : tuple of str
@@ -79,7 +80,6 @@ class Telling:
     """
 
     events: tuple[Mechanism, ...]
-    event: HidesBagLabels
     tell: Tell
     columns: tuple[str, ...]
     hide: Hide
@@ -92,34 +92,32 @@ def settle_labels(
     scores: Scores,
     centring: Centring | None,
     choice: Choice,
-    rule: ExactCalibration,
 ) -> Telling:
     """Settle the noise on the labels of bags, as `label_bags` does in memory."""
-    label, source, classes = choice.columns.label, choice.noise_source, choice.columns.classes
-    steps = partial(_steps, label=label, bounds=rule.bounds)
+    rule, label, source = choice.calibration, choice.columns.label, choice.noise_source
+    if rule is None:
+        return _settle_openly(choice)
+    if choice.columns.classes is not None:
+        return _settle_classes(bags, units, choice, rule, len(choice.columns.classes))
     tell: Tell
     hide: Callable[..., FloatArray]
-    if classes is not None and choice.label_kind == "pick":
-        chosen = settle_class_picks(rule, bags, units, len(classes))
-        hide = partial(hidden_class_picks, event=chosen, source=source)
-        tell = partial(pick_one, measure=partial(_codes, label=label))
-        return Telling((chosen,), chosen, tell, (label,), lambda told, n: hide(told[0], n))
-    if classes is not None:
-        shares = settle_shares(rule, bags, units)
-        hide = partial(hidden_shares, event=shares, source=source)
-        tell = partial(count_kinds, measure=partial(_codes, label=label), kinds=len(classes))
-        return Telling((shares,), shares, tell, (label,), lambda told, n: hide(told.T, n))
+    if isinstance(rule, ExactCalibration) and reports_singly(rule):
+        channel = rule.single_labels(rule.noise, rows=units.largest)
+        tell = partial(average, bounds=None, label=label)  # every row is a bag of its own
+        hide = partial(_reported, channel=channel, source=source)
+        return Telling((*rule.prior, channel), tell, (label,), hide)
+    steps = partial(_steps, label=label, bounds=rule.bounds)
     if choice.label_kind == "pick":
         picks, events = settle_picks(rule, choice.bag_size, bags, units, scores)
         tell = partial(pick_one, measure=partial(steps, step=picks.grid_step))
         hide = partial(hidden_picks, bounds=rule.bounds, event=picks, source=source)
-        return Telling(events, picks, tell, (label,), lambda told, n: hide(told[0], n))
+        return Telling(events, tell, (label,), lambda told, n: hide(told[0], n))
     means, events = settle_means(rule, bags, units, scores, centring)
     hide = partial(hidden_means, event=means, source=source)
     if centring is None or centring.limit is None:
         tell = partial(add_up, measure=partial(steps, step=means.grid_step))
         hide = partial(hide, bounds=rule.bounds)
-        return Telling(events, means, tell, (label,), lambda told, n: hide(told[0], n))
+        return Telling(events, tell, (label,), lambda told, n: hide(told[0], n))
     bounds = centring.bounds
     measure = partial(
         _left_and_expected, encoder=encoder, label=label, model=centring.model, bounds=bounds,
@@ -128,12 +126,78 @@ def settle_labels(
     hide = partial(hide, bounds=bounds)
     return Telling(
         events,
-        means,
         partial(add_up, measure=measure),
         (*encoder.inputs, label),
         # What a model expects is no secret.
         lambda told, n: hide(told[0], n, expected=told[1]),
     )
+
+
+def _settle_classes(
+    bags: PartBags, units: ProtectedUnits, choice: Choice, rule: Calibration, classes: int
+) -> Telling:
+    """Settle how shares of classes are hidden, or picked classes."""
+    label, source = choice.columns.label, choice.noise_source
+    codes = partial(_codes, label=label)
+    if choice.label_kind == "pick":
+        chosen = settle_class_picks(rule, bags, units, classes)
+        pick = partial(hidden_class_picks, event=chosen, source=source)
+        tell: Tell = partial(pick_one, measure=codes)
+        return Telling((chosen,), tell, (label,), lambda told, n: pick(told[0], n))
+    shares = settle_shares(rule, bags, units)
+    hide = partial(hidden_shares, event=shares, source=source)
+    tell = partial(count_kinds, measure=codes, kinds=classes)
+    return Telling((shares,), tell, (label,), lambda told, n: hide(told.T, n))
+
+
+def _settle_openly(choice: Choice) -> Telling:
+    """Return how bags get labels without noise."""
+    label, classes = choice.columns.label, choice.columns.classes
+    codes, picked = partial(_codes, label=label), choice.label_kind == "pick"
+    words = partial(_as_words, label=label, bounds=choice.bounds)
+    tell: Tell
+    if classes is not None:
+        tell = partial(count_kinds, measure=codes, kinds=len(classes))
+        if picked:
+            tell = partial(pick_one, measure=codes)
+        return Telling((), tell, (label,), partial(_open_shares, picked=picked, kinds=len(classes)))
+    tell = partial(average, label=label, bounds=choice.bounds)
+    return Telling((), partial(pick_one, measure=words) if picked else tell, (label,), _read)
+
+
+def _open_shares(told: IntArray, sizes: IntArray, *, picked: bool, kinds: int) -> FloatArray:
+    shares = one_hot(told[0], kinds) if picked else told.T / sizes[:, None]
+    return np.asarray(shares, dtype=np.float64)
+
+
+def _reported(
+    told: IntArray, sizes: IntArray, *, channel: LabelChannel, source: NoiseSource
+) -> FloatArray:
+    return channel.report(_read(told, sizes), source)
+
+
+def average(
+    part: Part,
+    kept: IntArray,
+    bags: IntArray,
+    n_bags: int,
+    *,
+    label: str,
+    bounds: Bounds | None,
+) -> IntArray:
+    """Return the mean label of each bag, a double in a word of 64 bits."""
+    labels = _as_words(part.table, label=label, bounds=bounds)[0].view(np.float64)
+    sums = np.bincount(bags, weights=labels[kept], minlength=n_bags)
+    return np.asarray((sums / np.bincount(bags, minlength=n_bags)).view(np.int64)[None])
+
+
+def _as_words(table: pa.Table, *, label: str, bounds: Bounds | None) -> list[IntArray]:
+    labels = label_vector(table, label)
+    return [(labels if bounds is None else np.clip(labels, *bounds)).view(np.int64)]
+
+
+def _read(told: IntArray, _sizes: IntArray) -> FloatArray:
+    return np.ascontiguousarray(told[0]).view(np.float64)
 
 
 def add_up(
@@ -265,7 +329,7 @@ def draw_labels(
             columns = [values] if values.ndim == 1 else list(values.T.copy())
             numbers = np.arange(first, first + sizes.size)
             yield pa.record_batch(
-                [numbers, sizes, *columns, telling.event.noise_sd(sizes)], schema=schema
+                [numbers, sizes, *columns, noise_per_bag(telling.events, sizes)], schema=schema
             )
             first += sizes.size
 

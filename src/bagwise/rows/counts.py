@@ -196,16 +196,16 @@ class Strata:
         return np.asarray(numbers.to_numpy(), dtype=np.int64)
 
 
-def count_strata(table: Parts, names: Sequence[str]) -> Strata:
+def count_strata(table: Parts, names: Sequence[str], *, role: str) -> Strata:
     """Count the rows of each stratum."""
-    number_groups(table.schema.empty_table(), names, role="within")  # refuses what has no levels
+    number_groups(table.schema.empty_table(), names, role=role)  # refuses what has no levels
     counts: Counter[str] = Counter()
     for found in table.map(partial(_count_names, names=tuple(names)), names):
         counts.update(found)
         if len(counts) > MOST_STRATA:
             raise ColumnError(
-                f"columns {', '.join(map(repr, names))} have more than {MOST_STRATA} strata. Join "
-                "some that are alike."
+                f"columns {', '.join(map(repr, names))} have more than {MOST_STRATA} groups or "
+                "strata. Join some that are alike."
             )
     keys = sorted(counts)
     rows = np.array([counts[key] for key in keys], dtype=np.int64)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.rows.blocks import BLOCK, BlockedRows
 from bagwise.rows.columns import as_float
 from bagwise.rows.encode import Encoder
@@ -83,6 +83,10 @@ def _over_part(
     return functools.reduce(merge, results())
 
 
+def sampled_rows(part: Part, share: float) -> IntArray:
+    """Return the places of about this share of the rows, each drawn by itself."""
+    return np.flatnonzero(part.keys("sample") >> np.uint64(11) < share * 2.0**53)
+
+
 def _draw(part: Part, *, encoder: Encoder, share: float) -> FloatArray:
-    rows = np.flatnonzero(part.keys("sample") >> np.uint64(11) < share * 2.0**53)
-    return encoder.transform(part.table.take(pa.array(rows)))
+    return encoder.transform(part.table.take(pa.array(sampled_rows(part, share))))

@@ -120,6 +120,10 @@ class Parts(ABC):
         """Send every row to the part that deal names; keep what finish makes of each."""
 
     @abstractmethod
+    def head(self) -> "Parts":
+        """Return the first part alone."""
+
+    @abstractmethod
     def reordered(self, order: IntArray) -> "Parts":
         """Return the parts in another order."""
 
@@ -167,6 +171,10 @@ class TableParts(Parts):
         """Return what finish makes of the table, in a secret order; nothing is written."""
         del masked
         return TableParts(self.gather(deal, finish, columns)[0], secret=self.secret)
+
+    def head(self) -> "TableParts":
+        """Return the one part that there is."""
+        return self
 
     def reordered(self, order: IntArray) -> "TableParts":
         """Return the one part that there is."""
@@ -326,6 +334,10 @@ class FileParts(Parts):
             return FileParts(self.workers, Reader(schema), tuple(splits), schema)
         hidden = schema.set(schema.get_field_index(masked), pa.field(masked, pa.int64()))
         return FileParts(self.workers, Reader(hidden, masked=masked), tuple(splits), schema)
+
+    def head(self) -> "FileParts":
+        """Return the first split alone."""
+        return replace(self, splits=self.splits[:1])
 
     def reordered(self, order: IntArray) -> "FileParts":
         """Return the splits in another order, numbered anew."""
