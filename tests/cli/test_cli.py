@@ -456,7 +456,7 @@ def test_label_bounds_and_epsilon_are_enough(rents, tmp_path):
     made = bagwise("release", rents, *asked, "--min-bag-size", "15", "--json", "-o", tmp_path / "a")
     assert made.exit_code == 0, made.output
     shown = json.loads(made.stdout)
-    assert "least regret" in shown["chosen_because"]
+    assert "the safest choice" in shown["chosen_because"]
     assert bw.Release.load(tmp_path / "a").provenance.bag_size >= 15
     named = ["--strategies", "random", "--family", "gaussian", "--json", "-o", tmp_path / "b"]
     made = bagwise("release", rents, *asked, *named)

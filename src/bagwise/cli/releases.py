@@ -291,9 +291,10 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
     figures = quality.headlines(label_free=label_free) if quality else {}
     print_pairs(f"Release in {output}", made.summary() | figures)
     if (reason := made.provenance.chosen_because) is not None:
-        why, named = reason.text(), made.provenance.classes
-        say(f"Chosen: {made.provenance.strategy}, bags of {made.provenance.bag_size}: {why}")
-        if reason.is_hopeless(n_classes=len(named) if named else 1):
+        n_classes = len(made.provenance.classes or ()) or 1
+        bags = f"{made.provenance.strategy}, bags of {made.provenance.bag_size}"
+        say(f"Chosen: {bags}: {reason.text(n_classes)}")
+        if reason.is_hopeless(n_classes=n_classes):
             say(f"Note: {_HOPELESS}")
     if made.certificate.spends_less:
         say(made.certificate.spends_less)

@@ -10,7 +10,6 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +26,7 @@ from bagwise.bagging._strata import check_strata
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import WrittenTable, as_parquet_keeps_it
+from bagwise.files.spill import SpillDirectory
 from bagwise.ledger import Account, Uncharged
 from bagwise.planner.automatic import decide
 from bagwise.planner.sample import MOST_ROWS, Population
@@ -39,29 +39,17 @@ from bagwise.release.bags_in_parts import (
     form_bags,
     in_secret_order,
 )
-from bagwise.release.build import (
-    centre_labels,
-    charge_ahead,
-    check_rows,
-    exact_rule,
-    needs_matrix,
-    provenance_of,
-    settle_looks,
-    tighten_range,
-)
-from bagwise.release.certify import certify
-from bagwise.release.checks import name_columns
+from bagwise.release.build import Asked, ask, provenance_of
+from bagwise.release.checks import check_promise_of, name_columns, remark_on_wide_bounds
 from bagwise.release.exposure import report_exposure
 from bagwise.release.labels_in_parts import draw_labels, settle_labels, tell_all
 from bagwise.release.preview import Confirm, confirm_columns, preview_columns
 from bagwise.release.release import BAG_ID
 from bagwise.release.release_in_parts import PartsRelease, bag_schema
 from bagwise.release.verify import circumstances_of
-from bagwise.release.wide_bounds import remark_on_wide_bounds
-from bagwise.requests.budget import Budget
+from bagwise.requests.budget import Budget, certify
 from bagwise.requests.columns import Columns
-from bagwise.requests.queries import Outlook, Schedule, look_ahead
-from bagwise.requests.scores import PricedModel, Scores, compute_scores, resolve_scores
+from bagwise.requests.queries import NO_SCORES, Outlook, Scores, ScoresRequest, resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.columns import without_dictionary
 from bagwise.rows.counts import (
@@ -72,6 +60,7 @@ from bagwise.rows.counts import (
     sample_rows,
     sample_units,
 )
+from bagwise.rows.encode import Encoder
 from bagwise.rows.facts import Facts, count_labels, gather_facts
 from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import check_label, label_vector
@@ -90,83 +79,99 @@ def build_in_parts(
     on_stage: OnStage = ignore_stage,
 ) -> PartsRelease:
     """Carry out a request: the steps in order, and nothing else."""
-    run, columns, budget = Stages(on_stage), request.columns, request.budget
+    stage, columns, budget = Stages(on_stage), request.columns, request.budget
     account = Uncharged() if account is None else account
-    scratch = table.workers.scratch
-    # 1. What is asked for can be done with these columns and rows.
     refuse_in_parts(request)
     if request.bag_size is not None:
         check_bag_size(request.bag_size, n_rows=table.num_rows)
-    check_rows(budget, table.num_rows)
-    names, leaving = run("checking the columns", _name_columns, table, columns)
+    check_promise_of(budget, table.num_rows)
+
+    # 1. Facts about all columns: exact sums, so that no order of rows shows in them.
+    with stage("checking the columns"):
+        names, leaving = _name_columns(table, columns)
     schema = _leaving_schema(table.schema, leaving)
-    facts = run("looking at all columns", _gather, table, names, leaving, columns)
+    with stage("looking at all columns"):
+        facts = _gather(table, names, leaving, columns)
     _judge(facts, table.schema, leaving, request)
     encoder = columns.encoder_from(facts.columns)
     confirm_columns(preview_columns(facts.columns, encoder, columns), confirmed)
-    units = run("counting units", _units_in, table, budget)
-    strata, groups = run("counting strata", _given_in, table, request)
-    # 2. A plan, from features alone, unless it waits for what private queries tell.
+    with stage("counting units"):
+        units = _units_in(table, budget)
+    with stage("counting strata"):
+        strata, groups = _given_in(table, request)
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
-    plan = partial(_choose, run, table, everyone)
-    choice = None if request.plans_late else plan(request)
-    if choice is not None:
-        request = dataclasses.replace(request, budget=choice.budget)  # perhaps of single labels
-    # 3. A secret order, before anything is computed from features: the source may be sorted by its
-    #    label.
     moved = Moved.of(leaving, columns)
-    rows: Parts = table
-    if _computes_from_features(request, choice):
-        rows = run("ordering the rows", in_secret_order, table, moved)
-    X = PartsMatrix(rows, encoder, columns.label)
-    form = partial(_form_bags, run, X, moved, strata, groups)
-    bags = None
-    if choice is not None and choice.scores == "none":  # what noise there is may depend on them
-        bags = form(Scores(None), choice)
-        units = run("counting units in bags", units.counted_in, bags)
-    # 4. Which private queries there are, and how private each is: settled before the first.
-    schedule = run("planning looks", settle_looks, X, encoder, units, request, choice)
-    charge_ahead(account, schedule, bags, units, request, choice)
-    labels: Any = PartsLabels(rows, columns.label)
-    request, schedule = run("finding a range", tighten_range, labels, schedule, request)
-    if choice is not None:
-        choice = dataclasses.replace(choice, budget=request.budget)
-    scores = run("computing scores", _model_scores, X, schedule, choice)
-    centring = run("centring the labels", centre_labels, None, X, schedule, scores, request)
-    if choice is None:
-        choice = plan(request, look_ahead(exact_rule(request), centring))
-    if bags is None:
-        bags = form(scores, choice)
-    # 5. Exact sums are sealed first; then noise is drawn, once.
-    telling = settle_labels(bags, encoder, units, scores, centring, choice)
+    form = partial(_form_bags, moved, strata, groups, stage)
+
+    # 2. Plan, bag and ask, in the order that `build` explains.
+    if request.plans_late:
+        X = _matrix(table, encoder, moved, stage, ordered=True)
+        asked = _ask(X, units, NO_SCORES, None, request, account, stage)
+        choice = _choose(table, everyone, request.within(asked.rule), stage, asked.outlook)
+        bags = form(X, asked.scores, choice)
+    else:
+        choice = _choose(table, everyone, request, stage)
+        request = request.as_chosen(choice)
+        ordered = _computes_from_features(request, choice)
+        X = _matrix(table, encoder, moved, stage, ordered=ordered)
+        if choice.scores == "none":  # what noise there is may depend on them
+            bags = form(X, Scores(None), choice)
+            with stage("counting units in bags"):
+                units = units.counted_in(bags)
+            asked = _ask(X, units, choice.scores_request, bags, request, account, stage)
+        else:
+            asked = _ask(X, units, choice.scores_request, None, request, account, stage)
+            bags = form(X, asked.scores, choice)
+    made = _Made(table.workers.scratch, bags, schema, encoder, units)
+    return _answer(made, choice.within(asked.rule), asked, account, stage)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Bags of rows that have no labels yet."""
+
+    scratch: SpillDirectory
+    bags: PartBags
+    schema: pa.Schema
+    encoder: Encoder
+    units: "CountedUnits"
+
+
+def _answer(
+    made: _Made, choice: Choice, asked: Asked, account: Account, stage: Stages
+) -> PartsRelease:
+    """Give every bag its label: exact sums are sealed first; then noise is drawn here, once."""
+    bags, encoder, units, scratch = made.bags, made.encoder, made.units, made.scratch
+    telling = settle_labels(bags, encoder, units, asked.scores, asked.centring, choice)
     account.charge(telling.events)
-    sums = run("adding up labels", tell_all, bags, telling.tell, telling.columns, scratch)
-    drawn = run(
-        "drawing noise", draw_labels, sums, telling, bags, bag_schema(columns.classes), scratch
-    )
+    with stage("adding up labels"):
+        sums = tell_all(bags, telling.tell, telling.columns, scratch)
+    with stage("drawing noise"):
+        drawn = draw_labels(sums, telling, bags, bag_schema(choice.columns.classes), scratch)
     if choice.calibration is None:
-        run("looking for exposed labels", _report_exposure, bags, drawn.written, choice)
+        with stage("looking for exposed labels"):
+            _report_exposure(bags, drawn.written, choice)
     certificate = certify(
         telling.events,
-        budget,
+        choice.budget,
         unit_rows=units.largest,
         smallest_bag=bags.smallest,
         circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
-        tightened=None if schedule.tighten is None else exact_rule(request).bounds,
-        limit=None if centring is None else centring.limit,
+        tightened=asked.tightened,
+        limit=asked.centring.limit,
         mark=account.mark,
     )
     return PartsRelease(
         bags=bags,
         scratch=scratch,
-        columns=schema,
+        columns=made.schema,
         bag_table=drawn.written,
         certificate=certificate,
-        provenance=provenance_of(choice, centre="none" if centring is None else "model"),
+        provenance=provenance_of(choice, asked.centring),
         encoder=encoder,
         label_kind=choice.label_kind,
         largest_bag=drawn.largest,
-        model=scores.model if centring is None else centring.model,
+        model=asked.model,
     )
 
 
@@ -191,17 +196,19 @@ def refuse_in_parts(request: ReleaseRequest) -> None:
 
 
 def _choose(
-    run: Stages,
     table: Parts,
     population: Population,
     request: ReleaseRequest,
+    stage: Stages,
     outlook: Outlook | None = None,
 ) -> Choice:
     """Return what was named, or what the planner says of a sample of the features."""
     if request.strategy is not None and request.bag_size is not None:
         return request.choose(request.strategy, request.bag_size, request.scores)
-    drawn = run("drawing rows for a plan", _sample, table, population, request.columns.unit)
-    return run("planning", decide, LocalRows(drawn), request, outlook, population)
+    with stage("drawing rows for a plan"):
+        drawn = _sample(table, population, request.columns.unit)
+    with stage("planning"):
+        return decide(LocalRows(drawn), request, outlook, population)
 
 
 def _sample(table: Parts, population: Population, unit: str | None) -> pa.Table:
@@ -211,14 +218,37 @@ def _sample(table: Parts, population: Population, unit: str | None) -> pa.Table:
     return sample_units(table, population.names, unit, MOST_ROWS, largest=largest)
 
 
-def _computes_from_features(request: ReleaseRequest, choice: Choice | None) -> bool:
+def _computes_from_features(request: ReleaseRequest, choice: Choice) -> bool:
     """Tell whether there is a model or a metric: doubles, whose last bits show an order of rows.
 
     Other bags follow from secret keys of rows, and from what is counted.
     """
-    if choice is None or request.centre == "model":
-        return True
-    return choice.scores != "none" or needs_matrix(choice.strategy)
+    modelled = request.centre == "model" or choice.scores != "none"
+    return modelled or choice.strategy.needs_features
+
+
+def _matrix(
+    table: Parts, encoder: Encoder, moved: Moved, stage: Stages, *, ordered: bool
+) -> PartsMatrix:
+    """Return X, of rows in a secret order where they need one: they may be sorted by label."""
+    if ordered:
+        with stage("ordering the rows"):
+            table = in_secret_order(table, moved)
+    return PartsMatrix(table, encoder, moved.label)
+
+
+def _ask(
+    X: PartsMatrix,
+    units: "CountedUnits",
+    scored: ScoresRequest,
+    bags: PartBags | None,
+    request: ReleaseRequest,
+    account: Account,
+    stage: Stages,
+) -> Asked:
+    """Ask of labels that are with their rows."""
+    names, counted = X.encoder.feature_names, PartsLabels(X.parts, X.label)
+    return ask(X, names, units, scored, bags, request, account, stage, None, counted=counted)
 
 
 @dataclass(frozen=True)
@@ -302,26 +332,25 @@ def _smallest(strata: Strata | None) -> int | None:
 
 
 def _form_bags(
-    run: Stages,
-    X: PartsMatrix,
     moved: Moved,
     strata: Strata | None,
     groups: Strata | None,
+    stage: Stages,
+    X: PartsMatrix,
     scores: Scores,
     choice: Choice,
 ) -> PartBags:
-    return run(
-        "forming bags",
-        form_bags,
-        choice.strategy,
-        X,
-        scores.model,
-        moved,
-        bag_size=choice.bag_size,
-        source=choice.noise_source,
-        strata=strata,
-        groups=groups,
-    )
+    with stage("forming bags"):
+        return form_bags(
+            choice.strategy,
+            X,
+            scores.model,
+            moved,
+            bag_size=choice.bag_size,
+            source=choice.noise_source,
+            strata=strata,
+            groups=groups,
+        )
 
 
 @dataclass(frozen=True)
@@ -403,21 +432,3 @@ def _judge(facts: Facts, kinds: pa.Schema, leaving: list[str], request: ReleaseR
     if rule is not None and not classes:
         kind, ends = kinds.field(label).type, np.array(facts.label_range)
         remark_on_wide_bounds(kind, ends, bounds=rule.bounds)
-
-
-def _model_scores(X: PartsMatrix, schedule: Schedule, choice: Choice | None) -> Scores:
-    """Release a model for scores, which are computed where the rows are."""
-    priced, rule = schedule.scores, None if choice is None else choice.calibration
-    if choice is None:  # bags that are planned late have none
-        return Scores(None)
-    if priced is None or rule is None:
-        source, nobody = choice.noise_source, np.empty(0)  # labels stay where they are
-        return dataclasses.replace(
-            compute_scores(choice.scores, nobody, X, None, bounds=None, source=source), values=None
-        )
-    if not isinstance(priced, PricedModel):
-        raise AssertionError("scores on Spark are those of a model")
-    model = priced.linear(
-        None, X, family=choice.family, bounds=rule.bounds, source=choice.noise_source
-    )
-    return Scores(None, (priced.event,), model)

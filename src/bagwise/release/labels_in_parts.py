@@ -42,8 +42,7 @@ from bagwise.release.label_bags import (
 )
 from bagwise.release.release import BAG_ID
 from bagwise.release.verify import noise_per_bag
-from bagwise.requests.queries import Centring
-from bagwise.requests.scores import Scores, expected_labels
+from bagwise.requests.queries import Centring, Scores, expected_labels
 from bagwise.requests.verbs import Choice
 from bagwise.rng import NoiseSource
 from bagwise.rows.encode import Encoder
@@ -90,7 +89,7 @@ def settle_labels(
     encoder: Encoder,
     units: ProtectedUnits,
     scores: Scores,
-    centring: Centring | None,
+    centring: Centring,
     choice: Choice,
 ) -> Telling:
     """Settle the noise on the labels of bags, as `label_bags` does in memory."""
@@ -114,7 +113,7 @@ def settle_labels(
         return Telling(events, tell, (label,), lambda told, n: hide(told[0], n))
     means, events = settle_means(rule, bags, units, scores, centring)
     hide = partial(hidden_means, event=means, source=source)
-    if centring is None or centring.limit is None:
+    if centring.limit is None or centring.model is None:
         tell = partial(add_up, measure=partial(steps, step=means.grid_step))
         hide = partial(hide, bounds=rule.bounds)
         return Telling(events, tell, (label,), lambda told, n: hide(told[0], n))
