@@ -272,7 +272,7 @@ def make_release(
         On Spark all machines must be able to reach it, and it is best beside the output.
     engine : {"auto", "local", "spark"}
         "spark" is for tables past one machine (extra ``spark``, docs/scale.md): Parquet files are
-        read by the tasks of a session, and what comes back is a `SpreadRelease`, which `save`
+        read by the tasks of a session, and what comes back is a `PartsRelease`, which `save`
         writes. "auto" is that for a DataFrame of Spark, and "local" for everything else.
     spark : mapping, optional
         Settings of Spark, ``spark.master`` for instance, for a session that is opened here.
