@@ -20,14 +20,12 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster import kernels
-from bagwise.cluster.bisection import ROUNDS, bisect
+from bagwise.cluster.bisection import ROUNDS, bisect, effective_dimension
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.dimension import effective_dimension
 from bagwise.cluster.exchanging import exchange_rows
 from bagwise.cluster.moving import move_rows, repair_sizes
 from bagwise.cluster.plain import find_clusters_plainly, is_small
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import EFFORTS, Effort, Rows, Search
+from bagwise.cluster.state import EFFORTS, Effort, Rows, Search, SizeRange
 from bagwise.cluster.workers import Patience, Workers, patience
 from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import report_progress
