@@ -81,10 +81,10 @@ class Clusters:
 
     def labels(self) -> IntArray:
         """Return the cluster of each row."""
-        found = np.empty(len(self.Z), dtype=np.int64)
+        labels = np.empty(len(self.Z), dtype=np.int64)
         cluster, place = np.nonzero(self.members >= 0)
-        found[self.members[cluster, place]] = cluster
-        return found
+        labels[self.members[cluster, place]] = cluster
+        return labels
 
     def swap(self, a: IntArray, i: IntArray, b: IntArray, j: IntArray) -> None:
         """Exchange the i-th row of each cluster a with the j-th of b; no cluster is named twice."""
