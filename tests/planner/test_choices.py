@@ -15,7 +15,7 @@ from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.sizes import FEWEST_BAGS, grid
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.theory.misfit import draw_misfit
+from bagwise.theory.beliefs import draw_misfit
 from bagwise.theory.moments import Whitening
 from tests import stats
 
@@ -185,8 +185,8 @@ def test_misfit_is_a_cause_of_its_own(found):
     large = bw.plan(features(), prior=(2.0, 0.1, 0.5), strategies=["kmeans"], **PRIVATE)
     assert large.best.predictions.misfit > 0
     assert "misfit" in large.explain()
-    assert "With no misfit: off by" in large.explain()
-    assert "not linear in the features" in str(found)
+    assert "With no misfit: keeps" in large.explain()
+    assert "of which is not linear" in str(found)
     assert found.to_json()["candidates"][0]["predictions_misfit"] > 0
 
 

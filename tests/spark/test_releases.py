@@ -30,7 +30,7 @@ from bagwise.release.on_spark import SpreadUnits
 from bagwise.release.verify import predictions_of
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.requests.scores import Scores
+from bagwise.requests.queries import NOT_CENTRED, Scores
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.groups import number_groups
@@ -347,7 +347,7 @@ def test_the_planner_chooses_what_it_chooses_in_memory(make, table):
     )  # fmt: skip
     release, _ = make("random")
     everyone = Population(tuple(request.columns.features_in(table)), release.encoder, N)
-    chosen = on_spark._choose(Stages(), release.table, decide, everyone, request)
+    chosen = on_spark._choose(release.table, everyone, request, Stages())
     assert chosen == decide(LocalRows(table), request)
     assert chosen.why is not None
 
@@ -411,7 +411,7 @@ def test_units_are_counted_in_their_bags(people, spark, tmp_path):
     assert few.counted_in(release.places).square_in_bags(release.places) == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
     spent = rule.laplace_model(share=0.1, sensitivity_steps=2**18)
-    after = settle_means(rule, release.places, few, Scores(None, (spent,)), None)[0]
+    after = settle_means(rule, release.places, few, Scores(None, (spent,)), NOT_CENTRED)[0]
     assert after == rule.bag_means(square=10**12, rows=10**6, numbers=10**6, spent=(spent,))
 
 
