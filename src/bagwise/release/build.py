@@ -1,25 +1,38 @@
-"""From a table and a request to a release: the steps in order.
+"""From a table and a request to a release: the way that the data takes, step by step.
 
 ::
 
-    table ─► checked, in a secret order ─► X          public; labels stay aside
-                  │
-       ┌──────────┴─ which comes first depends on what follows from what ──────────┐
-       │ bags from features      plan ► bag ► ask      noise may depend on the bags │
-       │ bags from scores        plan ► ask ► bag      bags depend on paid answers  │
-       │ planned with answers    ask ► plan ► bag      so does the plan             │
-       └──────────┬───────────────────────────────────────────────────────────────┘
-                  │   ask: settle every query ► charge ► range ► scores ► centre
-                  ▼
-       rows in the order they leave ► one noisy label a bag ► certificate ► Release
+    source ─► rows ─► checked: labels, names, encoder        rows.local, release.checks
+                │     shown to the custodian, who confirms   release.preview
+                ▼
+       in a secret order, with units, groups and strata      release.labelled
+                │
+       ┌────────┴── what comes first depends on what follows from what ───────────┐
+       │ bags from features     plan ► bag ► ask     noise may depend on the bags  │
+       │ bags from scores       plan ► ask ► bag     bags depend on paid answers   │
+       │ planned with answers   ask ► plan ► bag     and so does the plan          │
+       └────────┬──────────────────────────────────────────────────────────────────┘
+                │  plan: strategy and size, from a sample    planner.automatic
+                │  ask: settle all queries ► charge ►        requests.queries
+                │       range ► scores ► centre
+                │  bag: features and paid scores, no labels  bagging, release.cells
+                ▼
+       rows in the order in which they leave                 release.labelled
+                ▼
+       one label a bag: charge, aggregate, add noise         release.label_bags
+                ▼
+       certificate, provenance ─► Release ─► files           requests.budget, release.release
 
 Rules that keep it safe:
 
-1. How privately each query is asked is settled before the first draw (`requests.queries`), and
-   charged before it (`charge_ahead`).
+1. How privately each query is asked is settled before the first draw, from public quantities alone
+   (`settle_queries`), and everything is charged before it (`charge_ahead`).
 2. Strategies and the planner see features and paid answers, never labels.
 3. A seed drives the partition only. Noise, picks and the order of rows have none.
 4. A step that fails tells its name and never a label (`show.stages`).
+
+On Spark the same steps run where the rows are (`release.on_spark`); `ask` is shared.
+``python -m tools.walk`` counts the functions on this way.
 """
 
 import dataclasses
@@ -226,7 +239,7 @@ def ask(
     """
     budget, source = request.budget, request.budget.noise_source
     # 1. Settle, from public quantities alone, what is asked and how privately. Then pay.
-    with stage("planning looks"):
+    with stage("settling what to ask"):
         queries = settle_queries(
             budget.calibration,
             X,
