@@ -134,8 +134,10 @@ def build(
             _check_cells(table, choice)  # refused before anything is asked and charged for
             asked = _ask(table, X, choice.scores_request, None, request, account, stage)
             bags = _form_bags(table, X, asked.scores, choice, stage)
-    del X
-    return _answer(table, bags, choice.within(asked.rule), asked, account, stage)
+    del X, checked, given
+    choice = choice.within(asked.rule)
+    table, bags, asked = _as_they_leave(table, bags, choice, asked)
+    return _answer(table, bags, choice, asked, account, stage)
 
 
 @dataclass(frozen=True)
@@ -321,21 +323,27 @@ def _form_bags(table: Labelled, X: Any, scores: Scores, choice: Choice, stage: S
         )
 
 
+def _as_they_leave(
+    table: Labelled, bags: Bags, choice: Choice, asked: Asked
+) -> tuple[Labelled, Bags, Asked]:
+    """Put all that has an entry a row into the order in which rows leave."""
+    # Scores have done their work, and there is one for each row.
+    asked = dataclasses.replace(asked, scores=dataclasses.replace(asked.scores, values=None))
+    order = leaving_order(table, seed=choice.seed, source=choice.noise_source)
+    if order is None:  # they are in a secret one already
+        return table, bags.renumbered(), asked
+    centred = dataclasses.replace(asked, centring=asked.centring.take(order))
+    return table.take(order), bags.take(order), centred
+
+
 def _answer(
     table: Labelled, bags: Bags, choice: Choice, asked: Asked, account: Account, stage: Stages
 ) -> Release:
     """Give every bag its label, and certify what was spent."""
-    rows, labels, units, centring = table.rows, table.labels, table.units, asked.centring
-    # 1. Rows leave in the order of the table, or in a secret one.
-    order = leaving_order(table, seed=choice.seed, source=choice.noise_source)
-    if order is None:  # they are in a secret one already
-        bags = bags.renumbered()
-    else:
-        rows, labels, bags = rows.take(order), labels[order], bags.take(order)
-        units, centring = units.take(order), centring.take(order)
+    labels, units, centring = table.labels, table.units, asked.centring
     with stage("taking the rows"):
-        instances, stored = take_leaving(rows, table.names, choice.columns)
-    # 2. One label a bag, drawn once, after the account is charged.
+        instances, stored = take_leaving(table.rows, table.names, choice.columns)
+    # One label a bag, drawn once, after the account is charged.
     with stage("aggregating labels"):
         values, events = label_bags(
             labels, bags, units, asked.scores, centring, choice, before_draw=account.charge
@@ -350,7 +358,7 @@ def _answer(
                 bounds=choice.bounds,
                 warn=choice.scores != "labels",  # of which the scores have warned already
             )
-    # 3. What leaves, and what it promises.
+    # What leaves, and what it promises.
     certificate = certify(
         events,
         choice.budget,
