@@ -31,7 +31,7 @@ Rules that keep it safe:
 3. A seed drives the partition only. Noise, picks and the order of rows have none.
 4. A step that fails tells its name and never a label (`show.stages`).
 
-On Spark the same steps run where the rows are (`release.on_spark`); `ask` is shared.
+On Spark the same steps run where the rows are (`release.build_in_parts`); `ask` is shared.
 ``python -m tools.walk`` counts the functions on this way.
 """
 
