@@ -128,7 +128,8 @@ class Spectrum:
         >>> columns, response, one = rng.normal(size=(9, 3)), rng.normal(size=9), np.eye(3)
         >>> sums = columns.T @ columns, columns.T @ response, response @ response
         >>> spectrum = Spectrum.of_sums(*sums, basis=one[:, :2], free=one[:, 2:])
-        >>> bool(np.isclose(spectrum.rest, Spectrum.of(columns[:, :2], columns[:, 2:], response).rest))
+        >>> other = Spectrum.of(columns[:, :2], columns[:, 2:], response)
+        >>> bool(np.isclose(spectrum.rest, other.rest))
         True
         """
         inner, scores, lost = without_free(gram, score, basis=basis, free=free)
