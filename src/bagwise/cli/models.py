@@ -57,9 +57,9 @@ from bagwise.files.atomic import check_file
 from bagwise.files.records import to_plain
 
 if TYPE_CHECKING:
-    from bagwise.evaluate.privately import PrivateScores
     from bagwise.models.row_model import RowModel
     from bagwise.models.tree_model import TreeModel
+    from bagwise.scoring.privately import PrivateScores
 
 
 READ_IN_PARTS = "1GB"
@@ -462,7 +462,7 @@ def evaluate(
         elif not quiet:
             _print_exact(scores, f"{model} on {where}")
         return
-    from bagwise.evaluate.privately import evaluate_rows_privately
+    from bagwise.scoring.privately import evaluate_rows_privately
 
     if _release_in(data) is not None:
         raise BudgetError(
@@ -502,8 +502,8 @@ def _score_openly(
     read: list[str] | None,
     label: str | None,
 ) -> dict[str, Any]:
-    from bagwise.evaluate.openly import evaluate_release, evaluate_rows
     from bagwise.release.release import Release
+    from bagwise.scoring.openly import evaluate_release, evaluate_rows
 
     release = _release_in(data)
     if release is None:
