@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from bagwise.learn.model_selection import bag_r2_score as bag_r2_score
     from bagwise.learn.model_selection import bag_scorer as bag_scorer
     from bagwise.learn.on_spark import fit_on_spark as fit_on_spark
+    from bagwise.learn.tables import LabelTable as LabelTable
+    from bagwise.learn.tables import TablesModel as TablesModel
+    from bagwise.learn.tables import fit_tables as fit_tables
     from bagwise.ledger import Ledger as Ledger
     from bagwise.models.coefficients import Coefficients as Coefficients
     from bagwise.models.load import load_model as load_model
@@ -118,6 +121,7 @@ _HOMES = {
         "bag_scorer",
     ],
     "learn.on_spark": ["fit_on_spark"],
+    "learn.tables": ["LabelTable", "TablesModel", "fit_tables"],
     "ledger": ["Ledger"],
     "models.coefficients": ["Coefficients"],
     "models.load": ["load_model"],
