@@ -11,7 +11,6 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.cli.demo_run import public_bounds
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
@@ -36,6 +35,7 @@ from reproduction.open_cells import (
     protocol_data,
 )
 from reproduction.printed_noise import PrintedCalibration
+from reproduction.problems import public_bounds
 from reproduction.protocol import TRUTH_LENGTH, train
 from reproduction.squared_errors import squared_error_sd
 

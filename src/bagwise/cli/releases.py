@@ -16,10 +16,10 @@ from bagwise.cli.console import (
     print_pairs,
     safe,
     say,
+    say_next,
     say_where_notes_are,
     show_progress,
     start_notes,
-    word,
 )
 from bagwise.cli.options import (
     SMALL_FILE,
@@ -281,8 +281,7 @@ def release(
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
         say_where_notes_are(notes)
-        where = word(output)
-        out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {where}[/]")
+        say_next(["bagwise", "verify", output], ["bagwise", "fit", output])
 
 
 def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -> None:

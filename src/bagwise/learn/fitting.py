@@ -8,7 +8,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import NoEvidenceWarning
 from bagwise.glm.inference import Spread, covariance_of, spread_of
-from bagwise.glm.problems import BagLabels, Units
+from bagwise.glm.problems import BagLabels, UnitsAtHand
 from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrunk
 from bagwise.glm.solver import Ridge, Solution, solve
 from bagwise.learn.doubt import best_of_others, evidence
@@ -175,7 +175,7 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     if not shrunk.is_sound:
         return _constant(problem, start, shrunk.solution)
     means = setting.label_kind == "mean" and not setting.family.has_classes
-    if isinstance(problem, Units) and means:
+    if isinstance(problem, UnitsAtHand) and means:
         if setting.family.has_log_link and evidence(shrunk, setting.law) <= 0:
             warnings.warn(_HIDDEN, NoEvidenceWarning, stacklevel=2)
             flat = _constant(problem, start, shrunk.solution)
