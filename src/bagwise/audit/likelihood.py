@@ -82,8 +82,8 @@ def reader_of(release: Release, spread: float) -> Reader:
     if release.classes is not None:
         classes = len(release.classes)
         if release.label_kind == "pick":
-            found = [event for event in events if isinstance(event, RandomisedPicks)]
-            return ClassPicks(classes, found[0] if found else None)
+            responses = [event for event in events if isinstance(event, RandomisedPicks)]
+            return ClassPicks(classes, responses[0] if responses else None)
         shares = [event for event in events if isinstance(event, HidesBagMeans)]
         return Shares(classes, shares[0] if shares else None)
     if release.label_kind == "pick":

@@ -82,16 +82,16 @@ def audit_events(
     Examples
     --------
     >>> event = mechanism_for("laplace-bag-means", epsilon=1.0)
-    >>> found, = audit_events([event], delta=0.0, draws=20_000, alpha=1e-6)
-    >>> found.verdict, 0.7 < found.shown <= found.claimed <= 1.0
+    >>> audit, = audit_events([event], delta=0.0, draws=20_000, alpha=1e-6)
+    >>> audit.verdict, 0.7 < audit.shown <= audit.claimed <= 1.0
     ('not refuted', True)
     """
     noise = source or SecureNoise()
     pairs = [_pairs(event, noise) for event in events]
     each = alpha / max(1, sum(map(len, pairs)))
     return [
-        _audit_one(event, found, delta=delta, draws=draws, alpha=each)
-        for event, found in zip(events, pairs, strict=True)
+        _audit_one(event, pair, delta=delta, draws=draws, alpha=each)
+        for event, pair in zip(events, pairs, strict=True)
     ]
 
 
@@ -148,8 +148,8 @@ def _pairs(event: Mechanism, source: NoiseSource) -> list[tuple[Draw, Draw]]:
 
 def _extremes(sizes: Iterable[int]) -> list[int]:
     """Return the smallest and the largest size: between them, chances fall as noise does."""
-    found = sorted(set(sizes))
-    return found if len(found) == 1 else [found[0], found[-1]]
+    distinct = sorted(set(sizes))
+    return distinct if len(distinct) == 1 else [distinct[0], distinct[-1]]
 
 
 def _picks(event: NoisyPicks, size: int, source: NoiseSource) -> tuple[Draw, Draw]:
@@ -231,7 +231,7 @@ def mechanism_for(
         "laplace-labels": lambda: rule.with_noise("laplace").labels(share=1.0),
     }
     check_name("mechanism", kind, makers, BudgetError)
-    found = makers[kind]()
-    if found is None:
+    mechanism = makers[kind]()
+    if mechanism is None:
         raise BudgetError(f"epsilon {epsilon:g} allows no noise of the kind {kind!r}.")
-    return found
+    return mechanism
