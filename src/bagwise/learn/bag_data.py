@@ -45,7 +45,7 @@ class BagData:
         How many rows each row stands for; None where that is one.
     axes : Axes or None
         The directions in which rows differ, where X is not all of them.
-    spread : BagParts or None
+    parts : BagParts or None
         The rows, where they are on many machines and X has none.
     """
 
@@ -58,7 +58,7 @@ class BagData:
     offset: FloatArray | None = None
     counts: FloatArray | None = None
     axes: Axes | None = None
-    spread: BagParts | None = None
+    parts: BagParts | None = None
 
     @property
     def sizes(self) -> FloatArray:
