@@ -310,7 +310,7 @@ def test_a_label_bounds_and_an_epsilon_suffice(people, tmp_path):
         features=["a", "city"], on_stage=stages.append,
     )  # fmt: skip
     bw.Release.load(release.save(tmp_path / "out")).verify()
-    looks = ["planning looks", "finding a range", "centring the labels", "planning"]
+    looks = ["settling what to ask", "finding a range", "centring the labels", "planning"]
     assert [stage for stage in stages if stage in looks] == looks
     assert release.provenance.chosen_because is not None
     assert in_a_fair_order(read_all(release.bags.parts, ["a"])["a"].to_numpy())

@@ -164,8 +164,9 @@ def _columns(release: Release) -> list[Block]:
     )
     preview = preview_columns(facts, release.encoder, roles)
     flags = [f"{one.name!r} {'; '.join(one.flags)}" for one in preview.columns if one.flags]
+    looked: list[Block] = [Notice(f"Look twice: {flag}.") for flag in flags]
     fine = Prose("No column looks like names, free text, ids or dates.")
-    return [*([Notice(f"Look twice: {flag}.") for flag in flags] or [fine]), Grid(preview.cells())]
+    return [*(looked or [fine]), Grid(preview.cells())]
 
 
 def _what_leaves(release: Release) -> list[Block]:
