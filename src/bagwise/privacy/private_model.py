@@ -55,7 +55,7 @@ from bagwise.data.blocks import SpreadRows, over_blocks, over_labelled_blocks
 from bagwise.data.labels import Bounds
 from bagwise.data.whitening import Axes, Columns
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
-from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
 
 _COLUMN_BITS = 20
@@ -372,7 +372,7 @@ def release_statistics(
     *,
     design: ModelDesign,
     bounds: Bounds,
-    event: GaussianModel | LaplaceModel,
+    event: Mechanism,
     source: NoiseSource,
 ) -> NoisyStatistics:
     """Return the statistics with noise; everything after the noise is post-processing."""
