@@ -22,12 +22,12 @@ import pyarrow as pa
 
 import bagwise as bw
 from bagwise._types import FloatArray
-from bagwise.data.labels import Bounds
 from bagwise.families import find_family
 from bagwise.privacy.grid import grid_step
 from bagwise.privacy.mechanisms import HidesBagMeans, MeansBudget, bag_means_mechanisms
 from bagwise.privacy.noise import private_bag_means
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.labels import Bounds
 from benchmarks import _real_ways as ways
 from benchmarks._results import keep, read_rows
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import bagwise as bw
-from bagwise.engines.spark.session import open_session
+from bagwise.rows.spark.session import open_session
 from benchmarks._results import keep
 from benchmarks.in_memory import SIZE, D, write_numbers
 

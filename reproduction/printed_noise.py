@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError
 from bagwise.privacy.calibrate import ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
@@ -23,6 +22,7 @@ from bagwise.privacy.mechanisms import (
     PickedLabels,
     RandomisedPicks,
 )
+from bagwise.rows.labels import Bounds
 
 
 def printed_label_noise(*, R: float, epsilon: float, delta: float) -> float:

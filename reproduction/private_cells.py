@@ -12,7 +12,6 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.cli.demo_run import public_bounds
-from bagwise.data.labels import Bounds
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
@@ -26,6 +25,7 @@ from bagwise.release.scores import (
     price_scores,
 )
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.labels import Bounds
 from bagwise.theory.exact import exact_risk
 from reproduction.cells import Cell
 from reproduction.draws import Draw

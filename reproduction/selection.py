@@ -28,8 +28,8 @@ import numpy as np
 from scipy import stats
 
 from bagwise._types import FloatArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import BagsError, BoundsError, StrategyError
+from bagwise.rows.labels import Bounds
 from bagwise.theory.exact import Risk
 
 

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from bagwise.bagging.quality import BagQuality as BagQuality
     from bagwise.bagging.strategies import *  # noqa: F403 (each of them, and the registry)
     from bagwise.cluster.estimator import SizeConstrainedKMeans as SizeConstrainedKMeans
-    from bagwise.data.encode import Encoder as Encoder
-    from bagwise.data.sources import Csv as Csv
-    from bagwise.data.sources import Query as Query
     from bagwise.errors import BagwiseError as BagwiseError
     from bagwise.errors import BagwiseWarning as BagwiseWarning
     from bagwise.evaluate.openly import evaluate_release as evaluate_release
@@ -77,6 +74,9 @@ if TYPE_CHECKING:
     from bagwise.release.release import Release as Release
     from bagwise.release.spread import SpreadRelease as SpreadRelease
     from bagwise.release.verify import Verification as Verification
+    from bagwise.rows.encode import Encoder as Encoder
+    from bagwise.rows.sources import Csv as Csv
+    from bagwise.rows.sources import Query as Query
     from bagwise.verifier import verify as verify
 
 # Names are fetched from their home on first use: the command line's help should not wait for
@@ -89,8 +89,8 @@ _HOMES = {
     "bagging.bags": ["Bags"],
     "bagging.quality": ["BagQuality"],
     "cluster.estimator": ["SizeConstrainedKMeans"],
-    "data.encode": ["Encoder"],
-    "data.sources": ["Csv", "Query"],
+    "rows.encode": ["Encoder"],
+    "rows.sources": ["Csv", "Query"],
     "errors": ["BagwiseError", "BagwiseWarning"],
     "evaluate.openly": ["evaluate_release", "evaluate_rows"],
     "evaluate.privately": ["PrivateScores", "evaluate_rows_privately"],

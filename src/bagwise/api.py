@@ -19,12 +19,6 @@ from bagwise.bagging import (
 )
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.workers import interrupted_for_good
-from bagwise.data.encode import DEFAULT_MAX_LEVELS
-from bagwise.engines import Rows
-from bagwise.engines.local import read_rows
-from bagwise.engines.memory import Memory
-from bagwise.engines.opening import open_rows
-from bagwise.engines.spark.session import is_frame
 from bagwise.errors import StrategyError, check_name
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
 from bagwise.ledger.account import Verb
@@ -38,6 +32,12 @@ from bagwise.release.columns import Columns
 from bagwise.release.release import Release
 from bagwise.release.request import BoundsRequest, ModelRequest, ReleaseRequest
 from bagwise.rng import NoiseSource, Seed, make_generator
+from bagwise.rows import Rows
+from bagwise.rows.encode import DEFAULT_MAX_LEVELS
+from bagwise.rows.local import read_rows
+from bagwise.rows.memory import Memory
+from bagwise.rows.opening import open_rows
+from bagwise.rows.spark.session import is_frame
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
@@ -337,8 +337,8 @@ def _release_on_spark(
     settings: Mapping[str, str] | None,
 ) -> Any:
     """Make a release on Spark, whose modules are imported by nobody else."""
-    from bagwise.engines.spark.opening import open_on_spark
     from bagwise.release.on_spark import build_on_spark, refuse_on_spark
+    from bagwise.rows.spark.opening import open_on_spark
 
     columns, budget = request.columns, request.budget
     refuse_on_spark(request)  # what cannot be done, before Spark starts

@@ -6,8 +6,8 @@ from scipy import linalg, sparse
 
 from bagwise.cluster import metric
 from bagwise.cluster.metric import make_points, regularised
-from bagwise.data import whitening
-from bagwise.data.whitening import Columns, principal_axes
+from bagwise.rows import whitening
+from bagwise.rows.whitening import Columns, principal_axes
 
 RNG = np.random.default_rng(0)
 

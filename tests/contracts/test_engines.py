@@ -20,19 +20,19 @@ from pyarrow import feather
 
 import bagwise as bw
 from bagwise.bagging import STRATEGIES, assign_bags, traits_of
-from bagwise.data.encode import Encoder
-from bagwise.data.summary import ColumnSummary, exact_sum
-from bagwise.engines import Rows
-from bagwise.engines.encoded import EncodedRows
-from bagwise.engines.local import LocalRows
-from bagwise.engines.memory import Memory, needed
-from bagwise.engines.opening import open_rows
-from bagwise.engines.spilled import SpilledRows
 from bagwise.errors import BagwiseWarning, ColumnError, StrategyError
 from bagwise.files import stored
 from bagwise.files.json_files import canonical
 from bagwise.privacy.private_model import design_model
 from bagwise.rng import SecureNoise, SimulatedNoise
+from bagwise.rows import Rows
+from bagwise.rows.encode import Encoder
+from bagwise.rows.encoded import EncodedRows
+from bagwise.rows.local import LocalRows
+from bagwise.rows.memory import Memory, needed
+from bagwise.rows.opening import open_rows
+from bagwise.rows.spilled import SpilledRows
+from bagwise.rows.summary import ColumnSummary, exact_sum
 
 SCRATCH = tempfile.TemporaryDirectory()
 
@@ -249,8 +249,8 @@ def test_features_that_cannot_be_computed_with_are_refused_unread():
 
 @pytest.mark.parametrize("kept", [0, 2**28])
 def test_a_model_is_designed_from_blocks_as_from_the_whole(engine, kept, monkeypatch):
-    monkeypatch.setattr("bagwise.engines.encoded.BLOCK", 7)
-    monkeypatch.setattr("bagwise.engines.encoded.KEPT", kept)
+    monkeypatch.setattr("bagwise.rows.encoded.BLOCK", 7)
+    monkeypatch.setattr("bagwise.rows.encoded.KEPT", kept)
     encoder = Encoder.for_table(some_table(), FEATURES)
     blocks, whole = EncodedRows(engine(some_table()), encoder), encoder.transform(some_table())
     coef = np.arange(1.0, whole.shape[1] + 1)

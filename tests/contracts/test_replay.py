@@ -26,10 +26,10 @@ from pyarrow import csv, feather
 
 import bagwise as bw
 from bagwise.bagging import STRATEGIES
-from bagwise.data.labels import label_vector
-from bagwise.data.row_order import secret_order
 from bagwise.errors import BagwiseWarning, LabelError
 from bagwise.privacy import noise
+from bagwise.rows.labels import label_vector
+from bagwise.rows.row_order import secret_order
 from tests.contracts.replay import (
     FEATURES,
     NEIGHBOURS,
@@ -339,7 +339,7 @@ NOT_ON_DISK = ["groups", "strata", *(f"strategy {name}" for name in set(STRATEGI
 def small_parts(monkeypatch):
     """Few rows are many batches and blocks."""
     monkeypatch.setattr("bagwise.files.stored.BATCH", 64)
-    monkeypatch.setattr("bagwise.engines.encoded.BLOCK", 50)
+    monkeypatch.setattr("bagwise.rows.encoded.BLOCK", 50)
 
 
 @pytest.fixture(scope="module", autouse=True)

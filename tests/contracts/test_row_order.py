@@ -10,7 +10,6 @@ import pytest
 import bagwise as bw
 from bagwise.bagging import STRATEGIES
 from bagwise.bagging.bags import Bags
-from bagwise.data.row_order import inverse_order
 from bagwise.errors import BagwiseWarning
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.release.budget import Budget
@@ -18,6 +17,7 @@ from bagwise.release.build import build_model
 from bagwise.release.columns import Columns
 from bagwise.release.request import ModelRequest
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.row_order import inverse_order
 
 N = 90
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.engines.encoded import encode_to_disk
 from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, StrategyError
 from bagwise.families import FAMILIES, find_family
 from bagwise.learn import from_release
+from bagwise.rows.encoded import encode_to_disk
 
 TRUTH = {"x": 0.8, "z": -0.5}
 

@@ -5,7 +5,6 @@ import pytest
 
 import bagwise as bw
 from bagwise.cli.demo_run import isotropic_problem
-from bagwise.data import blocks
 from bagwise.errors import RankWarning
 from bagwise.privacy import private_model
 from bagwise.privacy.calibrate import ExactCalibration
@@ -20,6 +19,7 @@ from bagwise.privacy.private_model import (
     unit_columns,
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
+from bagwise.rows import blocks
 from tests import stats
 
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise._printable import printable
 from bagwise.cli import app
-from bagwise.data.table import write_table
 from bagwise.errors import BagwiseError, BagwiseWarning
+from bagwise.rows.table import write_table
 
 ORDERS = "\x1b\x07\x9b\r\u202e\u2066\u2028"
 NASTY = f"\x1b[2J\x1b]0;gone\x07{ORDERS}[red]</script><b>"

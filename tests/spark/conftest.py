@@ -24,7 +24,7 @@ def logs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(logs):
-    from bagwise.engines.spark.session import open_session
+    from bagwise.rows.spark.session import open_session
 
     # Workers import this tree, and whatever of the tests is not sent to them.
     root = str(HERE.parents[1])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bagwise.engines.spark.tasks import Cluster
+from bagwise.rows.spark.tasks import Cluster
 
 SECRET_WORDS = "label 4.25"
 

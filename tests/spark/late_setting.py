@@ -4,9 +4,9 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from bagwise.engines.spark import java
-from bagwise.engines.spark.session import ENCRYPTED, check, open_session
 from bagwise.errors import EngineError
+from bagwise.rows.spark import java
+from bagwise.rows.spark.session import ENCRYPTED, check, open_session
 
 
 def is_refused(action):

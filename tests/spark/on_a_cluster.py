@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import bagwise as bw
-from bagwise.engines.spark.tasks import Cluster
 from bagwise.release import spread_bags
+from bagwise.rows.spark.tasks import Cluster
 from tests.spark import faults
 from tests.spark.conftest import PRIVATE
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import bagwise as bw
-from bagwise.engines.spark.session import open_session
+from bagwise.rows.spark.session import open_session
 from tests.spark.conftest import PRIVATE, some_table
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.engines.spark import table as spark_table
-from bagwise.engines.spark.tasks import Cluster
 from bagwise.errors import EngineError
 from bagwise.release import spread_bags
+from bagwise.rows.spark import table as spark_table
+from bagwise.rows.spark.tasks import Cluster
 from tests.spark import faults
 from tests.spark.conftest import HERE, PRIVATE, N
 

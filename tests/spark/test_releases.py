@@ -15,17 +15,6 @@ import pytest
 import bagwise as bw
 from bagwise.bagging import find_strategy
 from bagwise.bagging._strata import check_strata
-from bagwise.data.groups import number_groups
-from bagwise.data.row_order import feature_order
-from bagwise.engines.local import LocalRows
-from bagwise.engines.spark.keys import new_secret
-from bagwise.engines.spark.matrix import SparkMatrix
-from bagwise.engines.spark.order import in_secret_order
-from bagwise.engines.spark.sample import sample_rows
-from bagwise.engines.spark.strata import count_strata
-from bagwise.engines.spark.sums import add_up, pick_one
-from bagwise.engines.spark.table import open_files, open_frame
-from bagwise.engines.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.errors import BagTooSmallError, ColumnError, EngineError, LabelError, StrategyError
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import ExactCalibration
@@ -44,6 +33,17 @@ from bagwise.release.request import ReleaseRequest
 from bagwise.release.scores import Scores
 from bagwise.release.verify import predictions_of
 from bagwise.rng import SecureNoise, SimulatedNoise
+from bagwise.rows.groups import number_groups
+from bagwise.rows.local import LocalRows
+from bagwise.rows.row_order import feature_order
+from bagwise.rows.spark.keys import new_secret
+from bagwise.rows.spark.matrix import SparkMatrix
+from bagwise.rows.spark.order import in_secret_order
+from bagwise.rows.spark.sample import sample_rows
+from bagwise.rows.spark.strata import count_strata
+from bagwise.rows.spark.sums import add_up, pick_one
+from bagwise.rows.spark.table import open_files, open_frame
+from bagwise.rows.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.show.stages import Stages
 from tests.spark.conftest import PRIVATE, K, N
 

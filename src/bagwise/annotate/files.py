@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 
 from bagwise._version import SOFTWARE_PATTERN
-from bagwise.data.encode import Encoder
-from bagwise.data.table import write_table
 from bagwise.errors import ProjectError, shielded
 from bagwise.files.atomic import DirectoryKind
 from bagwise.files.json_files import write_json
 from bagwise.files.records import Record, read_file, to_plain
+from bagwise.rows.encode import Encoder
+from bagwise.rows.table import write_table
 
 SCHEMA: Literal["bagwise-annotation/2"] = "bagwise-annotation/2"
 PROJECT, ROWS, LABELS = "project.json", "rows.parquet", "labels.sqlite"

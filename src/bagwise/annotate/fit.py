@@ -27,7 +27,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.encode import Encoder
 from bagwise.errors import BagwiseError, BagwiseWarning, ProjectError
 from bagwise.families import Family
 from bagwise.learn.bag_data import read_bags
@@ -35,6 +34,7 @@ from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.learn.problems import Problem
 from bagwise.learn.solver import Solution, inverse_symmetric, solve
+from bagwise.rows.encode import Encoder
 from bagwise.theory.importance import FREEDOM
 
 FEWEST = 10

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from bagwise.annotate.request import LabelKind
 from bagwise.annotate.store import Value
-from bagwise.data.columns import as_text, find_column, without_dictionary
-from bagwise.data.sources.dialect import LOOKED_AT, Told, find_dialect
-from bagwise.data.table import read_table
 from bagwise.errors import ColumnError, LabelError, TableError
 from bagwise.files.regular_files import open_regular
+from bagwise.rows.columns import as_text, find_column, without_dictionary
+from bagwise.rows.sources.dialect import LOOKED_AT, Told, find_dialect
+from bagwise.rows.table import read_table
 
 _SHOWN = 10  # lines that a message lists
 _TEXT = (".csv", ".tsv", ".txt")

@@ -17,16 +17,16 @@ from bagwise.annotate.project_data import ProjectData
 from bagwise.annotate.request import LabelKind
 from bagwise.annotate.row_ids import ROW_ID, fingerprints, key_ids
 from bagwise.annotate.store import AnswerStore, ConflictError, Round, Value
-from bagwise.data.columns import find_column, select_features, without_dictionary
-from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
-from bagwise.data.sources.dialect import Told
-from bagwise.data.table import read_table
 from bagwise.errors import ColumnError, ProjectError
 from bagwise.files.atomic import check_target, new_directory
 from bagwise.files.locks import holding
 from bagwise.models.row_model import RowModel, TrainedOn
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.rng import make_generator
+from bagwise.rows.columns import find_column, select_features, without_dictionary
+from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
+from bagwise.rows.sources.dialect import Told
+from bagwise.rows.table import read_table
 from bagwise.show.stages import OnStage, ignore_stage
 
 _SEEDS = 2**31

@@ -12,7 +12,7 @@ from bagwise._types import FloatArray
 from bagwise.annotate import files
 from bagwise.annotate.request import kind_from
 from bagwise.annotate.store import AnswerStore, Task
-from bagwise.data.columns import find_column
+from bagwise.rows.columns import find_column
 
 
 class ProjectData:

@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from bagwise.annotate.store import Value
-from bagwise.data.labels import Bounds, check_bounds, check_classes
 from bagwise.errors import ColumnError, LabelError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.planner.request import resolve_family
+from bagwise.rows.labels import Bounds, check_bounds, check_classes
 
 
 @dataclass(frozen=True)

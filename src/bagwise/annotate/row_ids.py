@@ -10,8 +10,8 @@ import hashlib
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise.data.columns import as_text, find_column, without_dictionary
 from bagwise.errors import ColumnError, ProjectError, shielded
+from bagwise.rows.columns import as_text, find_column, without_dictionary
 
 ROW_ID = "row_id"
 _DIGITS = 12

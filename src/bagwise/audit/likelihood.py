@@ -12,7 +12,6 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.labels import Bounds
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.grid import one_hot
 from bagwise.privacy.mechanisms import HidesBagMeans, LabelChannel, RandomisedPicks
@@ -27,6 +26,7 @@ from bagwise.privacy.noise_laws import NoiseLaw, find_law
 from bagwise.release.release import Release
 from bagwise.release.verify import predictions_of
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 _EXACT = 1e-9  # of the spread of labels: noise so small stands for none, which has no density
 _SHARP = 0.02  # spread that a law is smoothed by, in standard deviations of the noise

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.data.columns import without_dictionary
-from bagwise.data.labels import label_codes, label_vector
-from bagwise.data.table import read_table
 from bagwise.errors import TableError
 from bagwise.release.release import Release
+from bagwise.rows.columns import without_dictionary
+from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.table import read_table
 
 _ROWS_AT_ONCE = 65_536
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bagwise.data.labels import Bounds
 from bagwise.errors import BudgetError, check_name
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.audit import Draw, audit
@@ -29,6 +28,7 @@ from bagwise.privacy.mechanisms import (
 from bagwise.privacy.mechanisms.mechanism import OneScale
 from bagwise.privacy.mechanisms.picks import NoisyPicks
 from bagwise.rng import NoiseSource, SecureNoise
+from bagwise.rows.labels import Bounds
 
 Verdict = Literal["refuted", "not refuted", "not tested"]
 

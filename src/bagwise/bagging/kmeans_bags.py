@@ -14,8 +14,8 @@ from bagwise.cluster.metric import ScaleOrModel, linear_map, make_points
 from bagwise.cluster.search import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
 from bagwise.cluster.workers import Patience
-from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError
+from bagwise.rows.whitening import Columns
 
 Sizes = Literal["near-equal", "free"]
 

@@ -11,7 +11,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.cluster.search import EffortName, time_limit
 from bagwise.cluster.swapping import lower_trace
-from bagwise.data.whitening import Columns
+from bagwise.rows.whitening import Columns
 
 Units = Literal["none", "std"]
 

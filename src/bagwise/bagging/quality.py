@@ -23,8 +23,8 @@ from scipy import linalg, sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import RANK_TOLERANCE, principal_axes
 from bagwise.errors import BagsError
+from bagwise.rows.whitening import RANK_TOLERANCE, principal_axes
 from bagwise.show import charts, html
 
 _EPS = float(np.finfo(np.float64).eps)

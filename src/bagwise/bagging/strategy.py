@@ -9,7 +9,7 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import Columns
+from bagwise.rows.whitening import Columns
 
 
 @runtime_checkable

@@ -118,7 +118,7 @@ def import_(
     Example: [bold]bagwise annotate import flats flats/to_label.csv[/]
     """
     from bagwise.annotate.project import AnnotationProject
-    from bagwise.data.sources.dialect import Told
+    from bagwise.rows.sources.dialect import Told
 
     project = AnnotationProject(directory)
     told = Told(**csv_details(read or []))

@@ -16,11 +16,11 @@ from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
 from bagwise.bagging.super_bags import SuperBags
-from bagwise.data.labels import Bounds
 from bagwise.errors import BagwiseWarning
 from bagwise.learn import BaggedGLM, fit_release
 from bagwise.release.release import Release
 from bagwise.rng import Seed, make_generator
+from bagwise.rows.labels import Bounds
 from bagwise.show.operator_notes import operator_notes_to
 
 EPSILON, DELTA = 1.0, 1e-5

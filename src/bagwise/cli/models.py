@@ -312,11 +312,11 @@ def predict(
 
     On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
-    from bagwise.data.table import write_table
-    from bagwise.engines.memory import Memory
-    from bagwise.engines.opening import open_rows
     from bagwise.models.load import load_model
     from bagwise.models.parts import predict_parts
+    from bagwise.rows.memory import Memory
+    from bagwise.rows.opening import open_rows
+    from bagwise.rows.table import write_table
 
     if is_spark(engine, spark):
         _predict_on_spark(
@@ -350,10 +350,10 @@ def _predict_on_spark(
     force: bool,
 ) -> None:
     """Write predictions as a directory of Parquet files, by the tasks of Spark."""
-    from bagwise.engines.spark.session import open_session
-    from bagwise.engines.spark.tasks import run_job
     from bagwise.models.on_spark import predict_on_spark
     from bagwise.models.row_model import RowModel
+    from bagwise.rows.spark.session import open_session
+    from bagwise.rows.spark.tasks import run_job
 
     if output.exists() or force:
         raise OutputExistsError(

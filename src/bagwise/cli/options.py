@@ -209,7 +209,7 @@ def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
 def source_of(tables: list[str], query: str | None, read: list[str] | None) -> Any:
     """Return what was typed as a source: files, a query, or CSV files with details."""
     if query is not None:
-        from bagwise.data.sources import Query
+        from bagwise.rows.sources import Query
 
         if len(tables) != 1 or read:
             raise TableError("--query goes with one database, and without --read.")
@@ -217,7 +217,7 @@ def source_of(tables: list[str], query: str | None, read: list[str] | None) -> A
     where = tables[0] if len(tables) == 1 else tables
     if not read:
         return where
-    from bagwise.data.sources import Csv
+    from bagwise.rows.sources import Csv
 
     return Csv(where, **csv_details(read))
 

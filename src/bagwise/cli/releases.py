@@ -403,9 +403,9 @@ def _reserve(
 
 def _foresee(source: Any, memory_limit: str | None, spill: Path, *, label: str, quiet: bool) -> int:
     """Return the limit of memory in bytes; say before work starts what a large table will take."""
-    from bagwise.data.sources import open_source
-    from bagwise.engines.memory import Memory
-    from bagwise.engines.opening import estimate_size
+    from bagwise.rows.memory import Memory
+    from bagwise.rows.opening import estimate_size
+    from bagwise.rows.sources import open_source
 
     memory = Memory.of(memory_limit, spill)
     estimate = estimate_size(open_source(source), label=label)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.data.whitening import Axes, Columns
+from bagwise.rows.whitening import Axes, Columns
 
 Scale = Literal["whiten", "std", "none"]
 ScaleOrModel = Literal["whiten", "std", "none", "model"]

@@ -9,14 +9,14 @@ import pyarrow as pa
 from sklearn.exceptions import UndefinedMetricWarning
 
 from bagwise._types import FloatArray
-from bagwise.data.columns import as_text, find_column
-from bagwise.data.labels import label_codes, label_vector
-from bagwise.data.table import read_table
 from bagwise.errors import LabelError, ReleaseError
 from bagwise.learn.model_selection import bag_mean_squared_error, bag_r2_score
 from bagwise.models.row_model import RowModel
 from bagwise.models.tree_model import TreeModel
 from bagwise.release.release import Release, check_release
+from bagwise.rows.columns import as_text, find_column
+from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.table import read_table
 from bagwise.show import charts, html
 
 

@@ -12,9 +12,6 @@ import pyarrow as pa
 from msgspec import Meta
 
 from bagwise._version import SOFTWARE
-from bagwise.data.labels import Bounds
-from bagwise.data.table import read_table
-from bagwise.engines.local import LocalRows
 from bagwise.errors import BoundsError, CertificateError, LabelError
 from bagwise.evaluate.openly import row_labels
 from bagwise.files.atomic import new_file
@@ -43,6 +40,9 @@ from bagwise.release.budget import AnyBounds, Budget
 from bagwise.release.certify import certify
 from bagwise.release.columns import Columns
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
+from bagwise.rows.local import LocalRows
+from bagwise.rows.table import read_table
 from bagwise.show import charts, html
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import Axes
 from bagwise.errors import BagsError
 from bagwise.learn.chunks import SpreadBags
 from bagwise.learn.repeats import warn_of_repeats
+from bagwise.rows.whitening import Axes
 
 
 @dataclass(frozen=True)

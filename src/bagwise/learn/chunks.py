@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.whitening import Axes, Moments
+from bagwise.rows.whitening import Axes, Moments
 
 T = TypeVar("T")
 

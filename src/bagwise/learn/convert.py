@@ -20,18 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.data.columns import (
+from bagwise.errors import BagsError, BagwiseError, ColumnError, LabelError, shielded
+from bagwise.learn.bag_data import read_bags
+from bagwise.rows.columns import (
     as_float,
     find_column,
     is_numeric,
     select_features,
     without_dictionary,
 )
-from bagwise.data.encode import Encoder
-from bagwise.data.labels import label_vector
-from bagwise.data.table import read_table
-from bagwise.errors import BagsError, BagwiseError, ColumnError, LabelError, shielded
-from bagwise.learn.bag_data import read_bags
+from bagwise.rows.encode import Encoder
+from bagwise.rows.labels import label_vector
+from bagwise.rows.table import read_table
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.data.whitening import Moments
+from bagwise.rows.whitening import Moments
 
 _ROUNDING = 1e-12  # of its size: a column whose entries differ by less is a constant
 CHUNK = 65_536  # rows at a time: the extra memory does not grow with n

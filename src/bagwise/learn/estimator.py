@@ -9,7 +9,6 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.data.labels import check_bounds
 from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
@@ -23,6 +22,7 @@ from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shr
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.noise_laws import NoiseLaw, find_law
+from bagwise.rows.labels import check_bounds
 from bagwise.show import charts
 
 POSTERIOR = (

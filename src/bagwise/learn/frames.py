@@ -8,9 +8,6 @@ import numpy as np
 from sklearn.base import clone
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.data.encode import Encoder
-from bagwise.data.labels import Bounds
-from bagwise.data.table import read_table
 from bagwise.errors import StrategyError
 from bagwise.learn.boost.base import BoostsTrees
 from bagwise.learn.convert import with_rows
@@ -19,6 +16,9 @@ from bagwise.models.row_model import TrainedOn
 from bagwise.models.tree_model import TreeModel
 from bagwise.models.trees import Levels
 from bagwise.release.release import Release
+from bagwise.rows.encode import Encoder
+from bagwise.rows.labels import Bounds
+from bagwise.rows.table import read_table
 
 
 @dataclass(frozen=True, eq=False)

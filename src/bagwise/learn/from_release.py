@@ -9,11 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray
-from bagwise.data.exposure import exposure_vector
-from bagwise.data.labels import label_codes, label_vector
-from bagwise.data.table import read_table
-from bagwise.engines.encoded import encode_to_disk
-from bagwise.engines.memory import Memory, needed
 from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.learn.convert import BaggedData, with_rows
@@ -22,6 +17,11 @@ from bagwise.models.row_model import RowModel, TrainedOn
 from bagwise.release.explain import Explanation
 from bagwise.release.provenance import Provenance
 from bagwise.release.release import Release, check_release, sorted_by_scores
+from bagwise.rows.encoded import encode_to_disk
+from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.memory import Memory, needed
+from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.misfit import DEFAULT_MISFIT
 

@@ -16,8 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.engines.spark.session import open_session
-from bagwise.engines.spark.tasks import Cluster
 from bagwise.errors import ReleaseError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.files.spill import SpillDirectory
@@ -37,6 +35,8 @@ from bagwise.release.files import ReleaseFiles, read_without_rows
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import bag_columns, read_certificate, sorted_by_scores
 from bagwise.release.verify import noise_per_bag
+from bagwise.rows.spark.session import open_session
+from bagwise.rows.spark.tasks import Cluster
 
 FOLLOWED = 10_000
 """Bags up to which the very law of the noise is followed, as in memory: it takes the driver minutes

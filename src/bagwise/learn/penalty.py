@@ -9,9 +9,9 @@ from typing import Protocol, Self
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.whitening import Axes, Columns
 from bagwise.families import Family
 from bagwise.learn.problems import Problem
+from bagwise.rows.whitening import Axes, Columns
 from bagwise.theory.importance import mean_square, root_of
 from bagwise.theory.restricted import ANY, Size
 

@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.whitening import Axes
 from bagwise.learn.penalty import SlopePrior
 from bagwise.learn.problems import LinearModel, Problem
 from bagwise.learn.solver import Solution, solve
+from bagwise.rows.whitening import Axes
 from bagwise.theory.importance import weigh_features
 from bagwise.theory.restricted import Spectrum, minimum, without_free
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.whitening import principal_axes, rounding
 from bagwise.learn.penalty import Penalty
 from bagwise.learn.problems import Problem
+from bagwise.rows.whitening import principal_axes, rounding
 
 STEPS = 100
 HALVINGS = 40

@@ -20,11 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.encode import Encoder
-from bagwise.data.whitening import Moments
-from bagwise.engines.spark.matrix import blocks_of
-from bagwise.engines.spark.table import Reader, Split
-from bagwise.engines.spark.tasks import Cluster, Kept, split_rows
 from bagwise.errors import ReleaseError
 from bagwise.families import Family
 from bagwise.files.parquet_layout import LayoutError, read_layout
@@ -34,6 +29,11 @@ from bagwise.learn.offset import read_offset
 from bagwise.release.files import BAGS, instance_files
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import BAG_ID
+from bagwise.rows.encode import Encoder
+from bagwise.rows.spark.matrix import blocks_of
+from bagwise.rows.spark.table import Reader, Split
+from bagwise.rows.spark.tasks import Cluster, Kept, split_rows
+from bagwise.rows.whitening import Moments
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from bagwise._version import SOFTWARE
-from bagwise.engines import Rows
 from bagwise.errors import BagwiseError, BudgetError, LedgerError
 from bagwise.files.records import to_plain
 from bagwise.ledger.entries import Charge, ChosenBy
@@ -24,6 +23,7 @@ from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.rng import NoiseSource
+from bagwise.rows import Rows
 
 Verb = Literal["release", "release-model", "bounds", "evaluate"]
 

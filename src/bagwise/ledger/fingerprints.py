@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagwise.data.columns import find_column, without_dictionary
-from bagwise.engines import Rows
 from bagwise.errors import ColumnError, LedgerError
 from bagwise.files.json_files import canonical
 from bagwise.files.regular_files import open_regular
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column, without_dictionary
 
 _LENGTH = 32
 

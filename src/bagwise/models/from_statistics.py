@@ -30,11 +30,11 @@ import scipy
 from scipy import linalg
 
 from bagwise._types import FloatArray
-from bagwise.data.blocks import over_blocks
-from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.privacy.private_model import ModelDesign, NoisyStatistics, unit_columns
+from bagwise.rows.blocks import over_blocks
+from bagwise.rows.labels import Bounds
 from bagwise.theory.restricted import Spectrum
 
 _ROUNDS = 30  # of choosing tau and phi, and fitting again

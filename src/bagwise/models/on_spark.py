@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bagwise.engines.spark.session import is_frame
-from bagwise.engines.spark.tasks import guarded
 from bagwise.errors import ColumnError, TableError, did_you_mean
 from bagwise.models.row_model import RowModel
+from bagwise.rows.spark.session import is_frame
+from bagwise.rows.spark.tasks import guarded
 
 
 def predict_on_spark(

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from bagwise.data.columns import find_column
-from bagwise.engines import Rows
 from bagwise.models.row_model import RowModel
 from bagwise.models.tree_model import TreeModel
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column
 
 
 def predict_parts(

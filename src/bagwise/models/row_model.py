@@ -13,11 +13,6 @@ from msgspec import Meta
 
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
-from bagwise.data.columns import find_column
-from bagwise.data.encode import Encoder
-from bagwise.data.exposure import exposure_vector
-from bagwise.data.labels import Bounds
-from bagwise.data.table import read_table
 from bagwise.errors import ModelFileError, StrategyError, shielded
 from bagwise.families import find_family
 from bagwise.files.atomic import new_file
@@ -26,6 +21,11 @@ from bagwise.files.records import Record, read_file, to_plain
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN
+from bagwise.rows.columns import find_column
+from bagwise.rows.encode import Encoder
+from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.labels import Bounds
+from bagwise.rows.table import read_table
 from bagwise.show import charts
 
 SCHEMA: Final = "bagwise-model/4"

@@ -11,10 +11,6 @@ import pyarrow as pa
 
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE
-from bagwise.data.columns import find_column
-from bagwise.data.encode import Encoder
-from bagwise.data.labels import Bounds
-from bagwise.data.table import read_table
 from bagwise.errors import ModelFileError, StrategyError, shielded
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical, write_json
@@ -23,6 +19,10 @@ from bagwise.models.links import LINKS, SOFTMAX
 from bagwise.models.row_model import Software, TrainedOn, read_stated
 from bagwise.models.trees import Levels, Member, committee_means
 from bagwise.privacy import Certificate
+from bagwise.rows.columns import find_column
+from bagwise.rows.encode import Encoder
+from bagwise.rows.labels import Bounds
+from bagwise.rows.table import read_table
 
 SCHEMA: Final = "bagwise-trees/2"
 LARGEST: Final = 512 * 2**20  # bytes: a thousand trees take about a megabyte

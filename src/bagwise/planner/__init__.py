@@ -14,10 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.bagging import BaggingStrategy
-from bagwise.data.columns import select_features
-from bagwise.data.encode import DEFAULT_MAX_LEVELS
-from bagwise.data.table import read_table
-from bagwise.engines.local import read_rows
 from bagwise.errors import StrategyError
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
@@ -29,6 +25,10 @@ from bagwise.planner.sample import Sample, sample_matrix, sample_rows
 from bagwise.planner.search import find_candidates
 from bagwise.release.budget import Budget
 from bagwise.release.columns import Columns
+from bagwise.rows.columns import select_features
+from bagwise.rows.encode import DEFAULT_MAX_LEVELS
+from bagwise.rows.local import read_rows
+from bagwise.rows.table import read_table
 
 
 def plan(

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from bagwise.bagging import check_bag_size, find_strategy
-from bagwise.engines import Rows
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import problem_of, rank
 from bagwise.planner.flexible import SINGLY, FlexibleProblem, bags_for_flexible
@@ -16,6 +15,7 @@ from bagwise.release.looks import Outlook
 from bagwise.release.population import Population
 from bagwise.release.provenance import FlexibleLearner, LeastRegret, NothingToPlan
 from bagwise.release.request import SMALLEST, Choice, ReleaseRequest
+from bagwise.rows import Rows
 
 
 def decide(

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.data.labels import Bounds
 from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.release.provenance import prior_text
+from bagwise.rows.labels import Bounds
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
 FEW_BAGS = 0.05

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.bagging import STRATEGIES, spell_settings
-from bagwise.data.labels import Bounds
 from bagwise.errors import StrategyError, check_name
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
@@ -26,6 +25,7 @@ from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
 from bagwise.release.looks import WORTHWHILE
 from bagwise.release.request import Learner
+from bagwise.rows.labels import Bounds
 from bagwise.show import html
 from bagwise.theory.exact import Risk
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.engines import Rows
-from bagwise.engines.local import LocalRows
 from bagwise.privacy.units import Units
 from bagwise.release.budget import Budget
 from bagwise.release.columns import Columns
 from bagwise.release.population import MOST_ROWS, Population
 from bagwise.rng import SecureNoise
+from bagwise.rows import Rows
+from bagwise.rows.local import LocalRows
 
 SEED = 0
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from bagwise.data.labels import Bounds
+from bagwise.rows.labels import Bounds
 from bagwise.errors import BudgetError, check_name
 from bagwise.privacy.accounting import gaussian_part, pure_total, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, composed_pick_mu, gaussian_mu

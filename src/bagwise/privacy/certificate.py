@@ -11,7 +11,6 @@ from typing import Any, Self, get_args
 
 from bagwise._printable import printable
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
-from bagwise.data.labels import Bounds, check_bounds
 from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
 from bagwise.files.records import closed_schemas, to_plain
 from bagwise.privacy.accounting import (
@@ -43,6 +42,7 @@ from bagwise.privacy.private_range import (
 )
 from bagwise.privacy.promise import check_limits
 from bagwise.rng import SecureNoise, SimulatedNoise
+from bagwise.rows.labels import Bounds, check_bounds
 from bagwise.show import charts, html
 
 SCHEMA = "bagwise-certificate/2"

@@ -8,8 +8,8 @@ integers, and integer noise is added to the integer sum. Only then is anything d
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError
+from bagwise.rows.labels import Bounds
 
 LABEL_STEPS = 2**18
 """Whole steps between the bounds. Rounding a label moves it by 2e-6 of the range at most, far below

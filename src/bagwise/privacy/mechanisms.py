@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
+from bagwise.rows.labels import Bounds
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.files.records import closed_schemas, read_record, to_plain
 from bagwise.privacy.dispersion import ClaimedNoise

@@ -10,13 +10,13 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.labels import Bounds
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps, one_hot
 from bagwise.privacy.laws import Unbiased
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.queries import BagPicks, ClassPicks, SingleLabels
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 
 def noisy_labels(

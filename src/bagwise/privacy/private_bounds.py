@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Meta
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
@@ -27,6 +26,7 @@ from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import BeforeDraw, Mechanism, noisy_choice, nothing_first
 from bagwise.privacy.private_range import PRICE_OF_DOUBLING, candidates, cheapest, is_choice
 from bagwise.rng import NoiseSource, SecureNoise
+from bagwise.rows.labels import Bounds
 from bagwise.show import charts, html
 
 SCHEMA: Final = "bagwise-bounds/2"

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import BoundsError, BudgetError, TableError, check_name
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.units import Units
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 POWERS = {"squared": 2, "absolute": 1}
 """The losses, and the power of the error that each is."""

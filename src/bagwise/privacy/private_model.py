@@ -51,12 +51,12 @@ from scipy import linalg
 from threadpoolctl import threadpool_limits
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.data.blocks import SpreadRows, over_blocks, over_labelled_blocks
-from bagwise.data.labels import Bounds
-from bagwise.data.whitening import Axes, Columns
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
+from bagwise.rows.blocks import SpreadRows, over_blocks, over_labelled_blocks
+from bagwise.rows.labels import Bounds
+from bagwise.rows.whitening import Axes, Columns
 
 _COLUMN_BITS = 20
 _HALF = LABEL_STEPS // 2

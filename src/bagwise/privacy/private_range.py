@@ -31,9 +31,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
 from bagwise.privacy.samplers import discrete_exponential
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 PRICE_OF_DOUBLING = 2.0
 """What a limit twice as far out must save at least: so many times the scale of the noise on counts.

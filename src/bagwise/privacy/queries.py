@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.labels import Bounds
+from bagwise.rows.labels import Bounds
 from bagwise.errors import CertificateError
 from bagwise.files.records import Record
 from bagwise.privacy.dispersion import ClaimedNoise

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from bagwise._types import IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.columns import without_dictionary
 from bagwise.errors import ColumnError
+from bagwise.rows.columns import without_dictionary
 
 
 class ProtectedUnits(Protocol):

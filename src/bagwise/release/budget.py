@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self, get_args
 
-from bagwise.data.columns import find_column
-from bagwise.data.labels import Bounds, check_bounds
-from bagwise.engines import Rows
 from bagwise.errors import (
     BoundsError,
     BudgetError,
@@ -23,6 +20,9 @@ from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
 from bagwise.rng import NoiseSource, SecureNoise
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column
+from bagwise.rows.labels import Bounds, check_bounds
 
 AnyBounds = Sequence[float] | PrivateBounds | None
 _OTHERWISE = " If a label is one of several classes, name them instead: classes=[...] (--classes)."

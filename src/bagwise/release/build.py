@@ -18,22 +18,6 @@ from bagwise.bagging import (
     traits_of,
 )
 from bagwise.bagging.bags import Bags
-from bagwise.data.columns import (
-    find_column,
-    refuse_lookalikes,
-    without_dictionary,
-)
-from bagwise.data.encode import Encoder
-from bagwise.data.label_copies import (
-    note_likely_copies,
-    refuse_copies_of_class,
-    refuse_copies_of_label,
-)
-from bagwise.data.labels import label_codes, label_vector
-from bagwise.data.row_order import inverse_order, secret_order
-from bagwise.engines import Rows
-from bagwise.engines.encoded import EncodedRows
-from bagwise.engines.local import read_rows
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
@@ -76,6 +60,22 @@ from bagwise.release.scores import (
 from bagwise.release.verify import circumstances_of, noise_per_bag
 from bagwise.release.wide_bounds import remark_on_wide_bounds
 from bagwise.rng import make_generator
+from bagwise.rows import Rows
+from bagwise.rows.columns import (
+    find_column,
+    refuse_lookalikes,
+    without_dictionary,
+)
+from bagwise.rows.encode import Encoder
+from bagwise.rows.encoded import EncodedRows
+from bagwise.rows.label_copies import (
+    note_likely_copies,
+    refuse_copies_of_class,
+    refuse_copies_of_label,
+)
+from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.local import read_rows
+from bagwise.rows.row_order import inverse_order, secret_order
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 Decide = Callable[[Rows, ReleaseRequest, Outlook | None], Choice]

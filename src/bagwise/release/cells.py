@@ -15,10 +15,10 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import BaggingStrategy, SharesItsMetric, assign_bags, traits_of
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import Columns
-from bagwise.engines import Rows
-from bagwise.engines.encoded import EncodedRows
 from bagwise.errors import StrategyError
+from bagwise.rows import Rows
+from bagwise.rows.encoded import EncodedRows
+from bagwise.rows.whitening import Columns
 
 SAMPLED = 2**17
 """Rows that a tree is learned on."""

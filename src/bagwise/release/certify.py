@@ -1,12 +1,12 @@
 """What a release may promise, and the circumstances that belong beside it."""
 
-from bagwise.data.labels import Bounds
 from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import delivered
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.release.budget import Budget
+from bagwise.rows.labels import Bounds
 
 
 def certify(

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from bagwise.data.columns import find_column, refuse_duplicates, select_features
-from bagwise.data.encode import DEFAULT_MAX_LEVELS, Encoder
-from bagwise.data.exposure import exposure_vector
-from bagwise.data.labels import check_classes
-from bagwise.data.summary import ColumnSummary
-from bagwise.engines import Rows
 from bagwise.errors import (
     ColumnError,
 )
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column, refuse_duplicates, select_features
+from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
+from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.labels import check_classes
+from bagwise.rows.summary import ColumnSummary
 
 Names = str | Sequence[str] | None
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.labels import Bounds
 from bagwise.families import find_family
 from bagwise.privacy.private_model import LinearScores
+from bagwise.rows.labels import Bounds
 
 
 def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:

@@ -12,11 +12,11 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import HidesBagMeans
+from bagwise.rows.whitening import Columns
 from bagwise.show import charts, html
 from bagwise.theory.exact import Risk, first_order_risk
 from bagwise.theory.misfit import DEFAULT_MISFIT, draw_misfit

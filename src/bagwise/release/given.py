@@ -8,9 +8,9 @@ import numpy as np
 from bagwise._types import IntArray
 from bagwise.bagging import Given
 from bagwise.bagging._strata import rows_by_number
-from bagwise.data.exposure import exposure_vector
-from bagwise.data.groups import number_groups
 from bagwise.errors import ReleaseError
+from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.groups import number_groups
 
 _STRATA = 64  # that the look of bags is judged by
 

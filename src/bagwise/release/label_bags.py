@@ -8,7 +8,6 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.labels import Bounds
 from bagwise.errors import ClippingWarning, DominatedWarning
 from bagwise.privacy.aggregate import AGGREGATES, pick_labels
 from bagwise.privacy.calibrate import SINGLE_LABELS, WORTHWHILE, Calibration, ExactCalibration
@@ -33,6 +32,7 @@ from bagwise.release.looks import Centring, Schedule
 from bagwise.release.request import Choice
 from bagwise.release.scores import Scores
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 
 class SizedBags(Protocol):

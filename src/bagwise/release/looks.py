@@ -30,8 +30,6 @@ from typing import Any, Literal
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.blocks import SpreadRows, over_blocks, over_labelled_blocks
-from bagwise.data.labels import Bounds
 from bagwise.families import Family
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism, NoisyLimit, NoisyRange
@@ -60,6 +58,8 @@ from bagwise.release.scores import (
     price_design,
 )
 from bagwise.rng import NoiseSource
+from bagwise.rows.blocks import SpreadRows, over_blocks, over_labelled_blocks
+from bagwise.rows.labels import Bounds
 from bagwise.theory.misfit import DEFAULT_MISFIT
 
 Tighten = Literal["auto", "range", "none"]

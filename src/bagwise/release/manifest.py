@@ -5,9 +5,9 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from bagwise._version import SOFTWARE_PATTERN
-from bagwise.data.encode import Encoder
 from bagwise.files.records import Record
 from bagwise.release.provenance import Provenance
+from bagwise.rows.encode import Encoder
 
 SCHEMA: Final = "bagwise-release/2"
 

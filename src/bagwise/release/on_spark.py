@@ -24,18 +24,6 @@ from bagwise.bagging import (
     traits_of,
 )
 from bagwise.bagging._strata import check_strata
-from bagwise.data.label_copies import equals_label, note_likely_copies
-from bagwise.data.labels import label_vector
-from bagwise.engines.local import LocalRows
-from bagwise.engines.spark.facts import Facts, count_labels, gather_facts
-from bagwise.engines.spark.leaving import leaving_schema
-from bagwise.engines.spark.matrix import SparkMatrix
-from bagwise.engines.spark.order import in_secret_order
-from bagwise.engines.spark.places import Places
-from bagwise.engines.spark.sample import sample_rows
-from bagwise.engines.spark.strata import Strata, count_strata
-from bagwise.engines.spark.table import SparkTable, check_label
-from bagwise.engines.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.errors import StrategyError
 from bagwise.ledger import Account, Uncharged
 from bagwise.privacy.private_range import Distance, count_beyond
@@ -63,6 +51,18 @@ from bagwise.release.spread_bags import check_formable, check_strata_of, form_ba
 from bagwise.release.spread_labels import draw_labels, settle_labels
 from bagwise.release.verify import circumstances_of
 from bagwise.release.wide_bounds import remark_on_wide_bounds
+from bagwise.rows.label_copies import equals_label, note_likely_copies
+from bagwise.rows.labels import label_vector
+from bagwise.rows.local import LocalRows
+from bagwise.rows.spark.facts import Facts, count_labels, gather_facts
+from bagwise.rows.spark.leaving import leaving_schema
+from bagwise.rows.spark.matrix import SparkMatrix
+from bagwise.rows.spark.order import in_secret_order
+from bagwise.rows.spark.places import Places
+from bagwise.rows.spark.sample import sample_rows
+from bagwise.rows.spark.strata import Strata, count_strata
+from bagwise.rows.spark.table import SparkTable, check_label
+from bagwise.rows.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bagwise.data.encode import Encoder
-from bagwise.engines import Rows
 from bagwise.release.looks import Outlook
 from bagwise.release.request import Choice, ReleaseRequest
+from bagwise.rows import Rows
+from bagwise.rows.encode import Encoder
 
 MOST_ROWS = 15_000
 """Rows that bags are tried on: a release should not wait for its plan."""

@@ -15,8 +15,6 @@ from bagwise._version import SOFTWARE
 from bagwise.bagging import STRATEGIES, traits_of
 from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.quality import BagQuality, measure_blocks
-from bagwise.data.encode import Encoder
-from bagwise.data.exposure import exposure_vector
 from bagwise.errors import ReleaseError, StrategyError, shielded
 from bagwise.families import FAMILIES, find_family
 from bagwise.files import signatures
@@ -35,6 +33,8 @@ from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
 from bagwise.release.provenance import Provenance
 from bagwise.release.verify import Verification, verify_release
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.encode import Encoder
+from bagwise.rows.exposure import exposure_vector
 from bagwise.show import charts, html
 from bagwise.theory.misfit import DEFAULT_MISFIT
 

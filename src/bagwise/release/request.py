@@ -7,7 +7,6 @@ from typing import Any, Literal, Self, TypeVar, cast, get_args
 import numpy as np
 
 from bagwise.bagging import BaggingStrategy, KeepsGroups, find_strategy
-from bagwise.data.labels import Bounds
 from bagwise.errors import (
     BagTooSmallError,
     BudgetError,
@@ -30,6 +29,7 @@ from bagwise.release.looks import Centre, Tighten
 from bagwise.release.provenance import Reason
 from bagwise.release.scores import GAUSSIAN, ScoresKind, resolve_scores
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 AUTO: Literal["auto"] = "auto"
 L = TypeVar("L", bound=str)

@@ -27,7 +27,6 @@ from threadpoolctl import threadpool_limits
 
 from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy, measures_by_scores
-from bagwise.data.labels import Bounds
 from bagwise.errors import (
     BudgetError,
     LeakWarning,
@@ -58,6 +57,7 @@ from bagwise.privacy.private_model import (
     release_statistics,
 )
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 ScoresKind = Literal["none", "labels", "noisy-labels", "model"]
 GAUSSIAN = find_family("gaussian")

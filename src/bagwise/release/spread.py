@@ -8,10 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from bagwise._version import SOFTWARE
-from bagwise.data.encode import Encoder
-from bagwise.engines.spark.leaving import write_rows
-from bagwise.engines.spark.places import Places
-from bagwise.engines.spark.table import SparkTable
 from bagwise.errors import ReleaseError
 from bagwise.files import signatures
 from bagwise.files.parquet_files import WrittenTable
@@ -30,6 +26,10 @@ from bagwise.release.release import (
     scores_to_json,
 )
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.encode import Encoder
+from bagwise.rows.spark.leaving import write_rows
+from bagwise.rows.spark.places import Places
+from bagwise.rows.spark.table import SparkTable
 from bagwise.show import html
 
 ROWS_PER_FILE = 2**20

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import BaggingStrategy, Given, assign_bags, traits_of
 from bagwise.bagging._strata import NOTHING_GIVEN, check_strata
-from bagwise.data.encode import Encoder
-from bagwise.engines.spark.matrix import SparkMatrix, blocks_of
-from bagwise.engines.spark.places import Arrange, Places, Route, by_key, find_places
-from bagwise.engines.spark.strata import Strata
-from bagwise.engines.spark.table import Reader, Split
 from bagwise.errors import StrategyError
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of
 from bagwise.rng import NoiseSource
+from bagwise.rows.encode import Encoder
+from bagwise.rows.spark.matrix import SparkMatrix, blocks_of
+from bagwise.rows.spark.places import Arrange, Places, Route, by_key, find_places
+from bagwise.rows.spark.strata import Strata
+from bagwise.rows.spark.table import Reader, Split
 
 BUCKET = 2**20
 """Rows of a bucket, about; a task holds a few numbers for each."""

@@ -13,12 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.encode import Encoder
-from bagwise.data.labels import Bounds, label_vector
-from bagwise.engines.spark.matrix import SparkMatrix, blocks_of
-from bagwise.engines.spark.places import Places
-from bagwise.engines.spark.sums import Measure, SealedSums, add_up, count_kinds, pick_one
-from bagwise.engines.spark.table import Reader, SparkTable, Split, codes_of
 from bagwise.errors import ReleaseError
 from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, write_plain
@@ -45,6 +39,12 @@ from bagwise.release.label_bags import (
 from bagwise.release.looks import Centring
 from bagwise.release.request import Choice
 from bagwise.release.scores import Scores
+from bagwise.rows.encode import Encoder
+from bagwise.rows.labels import Bounds, label_vector
+from bagwise.rows.spark.matrix import SparkMatrix, blocks_of
+from bagwise.rows.spark.places import Places
+from bagwise.rows.spark.sums import Measure, SealedSums, add_up, count_kinds, pick_one
+from bagwise.rows.spark.table import Reader, SparkTable, Split, codes_of
 
 Hide = Callable[[IntArray, IntArray], FloatArray]
 """From what is told of some bags, (amounts, bags), and their sizes, to their labels with noise."""

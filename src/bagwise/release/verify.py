@@ -16,7 +16,6 @@ from bagwise.bagging import (
     parameters_of,
     traits_of,
 )
-from bagwise.data.columns import reads_like
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.circumstances import (
     Circumstance,
@@ -45,6 +44,7 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.release.expected import expected_labels
 from bagwise.release.given import carried_columns, check_given, strata_of
 from bagwise.rng import SimulatedNoise as SimulatedSource
+from bagwise.rows.columns import reads_like
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray
-from bagwise.data.labels import Bounds
 from bagwise.errors import DominatedWarning
+from bagwise.rows.labels import Bounds
 from bagwise.show.operator_notes import tell_operator
 
 _LEAST_USED = 0.01  # of the width of the bounds

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.data.columns import as_text, find_column
-from bagwise.data.labels import label_vector
-from bagwise.data.table import read_table
 from bagwise.errors import ColumnError
 from bagwise.models.row_model import RowModel
 from bagwise.release.release import Release
+from bagwise.rows.columns import as_text, find_column
+from bagwise.rows.labels import label_vector
+from bagwise.rows.table import read_table
 
 MOST_GROUPS = 50
 

@@ -16,7 +16,7 @@ signal has variance 1. Where all columns have the same kurtosis, all directions 
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.data.whitening import Columns
+from bagwise.rows.whitening import Columns
 
 
 def signal_root(X: FloatArray) -> FloatArray:

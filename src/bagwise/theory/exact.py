@@ -30,10 +30,10 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import principal_axes, rounding
 from bagwise.errors import BagsError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
+from bagwise.rows.whitening import principal_axes, rounding
 
 ESTIMATORS = ("bag", "aggregate", "instance", "debiased")
 WEIGHTS = ("equal", "known-noise")

@@ -29,9 +29,9 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.data.whitening import Columns
 from bagwise.errors import StrategyError
 from bagwise.privacy.aggregate import LabelKind
+from bagwise.rows.whitening import Columns
 from bagwise.theory.exact import Risk
 
 _NO_NOISE = 1e-12  # of the largest variance, or of the signal's: a bag label is never exact

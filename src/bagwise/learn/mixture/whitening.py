@@ -7,8 +7,8 @@ import numpy as np
 from scipy import linalg
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.data.whitening import FLAT, principal_axes, rounding
 from bagwise.learn.mixture.likelihood import PickedBags
+from bagwise.rows.whitening import FLAT, principal_axes, rounding
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Tables in: a table, a file or a frame becomes X and y."""

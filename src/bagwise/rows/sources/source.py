@@ -1,0 +1,54 @@
+"""What a source of rows is: a table that is somewhere, and is not read before it is asked for."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+
+from bagwise.errors import TableError
+from bagwise.rows.columns import header_is_data, reads_as_number
+
+
+class Source(ABC):
+    """A table that has not been read yet.
+
+    Making one looks at names and kinds of files at most, so that mistakes are found before any
+    work; what cannot be read says so when it is read. Those that come in pieces by themselves are
+    asked for pieces where a table does not fit (`batches`).
+
+    Nothing that a source raises quotes a cell, and none of its messages is linked to an exception
+    that does.
+    """
+
+    @abstractmethod
+    def read(self, wanted: Collection[str] = ()) -> pa.Table:
+        """Return the whole table; `wanted` are columns that the caller asks for by name."""
+
+
+class StreamedSource(Source):
+    """A source that comes in pieces, so that it need never be in memory as a whole."""
+
+    @abstractmethod
+    def batches(self, wanted: Collection[str] = ()) -> pa.RecordBatchReader:
+        """Return the table piece by piece. What raises later may quote a cell: shield it."""
+
+
+FIRST_LINE = (
+    "the first line of the file seems to be data, not the names of columns (it is not quoted here, "
+    "since it may hold a label). Add a header line, such as: size,city,rent"
+)
+NUMBERED = (
+    "the names of the columns seem to be data (they are not quoted here, since one may be a "
+    "label). Name the columns; if the table was read from a file without a header line, say so to "
+    "the reader, or the first row is lost."
+)
+
+
+def refuse_cells_as_names(names: Sequence[str], wanted: Collection[str], message: str) -> None:
+    """Refuse names that are the first row: it would be lost, and messages would quote it.
+
+    A header that has a name the caller asked for is one, whatever else it has.
+    """
+    asked = any(name in names and not reads_as_number(name) for name in wanted)
+    if header_is_data(names) and not asked:
+        raise TableError(message)

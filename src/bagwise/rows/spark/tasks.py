@@ -1,0 +1,317 @@
+"""The two ways in which work is spread: to items one by one, and from items to targets.
+
+An item is anything that can be pickled, a split of a table for instance. Tables go between tasks as
+whole Arrow batches in one binary cell each: Spark moves, spills, encrypts and retries them, and
+never looks at single rows.
+"""
+
+import functools
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from bagwise import errors
+from bagwise._types import IntArray
+from bagwise.errors import BagwiseError, EngineError
+from bagwise.files.spill import SpillDirectory
+from bagwise.rows.spark.keys import new_secret
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Work = Callable[[Any, bytes], T]
+"""From an item and the secret of the run to a small result."""
+
+Scatter = Callable[[Any, bytes], Iterable[tuple[int, pa.Table]]]
+"""From an item and the secret to tables, each for a target."""
+
+Gather = Callable[[int, pa.Table], T]
+"""From a target, and all tables for it as one, to a small result."""
+
+ROWS_AT_ONCE = 65_536
+"""Rows of a table that go to another task together: a few megabytes."""
+
+_CELLS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_FEW = "16"
+_RESULT = "task long, result binary"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A session of Spark, a place for files that all of its machines can reach, and a secret."""
+
+    session: Any
+    scratch: SpillDirectory
+    secret: bytes = field(default_factory=new_secret, repr=False)
+
+    def each(self, items: Sequence[Any], work: Work[T]) -> list[T]:
+        """Return what work makes of each item, in their order; one task for each."""
+        found = self._collect(self._items(items).mapInArrow(partial(_run_work, work), _RESULT))
+        return [found[number] for number in range(len(items))]
+
+    def exchange(self, items: Sequence[Any], scatter: Scatter, gather: Gather[T]) -> dict[int, T]:
+        """Send tables from items to targets; return what gather makes of each target's."""
+        with self._few_cells():
+            sent = self.stream(items, scatter)
+            return self._collect(
+                sent.groupBy("task").applyInArrow(_gathering(_run_gather, gather), _RESULT)
+            )
+
+    def stream(self, items: Sequence[Any], scatter: Scatter) -> Any:
+        """Return a DataFrame of packed tables, each with its target as `task`."""
+        return self._items(items).mapInArrow(partial(_run_scatter, scatter), _RESULT)
+
+    def columns(
+        self, items: Sequence[Any], produce: Callable[[Any, bytes], Iterable[pa.Table]], schema: str
+    ) -> Any:
+        """Return a DataFrame of plain columns, for what Spark does by itself."""
+        return self._items(items).mapInArrow(partial(_run_produce, produce), schema)
+
+    def gather(self, frame: Any, by: Any, gather: Gather[T]) -> dict[int, T]:
+        """Group a DataFrame by a whole number; return what gather makes of each group."""
+        grouped = frame.withColumn("task", by).groupBy("task")
+        return self._collect(grouped.applyInArrow(_gathering(_run_plain_gather, gather), _RESULT))
+
+    def keep(
+        self, items: Sequence[Any], scatter: Scatter, gather: Gather[T], *, targets: int
+    ) -> "Kept[T]":
+        """Send tables from items to targets; what gather makes of each stays where it is."""
+        sent = self.stream(items, scatter)
+        made = sent.groupBy("task").applyInArrow(_gathering(_run_gather, gather), _RESULT)
+        # Spark keeps the partitions of a shuffle as they are, and most of them would be empty: each
+        # costs every pass a task.
+        return Kept(self, made.coalesce(targets).persist())
+
+    def new_file(self, kind: str) -> Path:
+        """Return the beginning of names of files that tasks write."""
+        return self.scratch.new_file(kind)
+
+    def _items(self, items: Sequence[Any]) -> Any:
+        """Return one row for each item, each in a partition of its own, with the secret.
+
+        The table with the items and the secret is broadcast: what a plan or an event log shows of
+        it are the names of its columns.
+        """
+        from pyspark.sql import functions
+
+        count = len(items)
+        described = pa.table(
+            {
+                "number": pa.array(range(count), pa.int64()),
+                "item": pa.array([pickle.dumps(item) for item in items], pa.binary()),
+                "secret": pa.array([self.secret] * count, pa.binary()),
+            }
+        )
+        told = functions.broadcast(self.session.createDataFrame(described))
+        numbers = self.session.range(0, count, 1, count)
+        return numbers.join(told, functions.col("id") == functions.col("number")).select(
+            "number", "item", "secret"
+        )
+
+    def _collect(self, frame: Any) -> dict[int, Any]:
+        found = run_job(frame.toArrow)
+        results: dict[int, Any] = {}
+        for task, packed in zip(
+            found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True
+        ):
+            result = pickle.loads(packed)  # noqa: S301 (from our own tasks)
+            if isinstance(result, _Refusal):
+                raise result.to_error()
+            if task in results:
+                raise AssertionError("a task has one result")
+            results[task] = result
+        return results
+
+    @contextmanager
+    def _few_cells(self) -> Iterator[None]:
+        """Have Spark hand over few cells at a time: each of them is a table."""
+        before = self.session.conf.get(_CELLS_AT_ONCE)
+        self.session.conf.set(_CELLS_AT_ONCE, _FEW)
+        try:
+            yield
+        finally:
+            self.session.conf.set(_CELLS_AT_ONCE, before)
+
+
+@dataclass(frozen=True)
+class Kept(Generic[T]):
+    """Parts that tasks have made, in the memory and on the disks of the machines.
+
+    Spark makes them when they are first asked for, and again where a machine was lost.
+    """
+
+    cluster: Cluster
+    frame: Any
+
+    def over(self, work: Callable[[T], R | None], merge: Callable[[R, R], R]) -> R:
+        """Return what work makes of each part, merged by each task and then here.
+
+        A part of which it makes None is passed over.
+        """
+        with self.cluster._few_cells():
+            jobs = self.frame.mapInArrow(partial(_run_over, work, merge), _RESULT)
+            found = self.cluster._collect(jobs)
+        results: list[R] = [found[task] for task in sorted(found)]
+        return functools.reduce(merge, results)
+
+    def close(self) -> None:
+        """Have Spark forget the parts."""
+        self.frame.unpersist()
+
+
+def run_job(action: Callable[[], T]) -> T:
+    """Run a job of Spark; say that it failed without the words of whoever failed."""
+    try:
+        return action()
+    except BagwiseError:
+        raise
+    except Exception as error:
+        failure = EngineError(
+            f"Spark did not finish a job ({type(error).__name__}): a task failed more often than "
+            "is allowed, or a machine was lost. Nothing was released. The logs of Spark say where."
+        )
+    raise failure
+
+
+def split_rows(targets: IntArray, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of a table by target, few enough at a time.
+
+    >>> table = pa.table({"x": [1, 2, 3]})
+    >>> [(t, part["x"].to_pylist()) for t, part in split_rows(np.array([1, 0, 1]), table)]
+    [(0, [2]), (1, [1, 3])]
+    """
+    order = np.argsort(targets, kind="stable")
+    ordered = targets[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    taken = table.take(pa.array(order))
+    for start, stop in zip(starts, np.append(starts[1:], targets.size), strict=True):
+        for first in range(int(start), int(stop), ROWS_AT_ONCE):
+            yield int(ordered[start]), taken.slice(first, min(ROWS_AT_ONCE, int(stop) - first))
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """An error for the caller: it comes back as a result, since to try again would not help."""
+
+    kind: str
+    text: str
+
+    def to_error(self) -> BagwiseError:
+        kind = getattr(errors, self.kind, BagwiseError)
+        plain = issubclass(kind, BagwiseError) and kind.__init__ is BagwiseError.__init__
+        return kind(self.text) if plain else BagwiseError(self.text)
+
+
+def guarded(action: Callable[[], T]) -> "T | _Refusal":
+    """Run a step of a task; a message of a library, which might quote a cell, goes nowhere."""
+    try:
+        return action()
+    except BagwiseError as error:
+        return _Refusal(type(error).__name__, str(error))
+    except Exception as error:
+        frames = extract_tb(error.__traceback__)
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+        failure = RuntimeError(f"{type(error).__name__} at {where}")
+    raise failure
+
+
+def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any, bytes]]:
+    for batch in batches:
+        for number, item, secret in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            yield number, pickle.loads(item), secret  # noqa: S301 (from our own driver)
+
+
+def _row(task: int, content: bytes) -> pa.RecordBatch:
+    return pa.record_batch(
+        [pa.array([task], pa.int64()), pa.array([content], pa.binary())], names=["task", "result"]
+    )
+
+
+def _run_work(work: Work[Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for number, item, secret in _told(batches):
+        yield _row(number, pickle.dumps(guarded(partial(work, item, secret))))
+
+
+def _run_over(
+    work: Callable[[Any], Any],
+    merge: Callable[[Any, Any], Any],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yield one result for all parts of a task, under the number of the first."""
+    task, merged = 0, None
+    for batch in batches:
+        for number, cell in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            part = pickle.loads(cell)  # noqa: S301 (from our own tasks)
+            found = part if isinstance(part, _Refusal) else guarded(partial(work, part))
+            if merged is None:
+                task, merged = number, found
+            elif found is not None and not isinstance(merged, _Refusal):
+                refused = isinstance(found, _Refusal)
+                merged = found if refused else guarded(partial(merge, merged, found))
+    if merged is not None:
+        yield _row(task, pickle.dumps(merged))
+
+
+def _run_scatter(scatter: Scatter, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _, item, secret in _told(batches):
+        for target, table in _steps(scatter, item, secret):
+            yield _row(target, _pack(table))
+
+
+def _run_produce(
+    produce: Callable[[Any, bytes], Iterable[pa.Table]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for _, item, secret in _told(batches):
+        for table in _steps(produce, item, secret):
+            yield from table.to_batches()
+
+
+def _steps(work: Callable[[Any, bytes], Iterable[T]], item: Any, secret: bytes) -> Iterator[T]:
+    """Yield what a generator of ours makes, without the words of a library that fails in it."""
+    begun: Any = guarded(lambda: iter(work(item, secret)))
+    done = object()
+    while True:
+        found = begun if isinstance(begun, _Refusal) else guarded(lambda: next(begun, done))
+        if found is done:
+            return
+        if isinstance(found, _Refusal):
+            raise RuntimeError(f"{found.kind} in a task")
+        yield found  # type: ignore[misc]
+
+
+def _gathering(run: Callable[..., pa.Table], gather: Gather[Any]) -> Callable[..., pa.Table]:
+    """Return a function with hints of types, by which Spark decides what to hand over."""
+
+    def gathered(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
+        return run(gather, key, table)
+
+    return gathered
+
+
+def _run_gather(gather: Gather[Any], key: tuple[Any, ...], cells: pa.Table) -> pa.Table:
+    def collected() -> Any:
+        tables = [pa.ipc.open_stream(cell.as_buffer()).read_all() for cell in cells.column(1)]
+        return gather(key[0].as_py(), pa.concat_tables(tables))
+
+    return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(guarded(collected)))])
+
+
+def _run_plain_gather(gather: Gather[Any], key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+    found = guarded(lambda: gather(key[0].as_py(), rows))
+    return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(found))])
+
+
+def _pack(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    # As one batch, and in a copy: a slice would carry along all that it was cut from.
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return bytes(sink.getvalue())

@@ -1,0 +1,284 @@
+"""Columns in units in which they have mean 0, variance 1 and no correlation: one way for all.
+
+`Columns` adds up moments block by block, of dense and sparse X. `principal_axes` starts from a Gram
+matrix that is at hand. Both bring columns to unit size first, so that neither the rank nor the
+coordinates depend on the units of the columns.
+
+Rank: a direction counts if its variance is above `RANK_TOLERANCE` times the largest, all columns
+being in standard deviations. 1e-10 of the variance is 1e-5 of the spread: where columns follow from
+others but for the five or so digits that they were written with, no more is left than that, and
+privacy noise, a distance or a prior must not take it for a direction of its own. Rounding itself is
+farther below (`rounding`). Only those who solve equations go down to there, since what they are
+asked for is the solution, with intervals that say how little it is worth.
+"""
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from scipy import linalg, sparse
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.rows.blocks import SpreadRows
+
+T = TypeVar("T")
+
+CHUNK = 65_536  # rows that are looked at together
+RANK_TOLERANCE = 1e-10
+# Of the squared mean: a variance up to this is rounding, and the column is constant. That of a
+# sparse column is a difference of two large numbers.
+FLAT, FLAT_SPARSE = 1e-24, 1e-12
+
+
+def rounding(size: int) -> float:
+    """Return what is rounding in an eigenvalue of a matrix of this size, relative to the largest.
+
+    >>> rounding(10) < RANK_TOLERANCE / 500
+    True
+    """
+    return 64 * max(1, size) * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The directions in which columns differ, in units of the columns' own spread.
+
+    Attributes
+    ----------
+    units : (d,)
+        One over the spread of each column; 0 for those that do not differ.
+    values : (r,)
+        Variances along the directions, rising, for columns of variance 1.
+    vectors : (d, r)
+        The directions, orthonormal.
+    lost : (d, d - r)
+        All other directions.
+    """
+
+    units: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+    lost: FloatArray
+
+    @property
+    def rank(self) -> int:
+        """Number of directions."""
+        return int(self.values.size)
+
+    @property
+    def spread(self) -> FloatArray:
+        """What the columns are divided by: their spread, and 1 for those that do not differ."""
+        return np.divide(1.0, self.units, out=np.ones_like(self.units), where=self.units > 0)
+
+    @property
+    def basis(self) -> FloatArray:
+        """The map to white coordinates, (d, r): ``basis' gram basis`` is the identity."""
+        return np.asarray(self.units[:, None] * self.vectors / np.sqrt(self.values))
+
+    @property
+    def inverse(self) -> FloatArray:
+        """The inverse of the Gram matrix, (d, d), on the directions that are not lost."""
+        return (self.vectors / self.values) @ self.vectors.T * np.outer(self.units, self.units)
+
+
+def principal_axes(
+    gram: FloatArray, *, constant: AnyArray | None = None, tolerance: float = RANK_TOLERANCE
+) -> Axes:
+    """Return the directions of columns with this Gram matrix, (d, d), or covariance.
+
+    Parameters
+    ----------
+    constant : (d,) bools, optional
+        Columns whose entries are rounding.
+    tolerance : float
+        Of the largest variance along a direction: up to this a direction does not count.
+
+    Examples
+    --------
+    >>> axes = principal_axes(np.array([[4.0, 4.0], [4.0, 4.0]]))
+    >>> axes.rank, axes.values.round(9).tolist(), axes.units.tolist()
+    (1, [2.0], [0.5, 0.5])
+    """
+    varies = np.diag(gram) > 0
+    if constant is not None:
+        varies &= ~constant
+    units = _inverse_roots(np.diag(gram), varies)
+    solver = linalg if gram.size else np.linalg  # older versions of scipy need an entry at least
+    values, vectors = solver.eigh(gram * np.outer(units, units))
+    kept = values > tolerance * values.max(initial=0.0)
+    return Axes(units, values[kept], vectors[:, kept], vectors[:, ~kept])
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean and squares of rows; those of two sets of rows add up with ``+``.
+
+    Attributes
+    ----------
+    count : int
+    mean : (d,)
+    squares : (d, d)
+        Sum of the products of centred rows.
+
+    References
+    ----------
+    Chan, Golub and LeVeque (1983), The American Statistician 37: no digits are lost on the way.
+    """
+
+    count: int
+    mean: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def of(cls, X: FloatArray) -> Self:
+        """Return the moments of a block of rows, of which there is one at least."""
+        mean = X.mean(axis=0)
+        return cls(X.shape[0], mean, _products(X, mean=mean))
+
+    def __add__(self, other: "Moments") -> "Moments":
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        return Moments(
+            count,
+            self.mean + apart * (other.count / count),
+            self.squares
+            + other.squares
+            + np.outer(apart, apart) * (self.count * other.count / count),
+        )
+
+    @property
+    def axes(self) -> Axes:
+        """The directions in which the rows differ.
+
+        >>> X = np.array([[1.0, 7.0], [3.0, 7.0], [3.0, 7.0]])
+        >>> both = Moments.of(X[:1]) + Moments.of(X[1:])
+        >>> np.allclose(both.axes.basis, Columns(X).axes.basis)
+        True
+        """
+        covariance = self.squares / self.count
+        flat = np.diag(covariance) <= FLAT * self.mean**2
+        return principal_axes(covariance, constant=flat)
+
+
+class Columns:
+    """The columns of X, (n, d), dense or scipy sparse; moments are added up over blocks of rows.
+
+    With `order`, over the rows in that order: then even rounding does not depend on how X was
+    ordered.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 7.0], [3.0, 7.0]])
+    >>> columns = Columns(X)
+    >>> columns.mean.tolist(), columns.units.tolist()
+    ([2.0, 7.0], [1.0, 0.0])
+    >>> np.abs(columns.white_rows()).tolist()    # a direction has no sign
+    [[1.0], [1.0]]
+    """
+
+    def __init__(self, X: Any, order: IntArray | None = None) -> None:
+        self.is_sparse = sparse.issparse(X)
+        self.n_rows = X.shape[0]
+        self._X, self._order, self._given_order = X, order, order
+        if self.is_sparse:
+            self._X, self._order = sparse.csr_array(X), None
+            if order is not None:
+                self._X = self._X[order]
+
+    def over_parts(self, work: Callable[[Any], T]) -> Iterator[T]:
+        """Yield what work makes of each block."""
+        if isinstance(self._X, SpreadRows):
+            yield from self._X.over_blocks(work, operator.add)
+            return
+        for part in self.parts():
+            yield work(self.take(part))
+
+    def parts(self) -> list[slice]:
+        """Where each block begins and ends."""
+        return [slice(first, first + CHUNK) for first in range(0, self.n_rows, CHUNK)]
+
+    def take(self, part: slice) -> Any:
+        """Return some of the rows."""
+        return self._X[part] if self._order is None else self._X[self._order[part]]
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """The mean of each column."""
+        total = sum(self.over_parts(_column_sums))
+        return np.asarray(total / self.n_rows, dtype=np.float64)
+
+    @cached_property
+    def units(self) -> FloatArray:
+        """One over the standard deviation of each column, and zero for constant ones.
+
+        The covariance is not needed: there may be too many columns for it.
+        """
+        if self.is_sparse:
+            variances = np.asarray(self._X.multiply(self._X).mean(axis=0)).ravel() - self.mean**2
+        else:
+            squares = sum(self.over_parts(partial(_column_squares, mean=self.mean)))
+            variances = np.asarray(squares / self.n_rows)
+        varies = ~self._constant(variances)
+        return _inverse_roots(variances, varies)
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """The population covariance matrix, (d, d)."""
+        if self.is_sparse:
+            moments = (self._X.T @ self._X).toarray() / self.n_rows
+            return np.asarray(moments - np.outer(self.mean, self.mean))
+        total = np.zeros((self.mean.size, self.mean.size))
+        for part in self.over_parts(partial(_products, mean=self.mean)):
+            total += part
+        return np.asarray(total / self.n_rows)
+
+    def covariance_with(self, values: FloatArray) -> FloatArray:
+        """Return the population covariance of each column with values of the rows, (d,).
+
+        With `order`, values are those of the rows before they were ordered, as X is.
+
+        >>> X, values = np.array([[1.0, 7.0], [3.0, 7.0]]), np.array([0.0, 4.0])
+        >>> Columns(X).covariance_with(values).tolist()
+        [2.0, 0.0]
+        """
+        values = values if self._given_order is None else values[self._given_order]
+        centred = values - values.mean()
+        total = np.zeros(self.mean.size)
+        for part in self.parts():
+            rows = self.take(part)  # centred values need no centred columns, but for rounding
+            moved = rows if self.is_sparse else rows - self.mean
+            total += np.asarray(moved.T @ centred[part]).ravel()
+        return np.asarray(total / self.n_rows)
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The directions in which the rows differ."""
+        return principal_axes(self.covariance, constant=self._constant(np.diag(self.covariance)))
+
+    def white_rows(self) -> FloatArray:
+        """Return the rows, dense ones, in white coordinates, (n, r)."""
+        return np.asarray((self._X - self.mean) @ self.axes.basis)
+
+    def _constant(self, variances: FloatArray) -> AnyArray:
+        return variances <= (FLAT_SPARSE if self.is_sparse else FLAT) * self.mean**2
+
+
+def _column_sums(block: Any) -> FloatArray:
+    return np.asarray(block.sum(axis=0)).ravel()
+
+
+def _column_squares(block: Any, *, mean: FloatArray) -> FloatArray:
+    return np.asarray(((block - mean) ** 2).sum(axis=0))
+
+
+def _products(block: Any, *, mean: FloatArray) -> FloatArray:
+    centred = block - mean
+    return np.asarray(centred.T @ centred)
+
+
+def _inverse_roots(variances: FloatArray, varies: AnyArray) -> FloatArray:
+    roots = np.sqrt(np.where(varies, variances, 1.0))
+    return np.where(varies, 1.0 / roots, 0.0)
