@@ -30,7 +30,7 @@ from bagwise.planner.sample import SEED
 from bagwise.planner.sizes import BAGS_PER_COEFFICIENT
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
-from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, best_share, instance_error
 from bagwise.release.looks import prospect_of_centring
 from bagwise.release.scores import METRIC_SHARES
@@ -256,7 +256,7 @@ class Bought:
     """A private model that bags follow: its design, its noise, and its share of the budget."""
 
     design: ModelDesign
-    event: GaussianModel | LaplaceModel
+    event: Mechanism
     share: float
 
     @property
@@ -290,7 +290,7 @@ def buy_model(
             n_rows=n_rows,
             bag_size=bag_size,
             model_sd=offer.event.number_sd,
-            sum_sd=problem.means_after(rule, offer.event).sum_sd,
+            sum_sd=problem.means_after(rule, offer.event).number_sd,
         )
 
     offers = [buy(noise) for noise in rule.score_noises]

@@ -25,7 +25,7 @@ from bagwise.planner.prior import Prior
 from bagwise.planner.sample import SEED, Sample
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, Norm, design_model
 from bagwise.release.verify import noise_per_bag
 from bagwise.theory.belief import signal_root
@@ -89,7 +89,7 @@ class Problem:
     classes: int | None = None
     effort: str = "fast"
     _bagged: dict[tuple[str, int], Bagged] = field(default_factory=dict, repr=False)
-    _means: dict[tuple[object, ...], HidesBagMeans] = field(default_factory=dict, repr=False)
+    _means: dict[tuple[object, ...], Mechanism] = field(default_factory=dict, repr=False)
 
     @property
     def copies(self) -> float:
@@ -195,13 +195,13 @@ class Problem:
         except BudgetError:
             return None
 
-    def means_after(self, rule: ExactCalibration, event: Mechanism) -> HidesBagMeans:
+    def means_after(self, rule: ExactCalibration, event: Mechanism) -> Mechanism:
         """Return the noise for bags that follow what was bought with this event."""
         return self._bag_means(rule, None, (event,))
 
     def _bag_means(
         self, rule: ExactCalibration, bagged: Bagged | None, spent: tuple[Mechanism, ...]
-    ) -> HidesBagMeans:
+    ) -> Mechanism:
         # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
         rows = self.sample.largest
         square, touched = rows**2, rows

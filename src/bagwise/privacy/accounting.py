@@ -96,7 +96,7 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
         # curve grows with mu and falls with the size: the extremes of both bound it everywhere.
         mu_scores, (mu, size) = gaussian_part(others), picks[0].extremes or (0.0, 1)
         return group_delta(
-            lambda e: composed_delta(e, mu_scores, mu, size), epsilon, picks[0].query.unit_rows
+            lambda e: composed_delta(e, mu_scores, mu, size), epsilon, picks[0].unit_rows
         )
     if len(mechanisms) == 1 or (gaussian and not picks):
         return composed_delta_of([m.curve for m in mechanisms], epsilon)
@@ -108,7 +108,7 @@ def for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
 
     Where picks bring the bound for groups, scores were set for single rows (`calibrate.picks`).
     """
-    rows = max((m.query.unit_rows for m in mechanisms if m.query.bounds_groups), default=1)
+    rows = max((m.unit_rows for m in mechanisms if m.query.bounds_groups), default=1)
     return [m.widened(rows) if m.hides in ("labels", "model") else m for m in mechanisms]
 
 

@@ -16,11 +16,10 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from bagwise.rows.labels import Bounds
 from bagwise.errors import BudgetError, check_name
 from bagwise.privacy.accounting import gaussian_part, pure_total, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, composed_pick_mu, gaussian_mu
-from bagwise.privacy.grid import LABEL_STEPS, grid_step
+from bagwise.privacy.grid import grid_step
 from bagwise.privacy.laws import NOISES, Law, Noise, RandomisedResponse, Unbiased
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.queries import (
@@ -35,6 +34,7 @@ from bagwise.privacy.queries import (
     SingleLabels,
     Statistic,
 )
+from bagwise.rows.labels import Bounds
 
 NoiseKind = str
 """What noise to use: "auto" is the least that keeps the promise, others insist on one law."""
@@ -165,7 +165,7 @@ class ExactCalibration:
     @property
     def left(self) -> float:
         """What the bounds have left of epsilon."""
-        return self.epsilon - math.fsum(float(m.pure_epsilon or 0) for m in self.prior)
+        return self.epsilon - math.fsum(choice.epsilon for choice in self.prior)
 
     @property
     def _exactly_left(self) -> Fraction:
@@ -353,7 +353,9 @@ class ExactCalibration:
         each = _below(self._exactly_left / rows)
 
         def least(size: int) -> Law:
-            return _least_for_pick(query, size, each, lambda e: RandomisedResponse.least(classes, e))
+            return _least_for_pick(
+                query, size, each, lambda e: RandomisedResponse.least(classes, e)
+            )
 
         return self._checked(_by_size(query, least, alike=False), ())
 
@@ -432,7 +434,9 @@ def _offer(
         return None if noise is None else Mechanism(query, (noise,))
     if law.least(move, rule._exactly_left) is None:
         return None  # whatever epsilon is
-    return _dearest(rule, spent, lambda epsilon: Mechanism(query, (_drawable(law, query, epsilon),)))
+    return _dearest(
+        rule, spent, lambda epsilon: Mechanism(query, (_drawable(law, query, epsilon),))
+    )
 
 
 def _drawable(law: type[Noise], query: Query, cost: Fraction | float) -> Noise:
@@ -450,9 +454,7 @@ def _by_size(query: Picks, least: Callable[[int], Law], alike: bool) -> Mechanis
     return Mechanism(query, tuple(map(least, query.sizes)))
 
 
-def _least_for_pick(
-    query: Picks, size: int, epsilon: float, least: Callable[[float], Law]
-) -> Law:
+def _least_for_pick(query: Picks, size: int, epsilon: float, least: Callable[[float], Law]) -> Law:
     """Return the least noise with which a pick among `size` rows costs `epsilon` at most.
 
     Picking its row in secret brings the cost e of a label down to ``log(1 + (exp(e) - 1) / size)``,

@@ -346,7 +346,7 @@ class Certificate:
         low, high = self.tightened or bounds
         left = math.inf if self.asked is None else self.asked[0]
         for event in searches:
-            paid, own = float(event.pure_epsilon or 0), event.query.unit_rows
+            paid, own = event.epsilon, event.unit_rows
             search: Any = {"n_values": n_rows, "epsilon": paid, "rows": own}
             prices, possible = [paid], is_choice(bounds)  # bounds were paid for before
             if event.hides == "range":

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.rows.labels import Bounds
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.files.records import closed_schemas, read_record, to_plain
 from bagwise.privacy.dispersion import ClaimedNoise
@@ -25,6 +24,7 @@ from bagwise.privacy.laws.law import LARGEST_COUNT
 from bagwise.privacy.loss_distributions import Curve
 from bagwise.privacy.queries import QUERIES, Draw, Frequencies, Query, RangeCounts
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 MOST_MECHANISMS = 10
 """Mechanisms that a certificate may list. A release has six at most."""
@@ -103,10 +103,30 @@ class Mechanism:
         """What it costs without a delta; None if it needs one."""
         return self.query.pure_epsilon(self.laws, self.units)
 
+    @property
+    def supposes_one_bag(self) -> bool:
+        """Whether its noise is right only if all rows of a unit are in one bag."""
+        return (
+            self.law.norm == "number"
+            and self.query.unit_rows > 1 == self.query.move("number").times
+        )
+
     @cached_property
     def extremes(self) -> tuple[float, int] | None:
         """The largest mu and the smallest bag of picks with Gaussian noise; None for others."""
         return self.query.extremes(self.laws)
+
+    @property
+    def epsilon(self) -> float:
+        """What it costs, if it needs no delta."""
+        if self.pure_epsilon is None:
+            raise AssertionError(f"{self.kind} needs a delta")
+        return float(self.pure_epsilon)
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit that it allows for."""
+        return self.query.unit_rows
 
     def widened(self, units: int) -> "Mechanism":
         """Return what it amounts to for so many units together."""
@@ -128,7 +148,7 @@ class Mechanism:
 
     def allows_units(self, rows: int) -> bool:
         """Tell whether its noise can have been set for units of so many rows."""
-        return self.query.unit_rows >= rows
+        return self.unit_rows >= rows
 
     def draw(self, count: int, source: NoiseSource) -> IntArray:
         """Draw noise for so many numbers, in grid steps."""
@@ -152,7 +172,7 @@ class Mechanism:
         return self.query.suits_classes(self.laws, classes)
 
     def contradiction(self, labels: FloatArray, sizes: IntArray, low: float) -> str | None:
-        """Return why these cannot be its labels of bags, clipped from `low` on; None if they can."""
+        """Return why these cannot be its labels of bags, clipped at `low`; None if they can."""
         return self.query.contradiction(self.laws, labels, sizes, low)
 
     def frequencies(self, labels: FloatArray, sizes: IntArray) -> Frequencies | None:

@@ -87,14 +87,14 @@ class PrivateBounds:
     def certificate(self) -> Certificate:
         """What is promised about the labels that the bounds were chosen by."""
         return Certificate(
-            epsilon=float(self.event.pure_epsilon or 0),
+            epsilon=self.event.epsilon,
             delta=0.0,
             bounds=None,
             events=(self.event,),
             smallest_bag=None,
             noise_source=SecureNoise.name,
             unit=self.unit,
-            unit_rows=self.event.query.unit_rows if self.unit is not None else 1,
+            unit_rows=self.event.unit_rows if self.unit is not None else 1,
             mark=self.mark,
         )
 
@@ -125,9 +125,9 @@ class PrivateBounds:
             date=self.mark.date,
             dataset=self.mark.dataset,
             bounds=self.bounds,
-            epsilon=float(self.event.pure_epsilon or 0),
+            epsilon=self.event.epsilon,
             unit=self.unit,
-            rows=self.event.query.unit_rows,
+            rows=self.event.unit_rows,
             sha256="",
         )
         digest = hashlib.sha256(canonical(to_plain(content))).hexdigest()

@@ -9,6 +9,7 @@ All answers are whole multiples of a public grid (`grid`), so that moves are who
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from operator import attrgetter
@@ -17,7 +18,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.rows.labels import Bounds
 from bagwise.errors import CertificateError
 from bagwise.files.records import Record
 from bagwise.privacy.dispersion import ClaimedNoise
@@ -33,9 +33,13 @@ from bagwise.privacy.loss_distributions import (
     WorstCurve,
 )
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 Laws = tuple[Law, ...]
 Draw = Callable[[int], FloatArray]
+
+LARGEST_REACH = 2**62
+"""Steps that a unit may move an answer by: noise is drawn on 64-bit integers."""
 
 MOST_SIZES = 10_000
 """Sizes of bags that a query may list. So many different ones take fifty million rows."""
@@ -77,22 +81,22 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
         raise AssertionError(f"the {self.hides} are not on a grid")
 
     @property
+    @abstractmethod
     def unit_rows(self) -> int:
         """Rows of a unit that it allows for, at most."""
-        raise AssertionError("every query knows its units")
 
     @property
     def bag_sizes(self) -> tuple[int, ...]:
         """Sizes of bags that have a law each; none if one law is for all."""
         return ()
 
+    @abstractmethod
     def move(self, norm: Norm) -> Move:
         """Return how far the labels of one unit move the answer."""
-        raise AssertionError("every query knows its sensitivity")
 
+    @abstractmethod
     def check(self, bounds: Bounds | None) -> None:
         """Raise CertificateError if no release within these bounds could ask this."""
-        raise AssertionError("every query knows what is possible")
 
     def curve(self, laws: Laws, units: int) -> Curve:
         """Return delta at any epsilon >= 0, for the labels of so many units together."""
@@ -104,8 +108,9 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
         move = self.move(laws[0].norm)
         return laws[0].pure_epsilon(move._replace(times=move.times * units))
 
-    def extremes(self, laws: Laws) -> tuple[float, int] | None:  # noqa: ARG002
+    def extremes(self, laws: Laws) -> tuple[float, int] | None:
         """Return bounds of the curve of every size at once, for picks with Gaussian noise."""
+        del laws
         return None
 
     def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
@@ -124,14 +129,17 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the label of a bag of each size."""
+        del laws, sizes
         raise AssertionError(f"the {self.hides} are no labels of bags")
 
     def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise | None:
         """Return the noise on each bag label, for a test of its absence; None if there is none."""
+        del laws, sizes
         raise AssertionError(f"the {self.hides} are no labels of bags")
 
-    def suits_classes(self, laws: Laws, classes: int | None) -> bool:  # noqa: ARG002
+    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
         """Tell whether it is asked of a label with so many classes; None stands for a number."""
+        del laws
         return classes is None
 
     def contradiction(
@@ -250,8 +258,9 @@ class ClassShares(BagMeans, frozen=True, tag="class-shares"):
 
     numbers_moved: ClassVar[int] = 2
 
-    def suits_classes(self, laws: Laws, classes: int | None) -> bool:  # noqa: ARG002
+    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
         """Tell that there are classes."""
+        del laws
         return classes is not None
 
 
@@ -317,7 +326,7 @@ class Statistic(Query, frozen=True, tag="model"):
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
-        if not LABEL_STEPS <= self.reach <= LABEL_STEPS * LARGEST_COUNT:
+        if not LABEL_STEPS <= self.reach <= LARGEST_REACH:
             raise impossible(self)
         check_grid(self, bounds)
 
@@ -347,13 +356,15 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
         """
         return 4 * self.reach // LOSS_STEPS
 
-    def move(self, norm: Norm) -> Move:  # noqa: ARG002
+    def move(self, norm: Norm) -> Move:
         """Return how far the labels of one unit move the sum: one number."""
+        del norm
         return Move(self.reach)
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no loss within these bounds could be."""
-        if not (math.isfinite(self.grid_step) and self.grid_step > 0) or self.reach < 1:
+        usual = math.isfinite(self.grid_step) and self.grid_step > 0
+        if not usual or not 1 <= self.reach <= LARGEST_REACH:
             raise impossible(self)
         if bounds is None:
             raise CertificateError("the certificate has an event and no bounds.")
@@ -390,8 +401,9 @@ class SingleLabels(Query, frozen=True, tag="single-labels"):
         """Rows of a unit."""
         return self.rows
 
-    def move(self, norm: Norm) -> Move:  # noqa: ARG002
+    def move(self, norm: Norm) -> Move:
         """Return so many labels that become any others."""
+        del norm
         return Move(times=self.rows)
 
     def check(self, bounds: Bounds | None) -> None:
@@ -409,9 +421,7 @@ class SingleLabels(Query, frozen=True, tag="single-labels"):
 
     def scaled(self, labels: FloatArray) -> FloatArray:
         """Return labels, clipped, as parts of the width of the bounds."""
-        return np.asarray((np.clip(labels, self.low, self.high) - self.low)) / (
-            self.high - self.low
-        )
+        return np.asarray(np.clip(labels, self.low, self.high) - self.low) / (self.high - self.low)
 
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the root mean square of the noise, over all labels alike."""
@@ -480,8 +490,9 @@ class Picks(Query, frozen=True):
         """The sizes of bags."""
         return self.sizes
 
-    def check(self, bounds: Bounds | None) -> None:  # noqa: ARG002
+    def check(self, bounds: Bounds | None) -> None:
         """Refuse sizes of bags, and rows of a unit, that cannot be such."""
+        del bounds
         usual = 1 <= len(self.sizes) <= MOST_SIZES and 1 <= self.rows <= LARGEST_COUNT
         if not usual or list(self.sizes) != sorted(set(self.sizes)):
             raise impossible(self)
@@ -546,8 +557,9 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
 
     grid_step: float
 
-    def move(self, norm: Norm) -> Move:  # noqa: ARG002
+    def move(self, norm: Norm) -> Move:
         """Return how far one label moves: the width of the bounds."""
+        del norm
         return Move(LABEL_STEPS)
 
     def check(self, bounds: Bounds | None) -> None:
@@ -613,8 +625,9 @@ class ClassPicks(Picks, frozen=True, tag="class-picks"):
 
     norms: ClassVar[tuple[Norm, ...]] = ("class",)
 
-    def move(self, norm: Norm) -> Move:  # noqa: ARG002
+    def move(self, norm: Norm) -> Move:
         """Return one class that becomes any other."""
+        del norm
         return Move()
 
     def keep_chances(self, laws: Laws, sizes: IntArray) -> FloatArray:
@@ -703,12 +716,14 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
         """Rows of a unit."""
         return self.rows
 
-    def move(self, norm: Norm) -> Move:  # noqa: ARG002
+    def move(self, norm: Norm) -> Move:
         """Return one choice."""
+        del norm
         return Move()
 
-    def check(self, bounds: Bounds | None) -> None:  # noqa: ARG002 (it may have found them)
+    def check(self, bounds: Bounds | None) -> None:
         """Refuse units that nothing can have."""
+        del bounds
         if not 1 <= self.rows <= LARGEST_COUNT:
             raise impossible(self)
 

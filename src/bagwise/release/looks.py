@@ -12,7 +12,7 @@ What may be decided by what:
 
 - *How privately* each look is taken, and the noise on the bags, is settled before the first look,
   by rows, columns, units and the promise, which are public: see `Schedule`. The ratio of noise to
-  sensitivity stays, whatever the looks find (`OneScale.on_grid`).
+  sensitivity stays, whatever the looks find (`Mechanism.on_grid`).
 - *What* is looked at may depend on earlier looks. They are paid for, and adaptive composition
   covers it: the model is one of labels clipped to the private range, the limit is one for what the
   private model leaves, and bags may be planned with both in mind.
@@ -32,7 +32,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.families import Family
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
-from bagwise.privacy.mechanisms import Mechanism, NoisyLimit, NoisyRange
+from bagwise.privacy.mechanisms import Mechanism, noisy_choice
 from bagwise.privacy.private_model import Designs, LinearScores
 from bagwise.privacy.private_range import (
     NARROWING,
@@ -89,20 +89,20 @@ class Schedule:
 
     Attributes
     ----------
-    tighten : NoisyRange or None
+    tighten : Mechanism or None
         For a range.
     scores : PricedLabels, PricedModel or None
         For scores that rows are sorted by.
     model : PricedModel or None
         To centre on; None where the model of the scores serves for both.
-    limit : NoisyLimit or None
+    limit : Mechanism or None
         For what a model leaves.
     """
 
-    tighten: NoisyRange | None = None
+    tighten: Mechanism | None = None
     scores: PricedLabels | PricedModel | None = None
     model: PricedModel | None = None
-    limit: NoisyLimit | None = None
+    limit: Mechanism | None = None
 
     @property
     def spent(self) -> tuple[Mechanism, ...]:
@@ -180,7 +180,7 @@ def look_ahead(rule: ExactCalibration, centring: Centring | None) -> Outlook:
     means = rule.bag_means(spent=spent)
     width = rule.bounds[1] - rule.bounds[0]
     # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
-    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.sum_sd)
+    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
     if centring is None or centring.limit is None:
         return Outlook(ExactCalibration(epsilon, 0.0, rule.bounds, noise="laplace"))
     limit, error = centring.limit, centring.error
@@ -222,7 +222,7 @@ def schedule_looks(
 
 def schedule_range(
     rule: ExactCalibration, *, n_rows: int, unit_rows: int, asked: Tighten, part: float = 1.0
-) -> NoisyRange | None:
+) -> Mechanism | None:
     """Return the look for a range, if one is asked for or worthwhile.
 
     It is a `part` of what looks may cost at most, unless it is asked for.
@@ -239,14 +239,16 @@ def schedule_range(
     halvings = depth(n_rows, epsilon=epsilon / looks_for_range(rule.bounds), rows=unit_rows)
     if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
         return None
-    return NoisyRange(epsilon, unit_rows)
+    return noisy_choice("range", epsilon, unit_rows)
 
 
 def take_range(
-    labels: FloatArray, rule: ExactCalibration, event: NoisyRange, source: NoiseSource
+    labels: FloatArray, rule: ExactCalibration, event: Mechanism, source: NoiseSource
 ) -> ExactCalibration:
     """Choose a range privately; return the rule for what is left, within that range."""
-    found = tightened(labels, rule.bounds, epsilon=event.epsilon, rows=event.rows, source=source)
+    found = tightened(
+        labels, rule.bounds, epsilon=event.epsilon, rows=event.unit_rows, source=source
+    )
     return rule.within(found, event)
 
 
@@ -272,7 +274,7 @@ def schedule_centring(
         return Schedule()
     n_rows = X.shape[0]
     share = limit_share(rule.left, n_rows=n_rows, unit_rows=unit_rows, asked=asked == "model")
-    limit = NoisyLimit(share * rule.left, unit_rows)
+    limit = noisy_choice("limit", share * rule.left, unit_rows)
     if scored:
         return Schedule(limit=limit)
     model = _worthwhile_model(rule, Designs(X, names), n_rows, unit_rows, asked)
@@ -350,7 +352,7 @@ def take_centring(
     predictions, signal, left = _leftovers(labels, X, model, bounds)
     widest = (rule.bounds[1] - rule.bounds[0]) / 2
     limit = limit_of(
-        left, widest, epsilon=schedule.limit.epsilon, rows=schedule.limit.rows, source=source
+        left, widest, epsilon=schedule.limit.epsilon, rows=schedule.limit.unit_rows, source=source
     )
     pays = limit <= NARROWING * widest
     return Centring(model, predictions, signal, bounds, error, limit if pays else None, events)

@@ -39,13 +39,7 @@ from bagwise.families import Family, find_family
 from bagwise.models.from_statistics import StatisticsFit, fit_statistics
 from bagwise.privacy.calibrate import Calibration, ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
-from bagwise.privacy.mechanisms import (
-    GaussianLabels,
-    GaussianModel,
-    LaplaceLabels,
-    LaplaceModel,
-    Mechanism,
-)
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import (
     Designs,
@@ -188,7 +182,7 @@ def compute_scores(
 class PricedLabels:
     """A noisy copy of every label that could be released, and the noise that it gets."""
 
-    event: GaussianLabels | LaplaceLabels
+    event: Mechanism
 
     def within(self, bounds: Bounds) -> "PricedLabels":
         """Return the same copies, at the same price, of labels that are clipped to these bounds."""
@@ -213,7 +207,7 @@ class PricedModel:
     """A model that could be released: how its rows are weighed, and the noise that it gets."""
 
     design: ModelDesign
-    event: GaussianModel | LaplaceModel
+    event: Mechanism
 
     @property
     def error(self) -> float:
@@ -334,9 +328,7 @@ def least_sd(noise: ScoreNoise, budget: ScoreBudget) -> float:
     return _event(noise, budget.calibration, budget.share, steps).number_sd
 
 
-def _event(
-    noise: ScoreNoise, rule: Calibration, share: float, steps: int
-) -> GaussianModel | LaplaceModel:
+def _event(noise: ScoreNoise, rule: Calibration, share: float, steps: int) -> Mechanism:
     if noise == "laplace":
         return rule.laplace_model(share=share, sensitivity_steps=steps)
     return rule.model(share=share, sensitivity_steps=steps)
@@ -352,5 +344,5 @@ def _expected_error(model: PricedModel, n_rows: int, budget: ScoreBudget) -> flo
         n_rows=n_rows,
         bag_size=budget.bag_size,
         model_sd=model.event.number_sd / means.grid_step,
-        sum_sd=means.sum_sd / means.grid_step,
+        sum_sd=means.number_sd / means.grid_step,
     )

@@ -19,7 +19,7 @@ from bagwise.files.parquet_files import WrittenTable, write_plain
 from bagwise.files.regular_files import sha256_of
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import labels_to_steps
-from bagwise.privacy.mechanisms import HidesBagLabels, Mechanism
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import (
     centred_steps,
     hidden_class_picks,
@@ -58,7 +58,7 @@ class Telling:
     ----------
     events : tuple of Mechanism
         Everything that is spent on the way.
-    event : HidesBagLabels
+    event : Mechanism
         The last of them.
     add_up : callable
         Has tasks write, sealed, what is told of each bag.
@@ -67,7 +67,7 @@ class Telling:
     """
 
     events: tuple[Mechanism, ...]
-    event: HidesBagLabels
+    event: Mechanism
     add_up: Callable[[], SealedSums]
     hide: Hide
 

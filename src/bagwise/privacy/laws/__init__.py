@@ -24,9 +24,7 @@ LAWS: dict[str, type[Law]] = {
     )
 }
 
-NOISES: dict[str, type[Noise]] = {
-    name: law for name, law in LAWS.items() if issubclass(law, Noise)
-}
+NOISES: dict[str, type[Noise]] = {name: law for name, law in LAWS.items() if issubclass(law, Noise)}
 """Laws of noise that is added to numbers, by name."""
 
 __all__ = [

@@ -40,12 +40,13 @@ class Gaussian(Noise, frozen=True, tag="gaussian"):
         """G."""
         return GaussianCurve(move.steps * move.times / self.scale)
 
-    def pure_epsilon(self, move: Move) -> None:  # noqa: ARG002
+    def pure_epsilon(self, move: Move) -> None:
         """Return None: without a delta it promises nothing."""
-        return None
+        del move
 
-    def is_possible(self, move: Move) -> bool:  # noqa: ARG002
+    def is_possible(self, move: Move) -> bool:
         """Tell whether it can be drawn."""
+        del move
         return 1 <= self.scale <= LARGEST_SCALE
 
     @property

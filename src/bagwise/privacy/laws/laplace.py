@@ -40,8 +40,9 @@ class Laplace(Noise, frozen=True, tag="laplace"):
         """Return what a move costs; several are one that goes as far."""
         return Fraction(move.steps * move.times, self.scale)
 
-    def is_possible(self, move: Move) -> bool:  # noqa: ARG002
+    def is_possible(self, move: Move) -> bool:
         """Tell whether it can be drawn."""
+        del move
         return 1 <= self.scale <= LARGEST_SCALE
 
     def less_certain(self) -> Self:

@@ -7,6 +7,7 @@ query that does not know its sensitivity in that norm cannot have the law (`Mech
 """
 
 import math
+from abc import abstractmethod
 from fractions import Fraction
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -51,51 +52,54 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
         """The name that certificates and ``noise=`` know it by."""
         return self.called()
 
+    @abstractmethod
     def curve(self, move: Move) -> Curve:
         """Return delta at any epsilon >= 0 for a move.
 
         Guarantee: an upper bound for every two answers so far apart, also if the query was chosen
         after earlier releases; the law may not be.
         """
-        raise AssertionError("every law has a curve")
 
+    @abstractmethod
     def pure_epsilon(self, move: Move) -> Fraction | None:
         """Return what a move costs without a delta; None if it needs one."""
-        raise AssertionError("every law has a cost")
 
     def growth(self, move: Move) -> float:
         """Return ``exp(epsilon) - 1`` for the pure epsilon of a move."""
         return math.expm1(float(self.pure_epsilon(move) or 0))
 
+    @abstractmethod
     def is_possible(self, move: Move) -> bool:
         """Tell whether anything could have been drawn with these parameters for such a move."""
-        raise AssertionError("every law knows what can be drawn")
 
     def less_certain(self) -> Self:
         """Return the law with the least more noise that there is."""
-        raise AssertionError("only laws for picks are asked")
+        raise AssertionError(f"{self.kind} adds no noise")
 
     @property
     def sd(self) -> float:
         """The standard deviation of what it adds, in grid steps."""
-        raise AssertionError(f"{self.kind} adds nothing")
+        raise AssertionError(f"{self.kind} adds no noise")
 
     @property
     def density(self) -> NoiseLaw:
         """The shape of the noise, for whoever learns from the answers."""
-        raise AssertionError(f"{self.kind} adds nothing")
+        raise AssertionError(f"{self.kind} adds no noise")
 
     def draw(self, count: int, source: NoiseSource) -> IntArray:
         """Draw noise for so many numbers, exactly, in grid steps."""
-        raise AssertionError(f"{self.kind} adds nothing")
+        del count, source
+        raise AssertionError(f"{self.kind} adds no noise")
 
     def within(self, steps: FloatArray) -> FloatArray:
         """Return the chance that the noise is at most so many whole steps, or a bit more."""
-        raise AssertionError(f"{self.kind} adds nothing")
+        del steps
+        raise AssertionError(f"{self.kind} adds no noise")
 
     def beyond(self, steps: FloatArray) -> FloatArray:
         """Return the chance that the noise is so many steps up, from 1 on, or a bit more."""
-        raise AssertionError(f"{self.kind} adds nothing")
+        del steps
+        raise AssertionError(f"{self.kind} adds no noise")
 
     def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:
         """Draw what an attacker sees after the worst move, or before it; larger scores say after.
@@ -117,12 +121,12 @@ class Noise(Law, frozen=True):
     """
 
     @classmethod
+    @abstractmethod
     def least(cls, move: Move, cost: Fraction | float) -> Self | None:
         """Return the least noise that makes a move cost so much; None if it cannot be drawn.
 
         The cost is an epsilon, or mu for a law that needs a delta.
         """
-        raise AssertionError("every law of noise is calibrated")
 
 
 def exported_coin(epsilon: float, google: Any) -> Any:
@@ -141,4 +145,3 @@ def whole_scale(scale: float | Fraction, *, largest: int) -> int:
             "so little epsilon and delta asks for more noise than can be drawn safely."
         )
     return max(1, math.ceil(scale))
-

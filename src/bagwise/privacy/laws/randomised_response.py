@@ -63,12 +63,14 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
         """Return what so many classes cost, one after the other."""
         return move.times * Fraction(math.log(1 + self.growth(move)) * _UPWARDS)
 
-    def growth(self, move: Move) -> float:  # noqa: ARG002
+    def growth(self, move: Move) -> float:
         """Return the odds of the class that was there, less one."""
+        del move
         return self.keep * (self.classes - 1) / (1 - self.keep) - 1
 
-    def is_possible(self, move: Move) -> bool:  # noqa: ARG002
+    def is_possible(self, move: Move) -> bool:
         """Tell whether these are chances, of a class rather kept than not."""
+        del move
         return 2 <= self.classes <= LARGEST_COUNT and 1 / self.classes <= self.keep < 1
 
     def less_certain(self) -> Self:
@@ -99,10 +101,11 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
         variance = max(self.keep * (1 - self.keep), self.other * (1 - self.other))
         return math.sqrt(variance) / (self.keep - self.other)
 
-    def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:  # noqa: ARG002
+    def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:
         """Draw whether class 1 is reported, where it was there and where it was not."""
+        del move
         codes = np.full(count, int(moved))
-        return (self.randomise(codes, source) == 1).astype(np.float64)
+        return np.asarray(self.randomise(codes, source) == 1, dtype=np.float64)
 
 
 def keep_or_replace(

@@ -148,8 +148,9 @@ class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
         """Return what so many labels cost, one after the other."""
         return move.times * Fraction(self.epsilon)
 
-    def is_possible(self, move: Move) -> bool:  # noqa: ARG002
+    def is_possible(self, move: Move) -> bool:
         """Tell whether it is a table of chances, each above 0."""
+        del move
         columns = len(self.outputs)
         if not (2 <= len(self.chances) <= MOST_POINTS and 2 <= columns <= MOST_OUTPUTS):
             return False
@@ -207,8 +208,9 @@ class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
 
         return math.sqrt(float(np.mean(error(0.0) + 4 * error(0.5) + error(1.0)) / 6))
 
-    def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:  # noqa: ARG002
+    def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:
         """Draw for the two labels that are told apart best, by how much better each fits."""
+        del move
         logs = np.log(np.array(self.chances, dtype=np.float64))
         column = int(np.argmax(np.ptp(logs, axis=0)))
         first, second = int(np.argmax(logs[:, column])), int(np.argmin(logs[:, column]))
