@@ -108,7 +108,7 @@ def choice_of_limit(choose, values):
 
             def scores(count):
                 source = SecureNoise()
-                looked = {"epsilon": event.epsilon, "rows": event.rows, "source": source}
+                looked = {"epsilon": event.epsilon, "rows": event.unit_rows, "source": source}
                 return np.array([choose(found, **looked) for _ in range(count)])
 
             return scores
@@ -222,10 +222,10 @@ def means_after_scores(event):
         noisy, means_of = every_label(event.scores), means(event.means)
 
         def scores(count):
-            first = (noisy(label)(count) - 0.5) / event.scores.noise_scale**2
+            first = (noisy(label)(count) - 0.5) / event.scores.number_sd**2
             second = SIZE * means_of(label)(count)
             spread = np.abs(second) - np.abs(second - 1)
-            return first + spread / event.means.noise_scale
+            return first + spread / (event.means.number_sd / 2**0.5)
 
         return scores
 

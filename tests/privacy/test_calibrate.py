@@ -163,7 +163,7 @@ def test_laplace_means_after_gaussian_scores_agree_with_the_integral_over_scores
     mu = gaussian_part([scores])
     u = np.linspace(-12, 12, 400_001)
     threshold = 1.0 - mu * u - mu**2 / 2
-    curve = laplace_deltas(threshold, shift=LABEL_STEPS, scale=cast(Any, means.law).scale)
+    curve = laplace_deltas(threshold, shift=LABEL_STEPS, scale=round(means.law.sd / math.sqrt(2)))
     density = np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
     integral = float(np.trapezoid(density * curve, u))
     assert integral <= 1e-6
@@ -193,9 +193,8 @@ def test_a_pick_with_laplace_noise_has_the_scale_of_its_formula():
     event = ExactCalibration(1.0, 1e-5, (0.0, 1.0)).picks(sizes=[10, 50])
     assert event.kind == "laplace-bag-picks"
     for size, law in zip(event.query.bag_sizes, event.laws, strict=True):
-        assert law.scale * event.grid_step == pytest.approx(
-            1 / math.log(1 + size * (math.e - 1)), rel=1e-4
-        )
+        inner = math.log(1 + size * (math.e - 1))
+        assert law.sd * event.grid_step == pytest.approx(math.sqrt(2) / inner, rel=1e-4)
     assert event.noise_sd(np.array([50, 10])) == pytest.approx([0.3167, 0.4876], abs=1e-3)
     gaussian = ExactCalibration(1.0, 1e-5, (0.0, 1.0), noise="gaussian").picks(sizes=[10, 50])
     assert gaussian.noise_sd(np.array([50, 10])) == pytest.approx([0.79, 1.26], abs=0.01)
@@ -243,7 +242,7 @@ def test_a_mean_loss_delivers_at_most_what_was_asked_for_in_a_thousand_random_re
         found = total_epsilon([*prior, event], 0.0)
         assert epsilon * 0.999 < found <= epsilon
         # As fractions, which do not round: and one step less would be too little.
-        scale = cast(Any, event.law).scale
+        scale = round(event.law.sd / math.sqrt(2))
         left = Fraction(epsilon) - sum(Fraction(choice.epsilon) for choice in prior)
         assert Fraction(steps, scale) <= left < Fraction(steps, scale - 1)
 

@@ -132,7 +132,7 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
                 private,
                 events=(Mechanism(changed(event.query, square=0), event.laws),),
             ),
-            "does not fit the bounds",
+            "impossible parameters",
         ),
         (
             dataclasses.replace(private, events=(event.on_grid(1e9),)),
@@ -204,27 +204,22 @@ def test_unknown_versions_and_damage_are_caught(private):
     entry = private.to_json()
     with pytest.raises(CertificateError, match="this version reads"):
         Certificate.from_json({**entry, "schema": "bagwise-certificate/9"})
-    for kind in ("magic", "laplace-mean", "laplace-mean-losses"):
-        with pytest.raises(CertificateError, match="unknown event kind"):
-            Certificate.from_json({**entry, "events": [{**entry["events"][0], "kind": kind}]})
+    known = entry["events"][0]
+    for kind in ("magic", "laplace-mean", "gaussian"):
+        with pytest.raises(CertificateError, match="unknown query"):
+            other = {**known, "query": {**known["query"], "kind": kind}}
+            Certificate.from_json({**entry, "events": [other]})
+        with pytest.raises(CertificateError, match=r"unknown law|another type"):
+            Certificate.from_json({**entry, "events": [{**known, "laws": [{"kind": kind}]}]})
     with pytest.raises(CertificateError, match="damaged"):
         Certificate.from_json({key: value for key, value in entry.items() if key != "delta"})
-    with pytest.raises(CertificateError, match=r"another type \(\$\.sensitivity\)"):
-        mechanism_from_json(
-            {"kind": "gaussian-bag-means", "sensitivity": "1", "noise_scale": 1, "grid_step": 1}
-        )
-    with pytest.raises(CertificateError, match=r"another type \(\$\.scales"):
-        mechanism_from_json(
-            {
-                "kind": "picked-labels",
-                "sensitivity": 1.0,
-                "scales": [1],
-                "grid_step": 1.0,
-                "rows": 1,
-            }
-        )
+    with pytest.raises(CertificateError, match=r"another type \(\$\.rows\)"):
+        mechanism_from_json({**known, "query": {**known["query"], "rows": "1"}})
+    picks = {"kind": "bag-picks", "sizes": ["1"], "rows": 1, "grid_step": 1.0}
+    with pytest.raises(CertificateError, match=r"another type \(\$\.sizes"):
+        mechanism_from_json({"query": picks, "laws": known["laws"]})
     with pytest.raises(CertificateError, match="missing, unknown or of another type"):
-        mechanism_from_json({"kind": "gaussian-bag-means", "sensitivity": 1})
+        mechanism_from_json({**known, "query": {"kind": "bag-means", "rows": 1}})
 
 
 @pytest.mark.parametrize(
@@ -403,10 +398,12 @@ def test_long_lists_are_refused_before_they_are_accounted_for(private):
     made = private.to_json()
     with pytest.raises(CertificateError, match="at most 10 events"):
         Certificate.from_json({**made, "events": made["events"] * 11})
-    sizes = [[size, 1.0] for size in range(1, 200_001)]
-    picks = {"kind": "picked-labels", "sensitivity": 1.0, "scales": sizes, "grid_step": 1.0}
-    with pytest.raises(CertificateError, match="impossible parameters"):
-        Certificate.from_json({**made, "events": [{**picks, "rows": 1}]})
-    twice = {**picks, "scales": [[5, 1.0], [5, 2.0]], "rows": 1}
-    with pytest.raises(CertificateError, match="impossible parameters"):
-        Certificate.from_json({**made, "events": [twice]})
+    law = {"kind": "gaussian", "scale": 5}
+    for sizes, message in (
+        (list(range(1, 200_001)), "at most 10000"),
+        ([5, 5], "impossible parameters"),
+    ):
+        query = {"kind": "bag-picks", "sizes": sizes, "rows": 1, "grid_step": 1.0}
+        with pytest.raises(CertificateError, match=message):
+            event = {"query": query, "laws": [law] * len(sizes)}
+            Certificate.from_json({**made, "events": [event]})

@@ -3,6 +3,7 @@
 import math
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 import numpy as np

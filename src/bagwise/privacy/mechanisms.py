@@ -20,9 +20,8 @@ from bagwise.errors import BudgetError, CertificateError
 from bagwise.files.records import closed_schemas, read_record, to_plain
 from bagwise.privacy.dispersion import ClaimedNoise
 from bagwise.privacy.laws import LAWS, Exponential, Law
-from bagwise.privacy.laws.law import LARGEST_COUNT
 from bagwise.privacy.loss_distributions import Curve
-from bagwise.privacy.queries import QUERIES, Draw, Frequencies, Query, RangeCounts
+from bagwise.privacy.queries import MOST_SIZES, QUERIES, Draw, Frequencies, Query, RangeCounts
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -246,8 +245,8 @@ def mechanism_from_json(entry: Any) -> Mechanism:
         raise CertificateError("an event of the certificate is not a query and its laws.")
     query = _read(entry["query"], QUERIES, "query")
     laws = entry["laws"]
-    if not isinstance(laws, list) or len(laws) > LARGEST_COUNT:
-        raise CertificateError("the laws of an event are a list.")
+    if not isinstance(laws, list) or len(laws) > MOST_SIZES:
+        raise CertificateError(f"the laws of an event are a list of at most {MOST_SIZES}.")
     read = tuple(_read(law, LAWS, "law") for law in laws)
     if not is_worked_out(query, read):
         raise CertificateError("the certificate has an event that nobody has worked out.")
