@@ -14,7 +14,7 @@ import numpy as np
 
 import bagwise as bw
 from bagwise._types import FloatArray
-from bagwise.bagging import find_strategy
+from bagwise.bagging import BaggingStrategy, find_strategy
 from bagwise.rng import SecureNoise
 from benchmarks._real_tables import RealTable
 from benchmarks._rr_on_bins import randomise_labels
@@ -88,14 +88,13 @@ class Repeats:
 
 
 @dataclass(frozen=True)
-class MadeBefore:
+class MadeBefore(BaggingStrategy):
     """Bags of a strategy that looks at features only, made once for a table, a size and a seed.
 
     Making them is most of the work, and they are the same whatever the noise.
     """
 
     name: ClassVar[str] = "made-before"
-    uses_scores: ClassVar[bool] = False
 
     table: str
     strategy: str

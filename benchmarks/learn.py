@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 import bagwise as bw
+from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.bags import Bags
 from bagwise.cli.demo_run import isotropic_problem
 from bagwise.families import find_family
@@ -158,11 +159,10 @@ def measure_mixture(runs):
 
 
 @dataclass(frozen=True)
-class Given:
+class Given(BaggingStrategy):
     """Bags that were made once, so that a thousand releases do not cluster a thousand times."""
 
     name: ClassVar[str] = "given"
-    uses_scores: ClassVar[bool] = False
     index: tuple[int, ...]
 
     def assign(self, X, scores, *, bag_size, rng):

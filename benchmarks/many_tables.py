@@ -39,7 +39,7 @@ from bagwise.families import find_family
 from bagwise.planner.sizes import grid
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
-from bagwise.release.looks import schedule_looks, take_centring, take_range
+from bagwise.requests.queries import schedule_looks, take_centring, take_range
 from bagwise.rng import SimulatedNoise
 from benchmarks._many_tables import class_tables, many_tables
 from benchmarks._real_scores import score

@@ -15,11 +15,17 @@ author = "The bagwise developers"
 copyright = "the bagwise developers"  # noqa: A001 (Sphinx asks for this name)
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx-mathjax-offline",  # formulas without a network
+]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["conf.py"]
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 
 # Docstrings name things in single backticks.
 default_role = "literal"

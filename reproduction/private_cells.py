@@ -17,7 +17,7 @@ from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_picks
-from bagwise.release.scores import (
+from bagwise.requests.scores import (
     ScoreBudget,
     Scores,
     ScoresKind,

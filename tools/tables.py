@@ -13,11 +13,9 @@ from pathlib import Path
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
-    KeepsGroups,
     find_strategy,
     measures_by_scores,
     spell_settings,
-    traits_of,
 )
 from bagwise.families import FAMILIES, Family
 from bagwise.learn.losses import LOSSES
@@ -46,23 +44,21 @@ def strategies() -> list[tuple[str, ...]]:
 
 
 def _strategy(strategy: BaggingStrategy) -> tuple[str, ...]:
-    traits = traits_of(strategy)
     scored = [f"with `{spell_settings(other)[0]}`" for other in _sorting(strategy)]
     return (
         f"`{strategy.name}`",
-        traits.summary,
+        strategy.summary,
         "yes" if strategy.uses_scores else ", ".join(scored) or "no",
-        "as large as it likes" if traits.free_sizes else "about `bag_size`",
+        "as large as it likes" if strategy.free_sizes else "about `bag_size`",
         _planner(strategy),
-        "yes" if traits.accepts_sparse else "no",
+        "yes" if strategy.accepts_sparse else "no",
     )
 
 
 def _planner(strategy: BaggingStrategy) -> str:
-    keeper: object = strategy
-    if isinstance(keeper, KeepsGroups):
+    if strategy.keeps_groups:
         return "no"
-    if not traits_of(strategy).planned:
+    if not strategy.planned:
         return "if named"
     return "with an epsilon" if strategy.uses_scores else "yes"
 
@@ -79,10 +75,9 @@ def _sorting(strategy: BaggingStrategy) -> Iterator[BaggingStrategy]:
 
 
 def _group(strategy: BaggingStrategy) -> str:
-    traits = traits_of(strategy)
     if strategy.uses_scores and not measures_by_scores(strategy):
         return "sorted"
-    return "compact" if traits.compact else "any"
+    return "compact" if strategy.compact else "any"
 
 
 def _by_loss(verdicts: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:

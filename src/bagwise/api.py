@@ -15,7 +15,6 @@ from bagwise.bagging import (
     Given,
     assign_bags,
     find_strategy,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.workers import interrupted_for_good
@@ -23,14 +22,14 @@ from bagwise.errors import StrategyError, check_name
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
 from bagwise.ledger.account import Verb
 from bagwise.models.row_model import RowModel
-from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, NoiseKind
 from bagwise.privacy.private_bounds import PrivateBounds
-from bagwise.release.budget import Budget
 from bagwise.release.build import build, build_bounds, build_model
-from bagwise.release.columns import Columns
+from bagwise.release.preview import Confirm
 from bagwise.release.release import Release
-from bagwise.release.request import BoundsRequest, ModelRequest, ReleaseRequest
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.verbs import BoundsRequest, ModelRequest, ReleaseRequest
 from bagwise.rng import NoiseSource, Seed, make_generator
 from bagwise.rows import Rows
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS
@@ -98,8 +97,8 @@ def _numbered(ids: Any, what: str, X: Any) -> IntArray | None:
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     """Return X as floats, finite and of two dimensions."""
     if sparse.issparse(X):
-        if not traits_of(strategy).accepts_sparse:
-            takers = [name for name, kind in STRATEGIES.items() if traits_of(kind).accepts_sparse]
+        if not strategy.accepts_sparse:
+            takers = [name for name, kind in STRATEGIES.items() if kind.accepts_sparse]
             raise StrategyError(
                 f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use one "
                 f"that takes sparse ones: {', '.join(takers)}."
@@ -156,6 +155,7 @@ def make_release(
     spill: str | Path | None = None,
     engine: Literal["auto", "local", "spark"] = "auto",
     spark: Mapping[str, str] | None = None,
+    confirmed: bool | Confirm = False,
     on_stage: OnStage = ignore_stage,
 ) -> Release:
     """Turn a labelled table into bags with one aggregate label each.
@@ -276,6 +276,11 @@ def make_release(
         writes. "auto" is that for a DataFrame of Spark, and "local" for everything else.
     spark : mapping, optional
         Settings of Spark, ``spark.master`` for instance, for a session that is opened here.
+    confirmed : bool or callable
+        Whether somebody has looked at the columns that will be published. Unless so, columns that
+        look like names of people, free text, ids or dates are refused before anything is drawn,
+        but for those that `features` names. A callable gets the list of all of them (`Preview`),
+        and returns whether to go on.
     on_stage : callable, optional
         Called with the name of each stage as it begins.
 
@@ -313,8 +318,9 @@ def make_release(
         if engine == "local":
             raise StrategyError("a DataFrame of Spark is not read by the local engine.")
         spread: Any = _release_on_spark(
-            run, table, request, ledger, bounds=bounds, spill=spill, settings=spark
-        )
+            run, table, request, ledger, confirmed,
+            bounds=bounds, spill=spill, settings=spark,
+        )  # fmt: skip
         return cast(Release, spread)  # what a caller does with one, it can do with the other
     memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
     rows = run(
@@ -323,7 +329,7 @@ def make_release(
     account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build(rows, request, decide=decide, account=account, on_stage=on_stage)
+    return build(rows, request, account=account, confirmed=confirmed, on_stage=on_stage)
 
 
 def _release_on_spark(
@@ -331,6 +337,7 @@ def _release_on_spark(
     table: Any,
     request: ReleaseRequest,
     ledger: Ledger | str | Path | None,
+    confirmed: bool | Confirm,
     *,
     bounds: object,
     spill: str | Path | None,
@@ -355,7 +362,9 @@ def _release_on_spark(
     account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build_on_spark(rows, request, decide=decide, account=account, on_stage=run.on_stage)
+    return build_on_spark(
+        rows, request, account=account, confirmed=confirmed, on_stage=run.on_stage
+    )
 
 
 def _verified(path: Path) -> Release:
@@ -411,6 +420,7 @@ def release_model(
     ledger: Ledger | str | Path | None = None,
     memory_limit: str | int | None = None,
     spill: str | Path | None = None,
+    confirmed: bool | Confirm = False,
     on_stage: OnStage = ignore_stage,
 ) -> RowModel:
     """Release a generalised linear model with label privacy, instead of bags.
@@ -470,7 +480,7 @@ def release_model(
     account = _account(run, ledger, rows, "release-model", request, columns, budget, bounds)
     if (paid := account.stored(RowModel.load)) is not None:
         return paid
-    return build_model(rows, request, account=account, on_stage=on_stage)
+    return build_model(rows, request, account=account, confirmed=confirmed, on_stage=on_stage)
 
 
 def find_bounds(

@@ -5,6 +5,7 @@
     BagwiseError (a ValueError)
     ├── TableError         a file or frame cannot be read
     ├── ColumnError        a column is unknown, doubled, or cannot be a feature
+    │   └── UnconfirmedColumnsError  columns that nobody has confirmed yet would be published
     ├── LabelError         the label column has missing, infinite or non-numeric values
     ├── BoundsError        the label bounds are missing or impossible
     ├── BagTooSmallError   fewer rows than one bag needs
@@ -62,9 +63,52 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class BagwiseError(ValueError):
     """Anything the caller can put right."""
 
+    parts: "list[BagwiseError]"  # of one that several others were made into
+
     def __str__(self) -> str:
         # Messages name columns and classes, and those of a stranger's file may hold anything.
         return printable(super().__str__(), keep="\n")
+
+
+class Refusals:
+    """Collects what is refused in several blocks, to raise all of it at once.
+
+    >>> wrong = Refusals()
+    >>> with wrong:
+    ...     raise ColumnError("one.")
+    >>> with wrong:
+    ...     raise LabelError("two.")
+    >>> wrong.raise_all()
+    Traceback (most recent call last):
+    ...
+    bagwise.errors.ColumnError: 2 things are wrong with the table:
+    1. one.
+    2. two.
+    """
+
+    def __init__(self) -> None:
+        self.errors: list[BagwiseError] = []
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        # An error that was collected itself brings its parts.
+        if not isinstance(error, BagwiseError) or isinstance(error, StageError | LowMemoryError):
+            return False
+        self.errors += getattr(error, "parts", [error])
+        return True
+
+    def raise_all(self) -> None:
+        """Raise what was refused, as an error of the kind of the first."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            lines = (f"{i}. {error}" for i, error in enumerate(self.errors, 1))
+            said = "\n".join([f"{len(self.errors)} things are wrong with the table:", *lines])
+            together = type(self.errors[0])(said)
+            together.parts = self.errors
+            raise together
 
 
 class TableError(BagwiseError):
@@ -73,6 +117,10 @@ class TableError(BagwiseError):
 
 class ColumnError(BagwiseError):
     """A column is unknown, doubled, or cannot be used as asked."""
+
+
+class UnconfirmedColumnsError(ColumnError):
+    """Columns would be published that look like names, ids or dates; nobody has confirmed them."""
 
 
 class LabelError(BagwiseError):

@@ -10,10 +10,11 @@ from typing import Any
 from bagwise.errors import ModelFileError, ReleaseError, SignatureError
 from bagwise.evaluate.privately import PrivateScores
 from bagwise.files.json_files import read_json
+from bagwise.glm.statistic import RELEASED_NOTE
 from bagwise.ledger import Ledger
-from bagwise.models.from_statistics import RELEASED_NOTE
-from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
-from bagwise.models.tree_model import LARGEST, TreeModel
+from bagwise.models.model import LARGEST, TrainedOn
+from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
+from bagwise.models.tree_model import TreeModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import epsilon_of_releases
 from bagwise.privacy.certificate import NOT_PRIVATE

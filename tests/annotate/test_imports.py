@@ -1,11 +1,16 @@
 """A list with a mistake is refused as a whole, by line, and without a word of what it holds."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bagwise.annotate.request import LabelKind
+from bagwise import AnnotationProject
+from bagwise.annotate import files
+from bagwise.annotate.request import LabelKind, read_number
 from bagwise.errors import BagwiseError, ColumnError, LabelError, StrategyError, TableError
+from bagwise.rows.sources.dialect import Told
 from tests.annotate.conftest import answered
 
 SECRET = "918273.125"
@@ -58,20 +63,21 @@ def test_every_mistake_is_named_by_its_line(started, ids, flats, tmp_path):
             ",500",
             f"{ids[3]},nan",
             f'{ids[4]},"1,200"',
+            f"{ids[5]},x",
         ),
     )
     for line, words in {
         3: "no row of the project has this id",
-        4: "the label is not a number",
         5: "the label is not between 0 and 3000",
         7: "the row has another label in line 2",
         8: "this row was not asked for",
         9: "there is a label and no id",
         10: "the label is not a finite number",
-        11: "the label is not a number",
+        11: "the label is a thousand or a fraction",
     }.items():
         assert f"line {line}: {words}" in text
-    assert text.count("line ") == 9
+    assert text.count("the label is not a number") == 1
+    assert "lines 4, 12: the label is not a number" in text
 
 
 def test_lines_are_counted_where_a_cell_has_several(started, ids, tmp_path):
@@ -159,3 +165,80 @@ def test_kinds_of_labels_that_cannot_be():
     for classes in (["a"], ["a", "a"], ["a", " b"]):
         with pytest.raises(LabelError):
             LabelKind.of("y", classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("text", "decimal", "number"),
+    [
+        ("$1,234", ".", 1234.0),
+        ("1 234", ".", 1234.0),
+        ("1\u202f234,50 €", ",", 1234.5),
+        ("-£1,234.5", ".", -1234.5),
+        ("1'234'567", ".", 1234567.0),
+        ("1.234.567", ",", 1234567.0),
+        ("7e2", ".", 700.0),
+    ],
+)
+def test_numbers_as_people_write_them(text, decimal, number):
+    assert read_number(text, decimal) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["1,200", "12 34", "1,23", "1,2345", "$", "1_000", "5 m", "", "--5"]
+)
+def test_numbers_that_nobody_should_guess(text):
+    with pytest.raises(LabelError):
+        read_number(text)
+
+
+def test_a_thousand_where_the_decimal_mark_is_said(started, ids, tmp_path):
+    path = write(tmp_path / "a.csv", f'{ids[0]},"1,200"')
+    with pytest.raises(BagwiseError):
+        started.import_labels(path)
+    started.import_labels(path, told=Told(decimal="."))
+    assert started.labels().to_pydict()["rent"] == [1200.0]
+
+
+def test_label_studio_there_and_back(started, ids, tmp_path):
+    tasks = json.loads(files.list_paths(started.directory, 1)[2].read_text())
+    assert [task["data"]["row_id"] for task in tasks] == ids
+    assert set(tasks[0]["data"]["row"]) == {"area", "note"}
+    interface = (started.directory / files.INTERFACE).read_text()
+    assert '<Number name="rent" toName="row"/>' in interface
+
+    def answer(value, name="rent", **more):
+        result = [{"from_name": name, "type": "number", "value": {"number": value}}]
+        return {"result": result, **more}
+
+    tasks[0]["annotations"] = [answer(500)]
+    tasks[1]["annotations"] = [answer(600, was_cancelled=True)]
+    tasks[2]["annotations"] = [answer(1, name="mood"), answer(700.5)]
+    full = tmp_path / "export.json"
+    full.write_text(json.dumps(tasks))
+    imported = started.import_labels(full)
+    assert (imported.new, imported.open) == (2, 38)
+    short = tmp_path / "short.json"
+    short.write_text(json.dumps([{"row_id": ids[3], "rent": 650, "annotator": 1}]))
+    started.import_labels(short)
+    assert started.labels().to_pydict()["rent"] == [500.0, 700.5, 650.0]
+    tasks[4]["annotations"] = [answer(SECRET), answer(400)]
+    full.write_text(json.dumps(tasks))
+    with pytest.raises(LabelError, match="task 5: the label is not between 0 and 3000"):
+        started.import_labels(full)
+    for text in ("{", '{"a": 1}', "[1]", "[" * 10_000):
+        full.write_text(text)
+        with pytest.raises(TableError):
+            started.import_labels(full)
+
+
+def test_choices_of_label_studio(flats, tmp_path):
+    project = AnnotationProject.start(
+        flats, tmp_path / "p", label="kind", budget=9, classes=["a<b", 'c"'], exclude=["note"]
+    )
+    assert '<Choice value="a&lt;b"/>' in (project.directory / files.INTERFACE).read_text()
+    key = project.to_label()["row_id"][0].as_py()
+    result = [{"from_name": "kind", "type": "choices", "value": {"choices": ["a<b"]}}]
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([{"data": {"row_id": key}, "annotations": [{"result": result}]}]))
+    project.import_labels(path)
+    assert project.labels().to_pydict()["kind"] == ["a<b"]

@@ -16,7 +16,7 @@ from tests.annotate.conftest import answered, rents
 
 
 def test_the_lists_have_what_an_annotator_needs(started, flats):
-    for path in files.list_paths(started.directory, 1):
+    for path in files.list_paths(started.directory, 1)[:2]:
         kind = pa.csv.read_csv if path.suffix == ".csv" else pq.read_table
         listed = kind(path)
         assert listed.column_names == ["row_id", "area", "note", "rent"]
@@ -144,7 +144,7 @@ def test_a_damaged_project_is_refused(started, tmp_path):
 
 
 def test_a_list_that_is_gone_is_written_again_and_a_filled_one_is_not(started):
-    csv, parquet = files.list_paths(started.directory, 1)
+    csv, parquet, _ = files.list_paths(started.directory, 1)
     csv.write_text("filled in\n")
     parquet.unlink()
     started.status()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES, _merge
-from bagwise.bagging._merge import merge_small
+from bagwise.bagging import STRATEGIES, group_bags
+from bagwise.bagging.group_bags import merge_small
 from bagwise.errors import BagTooSmallError, StrategyError
 
 
@@ -84,11 +84,11 @@ def test_many_groups_are_merged_in_cells(monkeypatch):
     rng = np.random.default_rng(1)
     centres, sizes = rng.normal(size=(600, 2)), rng.integers(1, 6, size=600)
     whole = merge_small(centres, sizes, 12, rng)
-    monkeypatch.setattr(_merge, "CELL", 50)
+    monkeypatch.setattr(group_bags, "CELL", 50)
     cells = merge_small(centres, sizes, 12, rng)
     assert np.bincount(cells, weights=sizes).min() >= 12
     assert within_bags(centres, sizes, cells) < 1.3 * within_bags(centres, sizes, whole)
-    monkeypatch.setattr(_merge, "CELL", 3)  # cells that do not fill a bag by themselves
+    monkeypatch.setattr(group_bags, "CELL", 3)  # cells that do not fill a bag by themselves
     assert np.bincount(merge_small(centres, sizes, 100, rng), weights=sizes).min() >= 100
 
 

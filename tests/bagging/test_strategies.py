@@ -10,7 +10,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.api import make_bags
-from bagwise.bagging import find_strategy, sorted_bags
+from bagwise.bagging import BaggingStrategy, find_strategy, sorted_bags
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.random_bags import RandomBags
 from bagwise.bagging.sorted_bags import SortedBags
@@ -98,11 +98,10 @@ def test_make_bags_checks_its_input():
 
 
 @dataclass(frozen=True)
-class EveryOther:
+class EveryOther(BaggingStrategy):
     """A strategy of a user's own that leaves half of the rows out."""
 
     name: ClassVar[str] = "every-other"
-    uses_scores: ClassVar[bool] = False
     weight: float = 1.0
 
     def assign(self, X, scores, *, bag_size, rng):
@@ -123,9 +122,8 @@ def test_a_strategy_of_one_s_own_makes_releases_that_verify(tmp_path):
 
 
 def test_strategies_that_a_manifest_cannot_describe_are_refused_before_labels_are_used():
-    class Plain:
+    class Plain(BaggingStrategy):
         name = "plain"
-        uses_scores = False
         assign = EveryOther.assign
 
     @dataclass(frozen=True)

@@ -56,6 +56,10 @@ PAID = {
 from labels to what leaves: an answer that is missing here is computed from the neighbour's labels,
 and shows as a difference."""
 
+NOTES = "operator.notes"
+"""The file that --notes names: only its owner can read it, and what it says may depend on labels.
+That it is there, and its mode, may not."""
+
 UNSEEN = {"X", "source"}
 """Arguments that are not compared: where features are, with their labels on Spark, and chance."""
 
@@ -261,7 +265,10 @@ def watch(folder: Path, prepare: Callable[[Path], Act]) -> Seen:
             code, said, complained = prepare(Path("in"))()
     ledgers = sorted(folder.glob("*.ledger"))
     files = {
-        str(path.relative_to(folder)): (path.stat().st_mode, path.read_bytes())
+        str(path.relative_to(folder)): (
+            path.stat().st_mode,
+            b"" if path.name == NOTES else path.read_bytes(),
+        )
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path not in ledgers and not path.is_relative_to(folder / "in")
     }

@@ -19,7 +19,7 @@ import pytest
 from pyarrow import feather
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES, assign_bags, traits_of
+from bagwise.bagging import STRATEGIES, assign_bags
 from bagwise.errors import BagwiseWarning, ColumnError, StrategyError
 from bagwise.files import stored
 from bagwise.files.json_files import canonical
@@ -148,10 +148,10 @@ def test_releases_are_the_same_as_from_the_table(engine, strategy, tmp_path):
     options = {"label": "y", "bag_size": 10, "strategy": strategy, "seed": 4, "not_private": True}
     if setting:
         options["strategy_parameters"] = dict([setting.split("=")])
-    if hasattr(STRATEGIES[strategy], "assign_groups"):
+    if STRATEGIES[strategy]().keeps_groups:
         options["by"] = "city"
     private = {"epsilon": 2.0, "delta": 1e-4, "bounds": (-3, 3), "label_kind": "mean"}
-    traits, written = traits_of(STRATEGIES[strategy]), []
+    traits, written = STRATEGIES[strategy], []
     for name, source in (("table", some_table()), ("engine", engine(some_table()))):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
@@ -220,9 +220,7 @@ class OnlyAShape:
     shape = (N, 3)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in STRATEGIES if not traits_of(STRATEGIES[n]).needs_features]
-)
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].needs_features])
 def test_strategies_that_need_no_features_never_look_at_them(name):
     X, scores = np.random.default_rng(0).normal(size=(N, 3)), np.arange(N) * 1.0
     strategy = STRATEGIES[name]()

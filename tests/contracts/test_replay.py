@@ -33,6 +33,7 @@ from bagwise.rows.row_order import secret_order
 from tests.contracts.replay import (
     FEATURES,
     NEIGHBOURS,
+    NOTES,
     PAID,
     N,
     Tape,
@@ -64,7 +65,8 @@ class Request:
     @property
     def outcome(self):
         """How it ends, and whether anything is paid for by then."""
-        return {"code": self.code, "paid": self.code == 0 and self.verb != "plan"}
+        made = self.verb != "plan" and "dry_run" not in self.options
+        return {"code": self.code, "paid": self.code == 0 and made}
 
     def typed(self, words, **how):
         """Return the act of asking for it with a table that words name."""
@@ -140,7 +142,7 @@ REQUESTS = {
     "flexible learner, wide": release({**TENS, **WIDE, "learner": "flexible"}),
     **{
         f"strategy {name}": release(
-            {**TENS, "strategy": name} | ({"by": "city"} if hasattr(kind, "assign_groups") else {})
+            {**TENS, "strategy": name} | ({"by": "city"} if kind().keeps_groups else {})
         )
         for name, kind in STRATEGIES.items()
     },
@@ -174,6 +176,10 @@ REQUESTS = {
     "strong promise": release({**NUMBERS, "epsilon": 0.001}),
     "for machines": release({**NUMBERS, "json": True, "rows_per_file": 100}),
     "quiet": release({**NUMBERS, "quiet": True}),
+    "with notes": release({**PLAIN, "notes": NOTES}),
+    "a list of columns": release({**NUMBERS, "dry_run": True}, code=0),
+    "columns to confirm": release({**NUMBERS, "exclude": ["key", "years"]}, code=2),
+    "columns confirmed": release({**PLAIN, "exclude": ["key", "years"], "yes": True}),
     "counts": release(COUNTS, "count"),
     "counts, centred": release({**COUNTS, "bag_size": 10, "centre": "model"}, "count"),
     "counts over years": release(
@@ -396,6 +402,32 @@ def test_a_file_whose_blocks_end_where_labels_are_short_or_long(tmp_path):
     options = {**TENS, "bag_size": 100, "strategy": "sorted", "keep_order": True}
     del options["exclude"]
     assert replay(tmp_path / "run", partial(SOURCES["CSV"], release(options)), *tables) == []
+
+
+@pytest.mark.parametrize("notes", [[], ["--notes", NOTES]])
+@pytest.mark.parametrize("verb", ["release", "release-model"])
+def test_what_compares_columns_with_labels_shows_in_notes_alone(verb, notes, tmp_path):
+    """A column that follows the labels, or predicts them, in one table and not in another."""
+    options = {key: NUMBERS[key] for key in ("label", "epsilon", "exclude", "bounds")}
+    rng, said = np.random.default_rng(2), []
+    x = np.asarray(FEATURES["x"])
+    tables = [with_label(y) for y in (-x / 1e3, x / 1e3 + rng.normal(size=N) / 9, x * 0 + 1)]
+
+    def ask(table, place):
+        to = "out" if verb == "release" else "out.json"
+        words = [verb, as_parquet(table, place), *spelled(options), "-o", to, *notes]
+        act = on_the_command_line(*words)
+
+        def noted():
+            seen = act()
+            said.append(Path(NOTES).read_text() if notes else "")
+            return seen
+
+        return noted
+
+    assert replay(tmp_path / "run", ask, *tables) == []
+    assert ["follows" in one for one in said] == [bool(notes), False, False]
+    assert ["predicts" in one for one in said] == [False, bool(notes), False]
 
 
 def with_label(labels):

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES
+from bagwise.bagging import STRATEGIES, BaggingStrategy
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.release.budget import Budget
 from bagwise.release.build import build_model
-from bagwise.release.columns import Columns
-from bagwise.release.request import ModelRequest
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.verbs import ModelRequest
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.row_order import inverse_order
 
@@ -36,11 +36,10 @@ class Undoing(SimulatedNoise):
 
 
 @dataclasses.dataclass(frozen=True)
-class InOrder:
+class InOrder(BaggingStrategy):
     """A strategy of a user's own that depends on nothing but the order of the rows."""
 
     name = "in-order"
-    uses_scores = False
 
     def assign(self, X, scores, *, bag_size, rng):
         n = X.shape[0] // bag_size * bag_size
@@ -71,7 +70,7 @@ def files(release, path):
 
 WAYS = {
     **{
-        name: {"strategy": name, **({"by": "city"} if hasattr(kind, "assign_groups") else {})}
+        name: {"strategy": name, **({"by": "city"} if kind().keeps_groups else {})}
         for name, kind in STRATEGIES.items()
         if not kind().uses_scores
     },

@@ -13,11 +13,9 @@ from scipy import sparse
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
-    Traits,
     assign_bags,
     find_strategy,
     spell_settings,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagTooSmallError, StrategyError
@@ -73,12 +71,11 @@ def test_it_is_a_frozen_strategy_found_by_its_name(strategy):
 
 @each
 def test_it_says_what_it_is(strategy):
-    traits = traits_of(strategy)
-    assert traits.summary
-    assert len(traits.summary) < 60
-    assert ";" not in traits.summary  # it stands in lists
-    for field in dataclasses.fields(Traits):
-        assert type(getattr(traits, field.name)) is type(field.default)
+    assert strategy.summary
+    assert len(strategy.summary) < 60
+    assert ";" not in strategy.summary  # it stands in lists
+    for trait in ("accepts_sparse", "needs_features", "compact", "free_sizes", "planned"):
+        assert type(getattr(strategy, trait)) is bool
 
 
 @each
@@ -89,7 +86,7 @@ def test_settings_read_back(strategy):
 
 @each
 def test_sparse_features_where_it_says_so(strategy):
-    if not traits_of(strategy).accepts_sparse:
+    if not strategy.accepts_sparse:
         return
     X = np.random.default_rng(1).normal(size=(53, 3))
     assert assign(strategy, X=sparse.csr_array(X)).sizes.min() >= 5
@@ -197,9 +194,8 @@ def test_scores_are_checked_where_they_are_used(strategy):
 
 
 def test_a_strategy_that_breaks_its_word_is_caught():
-    class Greedy:
+    class Greedy(BaggingStrategy):
         name = "greedy"
-        uses_scores = False
 
         def assign(self, X, scores, *, bag_size, rng):
             return Bags(np.arange(X.shape[0]))

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import bagwise as bw
 from bagwise.files.json_files import canonical
 from bagwise.files.parquet_files import write_plain
-from bagwise.models.row_model import _digest
+from bagwise.models.model import digest_of as _digest
 from bagwise.release.descriptions import CROISSANT
 from tests.forging import rehash
 

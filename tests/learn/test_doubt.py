@@ -11,12 +11,12 @@ from scipy.special import expit
 import bagwise as bw
 from bagwise.errors import NoEvidenceWarning
 from bagwise.families import find_family
+from bagwise.glm.shrinkage import SlopePrior, solve_shrunk
+from bagwise.glm.weights import NOTHING
 from bagwise.learn import losses
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.doubt import best_of_others, evidence
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.shrinkage import solve_shrunk
-from bagwise.learn.weights import NOTHING
 from bagwise.privacy.noise_laws import LAWS
 
 SIZE = 20
@@ -78,7 +78,9 @@ def test_evidence_is_the_ratio_of_integrals():
     X, index = rng.normal(size=(n, 1)).repeat(5, axis=0), np.arange(5 * n) // 5
     labels = np.exp(0.3 + 0.15 * X[::5, 0]) + sd * rng.normal(size=n)
     problem = problem_of(X, index, labels, sd, "poisson")
-    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    shrunk = solve_shrunk(
+        problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
+    )
     end, prior = shrunk.solution, shrunk.prior
     omega = end.problem.true_variance(end.beta)
     units = prior.basis[0, 0] * np.sqrt(prior.variance)
@@ -126,7 +128,7 @@ def test_a_fit_without_what_the_labels_say_is_replaced():
     X, index, labels = chances(np.random.default_rng(9))
     problem = problem_of(X, index, labels, 0.005, "bernoulli")
     start = problem.constant_start()
-    shrunk = solve_shrunk(problem, start, X)
+    shrunk = solve_shrunk(problem, start, SlopePrior.of(problem, X, start))
     same, explains = best_of_others(problem, start, shrunk)
     assert same is shrunk
     assert explains

@@ -17,11 +17,10 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.families import find_family
+from bagwise.glm.shrinkage import SlopePrior, choose, solve_shrunk, spectrum_of
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.exact_noise import NoisyLabels
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.penalty import SlopePrior
-from bagwise.learn.shrinkage import choose, solve_shrunk, spectrum_of
 from bagwise.privacy.noise_laws import LaplaceLaw, information, log_density
 
 
@@ -107,7 +106,9 @@ def test_shrunken_slopes_are_the_posterior_mean():
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
     problem = PROBLEMS["bag"](setting)
-    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    shrunk = solve_shrunk(
+        problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
+    )
     C = np.column_stack([bags.mean(X), np.ones(bags.n_bags)])
     W = 1 / (shrunk.solution.problem.phi / bags.sizes + sd**2)
     P = np.zeros((5, 5))
@@ -139,7 +140,9 @@ def test_a_strong_feature_is_not_held_back_by_the_others():
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
     problem = PROBLEMS["bag"](setting)
-    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    shrunk = solve_shrunk(
+        problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
+    )
     prior, phi = shrunk.prior, shrunk.solution.problem.phi
     assert prior.importance.argmax() == 5
     assert prior.importance[5] > 10 * np.median(prior.importance)
@@ -337,7 +340,9 @@ def test_correction_is_the_step_of_least_squares_without_the_farthest_bags():
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
     problem = PROBLEMS["bag"](setting)
-    shrunk = solve_shrunk(problem, problem.constant_start(), X)
+    shrunk = solve_shrunk(
+        problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
+    )
     phi = 7.0
     noisy_labels = NoisyLabels(shrunk.solution.problem, LaplaceLaw(), shrunk.prior, phi)
     beta = shrunk.solution.beta + 0.3
@@ -431,7 +436,7 @@ def test_instance_loss_does_not_run_away_in_the_noise(monkeypatch):
     far = {}
     for held in (True, False):
         if not held:  # the twin: what came of such fits before
-            monkeypatch.setattr("bagwise.learn.solver.Solution.is_sound", lambda *_, **__: True)
+            monkeypatch.setattr("bagwise.glm.solver.Solution.is_sound", lambda *_, **__: True)
         far[held] = 0
         for seed in (6, 7, 24, 37):
             rng = np.random.default_rng(seed)
@@ -452,13 +457,14 @@ def test_a_fit_that_gives_up_predicts_the_mean_and_is_not_saved(tmp_path, monkey
     X = rng.normal(size=(200, 1))
     index = np.arange(200) // 10
     labels = rng.poisson(3.0, size=(20, 10)).mean(axis=1) + rng.normal(size=20)
-    monkeypatch.setattr("bagwise.learn.solver.STEPS", 0)
+    monkeypatch.setattr("bagwise.glm.solver.STEPS", 0)
     with pytest.warns(NotConvergedWarning, match="although slopes were shrunk"):
         model = bw.BaggedGLM("poisson").fit(X, labels[index], bags=index, noise_sd=1.0)
     assert np.ptp(model.predict(X)) == 0.0
     assert 0 < model.predict(X)[0] < 5
     assert "every row gets the mean" in str(model.summary())
-    from bagwise.models.row_model import RowModel, TrainedOn
+    from bagwise.models.model import TrainedOn
+    from bagwise.models.row_model import RowModel
 
     kept = RowModel(
         family="poisson",

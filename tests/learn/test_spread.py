@@ -12,13 +12,12 @@ import pytest
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, SeparationWarning, StrategyError
 from bagwise.families import find_family
+from bagwise.glm.parts import BagParts, Chunk
+from bagwise.glm.shrinkage import SlopePrior, spectrum_of
+from bagwise.glm.solver import Ridge, solve
 from bagwise.learn.bag_data import BagData, read_bags
-from bagwise.learn.chunks import Chunk, SpreadBags
 from bagwise.learn.fitting import default_covariance, fit_equations
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.penalty import Ridge, SlopePrior
-from bagwise.learn.shrinkage import spectrum_of
-from bagwise.learn.solver import solve
 from bagwise.privacy.noise_laws import LAWS
 
 LABELS = {
@@ -84,11 +83,11 @@ def settings(
             inside, index = bags.mean(X)[part], np.arange(part.size)
         chunks.append(Chunk(int(part[0]), inside, index, bags.sizes[part], labels[part], sd[part]))
     here = Here(chunks[::-1])  # they come back in any order
-    axes = SpreadBags.of(Here([Chunk(0, X, bags.index, bags.sizes, labels, sd)])).axes
+    axes = BagParts.of(Here([Chunk(0, X, bags.index, bags.sizes, labels, sd)])).axes
     sizes = SimpleNamespace(sizes=bags.sizes, n_bags=bags.n_bags, n_rows=bags.n_rows)
     spread = BagData(
         np.zeros((0, 3)), sizes, labels, sd, np.ones(bags.n_bags), axes=axes,
-        spread=SpreadBags.of(here, axes),
+        spread=BagParts.of(here, axes),
     )  # fmt: skip
     return Setting(data, *options), Setting(spread, *options), here
 
@@ -154,7 +153,7 @@ def test_a_step_is_a_pass():
     problem = PROBLEMS["bag"](spread)
     start = problem.constant_start()
     before = here.passes
-    solution = solve(problem, start, penalty=Ridge(0.0))
+    solution = solve(problem, start, penalty=Ridge.of(problem, 0.0))
     assert solution.converged
     # One for each beta that is looked at: the start, and the end of each step but the last.
     assert here.passes - before <= 8
@@ -167,7 +166,7 @@ def test_labels_that_are_told_apart_are_told_from_chunks():
         labels, rows = told[chunk.first :][: chunk.sizes.size], chunk.rows.copy()
         rows[:, 1] = labels[chunk.index]
         here.chunks[place] = replace(chunk, labels=labels, rows=rows)
-    data = replace(spread.data, labels=told, spread=SpreadBags.of(here))
+    data = replace(spread.data, labels=told, spread=BagParts.of(here))
     with pytest.warns(SeparationWarning):
         fitted = fit_equations(replace(spread, data=data), "bag", covariance="cautious")
     assert fitted.separated
@@ -194,7 +193,7 @@ def test_exposure_is_that_in_memory(family, link, noise, loss):
     for place, chunk in enumerate(here.chunks):
         mine = (index >= chunk.first) & (index < chunk.first + chunk.sizes.size)
         here.chunks[place] = replace(chunk, offset=offset[mine])
-    data = replace(spread.data, spread=SpreadBags.of(here))
+    data = replace(spread.data, spread=BagParts.of(here))
     assert_same_fit(at_hand, replace(spread, data=data, rule=rule), loss)
 
 
@@ -231,7 +230,7 @@ def in_bags_of_one(at_hand, spread, here):
         first += 50
     X, bags = np.concatenate([chunk.rows for chunk in here.chunks]), Bags.singletons(200)
     data = BagData(X, bags, np.zeros(200), sd, np.ones(200))
-    found = SpreadBags.of(here)
+    found = BagParts.of(here)
     elsewhere = replace(data, X=X[:0], axes=found.axes, spread=found)
     return replace(at_hand, data=data), replace(spread, data=elsewhere), here
 

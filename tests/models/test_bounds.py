@@ -13,7 +13,7 @@ import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import ModelFileError
 from bagwise.files.json_files import canonical, write_json
-from bagwise.models.row_model import _digest
+from bagwise.models.model import digest_of as _digest
 
 BOUNDS = (0.0, 10.0)
 

@@ -12,7 +12,8 @@ import pytest
 import bagwise as bw
 from bagwise.errors import LeakWarning, ModelFileError, StrategyError
 from bagwise.files.json_files import canonical
-from bagwise.models.tree_model import TreeModel, _digest
+from bagwise.models.model import digest_of as _digest
+from bagwise.models.tree_model import TreeModel
 from bagwise.models.trees import Levels, Tree
 
 

@@ -13,8 +13,8 @@ from bagwise.planner import automatic, rank
 from bagwise.planner.regret import ranked, regrets
 from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.sizes import FEWEST_BAGS, grid
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
 from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import Whitening
 from tests import stats

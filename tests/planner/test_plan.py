@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES, find_strategy, spell_settings, traits_of
+from bagwise.bagging import STRATEGIES, BaggingStrategy, find_strategy, spell_settings
 from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     BagTooSmallError,
@@ -25,7 +25,7 @@ from bagwise.planner import features_of
 from bagwise.planner.candidates import buy_model
 from bagwise.planner.regret import regrets
 from bagwise.planner.request import planned
-from bagwise.release.columns import Columns
+from bagwise.requests.columns import Columns
 from tests import stats
 
 BOUNDS = (-10.0, 10.0)
@@ -512,11 +512,10 @@ def test_what_else_is_named_is_checked():
 
 
 @dataclasses.dataclass(frozen=True)
-class Own:
+class Own(BaggingStrategy):
     """Rows as they come, for a test."""
 
     name = "own"
-    uses_scores = False
 
     def assign(self, X, scores, *, bag_size, rng):
         return Bags(np.arange(len(X)) // bag_size)
@@ -530,7 +529,7 @@ def test_a_strategy_of_ones_own_is_planned_and_its_command_says_that_it_is_none(
 
 def test_what_is_tried_follows_from_the_registry():
     tried = {strategy.name: strategy for strategy in planned()}
-    assert set(tried) == {name for name, kind in STRATEGIES.items() if traits_of(kind).planned}
+    assert set(tried) == {name for name, kind in STRATEGIES.items() if kind.planned}
     assert not any(s.uses_scores for s in planned(scored=False))
 
 

@@ -8,7 +8,7 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagwiseError, ReleaseError
 from bagwise.files.json_files import canonical
-from bagwise.release.provenance import NothingToPlan
+from bagwise.requests.provenance import NothingToPlan
 
 
 def test_a_release_without_a_plan_says_why():

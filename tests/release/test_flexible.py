@@ -23,8 +23,8 @@ from bagwise.planner.flexible import FEWEST_BAGS, FlexibleProblem
 from bagwise.planner.prior import Prior
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.release.provenance import FlexibleLearner
-from bagwise.release.scores import METRIC_SHARES
+from bagwise.requests.provenance import FlexibleLearner
+from bagwise.requests.scores import METRIC_SHARES
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
 from tests.release.test_release import edit_json, edit_provenance

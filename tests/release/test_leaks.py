@@ -21,8 +21,7 @@ TRACES = ("918273645", "9.18273645e", "9.182736e")
 
 STAGES = [
     "read_rows",
-    "label_vector",
-    "_choose_columns",
+    "check_table",
     "_encode",
     "_compute_scores",
     "_form_bags",

@@ -23,9 +23,9 @@ from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.noise import private_centred_means
 from bagwise.privacy.private_model import Designs, LinearScores
 from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, limit_of
-from bagwise.release import looks
-from bagwise.release.looks import Schedule, schedule_centring
 from bagwise.release.verify import noise_per_bag
+from bagwise.requests import queries as looks
+from bagwise.requests.queries import Schedule, schedule_centring
 from bagwise.rng import SimulatedNoise
 from bagwise.verifier import verify
 
@@ -172,7 +172,7 @@ def test_decisions_are_functions_of_public_and_paid_values(table, monkeypatch, k
 
     hold(looks, "tightened")
     hold(looks, "limit_of")
-    from bagwise.release import scores
+    from bagwise.requests import scores
 
     hold(scores, "release_statistics")
     hold(scores, "noisy_labels")

@@ -509,6 +509,7 @@ def test_a_thousand_levels_are_never_made_dense(strategy, monkeypatch):
     )
     monkeypatch.setattr(bw.Encoder, "transform", lambda *_: pytest.fail("X was made dense"))
     release = bw.make_release(
-        table, label="y", bag_size=3, not_private=True, strategy=strategy, max_levels=1000, seed=0
-    )
+        table, label="y", bag_size=3, not_private=True, strategy=strategy, max_levels=1000, seed=0,
+        confirmed=True,
+    )  # fmt: skip
     assert release.bags.sizes.min() >= 3

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import OutputError, ReleaseError
-from bagwise.models.row_model import TrainedOn
+from bagwise.models.model import TrainedOn
 from bagwise.models.tree_model import TreeModel
 from bagwise.models.trees import Levels, Member, Tree
 from bagwise.privacy.promise import chance_of_guessing, odds_in_fractions

@@ -33,8 +33,8 @@ def noticed(column, labels, *, classes=False):
         warnings.simplefilter("error")
         note_likely_copies(table, ["column"], labels, label="y", classes=classes)
         # What is raised is held back, so that it is looked for here.
-        list(label_copies._likely_copies(table, ["column"], labels, classes=classes))
-    return bool(notes)
+        list(label_copies._telling_columns(table, ["column"], labels, classes=classes))
+    return any("follows the label" in note for note in notes)
 
 
 def incomes(n=1000, seed=0):

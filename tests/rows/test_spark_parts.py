@@ -19,11 +19,11 @@ from bagwise.errors import (
     MissingExtraError,
     StrategyError,
 )
-from bagwise.rows.spark import java, keys, session
+from bagwise.rows import keys
+from bagwise.rows.parts import Split, by_key
+from bagwise.rows.spark import java, session
 from bagwise.rows.spark.matrix import _draw
-from bagwise.rows.spark.places import by_key
-from bagwise.rows.spark.table import Split
-from bagwise.rows.spark.tasks import _Refusal, guarded, split_rows
+from bagwise.rows.workers import Refusal, guarded, split_rows
 from tests import stats
 
 SECRET = bytes(range(32))
@@ -33,7 +33,7 @@ def test_keys_of_rows_are_aes_blocks_that_do_not_depend_on_who_asks():
     found = keys.row_keys(SECRET, "order", 5, 1000)
     assert len(set(found.tolist())) == 1000
     np.testing.assert_array_equal(found[100:], keys.row_keys(SECRET, "order", 105, 900))
-    cipher = Cipher(algorithms.AES(keys._derived(SECRET, "order")), modes.ECB())  # noqa: S305
+    cipher = Cipher(algorithms.AES(keys.derived(SECRET, "order")), modes.ECB())  # noqa: S305
     block = (107).to_bytes(8, "little") + bytes(8)
     alone = cipher.encryptor().update(block)
     assert found[102] == int.from_bytes(alone[:8], "little")
@@ -86,7 +86,7 @@ def test_a_box_opens_what_was_sealed_for_it_and_nothing_else():
 
 
 def test_rows_go_to_their_targets_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr("bagwise.rows.spark.tasks.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("bagwise.rows.workers.ROWS_AT_ONCE", 3)
     targets = np.array([2, 0, 2, 2, 2, 0, 2])
     parts = list(split_rows(targets, pa.table({"x": range(7)})))
     assert [(t, p["x"].to_pylist()) for t, p in parts] == [
@@ -102,10 +102,10 @@ def test_tasks_say_what_is_for_the_caller_and_withhold_what_is_not():
         raise ValueError("label 4.25")
 
     found = guarded(refuse)
-    assert isinstance(found, _Refusal)
+    assert isinstance(found, Refusal)
     assert isinstance(found.to_error(), ColumnError)
     assert str(found.to_error()) == "column 'x' is odd."
-    assert type(_Refusal("LowMemoryError", "words").to_error()) is BagwiseError
+    assert type(Refusal("LowMemoryError", "words").to_error()) is BagwiseError
     with pytest.raises(RuntimeError, match=r"ValueError at test_spark_parts\.py") as caught:
         guarded(quote)
     assert "4.25" not in str(caught.value)

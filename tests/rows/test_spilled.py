@@ -23,7 +23,6 @@ from bagwise.files import spill as spill_module
 from bagwise.files import stored
 from bagwise.files.locks import holding
 from bagwise.files.spill import SpillDirectory
-from bagwise.models.parts import predict_parts
 from bagwise.release.cells import Tree
 from bagwise.rows.local import LocalRows
 from bagwise.rows.memory import Memory, needed, parse_size
@@ -301,7 +300,7 @@ def test_predictions_of_rows_on_disk_are_those_of_rows_in_memory(tmp_path, monke
         path, label="y", bounds=(0.0, 1e9), epsilon=9.0, memory_limit=1, spill=tmp_path
     )
     whole = model.predict_table(pq.read_table(path), id="b")
-    parts = list(predict_parts(model, open_rows(path, memory=Memory(1, tmp_path)), id="b"))
+    parts = list(model.predict_parts(open_rows(path, memory=Memory(1, tmp_path)), id="b"))
     assert len(parts) > 1
     assert pa.concat_tables(parts).to_pydict() == whole.to_pydict()
     for name in ("p.parquet", "p.csv"):
@@ -310,7 +309,7 @@ def test_predictions_of_rows_on_disk_are_those_of_rows_in_memory(tmp_path, monke
         assert CliRunner().invoke(app, command).exit_code == 0
         assert read_table(tmp_path / name).to_pydict() == whole.to_pydict()
     with pytest.raises(ColumnError, match="'c' is not a column"):
-        list(predict_parts(model, open_rows(path, memory=Memory(1, tmp_path)), id="c"))
+        list(model.predict_parts(open_rows(path, memory=Memory(1, tmp_path)), id="c"))
 
 
 def test_an_order_waits_in_a_file_without_a_name(tmp_path):

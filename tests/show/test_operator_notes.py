@@ -129,5 +129,5 @@ def test_a_check_that_fails_stops_no_release(copied, monkeypatch):
     def choke(*_args, **_kwargs):
         raise ValueError("918273645")
 
-    monkeypatch.setattr(label_copies, "_likely_copies", choke)
+    monkeypatch.setattr(label_copies, "_telling_columns", choke)
     bw.make_release(copied, label="y", bag_size=10, not_private=True, strategy="random")

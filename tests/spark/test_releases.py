@@ -17,25 +17,25 @@ from bagwise.bagging import find_strategy
 from bagwise.bagging._strata import check_strata
 from bagwise.errors import BagTooSmallError, ColumnError, EngineError, LabelError, StrategyError
 from bagwise.planner.automatic import decide
+from bagwise.planner.sample import Population
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
 from bagwise.privacy.noise import centred_steps
 from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
 from bagwise.release import on_spark, spread_bags
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
 from bagwise.release.label_bags import settle_means
 from bagwise.release.on_spark import SpreadUnits
-from bagwise.release.population import Population
-from bagwise.release.request import ReleaseRequest
-from bagwise.release.scores import Scores
 from bagwise.release.verify import predictions_of
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.scores import Scores
+from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.groups import number_groups
+from bagwise.rows.keys import new_secret
 from bagwise.rows.local import LocalRows
 from bagwise.rows.row_order import feature_order
-from bagwise.rows.spark.keys import new_secret
 from bagwise.rows.spark.matrix import SparkMatrix
 from bagwise.rows.spark.order import in_secret_order
 from bagwise.rows.spark.sample import sample_rows
@@ -124,7 +124,7 @@ def test_rows_of_a_bag_stand_together_in_no_order_of_the_source(make, case):
 def read_all(spread, names):
     """Return columns of all rows, in the order in which tasks see them."""
     read = functools.partial(read_split, reader=spread.reader, names=names)
-    return pa.concat_tables(spread.cluster.each(spread.splits, read))
+    return pa.concat_tables(spread.workers.each(spread.splits, read))
 
 
 def read_split(split, secret, *, reader, names):
@@ -150,7 +150,7 @@ def test_models_and_metrics_are_computed_in_no_order_of_the_source(make, files, 
 
 def test_the_order_of_a_table_that_is_sorted_by_label_shows_in_no_bit(table, spark, make, tmp_path):
     """A model's design has the same bits each time in the table's own order, and others in none."""
-    cluster = make("random")[0].table.cluster
+    cluster = make("random")[0].table.workers
     ranked = table.take(pa.array(np.argsort(table["y"].to_numpy())))
     pq.write_table(ranked, tmp_path / "ranked.parquet", row_group_size=1000)
     spread = open_files(tmp_path / "ranked.parquet", cluster)
@@ -164,7 +164,7 @@ def test_the_order_of_a_table_that_is_sorted_by_label_shows_in_no_bit(table, spa
     others = []
     for _ in range(3):
         anew = dataclasses.replace(cluster, secret=new_secret())
-        source = dataclasses.replace(spread, cluster=anew)
+        source = dataclasses.replace(spread, workers=anew)
         others.append(in_secret_order(source, ["key", *names], label="y"))
     assert len({bits(one) for one in others}) > 1
     for one in others:
@@ -301,7 +301,7 @@ def test_models_are_those_of_the_local_engine(make, table):
 
 def test_no_secret_is_in_a_log_or_a_plan(make, logs, spark, case):
     release, _ = make(case)
-    cluster = release.table.cluster
+    cluster = release.table.workers
     frame = cluster._items([1, 2])
     plan = frame._jdf.queryExecution().toString()
     shown = [plan.encode(), *(p.read_bytes() for p in logs.rglob("*") if p.is_file())]
@@ -358,13 +358,13 @@ def test_a_sample_for_a_plan_follows_from_the_features_alone(make, table, spark,
     for seed, size in ((0, 700), (1, 5000)):
         shuffled = twins.take(pa.array(np.random.default_rng(seed).permutation(3 * N)))
         pq.write_table(shuffled, tmp_path / f"{seed}.parquet", row_group_size=size)
-        spread = open_files(tmp_path / f"{seed}.parquet", make("random")[0].table.cluster)
+        spread = open_files(tmp_path / f"{seed}.parquet", make("random")[0].table.workers)
         found = sample_rows(spread, names, 1500)
         # A row is there as often as its share says, give or take one: the sum of 9000 at most.
         assert abs(found.num_rows - 1500) < 6 * np.sqrt(9000 / 4)
         drawn.append(found.take(pa.array(feature_order(found, names, SecureNoise()))))
         # The twin: rows by their places are others.
-        drawn.append(spread.cluster.each(spread.splits, first_rows(spread, names)))
+        drawn.append(spread.workers.each(spread.splits, first_rows(spread, names)))
     assert str(drawn[0].to_pylist()) == str(drawn[2].to_pylist())
     assert str(drawn[1]) != str(drawn[3])
     counts = [np.sum(np.array(t["count"]) == 2) / t.num_rows for t in (drawn[0], table)]
@@ -416,7 +416,7 @@ def test_units_are_counted_in_their_bags(people, spark, tmp_path):
 
 def test_a_plan_sees_all_rows_of_some_units(people, make, spark):
     path, table = people
-    spread = open_files(path, make("random")[0].table.cluster)
+    spread = open_files(path, make("random")[0].table.workers)
     everyone, rows = np.unique(table["person"].to_numpy(zero_copy_only=False), return_counts=True)
     counts = dict(zip(everyone.tolist(), rows.tolist(), strict=True))
     largest = largest_unit(spread, "person")
@@ -426,9 +426,9 @@ def test_a_plan_sees_all_rows_of_some_units(people, make, spark):
     assert [counts[person] for person in seen.tolist()] == times.tolist()
     assert 300 <= found.num_rows <= 300 + 2 * largest
     assert times.max() == largest
-    gaps = spread.cluster.session.createDataFrame([(1, "x"), (2, None)], "y int, person string")
+    gaps = spark.createDataFrame([(1, "x"), (2, None)], "y int, person string")
     with pytest.raises(ColumnError, match="whose labels are they"):
-        largest_unit(open_frame(gaps, spread.cluster, label="y"), "person")
+        largest_unit(open_frame(gaps, spread.workers, label="y"), "person")
 
 
 def test_bags_keep_to_strata_and_exposure_leaves_with_its_row(people, spark, tmp_path, monkeypatch):
@@ -502,7 +502,7 @@ def test_shares_of_classes_are_counted_where_the_rows_are(classed, spark, tmp_pa
 
 def test_classes_stay_with_their_rows_in_a_secret_order(classed, spark, make):
     path, _, codes = classed
-    cluster = make("random")[0].table.cluster
+    cluster = make("random")[0].table.workers
     frame = spark.read.parquet(str(path)).select("key", "y")
     for spread in (
         open_files(path, cluster),

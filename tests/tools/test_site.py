@@ -1,5 +1,6 @@
 """The reference lists every public name and every verb once; start pages say what is true."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -89,6 +90,36 @@ def test_there_is_a_start_page_for_each_user():
         assert len(path.read_text().split()) < 400
 
 
+def check_options(command, reference):
+    """Check that a command and the options that follow it are in the reference."""
+    words = command.split()
+    section = reference[f"command-line/{words[1]}.md"]
+    if words[1] in ("ledger", "annotate"):
+        heading = f"## bagwise {words[1]} {words[2]}\n"
+        section = section.partition(heading)[2].partition("\n## ")[0]
+    for option in (word for word in words if word.startswith("-")):
+        assert re.search(rf"`[^`]*{option}[^`]*`", section), f"{command}: {option}"
+
+
+def test_commands_for_schedulers_exist_with_their_options():
+    page = (DOCS / "schedule.md").read_text()
+    (flow,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    strings = [node for node in ast.walk(ast.parse(flow)) if isinstance(node, ast.JoinedStr)]
+    parts = [
+        "".join(
+            getattr(part, "value", "x") if isinstance(part, ast.Constant) else "x"
+            for part in text.values
+        )
+        for text in strings
+    ]
+    (shell,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [*parts, *shell.replace("\\\n", " ").splitlines()]
+    commands = [line for line in lines if line.startswith("bagwise")]
+    assert len(commands) == 4
+    for command in commands:
+        check_options(re.sub(r"\"[^\"]*\"", "x", command), command_pages())
+
+
 @pytest.mark.parametrize("path", [*STARTS, DOCS / "pages.md"], ids=lambda path: path.stem)
 def test_commands_on_start_pages_exist_with_their_options(path):
     reference = command_pages()
@@ -100,13 +131,7 @@ def test_commands_on_start_pages_exist_with_their_options(path):
     commands = [line for line in commands if not line.startswith("python -m reproduction")]
     assert all(line.startswith("bagwise") for line in commands)
     for command in commands:
-        words = command.split()
-        section = reference[f"command-line/{words[1]}.md"]
-        if words[1] in ("ledger", "annotate"):
-            heading = f"## bagwise {words[1]} {words[2]}\n"
-            section = section.partition(heading)[2].partition("\n## ")[0]
-        for option in (word for word in words if word.startswith("-")):
-            assert re.search(rf"`[^`]*{option}[^`]*`", section), f"{command}: {option}"
+        check_options(command, reference)
     assert list(steps_of(path.read_text())) == []  # blocks with output would have to be run
 
 

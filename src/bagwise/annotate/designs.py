@@ -53,6 +53,16 @@ def choose_rows(
     return np.asarray(some[rng.permutation(chosen)])
 
 
+def reason(design: str, *, n_rows: int, budget: int) -> str:
+    """Say in a sentence why these rows were chosen."""
+    if design == "random":
+        return f"They were drawn at random: each of the {n_rows:,} rows was as likely as any other."
+    return (
+        f"The {n_rows:,} rows were sorted into {budget:,} groups of similar ones and a row was "
+        "drawn from each, so that few labels cover the whole table."
+    )
+
+
 def shares(sizes: IntArray, budget: int) -> IntArray:
     """Return how many labels each bag gets: one, and of the rest by size, as far as it has rows.
 

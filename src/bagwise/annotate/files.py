@@ -6,14 +6,18 @@ file                     what it holds
 project.json             what was asked for; it never changes
 rows.parquet             all rows: their ids, features, and what annotators see
 to_label.csv, .parquet   the rows of the first round, with an empty label; of later rounds
-                         to_label-N.csv and .parquet. They are never written again
+and .json                to_label-N.csv and so on. They are never written again. JSON has
+                         them as tasks of Label Studio
+label_studio.xml         the labelling interface for these tasks
 labels.sqlite            rounds, rows to label, and every answer (`store`)
 =======================  ===================================================================
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from xml.sax.saxutils import quoteattr
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +33,8 @@ from bagwise.rows.table import write_table
 
 SCHEMA: Literal["bagwise-annotation/2"] = "bagwise-annotation/2"
 PROJECT, ROWS, LABELS = "project.json", "rows.parquet", "labels.sqlite"
-_NUMBERED = re.compile(r"to_label(-\d+)?\.(csv|parquet)")
+INTERFACE = "label_studio.xml"
+_NUMBERED = re.compile(r"to_label(-\d+)?\.(csv|parquet|json)")
 
 
 class ProjectFile(Record, frozen=True):
@@ -55,7 +60,7 @@ def is_project(directory: Path) -> bool:
 _SECRET = frozenset({LABELS, f"{LABELS}-wal", f"{LABELS}-shm"})
 KIND = DirectoryKind(
     name="an annotation project",
-    files=frozenset({PROJECT, ROWS}) | _SECRET,
+    files=frozenset({PROJECT, ROWS, INTERFACE}) | _SECRET,
     is_ours=is_project,
     parts=_NUMBERED,
     private=_SECRET,
@@ -63,8 +68,16 @@ KIND = DirectoryKind(
 
 
 def write_project(file: ProjectFile, directory: Path) -> None:
-    """Write the description of a project."""
+    """Write the description of a project, and the labelling interface for Label Studio."""
     write_json(to_plain(file), directory / PROJECT)
+    name = quoteattr(file.label)
+    if file.classes is None:
+        answer = f'<Number name={name} toName="row"/>'
+    else:
+        choices = "".join(f"<Choice value={quoteattr(one)}/>" for one in file.classes)
+        answer = f'<Choices name={name} toName="row">{choices}</Choices>'
+    text = f'<View><Table name="row" value="$row"/>{answer}</View>\n'
+    (directory / INTERFACE).write_text(text, encoding="utf-8")
 
 
 def read_project(directory: Path) -> ProjectFile:
@@ -94,14 +107,21 @@ def read_rows(directory: Path) -> pa.Table:
     )
 
 
-def list_paths(directory: Path, number: int) -> tuple[Path, Path]:
-    """Return where the rows to label of a round are: as CSV, and as Parquet."""
+def list_paths(directory: Path, number: int) -> tuple[Path, Path, Path]:
+    """Return where the rows to label of a round are: as CSV, as Parquet, and for Label Studio."""
     stem = "to_label" if number == 1 else f"to_label-{number}"
-    return directory / f"{stem}.csv", directory / f"{stem}.parquet"
+    return directory / f"{stem}.csv", directory / f"{stem}.parquet", directory / f"{stem}.json"
 
 
 def write_lists(table: pa.Table, directory: Path, number: int) -> None:
     """Write the rows to label of a round, unless they are there: somebody may have filled them."""
-    for path in list_paths(directory, number):
+    csv, parquet, tasks = list_paths(directory, number)
+    for path in (csv, parquet):
         if not path.exists():
             write_table(table, path)
+    if not tasks.exists():
+        id_name, *shown, _ = table.column_names
+        rows = table.select([id_name, *shown]).to_pylist()
+        data = [{id_name: row[id_name], "row": {n: row[n] for n in shown}} for row in rows]
+        text = json.dumps([{"data": one} for one in data], default=str, ensure_ascii=False)
+        tasks.write_text(text + "\n", encoding="utf-8")

@@ -29,11 +29,12 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import BagwiseError, BagwiseWarning, ProjectError
 from bagwise.families import Family
+from bagwise.glm.problems import BagLabels, Problem
+from bagwise.glm.solver import Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.problems import Problem
-from bagwise.learn.solver import Solution, inverse_symmetric, solve
+from bagwise.models.row_model import Estimates
 from bagwise.rows.encode import Encoder
 from bagwise.theory.importance import FREEDOM
 
@@ -44,23 +45,6 @@ _TURNS = 300
 _AGREED = 0.01  # change of a size's logarithm from which on nothing changes for a reader
 _TOLERANCE = 1e-5  # of a standard error: sizes move with the fit by more than that
 _EXACT = 1e-10  # share of the labels' variance: labels that fit better than that fit exactly
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Coefficients for a row, and what is known of their errors.
-
-    Standard errors belong to `unshrunk`: coefficients, then the intercept, class by class.
-    """
-
-    coef: FloatArray
-    intercept: float | FloatArray
-    dispersion: float
-    converged: bool
-    standard_errors: FloatArray | None
-    unshrunk: FloatArray | None
-    freedom: float
-    note: str
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,7 @@ class _Drawn:
 
 def fit_rows(
     X: FloatArray, y: FloatArray, family: Family, encoder: Encoder, *, deviations: FloatArray
-) -> Fitted:
+) -> Estimates:
     """Fit labelled rows.
 
     Parameters
@@ -95,16 +79,10 @@ def fit_rows(
             "Fill in to_label.csv and import it (bagwise annotate import DIR FILE), or label rows "
             "on a page (bagwise annotate serve DIR)."
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
-        data = read_bags(X, y)
-    setting = Setting(data, family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
-    problem = PROBLEMS["aggregate"](setting)
-    solution = _shrunk(problem, encoder, deviations)
-    table = (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1)
+    table, solution = fit_coefficients(X, y, family, encoder, deviations=deviations)
     errors, unshrunk, freedom, note = _intervals(X, y, family)
     classes = family.has_classes
-    return Fitted(
+    return Estimates(
         coef=table[:, :-1] if classes else table[0, :-1],
         intercept=table[:, -1] if classes else float(table[0, -1]),
         dispersion=float(solution.problem.phi),
@@ -116,7 +94,20 @@ def fit_rows(
     )
 
 
-def _shrunk(problem: Problem, encoder: Encoder, deviations: FloatArray) -> Solution:
+def fit_coefficients(
+    X: FloatArray, y: FloatArray, family: Family, encoder: Encoder, *, deviations: FloatArray
+) -> tuple[FloatArray, Solution[BagLabels]]:
+    """Return the coefficients, (outputs, d + 1) with the intercepts last, and the solution."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
+        data = read_bags(X, y)
+    setting = Setting(data, family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
+    problem = PROBLEMS["aggregate"](setting)
+    solution = _shrunk(problem, encoder, deviations)
+    return (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1), solution
+
+
+def _shrunk(problem: BagLabels, encoder: Encoder, deviations: FloatArray) -> Solution[BagLabels]:
     """Fit with the sizes of slopes that make the labels most likely."""
     outputs, width = problem.outputs, problem.design.width
     among = np.linalg.inv(np.eye(outputs) + (outputs > 1))
@@ -159,7 +150,7 @@ def _shrunk(problem: Problem, encoder: Encoder, deviations: FloatArray) -> Solut
     return solution
 
 
-def _dispersion(problem: Problem, beta: FloatArray, *, used: float) -> float:
+def _dispersion(problem: BagLabels, beta: FloatArray, *, used: float) -> float:
     """Return Pearson's estimate of phi; of 0 and 1, and of classes, it is 1.
 
     What a model of counts misses makes them vary more than they do by themselves, never less.

@@ -1,11 +1,13 @@
 """Labels in files that people filled in: every line is checked before the first label is kept.
 
-A file is refused as a whole, with the numbers of the lines that are wrong and never what they hold.
+A file is refused as a whole: each mistake once, with the numbers of its lines and never what they
+hold. JSON is what Label Studio exports, in its full or in its short form.
 Lines whose label is empty are open still, so that a list may be filled in and imported in parts.
 """
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +17,13 @@ import pyarrow as pa
 
 from bagwise.annotate.request import LabelKind
 from bagwise.annotate.store import Value
-from bagwise.errors import ColumnError, LabelError, TableError
+from bagwise.errors import ColumnError, LabelError, TableError, shielded
 from bagwise.files.regular_files import open_regular
 from bagwise.rows.columns import as_text, find_column, without_dictionary
 from bagwise.rows.sources.dialect import LOOKED_AT, Told, find_dialect
 from bagwise.rows.table import read_table
 
-_SHOWN = 10  # lines that a message lists
+_SHOWN = 10  # lines of a mistake that a message lists
 _TEXT = (".csv", ".tsv", ".txt")
 _LARGEST = 2**30  # bytes of a file that is read as a whole
 
@@ -42,18 +44,22 @@ class Checked:
     labels: dict[str, Value]
     lines: dict[str, int]
     open: int
+    unit: str
 
 
 def read_labels(
     source: Any, *, kind: LabelKind, id_name: str, known: Mapping[str, bool], told: Told
 ) -> Checked:
     """Read and check a file or a frame; `known` tells of each id whether it is to be labelled."""
-    what, decimal = name_of(source), "."
-    if isinstance(source, str | Path) and Path(source).suffix.lower() in _TEXT:
+    what, decimal, unit = name_of(source), ".", "line"
+    suffix = Path(source).suffix.lower() if isinstance(source, str | Path) else ""
+    if suffix in _TEXT:
         decimal, lines = _text_lines(Path(source), id_name, kind.name, told)
+    elif suffix == ".json":
+        unit, lines = "task", _task_lines(Path(source), id_name, kind.name)
     else:
         lines = _table_lines(read_table(source, index_names=[id_name]), id_name, kind.name)
-    problems: list[str] = []
+    problems: dict[str, list[int]] = {}
     labels: dict[str, Value] = {}
     first: dict[str, int] = {}
     n_open = 0
@@ -61,25 +67,42 @@ def read_labels(
         if not line.label:
             n_open += bool(line.id)
             continue
-        value, wrong = _checked(line, kind, known, decimal)
-        if value is not None and labels.get(line.id, value) != value:
-            wrong = f"the row has another label in line {first[line.id]}"
-        if wrong:
-            problems.append(f"line {line.number}: {wrong}")
-        elif value is not None:
+        try:
+            _check_id(line.id, known)
+            value = kind.read(line.label, decimal=decimal, certain=told.decimal is not None)
+            if labels.get(line.id, value) != value:
+                raise LabelError(f"the row has another label in {unit} {first[line.id]}")
+        except LabelError as problem:
+            problems.setdefault(str(problem), []).append(line.number)
+        else:
             labels[line.id] = value
             first.setdefault(line.id, line.number)
     if problems:
-        raise refusal(what, problems)
-    return Checked(labels, first, n_open)
+        raise refusal(what, problems, unit)
+    return Checked(labels, first, n_open, unit)
 
 
-def refusal(what: str, problems: Sequence[str]) -> LabelError:
-    """Return what is wrong with a file, by line."""
-    shown = "; ".join(problems[:_SHOWN])
-    more = len(problems) - _SHOWN
-    rest = f"; and {more} more" if more > 0 else ""
-    return LabelError(f"{what} was not imported, not even in part. {shown}{rest}.")
+def _check_id(key: str, known: Mapping[str, bool]) -> None:
+    if not key:
+        raise LabelError("there is a label and no id")
+    if key not in known:
+        raise LabelError("no row of the project has this id")
+    if not known[key]:
+        raise LabelError("this row was not asked for")
+
+
+def refusal(what: str, problems: Mapping[str, Sequence[int]], unit: str) -> LabelError:
+    """Return what is wrong with a file: each mistake once, with the lines that have it.
+
+    >>> print(refusal("a.csv", {"the label is not a number": [4, 11]}, "line"))
+    a.csv was not imported, not even in part. lines 4, 11: the label is not a number.
+    """
+    said = []
+    for problem, numbers in problems.items():
+        shown = ", ".join(str(number) for number in sorted(numbers)[:_SHOWN])
+        more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+        said.append(f"{unit}{'s' * (len(numbers) > 1)} {shown}{more}: {problem}")
+    return LabelError(f"{what} was not imported, not even in part. {'; '.join(said)}.")
 
 
 def name_of(source: Any) -> str:
@@ -87,27 +110,52 @@ def name_of(source: Any) -> str:
     return str(source) if isinstance(source, str | Path) else "the table"
 
 
-def _checked(
-    line: Line, kind: LabelKind, known: Mapping[str, bool], decimal: str
-) -> tuple[Value | None, str]:
-    """Return the label of a line, or what is wrong with it."""
-    if not line.id:
-        return None, "there is a label and no id"
-    if line.id not in known:
-        return None, "no row of the project has this id"
-    if not known[line.id]:
-        return None, "this row was not asked for"
-    try:
-        return kind.read(line.label, decimal=decimal), ""
-    except LabelError as problem:
-        return None, str(problem)
-
-
-def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, Iterator[Line]]:
+def _content(path: Path) -> bytes:
     with open_regular(path, error=TableError) as handle:
         content = handle.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise TableError(f"{path} is too large for a list of labels.")
+    return content
+
+
+def _task_lines(path: Path, id_name: str, label: str) -> Iterator[Line]:
+    """Yield a line for each answer to a task of Label Studio, and one for a task without any."""
+    content = _content(path)
+    tasks = shielded(
+        lambda: json.loads(content),
+        lambda _: TableError(f"{path} is not JSON. Export the tasks from Label Studio as JSON."),
+    )
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        raise TableError(f"{path} is no list of tasks, as Label Studio exports them.")
+    for number, task in enumerate(tasks, start=1):
+        data = task.get("data", task)
+        key = data.get(id_name, "") if isinstance(data, dict) else ""
+        # The short form has the answer beside the data, the full one in its annotations.
+        answers = [task.get(label)] if "data" not in task else _answers(task, label)
+        for answer in answers or [None]:
+            yield Line(number, str(key).strip(), _spelt_answer(answer))
+
+
+def _spelt_answer(answer: Any) -> str:
+    """Return an answer as text: ``{"choices": ["a"]}``, ``{"number": 5}``, or the value itself."""
+    while isinstance(answer, dict | list) and answer:
+        answer = next(iter(answer.values() if isinstance(answer, dict) else answer))
+    return str(answer).strip() if isinstance(answer, str | int | float) else ""
+
+
+def _answers(task: Mapping[str, Any], label: str) -> list[Any]:
+    """Return what annotators answered to a task; answers to other questions do not count."""
+    return [
+        result.get("value")
+        for annotation in task.get("annotations") or ()
+        if isinstance(annotation, dict) and not annotation.get("was_cancelled")
+        for result in annotation.get("result") or ()
+        if isinstance(result, dict) and result.get("from_name") == label
+    ]
+
+
+def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, Iterator[Line]]:
+    content = _content(path)
     head = content[:LOOKED_AT]
     whole = len(content) <= LOOKED_AT
     dialect = find_dialect(head, told, name=str(path), whole=whole)

@@ -2,25 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE
 from bagwise.annotate import files
 from bagwise.annotate.designs import choose_rows
 from bagwise.annotate.fit import fit_rows
 from bagwise.annotate.imports import name_of, read_labels, refusal
-from bagwise.annotate.project_data import ProjectData
+from bagwise.annotate.quality import Quality, measure_quality
 from bagwise.annotate.request import LabelKind
 from bagwise.annotate.row_ids import ROW_ID, fingerprints, key_ids
-from bagwise.annotate.store import AnswerStore, ConflictError, Round, Value
+from bagwise.annotate.store import AnswerStore, ConflictError, Round, Task, Value
 from bagwise.errors import ColumnError, ProjectError
+from bagwise.families import find_family
 from bagwise.files.atomic import check_target, new_directory
 from bagwise.files.locks import holding
-from bagwise.models.row_model import RowModel, TrainedOn
+from bagwise.models.row_model import RowModel
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, select_features, without_dictionary
@@ -71,8 +74,16 @@ class Imported:
     open: int
 
 
-class AnnotationProject(ProjectData):
+class AnnotationProject:
     """A table without labels, a budget for some, and what was bought so far.
+
+    Attributes
+    ----------
+    directory : Path
+    kind : LabelKind
+        What a label can be.
+    store : AnswerStore
+        Rounds, rows to label, and answers.
 
     Examples
     --------
@@ -94,7 +105,10 @@ class AnnotationProject(ProjectData):
     """
 
     def __init__(self, directory: str | Path) -> None:
-        super().__init__(directory)
+        self.directory = Path(directory)
+        self._file = file = files.read_project(self.directory)
+        self.kind = LabelKind(file.label, find_family(file.family), file.bounds, file.classes)
+        self.store = AnswerStore(self.directory / files.LABELS)
         self.store.check()
 
     @classmethod
@@ -211,7 +225,7 @@ class AnnotationProject(ProjectData):
         ----------
         source : path or frame
             With the column of ids and that of the label; others do not matter. Lines without a
-            label are left open.
+            label are left open. A JSON file is what Label Studio exports.
         correct : bool
             Replace labels that rows have already.
         told : Told, optional
@@ -232,19 +246,20 @@ class AnnotationProject(ProjectData):
         except ConflictError as conflict:
             clash = conflict.ids
         if clash is not None:
-            lines = sorted(checked.lines[key] for key in clash)
-            problems = [
-                f"line {line}: the row has another label from before; --correct replaces it"
-                for line in lines
-            ]
-            raise refusal(name_of(source), problems)
+            lines = [checked.lines[key] for key in clash]
+            problem = "the row has another label from before; --correct replaces it"
+            raise refusal(name_of(source), {problem: lines}, checked.unit)
         return Imported(new, len(checked.labels) - new, checked.open)
 
     def answer(self, id: str, value: Value, *, source: str = "python") -> None:
         """Keep one label."""
         if not self.known_ids().get(id, False):
             raise ProjectError("no row that is to be labelled has this id.")
-        self.store.add_answers([(id, self._checked(value))], source=source)
+        if self.kind.classes is not None or isinstance(value, str):
+            label = self.kind.read(str(value))
+        else:
+            label = self.kind.check(float(value))
+        self.store.add_answers([(id, label)], source=source)
 
     def status(self) -> Status:
         """Return how far the project is; lists that are missing are written again."""
@@ -262,34 +277,118 @@ class AnnotationProject(ProjectData):
         X, y = self.labelled_rows()
         family, encoder = self.kind.family, self._file.encoder
         fitted = fit_rows(X, y, family, encoder, deviations=self.encoded.std(axis=0))
-        return RowModel(
+        return RowModel.of(
+            fitted,
+            n_rows=self.n_rows,
+            made_of={
+                "privacy": NOT_PRIVATE,
+                "n_labelled_rows": len(y),
+                "strategy": self.store.rounds()[-1].design,
+            },
             family=family.name,
             link=family.link,
             loss="instance",
             label=self.kind.name,
             bounds=self.kind.bounds,
             encoder=encoder,
-            coef=fitted.coef,
-            intercept=fitted.intercept,
             classes=self.kind.classes,
-            standard_errors=fitted.standard_errors,
-            unshrunk=fitted.unshrunk,
-            freedom=fitted.freedom,
-            note=fitted.note,
-            trained_on=TrainedOn(
-                n_rows=self.n_rows,
-                privacy=NOT_PRIVATE,
-                n_labelled_rows=len(y),
-                strategy=self.store.rounds()[-1].design,
-                dispersion=fitted.dispersion,
-                converged=fitted.converged,
-            ),
         )
 
-    def _checked(self, value: Value) -> Value:
-        if self.kind.classes is not None or isinstance(value, str):
-            return self.kind.read(str(value))
-        return self.kind.check(float(value))
+    def quality(self) -> Quality | None:
+        """Measure how good a fit is on rows it has not seen, and what more labels would buy.
+
+        By cross-validation over the labels at hand; None where there are too few of them.
+        """
+        X, y = self.labelled_rows()
+        return measure_quality(
+            X,
+            y,
+            self.kind.family,
+            self._file.encoder,
+            deviations=self.encoded.std(axis=0),
+            bounds=self.kind.bounds,
+        )
+
+    @property
+    def id_name(self) -> str:
+        """The column that names rows."""
+        return self._file.id
+
+    @property
+    def show(self) -> tuple[str, ...]:
+        """Columns that an annotator sees."""
+        return self._file.show
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.rows.num_rows)
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All rows, with their ids."""
+        table = files.read_rows(self.directory)
+        for name in (self.id_name, *self.show, *self._file.encoder.inputs):
+            find_column(table, name, role="project column")
+        return table
+
+    @cached_property
+    def encoded(self) -> FloatArray:
+        """All rows as numbers."""
+        return self._file.encoder.transform(self.rows)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where the row of each id is."""
+        return {key: place for place, key in enumerate(self.rows.column(self.id_name).to_pylist())}
+
+    def shown(self, task: Task) -> dict[str, Any]:
+        """Return what an annotator sees of a row."""
+        place = self.places[task.id]
+        return {name: self.rows.column(name)[place].as_py() for name in self.show}
+
+    def known_ids(self) -> dict[str, bool]:
+        """Return of every id whether its row was ever to be labelled."""
+        asked = {task.id for task in self.store.tasks()}
+        return {key: key in asked for key in self.places}
+
+    def to_label(self, number: int | None = None) -> pa.Table:
+        """Return the rows that have no label yet, of one round or of all, with an empty one."""
+        tasks = self.store.open_tasks()
+        return self.as_list([task for task in tasks if number in (None, task.round)])
+
+    def labels(self) -> pa.Table:
+        """Return the labels so far, with their ids."""
+        answers = self.store.answers()
+        values = [answer.value for answer in answers]
+        kind = pa.float64() if self.kind.classes is None else pa.string()
+        ids = pa.array([answer.id for answer in answers], pa.string())
+        return pa.table({self.id_name: ids, self.kind.name: pa.array(values, kind)})
+
+    def labelled_rows(self) -> tuple[FloatArray, FloatArray]:
+        """Return the rows that have a label, encoded, and their labels; of classes a one each."""
+        answers = self.store.answers()
+        rows = np.array([self.places[answer.id] for answer in answers], dtype=np.int64)
+        if self.kind.classes is None:
+            return self.encoded[rows], np.array([answer.value for answer in answers], np.float64)
+        code = {name: number for number, name in enumerate(self.kind.classes)}
+        codes = np.array([code[str(answer.value)] for answer in answers], dtype=np.int64)
+        return self.encoded[rows], np.eye(len(code))[codes]
+
+    def as_list(self, tasks: Sequence[Task]) -> pa.Table:
+        """Return rows as annotators get them, with an empty label."""
+        places = pa.array([self.places[task.id] for task in tasks], pa.int64())
+        names = [self.id_name, *(name for name in self.show if name != self.id_name)]
+        empty = pa.nulls(len(tasks), pa.float64() if self.kind.classes is None else pa.string())
+        return self.rows.select(names).take(places).append_column(self.kind.name, empty)
+
+    def write_lists(self) -> None:
+        """Write the lists of all rounds that are not there."""
+        tasks = self.store.tasks()
+        for one in self.store.rounds():
+            if not all(path.exists() for path in files.list_paths(self.directory, one.number)):
+                here = [task for task in tasks if task.round == one.number]
+                files.write_lists(self.as_list(here), self.directory, one.number)
 
 
 def _seed_of(seed: int | None) -> int:

@@ -1,16 +1,22 @@
 """What a project is about, checked once: which labels there can be, and what annotators see."""
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from bagwise.annotate.store import Value
 from bagwise.errors import ColumnError, LabelError, StrategyError
-from bagwise.families import Family, find_family
+from bagwise.families import Family
 from bagwise.planner.request import resolve_family
 from bagwise.rows.labels import Bounds, check_bounds, check_classes
+
+_CURRENCIES = "$€£¥₹₩₽₺"
+_BLANKS = " \u00a0\u2009\u202f"  # also those that spreadsheets put between thousands
+_GROUPS = re.compile(r"\d{1,3}( \d{3})+")
 
 
 @dataclass(frozen=True)
@@ -61,16 +67,16 @@ class LabelKind:
             raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
         return cls(name, fitted, limits, named)
 
-    def read(self, text: str, *, decimal: str = ".") -> Value:
-        """Return a cell as a label; refuse it (`LabelError`) without quoting it."""
+    def read(self, text: str, *, decimal: str = ".", certain: bool = False) -> Value:
+        """Return a cell as a label; refuse it (`LabelError`) without quoting it.
+
+        `certain` says that somebody named the decimal mark, so that the other one groups thousands.
+        """
         if self.classes is not None:
             if text not in self.classes:
                 raise LabelError(f"the label is none of {', '.join(self.classes)}")
             return text
-        value = _number(text, decimal)
-        if value is None:
-            raise LabelError("the label is not a number")
-        return self.check(value)
+        return self.check(read_number(text, decimal, certain=certain))
 
     def check(self, value: float) -> float:
         """Return a number that can be a label; refuse others."""
@@ -104,17 +110,32 @@ class LabelKind:
         return kind if not np.isfinite(low) else f"{kind} of at least {low:g}"
 
 
-def _number(text: str, decimal: str) -> float | None:
+def read_number(text: str, decimal: str = ".", *, certain: bool = False) -> float:
+    """Return a number as people write it: thousands may be grouped, and it may be an amount.
+
+    "1,200" alone may be a thousand or one: nobody should guess, unless the decimal mark is certain.
+
+    >>> read_number("$1,234"), read_number("1 234,5 €", ","), read_number("-1,234,567.5")
+    (1234.0, 1234.5, -1234567.5)
+    """
+    bare = text.strip()
+    sign, bare = (bare[0], bare[1:]) if bare[:1] in ("+", "-") else ("", bare)
+    amount = bare.strip(_CURRENCIES + _BLANKS)
+    is_money = amount != bare.strip()
+    whole, mark, rest = amount.partition(decimal)
     other = "," if decimal == "." else "."
-    if other in text or "_" in text:  # 1,200 may be a thousand or one: nobody should guess
-        return None
-    try:
-        return float(text.replace(decimal, "."))
-    except ValueError:
-        return None
-
-
-def kind_from(name: str, family: str, bounds: Any, classes: Any) -> LabelKind:
-    """Return a kind as a project file has kept it."""
-    limits = None if bounds is None else (bounds[0], bounds[1])
-    return LabelKind(name, find_family(family), limits, classes)
+    for between in (*_BLANKS, "'", "’", other):
+        groups = whole.split(between)
+        if len(groups) > 1 and _GROUPS.fullmatch(" ".join(groups)):
+            if between == other and not (is_money or certain or mark or len(groups) > 2):
+                raise LabelError(
+                    "the label is a thousand or a fraction: write it without the comma or point, "
+                    "or say which mark is the decimal one (--read decimal=.)"
+                )
+            whole = "".join(groups)
+            break
+    number = f"{sign}{whole}.{rest}" if mark else sign + whole
+    if "_" not in number and not set(number) & {",", " "}:
+        with suppress(ValueError):
+            return float(number)
+    raise LabelError("the label is not a number")

@@ -16,16 +16,21 @@ from bagwise._types import FloatArray
 from bagwise.bagging._strata import NOTHING_GIVEN, Given, assign_given
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.strategies import STRATEGIES
-from bagwise.bagging.strategy import (
-    BaggingStrategy,
-    KeepsGroups,
-    RecognisesItsBags,
-    SharesItsMetric,
-    Traits,
-    measures_by_scores,
-    traits_of,
-)
+from bagwise.bagging.strategy import BaggingStrategy, measures_by_scores
 from bagwise.errors import BagTooSmallError, StrategyError, check_name, did_you_mean
+
+__all__ = [
+    "STRATEGIES",
+    "BaggingStrategy",
+    "Given",
+    "assign_bags",
+    "check_bag_size",
+    "find_strategy",
+    "measures_by_scores",
+    "parameters_of",
+    "settings_of",
+    "spell_settings",
+]
 
 
 def find_strategy(
@@ -33,22 +38,17 @@ def find_strategy(
 ) -> BaggingStrategy:
     """Return a strategy by name, with parameters spelled as text, or the instance as given.
 
+    An instance that a manifest could not describe is refused.
+
     >>> find_strategy("super", {"half": "true"})
     SuperBags(order='random', half=True)
     """
-    if not isinstance(strategy, str):
-        if isinstance(strategy, type) or not isinstance(strategy, BaggingStrategy):
-            raise StrategyError(
-                f"{strategy!r} is not a bagging strategy; give a name or an instance."
-            )
-        return _check_instance(strategy)
-    check_name("strategy", strategy, STRATEGIES)
-    kind = STRATEGIES[strategy]
-    return kind(**_parse_parameters(kind, parameters or {}))
-
-
-def _check_instance(strategy: BaggingStrategy) -> BaggingStrategy:
-    """Refuse an instance that a manifest could not describe."""
+    if isinstance(strategy, str):
+        check_name("strategy", strategy, STRATEGIES)
+        kind = STRATEGIES[strategy]
+        return kind(**_parse_parameters(kind, parameters or {}))
+    if isinstance(strategy, type) or not isinstance(strategy, BaggingStrategy):
+        raise StrategyError(f"{strategy!r} is not a bagging strategy; give a name or an instance.")
     if not hasattr(strategy, "__dataclass_fields__"):
         raise StrategyError(f"strategy {strategy.name!r} must be a dataclass: its fields are kept.")
     if STRATEGIES.get(strategy.name, type(strategy)) is not type(strategy):
@@ -102,13 +102,26 @@ def assign_bags(
     given: Given = NOTHING_GIVEN,
 ) -> Bags:
     """Check the request, run the strategy, and check that it kept its word."""
-    check_bag_size(bag_size, n_rows=X.shape[0])
+    n_rows = X.shape[0]
+    check_bag_size(bag_size, n_rows=n_rows)
     if strategy.uses_scores:
-        scores = _check_scores(strategy, scores, n_rows=X.shape[0])
+        if scores is None:
+            use = "sorts rows by scores"
+            if measures_by_scores(strategy):
+                use = "takes what matters from scores (scale='model')"
+            raise StrategyError(
+                f"strategy {strategy.name!r} {use}, and got none. Give scores, "
+                "or use a strategy that looks at features only, such as 'random'."
+            )
+        scores = np.asarray(scores, dtype=np.float64)
+        if scores.shape != (n_rows,):
+            raise StrategyError(f"scores must be one per row ({n_rows}), got shape {scores.shape}.")
+        if not np.isfinite(scores).all():
+            raise StrategyError("scores hold NaN or infinite values.")
     bags = assign_given(strategy, X, scores, given, bag_size=bag_size, rng=rng)
-    if bags.n_rows != X.shape[0] or bags.sizes.min() < bag_size:
+    if bags.n_rows != n_rows or bags.sizes.min() < bag_size:
         raise StrategyError(
-            f"strategy {strategy.name!r} broke its contract: {bags} for {X.shape[0]} rows and "
+            f"strategy {strategy.name!r} broke its contract: {bags} for {n_rows} rows and "
             f"bag_size {bag_size}. This is a fault of the strategy, not of your data."
         )
     return bags
@@ -126,23 +139,8 @@ def check_bag_size(bag_size: int, *, n_rows: int) -> None:
         )
 
 
-def _check_scores(
-    strategy: BaggingStrategy, scores: FloatArray | None, *, n_rows: int
-) -> FloatArray:
-    if scores is None:
-        use = "sorts rows by scores"
-        if measures_by_scores(strategy):
-            use = "takes what matters from scores (scale='model')"
-        raise StrategyError(
-            f"strategy {strategy.name!r} {use}, and got none. Give scores, "
-            "or use a strategy that looks at features only, such as 'random'."
-        )
-    scores = np.asarray(scores, dtype=np.float64)
-    if scores.shape != (n_rows,):
-        raise StrategyError(f"scores must be one per row ({n_rows}), got shape {scores.shape}.")
-    if not np.isfinite(scores).all():
-        raise StrategyError("scores hold NaN or infinite values.")
-    return scores
+def _fields(strategy: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(strategy)
 
 
 def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> dict[str, Any]:
@@ -157,10 +155,6 @@ def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> 
             )
         parsed[name] = _parse_value(name, text, known[name])
     return parsed
-
-
-def _fields(strategy: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(strategy)
 
 
 def _parse_value(name: str, text: str, kind: Any) -> Any:
@@ -178,22 +172,3 @@ def _parse_value(name: str, text: str, kind: Any) -> Any:
         except ValueError:
             raise StrategyError(f"parameter {name!r} is a number, got {text!r}.") from None
     return text
-
-
-__all__ = [
-    "STRATEGIES",
-    "BaggingStrategy",
-    "Given",
-    "KeepsGroups",
-    "RecognisesItsBags",
-    "SharesItsMetric",
-    "Traits",
-    "assign_bags",
-    "check_bag_size",
-    "find_strategy",
-    "measures_by_scores",
-    "parameters_of",
-    "settings_of",
-    "spell_settings",
-    "traits_of",
-]

@@ -7,8 +7,8 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import LEFT_OUT, Bags
-from bagwise.bagging.strategy import BaggingStrategy, KeepsGroups, traits_of
-from bagwise.errors import BagTooSmallError, StrategyError
+from bagwise.bagging.strategy import BaggingStrategy
+from bagwise.errors import BagTooSmallError
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def assign_given(
     for rows in rows_by_number(given.strata):
         part = _assign(
             strategy,
-            X[rows] if traits_of(strategy).needs_features else np.empty((rows.size, 0)),
+            X[rows] if strategy.needs_features else np.empty((rows.size, 0)),
             None if scores is None else scores[rows],
             None if given.groups is None else given.groups[rows],
             bag_size,
@@ -107,10 +107,4 @@ def _assign(
 ) -> Bags:
     if groups is None:
         return strategy.assign(X, scores, bag_size=bag_size, rng=rng)
-    keeper: object = strategy  # most strategies know no groups
-    if not isinstance(keeper, KeepsGroups):
-        raise StrategyError(
-            f"strategy {strategy.name!r} takes no groups; use 'groups', or strata to keep bags "
-            "within groups."
-        )
-    return keeper.assign_groups(X, groups, bag_size=bag_size, rng=rng)
+    return strategy.assign_groups(X, groups, bag_size=bag_size, rng=rng)

@@ -7,9 +7,9 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
-from bagwise.bagging._parameters import check_choices, check_time_budget
 from bagwise.bagging._recognise import far_apart
 from bagwise.bagging.bags import Bags
+from bagwise.bagging.strategy import BaggingStrategy, check_time_budget
 from bagwise.cluster.metric import ScaleOrModel, linear_map, make_points
 from bagwise.cluster.search import EffortName, find_clusters, time_limit
 from bagwise.cluster.sizes import SizeRange
@@ -21,7 +21,7 @@ Sizes = Literal["near-equal", "free"]
 
 
 @dataclass(frozen=True)
-class KMeansBags:
+class KMeansBags(BaggingStrategy):
     """Put rows with similar features together, so that bag means keep the spread of the rows.
 
     Parameters
@@ -71,7 +71,7 @@ class KMeansBags:
     sizes: Sizes = "near-equal"
 
     def __post_init__(self) -> None:
-        check_choices(self, scale=ScaleOrModel, effort=EffortName, sizes=Sizes)
+        self.check_choices(scale=ScaleOrModel, effort=EffortName, sizes=Sizes)
         check_time_budget(self.time_budget)
 
     @property

@@ -9,10 +9,11 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._recognise import follows_features
 from bagwise.bagging.bags import Bags
+from bagwise.bagging.strategy import BaggingStrategy
 
 
 @dataclass(frozen=True)
-class RandomBags:
+class RandomBags(BaggingStrategy):
     """A uniformly random partition; rows that do not fill another bag are spread one per bag.
 
     Guarantee: membership is independent of features and labels. Bag loss is unbiased; instance
@@ -27,7 +28,6 @@ class RandomBags:
     summary: ClassVar[str] = "at random"
     accepts_sparse: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
-    uses_scores: ClassVar[bool] = False
 
     def assign(
         self,

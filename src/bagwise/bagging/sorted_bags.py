@@ -7,9 +7,9 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray, index_type
 from bagwise.bagging._cut import InOrder, equal_sizes, optimal_sizes, rows_in_groups
-from bagwise.bagging._parameters import check_choices
 from bagwise.bagging._recognise import overlaps
 from bagwise.bagging.bags import Bags
+from bagwise.bagging.strategy import BaggingStrategy
 from bagwise.errors import StrategyError
 
 Cut = Literal["optimal", "equal"]
@@ -20,7 +20,7 @@ _SAMPLED = 2**16  # scores that tell where parts end
 
 
 @dataclass(frozen=True)
-class SortedBags:
+class SortedBags(BaggingStrategy):
     """Sort the rows by score and cut.
 
     Parameters
@@ -45,12 +45,16 @@ class SortedBags:
     summary: ClassVar[str] = "neighbours by score"
     accepts_sparse: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
-    uses_scores: ClassVar[bool] = True
 
     cut: Cut = "optimal"
 
     def __post_init__(self) -> None:
-        check_choices(self, cut=Cut)
+        self.check_choices(cut=Cut)
+
+    @property
+    def uses_scores(self) -> bool:
+        """Scores are what rows are sorted by."""
+        return True
 
     def assign(
         self,

@@ -1,98 +1,26 @@
-"""What a strategy is: what it must have, and what else it may say about itself."""
+"""What a strategy is: one base class, whose defaults are those of a strategy that does not say."""
 
-import dataclasses
 import inspect
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
+from bagwise.errors import StrategyError, check_name
 from bagwise.rows.whitening import Columns
 
 
-@runtime_checkable
-class BaggingStrategy(Protocol):
-    """A frozen dataclass whose fields are its parameters."""
+class BaggingStrategy(ABC):
+    """A frozen dataclass whose fields are its parameters.
 
-    name: ClassVar[str]
-
-    @property
-    def uses_scores(self) -> bool:
-        """Whether `assign` reads the scores; False means that it is label-agnostic."""
-
-    def assign(
-        self,
-        X: FloatArray,
-        scores: FloatArray | None,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
-        """Put the n rows of X into bags of at least `bag_size`; needs n >= bag_size."""
-
-
-@runtime_checkable
-class RecognisesItsBags(Protocol):
-    """A strategy that can tell, from what is published, bags that it cannot have made."""
-
-    name: ClassVar[str]
-
-    def contradiction(
-        self,
-        index: IntArray,
-        *,
-        X: FloatArray | None = None,
-        scores: FloatArray | None = None,
-        rounding: float = 0.0,
-    ) -> str | None:
-        """Return what speaks against it in words, or None.
-
-        Given are the bag of each row, and the features, or the scores, which another machine may
-        have computed with an error of `rounding`; or both, if scores are a metric for the features.
-        """
-
-
-@runtime_checkable
-class KeepsGroups(Protocol):
-    """A strategy that takes groups of rows which have to stay together."""
-
-    name: ClassVar[str]
-
-    def assign_groups(
-        self, X: FloatArray, groups: IntArray, *, bag_size: int, rng: np.random.Generator
-    ) -> Bags:
-        """Put groups, numbered by row, into bags; none is split.
-
-        Nor are two merged that have `bag_size` rows each: `verify` looks for both.
-        """
-
-
-@runtime_checkable
-class SharesItsMetric(Protocol):
-    """A strategy that can be told what is near by more rows than it sees."""
-
-    name: ClassVar[str]
-
-    def shared_metric(
-        self, columns: Columns, scores: FloatArray | None = None
-    ) -> tuple[FloatArray, BaggingStrategy]:
-        """Return the map from centred rows to points, (d, r), and the strategy for points.
-
-        Scores, one per row, are for a strategy that reads them.
-        """
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What a strategy may say about itself, as class variables of the same names.
-
-    Whatever chooses, lists or explains strategies reads these and no names. The values here are
-    those of a strategy that does not say.
+    Whatever chooses, lists or explains strategies reads the class variables below and no names.
 
     Attributes
     ----------
+    name : str
+        Its name on the command line and in manifests.
     summary : str
         What it does, in a few words, for help and tables; without it, the first line of its
         docstring.
@@ -111,12 +39,91 @@ class Traits:
         under privacy, with the predictions of a private model.
     """
 
-    summary: str = ""
-    accepts_sparse: bool = False
-    needs_features: bool = True
-    compact: bool = False
-    free_sizes: bool = False
-    planned: bool = True
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    accepts_sparse: ClassVar[bool] = False
+    needs_features: ClassVar[bool] = True
+    compact: ClassVar[bool] = False
+    free_sizes: ClassVar[bool] = False
+    planned: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "summary" not in vars(cls):
+            cls.summary = (inspect.getdoc(cls) or "").partition("\n")[0].rstrip(".")
+
+    @property
+    def uses_scores(self) -> bool:
+        """Whether `assign` reads the scores; False means that it is label-agnostic."""
+        return False
+
+    @abstractmethod
+    def assign(
+        self,
+        X: FloatArray,
+        scores: FloatArray | None,
+        *,
+        bag_size: int,
+        rng: np.random.Generator,
+    ) -> Bags:
+        """Put the n rows of X into bags of at least `bag_size`; needs n >= bag_size."""
+
+    def assign_groups(
+        self, X: FloatArray, groups: IntArray, *, bag_size: int, rng: np.random.Generator
+    ) -> Bags:
+        """Put groups, numbered by row, into bags; none is split.
+
+        Nor are two merged that have `bag_size` rows each: `verify` looks for both. Most strategies
+        take no groups.
+        """
+        del X, groups, bag_size, rng
+        raise StrategyError(
+            f"strategy {self.name!r} takes no groups; use 'groups', or strata to keep bags "
+            "within groups."
+        )
+
+    def contradiction(
+        self,
+        index: IntArray,
+        *,
+        X: FloatArray | None = None,
+        scores: FloatArray | None = None,
+        rounding: float = 0.0,
+    ) -> str | None:
+        """Return in words why this strategy cannot have made these bags, or None.
+
+        Given are the bag of each row, and the features, or the scores, which another machine may
+        have computed with an error of `rounding`; or both, if scores are a metric for the features.
+        """
+        del index, X, scores, rounding
+        return None
+
+    def shared_metric(
+        self,
+        columns: Columns,  # noqa: ARG002 (by default, there is none)
+        scores: FloatArray | None = None,  # noqa: ARG002
+    ) -> "tuple[FloatArray, BaggingStrategy] | None":
+        """Return the map from centred rows to points, (d, r), and the strategy for points.
+
+        So more rows than the strategy sees can say what is near. None takes X as it is. Scores, one
+        per row, are for a strategy that reads them.
+        """
+        return None
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether it takes groups of rows that have to stay together."""
+        return type(self).assign_groups is not BaggingStrategy.assign_groups
+
+    @property
+    def recognises_its_bags(self) -> bool:
+        """Whether it can tell, from what is published, bags that it cannot have made."""
+        return type(self).contradiction is not BaggingStrategy.contradiction
+
+    def check_choices(self, **kinds: Any) -> None:
+        """Refuse a parameter that is none of the values of its Literal type."""
+        for name, kind in kinds.items():
+            check_name(name, getattr(self, name), get_args(kind))
 
 
 def measures_by_scores(strategy: BaggingStrategy) -> bool:
@@ -126,21 +133,10 @@ def measures_by_scores(strategy: BaggingStrategy) -> bool:
     >>> measures_by_scores(KMeansBags(scale="model")), measures_by_scores(KMeansBags())
     (True, False)
     """
-    return strategy.uses_scores and traits_of(strategy).compact
+    return strategy.uses_scores and strategy.compact
 
 
-def traits_of(strategy: BaggingStrategy | type[BaggingStrategy]) -> Traits:
-    """Return what a strategy says about itself.
-
-    >>> from bagwise.bagging.group_bags import GroupBags
-    >>> traits_of(GroupBags()).free_sizes
-    True
-    """
-    said: dict[str, Any] = {
-        field.name: getattr(strategy, field.name)
-        for field in dataclasses.fields(Traits)
-        if hasattr(strategy, field.name)
-    }
-    if not said.get("summary"):
-        said["summary"] = (inspect.getdoc(strategy) or "").partition("\n")[0].rstrip(".")
-    return Traits(**said)
+def check_time_budget(seconds: float | None) -> None:
+    """Refuse a time that is not positive."""
+    if seconds is not None and not seconds > 0:
+        raise StrategyError(f"time_budget must be positive seconds, got {seconds!r}.")

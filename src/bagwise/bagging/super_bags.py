@@ -7,17 +7,17 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging._cut import equal_sizes, group_index
-from bagwise.bagging._parameters import check_choices
 from bagwise.bagging._recognise import follows_features, overlaps
 from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.sorted_bags import sort_with_random_ties
+from bagwise.bagging.strategy import BaggingStrategy
 from bagwise.errors import StrategyError
 
 Order = Literal["random", "sorted"]
 
 
 @dataclass(frozen=True)
-class SuperBags:
+class SuperBags(BaggingStrategy):
     """Group rows into super-bags of ``2 * bag_size`` and split each into random halves.
 
     Parameters
@@ -49,7 +49,7 @@ class SuperBags:
     half: bool = False
 
     def __post_init__(self) -> None:
-        check_choices(self, order=Order)
+        self.check_choices(order=Order)
 
     @property
     def uses_scores(self) -> bool:

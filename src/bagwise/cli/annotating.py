@@ -105,7 +105,9 @@ def start(
 
 def import_(
     directory: Directory,
-    labels: Annotated[Path, typer.Argument(help="A list with labels: CSV or Parquet.")],
+    labels: Annotated[
+        Path, typer.Argument(help="A list with labels: CSV, Parquet, or JSON from Label Studio.")
+    ],
     correct: Annotated[
         bool, typer.Option("--correct", help="Replace labels that rows have already.")
     ] = False,
@@ -173,11 +175,13 @@ def fit(
     from bagwise.annotate.project import AnnotationProject
 
     check_file(output, force=force)
-    with show_progress(quiet or as_json, steps=3) as on_stage:
+    with show_progress(quiet or as_json, steps=4) as on_stage:
         on_stage("reading the project")
         project = AnnotationProject(directory)
         on_stage("fitting the labels")
         model = project.fit()
+        on_stage("predicting held-out labels")
+        quality = project.quality()
         on_stage("writing the model")
         found = model.summary(level=level)
         model.save(output, force=force)
@@ -186,12 +190,15 @@ def fit(
             {
                 "path": str(output),
                 "labels": model.trained_on.n_labelled_rows,
+                "quality": None if quality is None else quality.to_json(),
                 **found.to_json(),
             }
         )
     elif not quiet:
         print_grid(f"Model in {output}", found.cells())
         say(found.note)
+        if quality is not None:
+            say(str(quality))
         out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
 
 
@@ -245,6 +252,7 @@ def serve(
 
 
 def _tell_of_round(project: "AnnotationProject", *, quiet: bool, as_json: bool) -> None:
+    from bagwise.annotate.designs import reason
     from bagwise.annotate.files import list_paths
 
     last, asked, _ = project.status().rounds[-1]
@@ -253,6 +261,7 @@ def _tell_of_round(project: "AnnotationProject", *, quiet: bool, as_json: bool) 
         emit({"path": str(path), "round": last.number, "design": last.design, "labels": asked})
     elif not quiet:
         say(f"{asked} rows by {last.design} are in {path}: fill in {project.kind.name!r}.")
+        say(reason(last.design, n_rows=project.n_rows, budget=asked))
         out.print(
             f"Next: [bold]bagwise annotate import {word(project.directory)} {word(path)}[/], or "
             f"[bold]bagwise annotate serve {word(project.directory)}[/]"

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, ParamSpec
 
 import typer
@@ -33,9 +34,11 @@ from bagwise.errors import (
     BagwiseError,
     BagwiseWarning,
     LowMemoryError,
+    OutputError,
     StageError,
     is_low_memory,
 )
+from bagwise.files.atomic import new_file
 from bagwise.show.operator_notes import operator_notes_to
 from bagwise.show.stages import ignore_stage, progress_to
 
@@ -46,6 +49,7 @@ LABELS_SHOW = 4
 CLOSED_PIPE = 128 + 13  # what a shell tells of a program that SIGPIPE ended
 
 _ending: ContextVar[ExitStack] = ContextVar("ending")
+_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 out = Console()
 err = Console(stderr=True)
@@ -57,10 +61,13 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(run)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
         quiet = bool(kwargs.get("quiet"))
+        path = kwargs.get("notes")
+        notes = path if isinstance(path, Path) else None
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
             warnings.showwarning = functools.partial(_show_warning, quiet, set())
-            with operator_notes_to(functools.partial(_show_note, quiet)), ExitStack() as ending:
+            listener = functools.partial(_show_note, quiet, notes)
+            with operator_notes_to(listener), ExitStack() as ending:
                 _ending.set(ending)
                 code = _run(lambda: run(*args, **kwargs))
         if code:
@@ -154,7 +161,8 @@ def say(text: str, *, style: str = "") -> None:
 
 def fail(message: str, code: int) -> int:
     """Print an error and return its exit code."""
-    err.print(f"[bold red]Error:[/] {safe(message)}", soft_wrap=True)
+    shown = escape(printable(message, keep="\n"))  # all that is wrong, line by line
+    err.print(f"[bold red]Error:[/] {shown}", soft_wrap=True)
     return code
 
 
@@ -172,10 +180,47 @@ def _show_warning(
         err.print(f"[yellow]Warning:[/] {safe(message)}", soft_wrap=True)
 
 
-def _show_note(quiet: bool, text: str) -> None:
+def has_terminal() -> bool:
+    """Tell whether somebody is watching what goes to standard error."""
     # Asked of the file itself: FORCE_COLOR makes rich take the log of a build for a terminal.
-    if not quiet and err.is_terminal and err.file.isatty():
+    return err.is_terminal and err.file.isatty()
+
+
+def _show_note(quiet: bool, notes: Path | None, text: str) -> None:
+    if notes is not None:
+        with notes.open("a", encoding="utf-8") as handle:
+            handle.write(f"\n{printable(text)}\n")
+    elif not quiet and has_terminal():
         err.print(f"[cyan]Note:[/] {safe(text)}", soft_wrap=True, highlight=False)
+
+
+def start_notes(notes: Path | None, output: Path) -> None:
+    """Begin a file for notes that depend on labels, which only its owner may read.
+
+    It replaces that of an earlier run, and is there whatever the labels are. A directory that is
+    published is no place for it.
+    """
+    if notes is None:
+        return
+    if output.resolve() in (notes.resolve(), *notes.resolve().parents):
+        raise OutputError(f"--notes {notes} is inside {output}, which is published.")
+    with new_file(notes, force=True, private=True) as draft:
+        draft.write_text("Notes of bagwise. They may depend on labels: keep them with these.\n")
+
+
+NOT_COMPARED = (
+    "Whether a column gives the labels away was not shown: what depends on labels is for a "
+    "terminal, or for a file that only you can read. Add --notes FILE to see it."
+)
+"""Said whatever the labels are."""
+
+
+def say_where_notes_are(notes: Path | None) -> None:
+    """Say where to read what depends on labels; the same words whatever that is."""
+    if notes is not None:
+        say(f"How columns compare with the label: {notes}. Read it before you publish.")
+    elif not has_terminal():
+        say(f"Note: {NOT_COMPARED}")
 
 
 @contextmanager
@@ -199,6 +244,7 @@ def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=err, transient=True) as progress:
+        _progress.set(progress)
         task = progress.add_task("starting", total=steps)
 
         current = "starting"
@@ -213,6 +259,18 @@ def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
 
         with progress_to(on_progress):
             yield on_stage
+        _progress.set(None)
+
+
+@contextmanager
+def paused_progress() -> Iterator[None]:
+    """Take the bar of `show_progress` off the screen, to print or to ask."""
+    progress = _progress.get()
+    if progress is not None:
+        progress.stop()
+    yield
+    if progress is not None:
+        progress.start()
 
 
 def emit(values: Mapping[str, Any]) -> None:

@@ -13,7 +13,9 @@ from bagwise.cli.console import (
     print_pairs,
     readable,
     say,
+    say_where_notes_are,
     show_progress,
+    start_notes,
     word,
 )
 from bagwise.cli.options import (
@@ -29,6 +31,7 @@ from bagwise.cli.options import (
     LedgerFile,
     MaxLevels,
     MemoryLimit,
+    Notes,
     Nulls,
     Quiet,
     Read,
@@ -37,6 +40,8 @@ from bagwise.cli.options import (
     Tables,
     Tighten,
     Unit,
+    Yes,
+    confirmation,
     file_reserve,
     is_spark,
     keep_in,
@@ -231,6 +236,8 @@ def release_model(
     ledger: LedgerFile = None,
     chosen_by: ChosenBy = "all",
     anew: Anew = False,
+    yes: Yes = False,
+    notes: Notes = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -243,6 +250,7 @@ def release_model(
     from bagwise.api import release_model as make
 
     check_file(output, force=force)
+    start_notes(notes, output)
     charged = open_ledger(ledger, chosen_by, anew, file_reserve(output, force=force))
     with show_progress(quiet or as_json, steps=6) as on_stage:
         model = make(
@@ -262,6 +270,9 @@ def release_model(
             ledger=charged,
             memory_limit=memory_limit,
             spill=output.absolute().parent,
+            confirmed=confirmation(
+                yes=yes, dry_run=False, quiet=quiet, as_json=as_json, piped="-" in table
+            ),
             on_stage=on_stage,
         )
         model.save(output, force=force)
@@ -275,6 +286,7 @@ def release_model(
         say(found.note)
         if receipt:
             say(receipt)
+        say_where_notes_are(notes)
         out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
 
 
@@ -313,7 +325,6 @@ def predict(
     On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
     from bagwise.models.load import load_model
-    from bagwise.models.parts import predict_parts
     from bagwise.rows.memory import Memory
     from bagwise.rows.opening import open_rows
     from bagwise.rows.table import write_table
@@ -330,7 +341,7 @@ def predict(
         on_stage("reading the table")
         rows = open_rows(source_of(table, query, read), memory=memory)
         on_stage("predicting and writing")
-        parts = predict_parts(loaded, rows, id=id_, rate=rate, clip=not no_clip)
+        parts = loaded.predict_parts(rows, id=id_, rate=rate, clip=not no_clip)
         n_rows = write_table(parts, output, force=force)
     if as_json:
         emit({"path": str(output), "rows": n_rows})
@@ -350,8 +361,8 @@ def _predict_on_spark(
     force: bool,
 ) -> None:
     """Write predictions as a directory of Parquet files, by the tasks of Spark."""
+    from bagwise.models.load import load_model
     from bagwise.models.on_spark import predict_on_spark
-    from bagwise.models.row_model import RowModel
     from bagwise.rows.spark.session import open_session
     from bagwise.rows.spark.tasks import run_job
 
@@ -359,7 +370,7 @@ def _predict_on_spark(
         raise OutputExistsError(
             f"{output} must be a new directory; nothing is replaced on Spark. Choose another name."
         )
-    loaded = RowModel.load(model)
+    loaded = load_model(model)
     session = open_session(parse_settings(settings or [], option="--spark"))
     frame = run_job(lambda: session.read.parquet(*tables))
     predicted = predict_on_spark(loaded, frame, id=id, rate=rate, clip=clip)

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from bagwise.cli.console import hold
+from bagwise.cli.console import emit, has_terminal, hold, paused_progress, print_grid, say
 from bagwise.errors import StrategyError, TableError, check_name
 
 Tables = Annotated[
@@ -98,6 +99,19 @@ MaxLevels = Annotated[int, typer.Option(help="Levels of a text column before poo
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but errors: no warnings, no notes.")
 ]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Publish columns that look like names, ids or dates.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="List the columns that would be published, and stop.")
+]
+Notes = Annotated[
+    Path | None,
+    typer.Option(
+        help="File for what depends on labels, such as columns that give them away; only you can "
+        "read it. It is replaced."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 LedgerFile = Annotated[
@@ -132,6 +146,34 @@ def is_spark(engine: str, settings: list[str] | None) -> bool:
     if settings and engine != "spark":
         raise StrategyError("--spark belongs to --engine spark.")
     return engine == "spark"
+
+
+def confirmation(
+    *, yes: bool, dry_run: bool, quiet: bool, as_json: bool, piped: bool
+) -> Callable[[Any], bool]:
+    """Return what shows the columns that will be published, and asks where there is a doubt.
+
+    `piped` is for a table that comes through standard input: nobody can answer there.
+    """
+
+    def confirm(preview: Any) -> bool:
+        with paused_progress():
+            if as_json and dry_run:
+                emit({"columns": preview.to_json()})
+            elif not quiet and not as_json:
+                rows = preview.cells()
+                print_grid(f"Columns that will be published: {len(rows) - 1}", rows)
+            asked = has_terminal() and sys.stdin.isatty() and not (piped or quiet or as_json)
+            if (asked or yes or dry_run) and not quiet and not as_json:
+                for line in preview.open_flags:
+                    say(f"Look twice: {line}", style="yellow")
+            if dry_run:
+                raise typer.Exit
+            if yes or not preview.open_flags:
+                return True
+            return asked and typer.confirm("Publish all of these columns?", err=True)
+
+    return confirm
 
 
 SMALL_FILE = 2**24
@@ -270,9 +312,9 @@ class Command(TyperCommand):
 
 
 def _strategies() -> str:
-    from bagwise.bagging import STRATEGIES, traits_of
+    from bagwise.bagging import STRATEGIES
 
-    return "; ".join(f"{name}: {traits_of(kind).summary}" for name, kind in STRATEGIES.items())
+    return "; ".join(f"{name}: {kind.summary}" for name, kind in STRATEGIES.items())
 
 
 def _families() -> str:

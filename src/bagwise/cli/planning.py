@@ -102,7 +102,7 @@ def plan(
     """
     from bagwise.planner import features_of
     from bagwise.planner import plan as make_plan
-    from bagwise.release.columns import Columns
+    from bagwise.requests.columns import Columns
 
     if output is not None:
         check_file(output, force=force)

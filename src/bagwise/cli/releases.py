@@ -16,7 +16,9 @@ from bagwise.cli.console import (
     print_pairs,
     safe,
     say,
+    say_where_notes_are,
     show_progress,
+    start_notes,
     word,
 )
 from bagwise.cli.options import (
@@ -26,6 +28,7 @@ from bagwise.cli.options import (
     BoundsFile,
     By,
     ChosenBy,
+    DryRun,
     Engine,
     Exclude,
     Exposure,
@@ -36,6 +39,7 @@ from bagwise.cli.options import (
     LedgerFile,
     MaxLevels,
     MemoryLimit,
+    Notes,
     Nulls,
     Quiet,
     Read,
@@ -46,7 +50,9 @@ from bagwise.cli.options import (
     Tighten,
     Unit,
     Within,
+    Yes,
     check_signing_key,
+    confirmation,
     file_reserve,
     is_spark,
     keep_in,
@@ -56,7 +62,7 @@ from bagwise.cli.options import (
     source_of,
     split_names,
 )
-from bagwise.errors import CertificateError
+from bagwise.errors import CertificateError, OutputError
 from bagwise.files.atomic import check_file
 
 if TYPE_CHECKING:
@@ -73,7 +79,9 @@ _HOPELESS = (
 def release(
     table: Tables,
     label: Label,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Directory to write.")
+    ] = None,
     bag_size: Annotated[
         str | None,
         typer.Option(
@@ -170,6 +178,9 @@ def release(
     chosen_by: ChosenBy = "all",
     anew: Anew = False,
     sign: SignWith = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    notes: Notes = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -193,12 +204,12 @@ def release(
     random --bag-size 50 --label rent --bounds 0 5000 --epsilon 1 -o out[/]
     """
     from bagwise.api import make_release
-    from bagwise.release.release import check_output
 
-    check_output(output, force=force)
+    output = _output_of(output, force=force, dry_run=dry_run)
+    start_notes(notes, output)
     check_signing_key(sign)
     reserve = functools.partial(_reserve, output, force, rows_per_file)
-    charged = open_ledger(ledger, chosen_by, anew, reserve)
+    charged = None if dry_run else open_ledger(ledger, chosen_by, anew, reserve)
     replaces = force and output.exists()
     source, spill = source_of(table, query, read), output.absolute().parent
     on_spark = is_spark(engine, spark)
@@ -241,6 +252,9 @@ def release(
             spill=spill,
             engine=cast(Any, engine),
             spark=parse_settings(spark or [], option="--spark"),
+            confirmed=confirmation(
+                yes=yes, dry_run=dry_run, quiet=quiet, as_json=as_json, piped="-" in table
+            ),
             on_stage=on_stage,
         )
         on_stage("writing the release")
@@ -250,40 +264,43 @@ def release(
         # Bag by bag, rows that are on disk would be read in no order.
         measured = not on_spark and made.stored is None and (as_json or not quiet)
         quality = _measure(made) if measured else None
-    summary = made.summary()
-    reason = made.provenance.chosen_because
-    why = None if reason is None else reason.text()
     if as_json:
+        reason = made.provenance.chosen_because
         emit(
             {
                 "path": str(output),
-                **summary,
-                "chosen_because": why,
+                **made.summary(),
+                "chosen_because": None if reason is None else reason.text(),
                 "quality": quality and quality.to_dict(),
             }
         )
     elif not quiet:
-        label_free = made.provenance.scores == "none"
-        figures = quality.headlines(label_free=label_free) if quality else {}
-        print_pairs(f"Release in {output}", summary | figures)
-        if why:
-            say(f"Chosen: {made.provenance.strategy}, bags of {made.provenance.bag_size}: {why}")
-        named = made.provenance.classes
-        n_classes = len(named) if named else 1
-        if reason is not None and reason.is_hopeless(n_classes=n_classes):
-            say(f"Note: {_HOPELESS}")
-        if made.certificate.spends_less:
-            say(made.certificate.spends_less)
-        for look in made.certificate.looks:
-            say(look)
-        for remark in made.certificate.remarks:
-            say(f"Note: {remark}")
+        _show_release(made, quality, output)
         if receipt:
             say(receipt)
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
+        say_where_notes_are(notes)
         where = word(output)
         out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {where}[/]")
+
+
+def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -> None:
+    """Print what was made, why, and what to expect of it."""
+    label_free = made.provenance.scores == "none"
+    figures = quality.headlines(label_free=label_free) if quality else {}
+    print_pairs(f"Release in {output}", made.summary() | figures)
+    if (reason := made.provenance.chosen_because) is not None:
+        why, named = reason.text(), made.provenance.classes
+        say(f"Chosen: {made.provenance.strategy}, bags of {made.provenance.bag_size}: {why}")
+        if reason.is_hopeless(n_classes=len(named) if named else 1):
+            say(f"Note: {_HOPELESS}")
+    if made.certificate.spends_less:
+        say(made.certificate.spends_less)
+    for look in made.certificate.looks:
+        say(look)
+    for remark in made.certificate.remarks:
+        say(f"Note: {remark}")
 
 
 def bounds(
@@ -386,6 +403,17 @@ def verify(
     if not fits:
         fail(f"{path} is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
+
+
+def _output_of(output: Path | None, *, force: bool, dry_run: bool) -> Path:
+    """Return where to write, which must be free; nobody has to say where nothing is written."""
+    from bagwise.release.release import check_output
+
+    if output is None and not dry_run:
+        raise OutputError("say where to write the release: -o DIRECTORY.")
+    if not dry_run and output is not None:
+        check_output(output, force=force)
+    return output or Path("release")
 
 
 def _reserve(

@@ -18,7 +18,8 @@ from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
-from bagwise.models.row_model import RowModel, Software
+from bagwise.models.model import Software
+from bagwise.models.row_model import RowModel
 from bagwise.models.tree_model import TreeModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import ExactCalibration
@@ -35,9 +36,9 @@ from bagwise.privacy.private_loss import (
     release_mean_loss,
     sensitivities,
 )
-from bagwise.release.budget import AnyBounds, Budget
 from bagwise.release.certify import certify
-from bagwise.release.columns import Columns
+from bagwise.requests.budget import AnyBounds, Budget
+from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 from bagwise.rows.local import LocalRows

@@ -8,7 +8,7 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError
-from bagwise.learn.chunks import SpreadBags
+from bagwise.glm.parts import BagParts
 from bagwise.learn.repeats import warn_of_repeats
 from bagwise.rows.whitening import Axes
 
@@ -32,7 +32,7 @@ class BagData:
         What is known of each row's linear predictor.
     axes : Axes or None
         The directions in which rows differ, where X is not all of them.
-    spread : SpreadBags or None
+    spread : BagParts or None
         The rows, where they are on many machines and X has none.
     """
 
@@ -44,7 +44,7 @@ class BagData:
     row_weight: FloatArray | None = None
     offset: FloatArray | None = None
     axes: Axes | None = None
-    spread: SpreadBags | None = None
+    spread: BagParts | None = None
 
 
 def read_bags(

@@ -20,8 +20,8 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.families import find_family
+from bagwise.glm.weights import Trust
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.weights import Trust
 from bagwise.privacy.aggregate import LabelKind
 
 # Fit to the bags in the mask, (m,), with weights, (m,) or for classes (m, classes); return the

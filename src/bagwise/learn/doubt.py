@@ -21,10 +21,10 @@ from typing import Self
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.glm.problems import BagLabels, Units
+from bagwise.glm.shrinkage import TOLERANCE, Shrunk, least_dispersion, shrink_further, spectrum_of
+from bagwise.glm.solver import inverse_symmetric, solve
 from bagwise.learn.exact_noise import NoisyLabels
-from bagwise.learn.problems import Problem
-from bagwise.learn.shrinkage import TOLERANCE, Shrunk, least_dispersion, shrink_further, spectrum_of
-from bagwise.learn.solver import inverse_symmetric, solve
 from bagwise.privacy.noise_laws import NoiseLaw
 
 _BEYOND_CHANCE = 4.0  # standard errors by which labels vary more than their noise
@@ -32,7 +32,7 @@ _NEXT_TO_NOTHING = 0.1  # of what is left to explain
 _UNSHRUNK = 1e4  # times the variance of slopes: as good as no belief about them
 
 
-def evidence(shrunk: Shrunk, law: NoiseLaw) -> float:
+def evidence(shrunk: Shrunk[BagLabels], law: NoiseLaw) -> float:
     """Return twice the log of how much more likely labels are with slopes than without."""
     problem = shrunk.solution.problem
     here = NoisyLabels(problem, law, shrunk.prior, problem.phi)
@@ -60,7 +60,7 @@ class Variation:
     usual: FloatArray
 
     @classmethod
-    def of(cls, problem: Problem, start: FloatArray) -> Self:
+    def of(cls, problem: Units, start: FloatArray) -> Self:
         """Take variances from the fit that predicts the mean for every row."""
         flat = problem.with_dispersion(least_dispersion(problem)).reweighted(start)
         used = problem.base() > 0
@@ -88,7 +88,9 @@ class Variation:
         return bool(explained < _NEXT_TO_NOTHING * (self.around_mean.mean() - 1))
 
 
-def best_of_others(problem: Problem, start: FloatArray, shrunk: Shrunk) -> tuple[Shrunk, bool]:
+def best_of_others(
+    problem: Units, start: FloatArray, shrunk: Shrunk[BagLabels]
+) -> tuple[Shrunk[BagLabels], bool]:
     """Return the fit that predicts left-out bags best, and whether it says what there is to say.
 
     Tried are less shrinkage and none, the least dispersion, and more shrinkage.
@@ -108,12 +110,12 @@ def best_of_others(problem: Problem, start: FloatArray, shrunk: Shrunk) -> tuple
     return best, not variation.misses(_expected(best))
 
 
-def _expected(shrunk: Shrunk) -> FloatArray:
+def _expected(shrunk: Shrunk[BagLabels]) -> FloatArray:
     problem = shrunk.solution.problem
     return problem.moments(shrunk.solution.beta)[0][problem.base() > 0]
 
 
-def _left_out(shrunk: Shrunk) -> FloatArray:
+def _left_out(shrunk: Shrunk[BagLabels]) -> FloatArray:
     """Return each label less what bags without it predict, to first order."""
     model = shrunk.solution.problem.units(shrunk.solution.beta)
     weights = 1 / model.variance.total(shrunk.solution.problem.phi)

@@ -11,12 +11,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
+from bagwise.glm.design import read_offset
+from bagwise.glm.inference import COVARIANCES
 from bagwise.learn.bag_data import read_bags
-from bagwise.learn.fitting import Fitted, default_covariance, fit_equations, root_of
-from bagwise.learn.inference import COVARIANCES
+from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
-from bagwise.learn.offset import read_offset
 from bagwise.learn.regressor import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients
@@ -352,16 +352,19 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         return fit_equations(setting, loss, covariance=kind)
 
     def _keep(self, fitted: Fitted, setting: Setting) -> None:
-        table, classes = fitted.estimates, setting.family.has_classes
-        self.coef_: FloatArray = table[:, :-1] if classes else table[0, :-1]
-        self.intercept_: Any = table[:, -1] if classes else float(table[0, -1])
+        kept = fitted.kept(classes=setting.family.has_classes)
+        self.fitted_ = fitted
+        self.coef_: FloatArray = kept.coef
+        self.intercept_: Any = kept.intercept
         self.rank_, self.converged_ = fitted.rank, fitted.converged
         self.dispersion_ = fitted.phi
-        self.label_noise_sd_ = root_of(fitted.phi) if setting.family.name == "gaussian" else None
+        self.label_noise_sd_ = None
+        if fitted.phi is not None and setting.family.name == "gaussian":
+            self.label_noise_sd_ = float(np.sqrt(fitted.phi))
         self.covariance_, self.freedom_ = fitted.covariance, fitted.freedom
         self.note_ = fitted.note
+        self.unshrunk_ = kept.unshrunk
         spread = fitted.spread
-        self.unshrunk_ = None if spread is None else spread.unpenalised
         self.posterior_covariance_ = None if spread is None else spread.posterior
         if not fitted.separated:
             warn_of_convergence(fitted)

@@ -32,11 +32,10 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.learn.penalty import SlopePrior
-from bagwise.learn.problems import Problem, Working
-from bagwise.learn.shrinkage import AGREED, Shrunk, choose, least_dispersion
-from bagwise.learn.solver import inverse_symmetric, solve_symmetric
-from bagwise.learn.weights import LabelVariance
+from bagwise.glm.problems import BagLabels, Working
+from bagwise.glm.shrinkage import AGREED, Shrunk, SlopePrior, choose, least_dispersion
+from bagwise.glm.solver import inverse_symmetric, solve_symmetric
+from bagwise.glm.weights import LabelVariance
 from bagwise.privacy.noise_laws import NoiseLaw, information, log_density
 
 ROUNDS = 6
@@ -65,7 +64,7 @@ class NoisyLabels:
         Dispersion of the rows' labels.
     """
 
-    problem: Problem
+    problem: BagLabels
     law: NoiseLaw
     prior: SlopePrior
     phi: float
@@ -73,9 +72,7 @@ class NoisyLabels:
     @property
     def noise_sd(self) -> FloatArray:
         """The deviation of the privacy noise on each label."""
-        trust = self.problem.trust
-        if trust is None:
-            raise TypeError("labels with noise have a rule for their weights")
+        trust = self.problem.rule
         return trust.noise_sd[trust.base > 0]
 
     def linear(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, LabelVariance]:
@@ -178,9 +175,7 @@ class NoisyLabels:
 
     def _metric(self, jacobian: FloatArray, bags: IntArray | slice = slice(None)) -> FloatArray:
         """Return the mean square of what is expected of the rows of these bags, as a form."""
-        trust = self.problem.trust
-        if trust is None:
-            raise TypeError("labels with noise have a rule for their weights")
+        trust = self.problem.rule
         rows = trust.counts[trust.base > 0][bags]
         return np.asarray(jacobian[bags].T @ (jacobian[bags] * (rows / rows.sum())[:, None]))
 
@@ -211,7 +206,7 @@ class Correction(NamedTuple):
         return self.moved > max(self.error, _BEYOND_CHANCE * self.by_chance)
 
 
-def follow_the_noise(shrunk: Shrunk, law: NoiseLaw) -> Shrunk:
+def follow_the_noise(shrunk: Shrunk[BagLabels], law: NoiseLaw) -> Shrunk[BagLabels]:
     """Climb from a least-squares fit, choosing penalty and dispersion again on the way.
 
     The least-squares fit itself is returned where the likelihood is misled by skewed labels.

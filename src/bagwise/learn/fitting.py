@@ -7,16 +7,16 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.errors import NoEvidenceWarning
+from bagwise.glm.inference import Spread, covariance_of, spread_of
+from bagwise.glm.problems import BagLabels, Units
+from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrunk
+from bagwise.glm.solver import Ridge, Solution, solve
 from bagwise.learn.doubt import best_of_others, evidence
 from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.learn.gap import warn_of_gap
-from bagwise.learn.inference import Spread, covariance_of, spread_of
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.penalty import Ridge, SlopePrior
-from bagwise.learn.problems import Problem
 from bagwise.learn.separation import warn_of_separation
-from bagwise.learn.shrinkage import TRIES, shrink_further, solve_shrunk
-from bagwise.learn.solver import Solution, solve
+from bagwise.models.row_model import Estimates
 
 _FEW = 5
 BAGS_PER_COEFFICIENT = 5  # with fewer, the likelihood of the noise is no better than least squares
@@ -81,6 +81,20 @@ class Fitted:
     remedy: str = ""
     spread: Spread | None = None
 
+    def kept(self, *, classes: bool) -> Estimates:
+        """Return what a model keeps of it; for classes there is one row for each but the first."""
+        table, spread, matrix = self.estimates, self.spread, self.covariance
+        return Estimates(
+            coef=table[:, :-1] if classes else table[0, :-1],
+            intercept=table[:, -1] if classes else float(table[0, -1]),
+            standard_errors=None if matrix is None else np.sqrt(np.diag(matrix)),
+            unshrunk=None if spread is None else spread.unpenalised,
+            freedom=self.freedom,
+            note=self.note,
+            dispersion=None if self.phi is None else float(self.phi),
+            converged=bool(self.converged),
+        )
+
 
 def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     """Fit a loss that has estimating equations; slopes that noise drives away are held back."""
@@ -96,7 +110,9 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     return _judged(setting, loss, solution, covariance=covariance)
 
 
-def _judged(setting: Setting, loss: str, solution: Solution, *, covariance: str) -> Fitted:
+def _judged(
+    setting: Setting, loss: str, solution: Solution[BagLabels], *, covariance: str
+) -> Fitted:
     """Judge how sure a fit is."""
     problem = solution.problem
     separated = warn_of_separation(solution, setting.names)
@@ -141,11 +157,9 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     """Fit labels with known noise: slopes shrunk as the labels suggest, intervals without that."""
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()
-    width = setting.width_of_labels
-    rows = setting.data.X if setting.data.axes is None else setting.data.axes
 
     # 1. Shrink as the labels suggest, and further where that does not converge.
-    shrunk = solve_shrunk(problem, start, rows, width_of_labels=width)
+    shrunk = solve_shrunk(problem, start, _prior(setting, problem, start))
     if not shrunk.is_sound:
         shrunk = shrink_further(problem, start, shrunk) or shrunk
 
@@ -158,7 +172,7 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     if not shrunk.is_sound:
         return _constant(problem, start, shrunk.solution)
     means = setting.label_kind == "mean" and not setting.family.has_classes
-    if problem.is_at_hand and means:
+    if isinstance(problem, Units) and means:
         if setting.family.has_log_link and evidence(shrunk, setting.law) <= 0:
             warnings.warn(_HIDDEN, NoEvidenceWarning, stacklevel=2)
             flat = _constant(problem, start, shrunk.solution)
@@ -185,7 +199,7 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     )
 
 
-def _constant(problem: Problem, start: FloatArray, given_up: Solution) -> Fitted:
+def _constant(problem: BagLabels, start: FloatArray, given_up: Solution[BagLabels]) -> Fitted:
     """Predict the mean label for every row: the worst that a fit may do."""
     return Fitted(
         estimates=(problem.to_own_units() @ start).reshape(problem.outputs, -1),
@@ -200,7 +214,7 @@ def _constant(problem: Problem, start: FloatArray, given_up: Solution) -> Fitted
     )
 
 
-def _how_sure(setting: Setting, solution: Solution, covariance: str) -> str:
+def _how_sure(setting: Setting, solution: Solution[BagLabels], covariance: str) -> str:
     note = (
         "Slopes are shrunk towards 0 as far as the noise hides them. Standard errors, p values "
         "and intervals are those of the unshrunk slopes: "
@@ -211,11 +225,11 @@ def _how_sure(setting: Setting, solution: Solution, covariance: str) -> str:
     return note
 
 
-def solve_loss(setting: Setting, loss: str) -> Solution:
+def solve_loss(setting: Setting, loss: str) -> Solution[BagLabels]:
     """Minimise a loss, from the best start at hand."""
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()
-    penalty = Ridge(setting.fixed_ridge)
+    penalty = Ridge.of(problem, setting.fixed_ridge)
     if not setting.single_rows and (easier := problem.at_centroids()) is not None:
         rough = solve(easier, start, penalty=penalty)
         if problem.allows(rough.beta) and not problem.runs_away(rough.beta):
@@ -223,12 +237,17 @@ def solve_loss(setting: Setting, loss: str) -> Solution:
     return solve(problem, start, penalty=penalty)
 
 
-def _held_back(setting: Setting, loss: str) -> Solution | None:
+def _prior(setting: Setting, problem: BagLabels, start: FloatArray) -> SlopePrior:
+    """Return the belief about slopes of these rows, before the labels."""
+    rows = setting.data.X if setting.data.axes is None else setting.data.axes
+    return SlopePrior.of(problem, rows, start, width_of_labels=setting.width_of_labels)
+
+
+def _held_back(setting: Setting, loss: str) -> Solution[BagLabels] | None:
     """Return a fit that converged, with slopes as small as that takes: noise drove others away."""
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()
-    rows = setting.data.X if setting.data.axes is None else setting.data.axes
-    prior = SlopePrior.of(problem, rows, start, width_of_labels=setting.width_of_labels)
+    prior = _prior(setting, problem, start)
     largest = min(prior.size.most, prior.size.usual)
     largest = largest if np.isfinite(largest) else 1.0
     for weaker in range(TRIES):
@@ -241,8 +260,3 @@ def _held_back(setting: Setting, loss: str) -> Solution | None:
 def default_covariance(setting: Setting) -> str:
     """Trust the variances of the Gaussian family, and let others show their own as well."""
     return "model" if setting.family.name == "gaussian" else "cautious"
-
-
-def root_of(phi: float | None) -> float | None:
-    """Return the standard deviation that goes with a variance, if there is one."""
-    return None if phi is None else float(np.sqrt(phi))

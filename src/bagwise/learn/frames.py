@@ -12,7 +12,7 @@ from bagwise.errors import StrategyError
 from bagwise.learn.boost.base import BoostsTrees
 from bagwise.learn.convert import with_rows
 from bagwise.learn.from_release import granular_rows, training_data
-from bagwise.models.row_model import TrainedOn
+from bagwise.models.model import TrainedOn
 from bagwise.models.tree_model import TreeModel
 from bagwise.models.trees import Levels
 from bagwise.release.release import Release

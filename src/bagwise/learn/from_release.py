@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from tempfile import gettempdir
 from typing import Any, Literal
 
@@ -13,10 +14,12 @@ from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, Str
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
-from bagwise.models.row_model import RowModel, TrainedOn
+from bagwise.models.row_model import Estimates, RowModel
+from bagwise.privacy import Certificate
 from bagwise.release.explain import Explanation
-from bagwise.release.provenance import Provenance
 from bagwise.release.release import Release, check_release, sorted_by_scores
+from bagwise.requests.provenance import Provenance
+from bagwise.rows.encode import Encoder
 from bagwise.rows.encoded import encode_to_disk
 from bagwise.rows.exposure import exposure_vector
 from bagwise.rows.labels import label_codes, label_vector
@@ -107,33 +110,61 @@ def fit_release(
         if release.is_sorted:  # instance loss is made for these bags
             warnings.simplefilter("ignore", BiasWarning)
         estimator.fit(data.X, data.y, exposure=exposure, **data.fit_params())
-    found = estimator.summary()
-    return RowModel(
+    return model_of_release(
+        estimator.fitted_.kept(classes=find_family(family).has_classes),
+        release.provenance,
+        release.certificate,
+        release.encoder,
+        n_rows=release.bags.n_rows,
+        n_bags=release.bags.n_bags,
+        n_labelled_rows=data.X.shape[0] - int(release.bags.in_bag.sum()),
+        label_kind=release.label_kind,
+        distorted=distorted,
         family=family,
         link=link,
         loss=loss,
-        label=release.provenance.label,
         target=target,
-        classes=release.classes if find_family(family).has_classes else None,
-        encoder=release.encoder,
-        exposure=release.provenance.exposure,
-        bounds=release.certificate.stated_bounds,
-        coef=estimator.coef_,
-        intercept=estimator.intercept_,
-        standard_errors=None if distorted else found.standard_error,
-        unshrunk=None if distorted else found.unshrunk,
-        freedom=found.freedom,
-        note=distorted or found.note,
-        trained_on=TrainedOn(
-            privacy=release.certificate.headline,
-            n_rows=release.bags.n_rows,
-            n_bags=release.bags.n_bags,
-            n_labelled_rows=data.X.shape[0] - int(release.bags.in_bag.sum()),
-            label_kind=release.label_kind,
-            strategy=release.provenance.strategy,
-            dispersion=None if (phi := estimator.dispersion_) is None else float(phi),
-            converged=bool(estimator.converged_),
-        ),
+    )
+
+
+def model_of_release(
+    fit: Estimates,
+    made: Provenance,
+    certificate: Certificate,
+    encoder: Encoder,
+    *,
+    n_rows: int,
+    n_bags: int,
+    n_labelled_rows: int,
+    label_kind: str,
+    distorted: str,
+    family: str,
+    link: str,
+    loss: str,
+    target: str | None,
+) -> RowModel:
+    """Return the model of a fit to a release; `distorted` says why it has no intervals, if so."""
+    if distorted:
+        fit = replace(fit, standard_errors=None, unshrunk=None, note=distorted)
+    return RowModel.of(
+        fit,
+        n_rows=n_rows,
+        made_of={
+            "privacy": certificate.headline,
+            "n_bags": n_bags,
+            "n_labelled_rows": n_labelled_rows,
+            "label_kind": label_kind,
+            "strategy": made.strategy,
+        },
+        family=family,
+        link=link,
+        loss=loss,
+        label=made.label,
+        target=target,
+        classes=made.classes if find_family(family).has_classes else None,
+        encoder=encoder,
+        exposure=made.exposure,
+        bounds=certificate.stated_bounds,
     )
 
 
@@ -173,6 +204,12 @@ def explain_by_fit(
         sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
     if loss == "auto":
         loss = "instance" if release.is_sorted else "bag"
+    if loss == "instance" and release.is_sorted:
+        # Bags sorted by a score tell bag loss one direction of the features. What it finds in the
+        # others is noise, which would be taken for a signal that instance loss then misses.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BagwiseWarning)
+            model = fit_release(release, family=family, link=link, loss=loss, target=target)
     coef, intercept = model.coef, float(model.intercept)
     if release.exposure is not None:  # as if every row had the mean of all
         intercept += float(np.log(release.exposure.mean()))

@@ -11,21 +11,21 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.errors import BiasWarning
-from bagwise.learn.problems import RowProblem
-from bagwise.learn.solver import Solution, inverse_symmetric
+from bagwise.glm.problems import BagLabels, NumberProblem
+from bagwise.glm.solver import Solution, inverse_symmetric
 
 _TOLERATED = 0.5  # of a standard error: an interval then covers 92 instead of 95 percent
 
 
-def warn_of_gap(solution: Solution, covariance: FloatArray) -> bool:
+def warn_of_gap(solution: Solution[BagLabels], covariance: FloatArray) -> bool:
     """Warn if the gap moves some coefficient by a good part of its standard error."""
     problem = solution.problem
-    if not isinstance(problem, RowProblem) or problem.inside is None:
+    if not isinstance(problem, NumberProblem) or problem.inside is None:
         return False
     if problem.family.name == "gaussian":
         return False
-    rows, bags = problem.inside
-    gap = bags.mean(problem.family.mean(rows.eta(solution.beta)))
+    rows, members = problem.inside
+    gap = members.mean(problem.family.mean(rows.eta(solution.beta)))
     gap -= problem.family.mean(problem.eta(solution.beta))
     moved, done = np.zeros(problem.width), 0
     for block in problem.blocks(solution.beta):

@@ -17,14 +17,13 @@ from typing import Literal
 import numpy as np
 
 from bagwise.families import Family
+from bagwise.glm.classes import ClassProblem
+from bagwise.glm.design import Design, centroids_of, spread_by_exposure
+from bagwise.glm.parts import BagParts, Recipe
+from bagwise.glm.parts_problem import PartsProblem
+from bagwise.glm.problems import BagLabels, Members, NumberProblem
+from bagwise.glm.weights import NOTHING, Trust, Unexplained
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.chunks import SpreadBags
-from bagwise.learn.classes import ClassProblem
-from bagwise.learn.design import Design
-from bagwise.learn.offset import centroids_of, spread_by_exposure
-from bagwise.learn.problems import BagProblem, Members, Problem, RowProblem
-from bagwise.learn.spread import Recipe, SpreadProblem, SpreadRowProblem
-from bagwise.learn.weights import Trust, Unexplained
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.noise_laws import LAWS, NoiseLaw
 
@@ -113,11 +112,11 @@ class Setting:
         )
 
 
-def instance_problem(setting: Setting) -> Problem:
+def instance_problem(setting: Setting) -> BagLabels:
     """Give every row its bag's label (Def. 1; estimator F1 of the theory page)."""
     data = setting.data
     if data.spread is not None:
-        return spread_row_problem(data.spread, setting)
+        return parts_problem(data.spread, setting, of_rows=True)
     weight = data.bags.repeat(data.weight) if data.row_weight is None else data.row_weight
     design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
     labels = spread_by_exposure(data.labels, data.offset, data.bags, setting.family)
@@ -125,82 +124,68 @@ def instance_problem(setting: Setting) -> Problem:
         ones = np.ones(len(labels))
         trust = Trust("equal", "mean", ones, np.zeros(len(labels)), weight, phi=1.0)
         return ClassProblem(design, setting.family, labels, trust)
-    return RowProblem(design, setting.family, labels, fixed_weight=weight)
+    return NumberProblem(design, setting.family, labels, mean_variance=weight)
 
 
-def aggregate_problem(setting: Setting) -> Problem:
+def aggregate_problem(setting: Setting) -> BagLabels:
     """Compare each bag's label with the expected label at its centroid (Def. 3; F2)."""
     data, trust = setting.data, setting.trust()
     rows, offset = data.X, data.offset
     if not setting.single_rows:
-        rows, offset = centroids_of(rows, offset, data.bags, setting.family)
+        rows, offset = centroids_of(rows, offset, data.bags.mean, setting.family)
     design = Design.of(rows, trust.base, fit_intercept=setting.fit_intercept, offset=offset)
     if setting.family.has_classes:
         return ClassProblem(design, setting.family, data.labels, trust)
     curved = setting.family.name != "gaussian" or setting.label_kind == "pick"
     inside = None
     if curved and not setting.single_rows:
-        inside = (design.about(data.X, data.offset), data.bags)
-    return RowProblem(design, setting.family, data.labels, trust, inside=inside)
+        inside = (design.about(data.X, data.offset), Members.of(data.bags))
+    return NumberProblem(design, setting.family, data.labels, trust, inside=inside)
 
 
-def bag_problem(setting: Setting) -> Problem:
+def bag_problem(setting: Setting) -> BagLabels:
     """Compare each bag's label with the mean of its rows' expected labels (Def. 2; F2).
 
     Where a bag is one row, or the expected label is linear, that is the prediction at the
     centroid, which is less work.
     """
     if setting.data.spread is not None:
-        return spread_problem(setting.data.spread, setting)
+        return parts_problem(setting.data.spread, setting)
     if setting.single_rows or setting.family.name == "gaussian":
         return aggregate_problem(setting)
     data, trust = setting.data, setting.trust()
     weight = data.bags.repeat(trust.base)
     design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
-    if setting.family.has_classes:
-        return ClassProblem(
-            design, setting.family, data.labels, trust, members=Members.of(data.bags)
-        )
-    return BagProblem(design, setting.family, data.labels, trust, members=Members.of(data.bags))
+    kind = ClassProblem if setting.family.has_classes else NumberProblem
+    return kind(design, setting.family, data.labels, trust, members=Members.of(data.bags))
 
 
-def spread_problem(spread: SpreadBags, setting: Setting) -> Problem:
-    """Do the same for bags in chunks, whose rows are elsewhere."""
-    data, facts = setting.data, spread.facts
+def parts_problem(parts: BagParts, setting: Setting, *, of_rows: bool = False) -> BagLabels:
+    """Do the same for bags in parts; `of_rows` for instance loss."""
+    data, facts = setting.data, parts.facts
     frame = Design.of_moments(
         facts.moments, facts.low, facts.high, fit_intercept=setting.fit_intercept
     )
-    by_row = setting.single_rows or setting.family.name == "gaussian"
-    trust = setting.trust()
-    return SpreadProblem(
+    trust = None if of_rows else setting.trust()
+    return PartsProblem(
         frame,
         setting.family,
         data.labels,
         trust,
-        chunks=spread.chunks,
+        chunks=parts.chunks,
+        n_rows=int(data.bags.sizes.sum()),
         recipe=Recipe(
-            frame, setting.family, by_row, exposed=facts.exposed, unexplained=trust.unexplained
+            frame,
+            setting.family,
+            by_row=of_rows or setting.single_rows or setting.family.name == "gaussian",
+            of_rows=of_rows,
+            exposed=facts.exposed,
+            unexplained=NOTHING if trust is None else trust.unexplained,
         ),
     )
 
 
-def spread_row_problem(spread: SpreadBags, setting: Setting) -> Problem:
-    """Do the same as `instance_problem` for bags in chunks."""
-    data, facts = setting.data, spread.facts
-    frame = Design.of_moments(
-        facts.moments, facts.low, facts.high, fit_intercept=setting.fit_intercept
-    )
-    return SpreadRowProblem(
-        frame,
-        setting.family,
-        data.labels,
-        chunks=spread.chunks,
-        recipe=Recipe(frame, setting.family, by_row=True, of_rows=True, exposed=facts.exposed),
-        sizes=data.bags.sizes,
-    )
-
-
-PROBLEMS: dict[str, Callable[[Setting], Problem]] = {
+PROBLEMS: dict[str, Callable[[Setting], BagLabels]] = {
     "bag": bag_problem,
     "instance": instance_problem,
     "aggregate": aggregate_problem,

@@ -19,15 +19,15 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.errors import ReleaseError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.files.spill import SpillDirectory
+from bagwise.glm.design import read_offset
+from bagwise.glm.parts import BagParts, HeldChunks
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.chunks import HeldChunks, SpreadBags
 from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
-from bagwise.learn.from_release import check_classes, why_no_intervals
+from bagwise.learn.from_release import check_classes, model_of_release, why_no_intervals
 from bagwise.learn.losses import Setting
-from bagwise.learn.offset import read_offset
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank
 from bagwise.learn.spark_chunks import spread_bags
-from bagwise.models.row_model import RowModel, TrainedOn
+from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.release.files import ReleaseFiles, read_without_rows
@@ -117,10 +117,21 @@ def fit_on_spark(
     finally:
         cluster.scratch.close()
     _warn(fitted, manifest)
-    model = _model(fitted, kind, manifest, certificate, loss=loss, target=target)
-    if distorted:
-        return replace(model, note=distorted, standard_errors=None, unshrunk=None)
-    return replace(model, note=model.note + note)
+    return model_of_release(
+        replace(fitted, note=fitted.note + note).kept(classes=kind.has_classes),
+        made,
+        certificate,
+        manifest.encoder,
+        n_rows=manifest.n_rows,
+        n_bags=manifest.n_bags,
+        n_labelled_rows=0,
+        label_kind="mean",
+        distorted=distorted,
+        family=kind.name,
+        link=kind.link,
+        loss=loss,
+        target=target,
+    )
 
 
 def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str]:
@@ -156,7 +167,7 @@ class _BagTable:
 
 def _setting(
     table: _BagTable,
-    spread: SpreadBags,
+    spread: BagParts,
     manifest: Manifest,
     certificate: Certificate,
     family: Family,
@@ -192,46 +203,6 @@ def _warn(fitted: Fitted, manifest: Manifest) -> None:
         warn_of_convergence(fitted)
     if fitted.converged and not fitted.separated:
         warn_of_rank(fitted.rank, len(manifest.encoder.feature_names), manifest.n_bags)
-
-
-def _model(
-    fitted: Fitted,
-    family: Family,
-    manifest: Manifest,
-    certificate: Certificate,
-    *,
-    loss: str,
-    target: str | None,
-) -> RowModel:
-    covariance, table = fitted.covariance, fitted.estimates
-    several, made = family.has_classes, manifest.provenance
-    return RowModel(
-        family=family.name,
-        link=family.link,
-        loss=loss,
-        label=made.label,
-        target=target,
-        classes=made.classes if several else None,
-        encoder=manifest.encoder,
-        exposure=made.exposure,
-        bounds=certificate.stated_bounds,
-        coef=table[:, :-1] if several else table[0, :-1],
-        intercept=table[:, -1] if several else float(table[0, -1]),
-        standard_errors=None if covariance is None else np.sqrt(np.diag(covariance)),
-        unshrunk=None if fitted.spread is None else fitted.spread.unpenalised,
-        freedom=fitted.freedom,
-        note=fitted.note,
-        trained_on=TrainedOn(
-            privacy=certificate.headline,
-            n_rows=manifest.n_rows,
-            n_bags=manifest.n_bags,
-            n_labelled_rows=0,
-            label_kind="mean",
-            strategy=made.strategy,
-            dispersion=None if fitted.phi is None else float(fitted.phi),
-            converged=fitted.converged,
-        ),
-    )
 
 
 def _check(manifest: Manifest, *, loss: str) -> None:

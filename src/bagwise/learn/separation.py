@@ -14,8 +14,8 @@ from scipy.optimize import linprog
 
 from bagwise._types import FloatArray
 from bagwise.errors import SeparationWarning
-from bagwise.learn.problems import Problem
-from bagwise.learn.solver import Solution
+from bagwise.glm.problems import BagLabels, Units
+from bagwise.glm.solver import Solution
 from bagwise.models.coefficients import INTERCEPT
 
 _SHOWN = 3
@@ -23,7 +23,7 @@ _SLACK = 1e-3
 _LARGEST_PROGRAMME = 4_000_000  # numbers in its matrix: some seconds
 
 
-def warn_of_separation(solution: Solution, names: Sequence[str]) -> bool:
+def warn_of_separation(solution: Solution[BagLabels], names: Sequence[str]) -> bool:
     """Name the columns by which labels are told apart without error, if a fit ran away for that.
 
     Returns whether it did. With noise on the labels there is no separation.
@@ -47,9 +47,9 @@ def warn_of_separation(solution: Solution, names: Sequence[str]) -> bool:
     return True
 
 
-def _separating_direction(solution: Solution) -> FloatArray | None:
+def _separating_direction(solution: Solution[BagLabels]) -> FloatArray | None:
     tried = [solution.step, solution.beta]  # where it still goes, and where it went
-    if solution.problem.is_at_hand:
+    if isinstance(solution.problem, Units):
         gains = _gains(solution.problem)
         if gains.size <= _LARGEST_PROGRAMME:
             tried.append(_by_programme(gains))
@@ -61,7 +61,7 @@ def _separating_direction(solution: Solution) -> FloatArray | None:
     return None
 
 
-def _gained(problem: Problem, direction: FloatArray) -> tuple[float, float]:
+def _gained(problem: Units, direction: FloatArray) -> tuple[float, float]:
     """Return the least and the most that some row gains along a direction."""
     gained = _gains(problem) @ direction
     return float(gained.min()), float(gained.max(initial=0.0))
@@ -71,7 +71,7 @@ def _wider(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _gains(problem: Problem) -> FloatArray:
+def _gains(problem: Units) -> FloatArray:
     """Return a matrix whose product with a direction must not be negative for separation.
 
     A class that has a share must not lose to any other. A count of zero must not get a higher

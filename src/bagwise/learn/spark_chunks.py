@@ -24,16 +24,17 @@ from bagwise.errors import ReleaseError
 from bagwise.families import Family
 from bagwise.files.parquet_layout import LayoutError, read_layout
 from bagwise.files.regular_files import open_regular
-from bagwise.learn.chunks import Chunk, SpreadBags
-from bagwise.learn.offset import read_offset
+from bagwise.glm.design import read_offset
+from bagwise.glm.parts import BagParts, Chunk
 from bagwise.release.files import BAGS, instance_files
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import BAG_ID
 from bagwise.rows.encode import Encoder
+from bagwise.rows.parts import Reader, Split
 from bagwise.rows.spark.matrix import blocks_of
-from bagwise.rows.spark.table import Reader, Split
-from bagwise.rows.spark.tasks import Cluster, Kept, split_rows
+from bagwise.rows.spark.tasks import Cluster, Kept
 from bagwise.rows.whitening import Moments
+from bagwise.rows.workers import split_rows
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ def spread_bags(
     centroids: bool,
     family: Family,
     labels: Sequence[str],
-) -> Iterator[SpreadBags]:
+) -> Iterator[BagParts]:
     """Put the bags of a release into chunks, which Spark keeps until nobody needs them.
 
     Every file is checked against the hashes of the manifest by the task that reads it first, and
@@ -91,7 +92,7 @@ def spread_bags(
     kept = cluster.keep(splits, send, take, targets=targets)
     try:
         chunks = SparkChunks(kept)
-        spread = SpreadBags.of(chunks, chunks.moments().axes if centroids else None)
+        spread = BagParts.of(chunks, chunks.moments().axes if centroids else None)
         if spread.facts.bags != manifest.n_bags:
             raise _other_sizes()
         yield spread
@@ -172,7 +173,7 @@ def _send_rows(
 
 
 def _take_rows(
-    target: int, sent: pa.Table, *, exposed: bool, family: Family, bags: "_BagRows"
+    target: int, sent: pa.Table, _secret: bytes, *, exposed: bool, family: Family, bags: "_BagRows"
 ) -> Chunk:
     number, *columns = (column.to_numpy() for column in sent.columns)
     order = np.argsort(number, kind="stable")
@@ -196,7 +197,7 @@ def _send_sums(
         yield from split_rows(added.column(0).to_numpy() // at_once, added)
 
 
-def _take_sums(target: int, sent: pa.Table, *, bags: "_BagRows") -> Chunk | Moments:
+def _take_sums(target: int, sent: pa.Table, _secret: bytes, *, bags: "_BagRows") -> Chunk | Moments:
     """Add up what tasks have seen of each bag."""
     if target == _ALL_ROWS:
         parts = zip(*(column.to_pylist() for column in sent.columns), strict=True)

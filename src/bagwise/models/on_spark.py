@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 from bagwise.errors import ColumnError, TableError, did_you_mean
-from bagwise.models.row_model import RowModel
+from bagwise.models.model import Model
 from bagwise.rows.spark.session import is_frame
-from bagwise.rows.spark.tasks import guarded
+from bagwise.rows.workers import guarded
 
 
 def predict_on_spark(
-    model: RowModel, frame: Any, *, id: str | None = None, rate: bool = False, clip: bool = True
+    model: Model, frame: Any, *, id: str | None = None, rate: bool = False, clip: bool = True
 ) -> Any:
     """Return a DataFrame with a column `prediction`, beside the column `id` if one is named.
 
@@ -33,18 +33,14 @@ def predict_on_spark(
                 f"{name!r} is not a column of the DataFrame.{did_you_mean(name, frame.columns)}"
             )
     key = [] if id is None else [frame.schema[id]]
-    outputs = (
-        ["prediction"]
-        if model.classes is None
-        else [f"prediction={name}" for name in model.classes]
-    )
-    schema = StructType([*key, *(StructField(name, DoubleType(), False) for name in outputs)])
+    outputs = (StructField(name, DoubleType(), False) for name in model.outputs)
+    schema = StructType([*key, *outputs])
     chosen = frame.select(*(f"`{name.replace('`', '``')}`" for name in asked))
     return chosen.mapInArrow(partial(_predict, model=model, id=id, rate=rate, clip=clip), schema)
 
 
 def _predict(
-    batches: Iterable[pa.RecordBatch], *, model: RowModel, id: str | None, rate: bool, clip: bool
+    batches: Iterable[pa.RecordBatch], *, model: Model, id: str | None, rate: bool, clip: bool
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = pa.Table.from_batches([batch])

@@ -23,8 +23,8 @@ from bagwise.planner.regret import ranked
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import Sample, sample_matrix, sample_rows
 from bagwise.planner.search import find_candidates
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
 from bagwise.rows.columns import select_features
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS
 from bagwise.rows.local import read_rows

@@ -9,12 +9,11 @@ from bagwise.planner.flexible import SINGLY, FlexibleProblem, bags_for_flexible
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
 from bagwise.planner.request import PlanRequest
-from bagwise.planner.sample import sample_rows
-from bagwise.release.given import read_given
-from bagwise.release.looks import Outlook
-from bagwise.release.population import Population
-from bagwise.release.provenance import FlexibleLearner, LeastRegret, NothingToPlan
-from bagwise.release.request import SMALLEST, Choice, ReleaseRequest
+from bagwise.planner.sample import Population, sample_rows
+from bagwise.requests.columns import read_given
+from bagwise.requests.provenance import FlexibleLearner, LeastRegret, NothingToPlan
+from bagwise.requests.queries import Outlook
+from bagwise.requests.verbs import SMALLEST, Choice, ReleaseRequest
 from bagwise.rows import Rows
 
 

@@ -16,12 +16,10 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging import (
     BaggingStrategy,
-    Traits,
     assign_bags,
     find_strategy,
     measures_by_scores,
     settings_of,
-    traits_of,
 )
 from bagwise.errors import BudgetError
 from bagwise.planner.prior import Prior
@@ -32,8 +30,8 @@ from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, best_share, instance_error
-from bagwise.release.looks import prospect_of_centring
-from bagwise.release.scores import METRIC_SHARES
+from bagwise.requests.queries import prospect_of_centring
+from bagwise.requests.scores import METRIC_SHARES
 from bagwise.theory.exact import CAUSES, Risk
 from bagwise.theory.moments import prior_risk
 
@@ -101,11 +99,6 @@ class Candidate:
         return title(self.bagging) if self.noise == "auto" else f"single labels, {self.noise}"
 
     @property
-    def traits(self) -> Traits:
-        """What the strategy says about itself."""
-        return traits_of(self.bagging)
-
-    @property
     def few_bags(self) -> bool:
         """Whether there are fewer than three bags for each coefficient."""
         return self.n_bags < BAGS_PER_COEFFICIENT * self.coefficients
@@ -118,7 +111,7 @@ class Candidate:
     @property
     def could_have_intervals(self) -> bool:
         """Whether smaller bags of the same kind would have intervals to trust."""
-        return self.loss == "bag" and not self.traits.free_sizes
+        return self.loss == "bag" and not self.bagging.free_sizes
 
     @property
     def rmse(self) -> float:

@@ -37,7 +37,6 @@ from bagwise.planner.single_labels import response_of
 from bagwise.planner.sizes import powers, usable
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.release.verify import noise_per_bag
 
 PARAMETERS = 80
 """As many as boosted trees seem to spend under privacy noise."""
@@ -167,10 +166,10 @@ class FlexibleProblem:
             if self.label_kind == "mean":
                 rows *= 1 if self.classes is None else 2  # a changed class changes two counts
                 means = self.rule.bag_means(square=rows**2, rows=rows, numbers=rows)
-                return float(noise_per_bag((means,), size)[0])
+                return float(means.noise_sd(size)[0])
             if self.classes is None:
                 picks = self.rule.picks(sizes=[bag_size], rows=rows)
-                return float(noise_per_bag((picks,), size)[0])
+                return float(picks.noise_sd(size)[0])
         except BudgetError:
             return float("inf")  # another size may do
         raise StrategyError(

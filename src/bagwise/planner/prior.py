@@ -8,7 +8,7 @@ import numpy as np
 
 from bagwise.errors import StrategyError
 from bagwise.families import Family
-from bagwise.release.provenance import prior_text
+from bagwise.requests.provenance import prior_text
 from bagwise.rows.labels import Bounds
 from bagwise.theory.misfit import DEFAULT_MISFIT
 

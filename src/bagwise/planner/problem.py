@@ -17,7 +17,6 @@ from bagwise.bagging import (
     parameters_of,
     settings_of,
     spell_settings,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BudgetError
@@ -27,7 +26,6 @@ from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, Norm, design_model
-from bagwise.release.verify import noise_per_bag
 from bagwise.theory.belief import signal_root
 from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import BagMoments, Whitening
@@ -157,13 +155,13 @@ class Problem:
         are. But a mean of very few rows tells of them, and not of their kind: then bags are larger,
         and each stands for several.
         """
-        fewest = 1 if traits_of(strategy).free_sizes else min(bag_size, FEWEST)
+        fewest = 1 if strategy.free_sizes else min(bag_size, FEWEST)
         return max(round(bag_size / self.copies), fewest)
 
     def grown(self, bags: Bags, strategy: BaggingStrategy, bag_size: int) -> Bagged:
         """Return bags of the sample as they would be in the table."""
         times = self.copies
-        if not traits_of(strategy).free_sizes:
+        if not strategy.free_sizes:
             times = bag_size / self.sampled_size(strategy, bag_size)
         units = self.sample.units
         return Bagged(
@@ -186,12 +184,12 @@ class Problem:
             if kind == "mean":
                 means = self._bag_means(rule, bagged, spent)
                 pure = all(event.pure_epsilon is not None for event in (*spent, means))
-                return Noise(noise_per_bag((means,), whole), 0.0 if pure else rule.delta)
+                return Noise(means.noise_sd(whole), 0.0 if pure else rule.delta)
             if self.classes is not None:
                 return None  # chances of keeping a class are no noise of a size
             picks = rule.picks(sizes=whole.tolist(), rows=rows)
             pure = picks.pure_epsilon is not None
-            return Noise(noise_per_bag((picks,), whole), 0.0 if pure else rule.delta)
+            return Noise(picks.noise_sd(whole), 0.0 if pure else rule.delta)
         except BudgetError:
             return None
 

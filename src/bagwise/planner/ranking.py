@@ -23,8 +23,8 @@ from bagwise.planner.candidates import (
 )
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
-from bagwise.release.looks import WORTHWHILE
-from bagwise.release.request import Learner
+from bagwise.requests.queries import WORTHWHILE
+from bagwise.requests.verbs import Learner
 from bagwise.rows.labels import Bounds
 from bagwise.show import html
 from bagwise.theory.exact import Risk
@@ -130,7 +130,7 @@ class Plan:
 
         Asked where the first choice is made of bags by whitened features.
         """
-        compact = self.best.traits.compact and self.best.scores == "none"
+        compact = self.best.bagging.compact and self.best.scores == "none"
         return raw_loss(self.problem, self.best) if compact else None
 
     @cached_property
@@ -327,7 +327,7 @@ class Plan:
             (
                 str(rank + 1),
                 f"{c.title}{'' if c.scores == 'none' else f' ({c.scores})'}",
-                f"{'≥' if c.traits.free_sizes else ''}{c.bag_size}",
+                f"{'≥' if c.bagging.free_sizes else ''}{c.bag_size}",
                 f"{c.n_bags}{'*' if c.few_bags else ''}",
                 c.label_kind,
                 c.loss,
@@ -405,7 +405,7 @@ def name_of(candidate: Candidate) -> str:
     """Return a candidate in words."""
     scores = "" if candidate.scores == "none" else f" by {candidate.scores} scores"
     bags = f"bags of {candidate.bag_size}"
-    if candidate.traits.free_sizes:
+    if candidate.bagging.free_sizes:
         bags = f"{candidate.n_bags} bags of at least {candidate.bag_size}"
     noise = ", noise without a delta" if candidate.delta == 0 else ""
     return (

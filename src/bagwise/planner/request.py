@@ -7,10 +7,8 @@ from typing import Any, Literal, Self, get_args
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
-    KeepsGroups,
     find_strategy,
     measures_by_scores,
-    traits_of,
 )
 from bagwise.cluster.search import EffortName
 from bagwise.errors import StrategyError, check_name
@@ -20,8 +18,8 @@ from bagwise.planner.prior import Prior, read_prior
 from bagwise.planner.sizes import check_sizes
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.release.budget import Budget
-from bagwise.release.request import Learner, check_learner
+from bagwise.requests.budget import Budget
+from bagwise.requests.verbs import Learner, check_learner
 
 AUTO: Literal["auto"] = "auto"
 
@@ -160,7 +158,7 @@ def planned(*, scored: bool = True) -> list[BaggingStrategy]:
 
     `scored` says whether those that read scores belong to them.
     """
-    chosen = [find_strategy(name) for name, kind in STRATEGIES.items() if traits_of(kind).planned]
+    chosen = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
     return [strategy for strategy in chosen if (scored or not strategy.uses_scores)]
 
 
@@ -176,8 +174,7 @@ def _check_named(
         raise StrategyError("name at least one strategy, or leave strategies out for all.")
     wanted = tuple(find_strategy(strategy) for strategy in named)
     for strategy in wanted:
-        keeper: object = strategy
-        if isinstance(keeper, KeepsGroups):
+        if strategy.keeps_groups:
             raise StrategyError(
                 f"strategy {strategy.name!r} takes bags that are given, and the planner has none: "
                 "release with by= (--by), or name other strategies."

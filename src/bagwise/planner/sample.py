@@ -11,14 +11,40 @@ import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.privacy.units import Units
-from bagwise.release.budget import Budget
-from bagwise.release.columns import Columns
-from bagwise.release.population import MOST_ROWS, Population
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
 from bagwise.rng import SecureNoise
 from bagwise.rows import Rows
+from bagwise.rows.encode import Encoder
 from bagwise.rows.local import LocalRows
 
 SEED = 0
+
+MOST_ROWS = 15_000
+"""Rows that bags are tried on: a release should not wait for its plan."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is known of all rows of a table.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the features.
+    encoder : Encoder
+        From them to X.
+    n_rows, largest_unit : int
+        Of the table.
+    smallest_stratum : int or None
+        Rows of the smallest stratum that bags must not cross.
+    """
+
+    names: tuple[str, ...]
+    encoder: Encoder
+    n_rows: int
+    largest_unit: int = 1
+    smallest_stratum: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ size. For learners that are not linear there is one kind of bags (`flexible`).
 
 from collections.abc import Sequence
 
-from bagwise.bagging import BaggingStrategy, traits_of
+from bagwise.bagging import BaggingStrategy
 from bagwise.planner.candidates import Candidate, by_model, label_agnostic
 from bagwise.planner.flexible import SINGLY, FlexibleProblem, bags_for_flexible
 from bagwise.planner.problem import Problem, title
@@ -26,12 +26,12 @@ def find_candidates(problem: Problem, request: PlanRequest) -> list[Candidate]:
     if request.learner == "flexible":
         return _for_flexible(problem, request)
     sizes = _sizes(problem, request)
-    compact = [s for s in request.strategies if traits_of(s).compact and not s.uses_scores]
+    compact = [s for s in request.strategies if s.compact and not s.uses_scores]
     others = [s for s in request.strategies if s not in compact]
     search = _Search(problem, request, expected=len(sizes) * len(request.strategies))
     for strategy in others:
         step = 2 if strategy.uses_scores and not request.are_named else 1
-        search.try_sizes(strategy, sizes[:1] if traits_of(strategy).free_sizes else sizes[::step])
+        search.try_sizes(strategy, sizes[:1] if strategy.free_sizes else sizes[::step])
     for place, strategy in enumerate(compact):
         if place and not request.are_named:
             search.try_sizes(strategy, [search.best_size(compact[0])])

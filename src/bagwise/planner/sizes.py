@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bagwise.errors import BagTooSmallError
-from bagwise.release.request import SMALLEST
+from bagwise.requests.verbs import SMALLEST
 
 BAGS_PER_COEFFICIENT = 3
 """Fewer bags than so many per coefficient leave hardly anything to tell the errors of a fit by."""

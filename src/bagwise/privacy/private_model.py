@@ -25,7 +25,7 @@ coefficients ``J^-1 u`` are without bias whatever G is, and their privacy error 
 sets of axes: the principal ones, and those closest to the features themselves, along which rows of
 indicators keep most of their zeros (theory page).
 
-A generalised linear model needs no more than u either (`models.from_statistics`): its labels too
+A generalised linear model needs no more than u either (`glm.statistic`): its labels too
 enter the equations ``sum_i b_i (y_i - mean(z_i'theta)) = 0`` by u alone.
 
 With u goes one more number, ``sum_i (y_i - middle)^2`` in units of half the range h, times a factor

@@ -1,11 +1,10 @@
 """From a table and a choice to a release: the steps in order."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging import (
@@ -15,27 +14,30 @@ from bagwise.bagging import (
     check_bag_size,
     measures_by_scores,
     parameters_of,
-    traits_of,
 )
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
 from bagwise.ledger import Account, Uncharged
-from bagwise.models.from_statistics import RELEASED_NOTE
-from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel, TrainedOn
+from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
+from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.promise import check_promise, warn_of_strong_promise
 from bagwise.privacy.units import ProtectedUnits
-from bagwise.release.budget import Budget
 from bagwise.release.cells import assign_by_cells
 from bagwise.release.certify import certify
-from bagwise.release.columns import Columns
+from bagwise.release.checks import check_table, leaving_columns
 from bagwise.release.exposure import report_exposure
-from bagwise.release.given import carried_columns, read_given
 from bagwise.release.label_bags import SizedBags, foreseen_events, label_bags
-from bagwise.release.looks import (
+from bagwise.release.preview import Confirm, confirm_columns
+from bagwise.release.release import Release
+from bagwise.release.verify import circumstances_of, noise_per_bag
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns, read_given
+from bagwise.requests.provenance import Provenance
+from bagwise.requests.queries import (
     Centring,
     Outlook,
     Schedule,
@@ -45,10 +47,7 @@ from bagwise.release.looks import (
     take_centring,
     take_range,
 )
-from bagwise.release.provenance import Provenance
-from bagwise.release.release import BAG_ID, Release
-from bagwise.release.request import BoundsRequest, Choice, ModelRequest, ReleaseRequest
-from bagwise.release.scores import (
+from bagwise.requests.scores import (
     PricedLabels,
     PricedModel,
     ScoreBudget,
@@ -57,37 +56,23 @@ from bagwise.release.scores import (
     compute_scores,
     price_scores,
 )
-from bagwise.release.verify import circumstances_of, noise_per_bag
-from bagwise.release.wide_bounds import remark_on_wide_bounds
+from bagwise.requests.verbs import BoundsRequest, Choice, ModelRequest, ReleaseRequest
 from bagwise.rng import make_generator
 from bagwise.rows import Rows
-from bagwise.rows.columns import (
-    find_column,
-    refuse_lookalikes,
-    without_dictionary,
-)
 from bagwise.rows.encode import Encoder
 from bagwise.rows.encoded import EncodedRows
-from bagwise.rows.label_copies import (
-    note_likely_copies,
-    refuse_copies_of_class,
-    refuse_copies_of_label,
-)
-from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.labels import label_vector
 from bagwise.rows.local import read_rows
 from bagwise.rows.row_order import inverse_order, secret_order
 from bagwise.show.stages import OnStage, Stages, ignore_stage
-
-Decide = Callable[[Rows, ReleaseRequest, Outlook | None], Choice]
-"""The planner: from features and a request to a choice, with what private looks have told."""
 
 
 def build(
     source: Any,
     request: ReleaseRequest,
     *,
-    decide: Decide,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> Release:
     """Carry out a request: the steps in order, and nothing else."""
@@ -95,22 +80,24 @@ def build(
     account = Uncharged() if account is None else account
     rows = run("reading the table", read_rows, source, named=columns.named)
     table = rows  # in its own order, for a plan
+    # All that is wrong with the table is said at once, and what will be published is shown.
+    checked = run("checking the table", check_table, rows, columns, budget)
+    confirm_columns(checked.preview, confirmed)
     given = read_given(rows, by=columns.by, within=columns.within)
     choice = None
     if not request.plans_late:
-        choice = _choose(run, rows, request, decide)
+        choice = _choose(run, rows, request)
         request = dataclasses.replace(request, budget=choice.budget)  # perhaps of single labels
         check_bag_size(choice.bag_size, n_rows=rows.num_rows)
         given.check_size(choice.bag_size)
     check_rows(budget, rows.num_rows)
-    labels = run("checking the labels", _read_labels, rows, columns, budget)  # (n,), secret
-    names = run("checking the columns", _choose_columns, rows, labels, columns)
+    labels, names, encoder = checked.labels, checked.names, checked.encoder
+    del checked
     order = run("ordering the rows", _computing_order, rows, names, request)
     rows, labels, given = rows.take(order), labels[order], given.take(order)
     computing = order if request.keep_order else None
     del order
     units = budget.units_in(rows)
-    encoder = columns.encoder_for(rows, names)
     X = run("encoding features", _encode, rows, encoder, request, choice)  # (n, d), public
     bags = _form_early(run, X, given, choice, rows)  # what noise there is may depend on them
     # Settled before the first look at labels: which there are, and how private each is.
@@ -122,7 +109,7 @@ def build(
     scores = run("computing scores", _compute_scores, labels, X, schedule, choice)
     centring = run("centring the labels", centre_labels, labels, X, schedule, scores, request)
     if choice is None:
-        choice = _choose(run, table, request, decide, look_ahead(exact_rule(request), centring))
+        choice = _choose(run, table, request, look_ahead(exact_rule(request), centring))
     if bags is None:
         bags = run("forming bags", _form_bags, X, scores, given, choice, rows)
     scores = dataclasses.replace(scores, values=None)  # one for each row; nobody needs them now
@@ -178,6 +165,7 @@ def build_model(
     request: ModelRequest,
     *,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> RowModel:
     """Release a private model instead of bags."""
@@ -185,10 +173,11 @@ def build_model(
     run, columns, budget = Stages(on_stage), request.columns, request.budget
     rows = run("reading the table", read_rows, source, named=columns.named)
     check_rows(budget, rows.num_rows)
-    labels = run("checking the labels", _read_labels, rows, columns, budget)  # (n,), secret
-    names = run("checking the columns", _choose_columns, rows, labels, columns)
+    checked = run("checking the table", check_table, rows, columns, budget)
+    confirm_columns(checked.preview, confirmed)
+    labels, encoder = checked.labels, checked.encoder
+    del checked
     order = secret_order(rows.num_rows, budget.noise_source)
-    encoder = run("encoding features", columns.encoder_for, rows, names)  # public
     rows, labels = rows.take(order), labels[order]
     units = budget.units_in(rows)
     rule, source, unit_rows = request.calibration, budget.noise_source, units.largest
@@ -219,21 +208,15 @@ def build_model(
         tightened=None if look is None else rule.bounds,
         mark=account.mark,
     )
-    released = RowModel(
+    released = RowModel.of(
+        fit.kept,
+        n_rows=rows.num_rows,
         family=family.name,
         link=family.link,
         loss=RELEASED_DIRECTLY,
         label=columns.label,
         bounds=certificate.stated_bounds,
         encoder=encoder,
-        coef=fit.coef,
-        intercept=fit.intercept,
-        trained_on=TrainedOn(
-            n_rows=rows.num_rows, dispersion=fit.dispersion, converged=fit.converged
-        ),
-        standard_errors=fit.standard_errors,
-        unshrunk=fit.unshrunk,
-        note=RELEASED_NOTE,
     )
     return released.certified(certificate)
 
@@ -264,7 +247,6 @@ def _choose(
     run: Stages,
     rows: Rows,
     request: ReleaseRequest,
-    decide: Decide,
     outlook: Outlook | None = None,
 ) -> Choice:
     """Return what was named, or what the planner says."""
@@ -389,45 +371,6 @@ def check_rows(budget: Budget, n_rows: int) -> None:
         warn_of_strong_promise(rule.epsilon, n_rows=n_rows)
 
 
-def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:
-    """Return labels as numbers, or as numbers of classes."""
-    if columns.classes is not None:
-        return label_codes(table, columns.label, columns.classes)
-    column = find_column(table, columns.label, role="label")  # read once: it may be on disk
-    kind, labels = column.type, label_vector(pa.table({columns.label: column}), columns.label)
-    del column
-    if budget.calibration is not None:
-        remark_on_wide_bounds(kind, labels, bounds=budget.calibration.bounds)
-    return labels
-
-
-def _choose_columns(table: Rows, labels: AnyArray, columns: Columns) -> list[str]:
-    names, leaving = name_columns(table, columns)
-    if columns.id is not None:
-        key = without_dictionary(table.column(columns.id))
-        if key.null_count or pc.count_distinct(key).as_py() != len(key):
-            raise ColumnError(
-                f"id {columns.id!r} is missing or repeated in some rows; a key is neither."
-            )
-    if columns.classes is not None:
-        refuse_copies_of_class(table, leaving, label=columns.label)
-    else:
-        refuse_copies_of_label(table, leaving, labels, label=columns.label)
-    classes = columns.classes is not None
-    note_likely_copies(table, leaving, labels, label=columns.label, classes=classes)
-    return names
-
-
-def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:
-    """Return the features, and all columns that leave; refuse names that must not."""
-    names = columns.features_in(table)
-    leaving = leaving_columns(names, columns)
-    refuse_lookalikes(leaving, label=columns.label)
-    if BAG_ID in leaving:
-        raise ColumnError(f"a column is called {BAG_ID!r}, which a release uses itself. Rename it.")
-    return names, leaving
-
-
 def _encode(rows: Rows, encoder: Encoder, request: ReleaseRequest, choice: Choice | None) -> Any:
     """Return X: whole only if it is needed so, sparse if that saves memory."""
     if rows.rows_at_once < rows.num_rows:
@@ -437,14 +380,14 @@ def _encode(rows: Rows, encoder: Encoder, request: ReleaseRequest, choice: Choic
     if not needs_matrix(choice.strategy):
         return EncodedRows(rows, encoder)
     modelled = choice.scores == "model" or request.centre != "none"
-    if encoder.is_mostly_zeros and not modelled and traits_of(choice.strategy).accepts_sparse:
+    if encoder.is_mostly_zeros and not modelled and choice.strategy.accepts_sparse:
         return encoder.transform_sparse(rows)
     return encoder.transform(rows)
 
 
 def needs_matrix(strategy: BaggingStrategy) -> bool:
     """Tell whether a strategy wants X as a whole; others leave it in the table."""
-    return traits_of(strategy).needs_features
+    return strategy.needs_features
 
 
 def _compute_scores(labels: AnyArray, X: Any, schedule: Schedule, choice: Choice | None) -> Scores:
@@ -520,12 +463,6 @@ def _leaving_order(
     if request.seed is not None:
         return secret_order(n_rows, request.budget.noise_source)
     return None
-
-
-def leaving_columns(names: list[str], columns: Columns) -> list[str]:
-    """Return the columns that leave: the id, what bags follow, and the features."""
-    key = [] if columns.id is None else [columns.id]
-    return [*key, *carried_columns(columns, names), *names]
 
 
 def _take_rows(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.bagging import BaggingStrategy, SharesItsMetric, assign_bags, traits_of
+from bagwise.bagging import BaggingStrategy, assign_bags
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.rows import Rows
@@ -87,7 +87,7 @@ def assign_by_cells(
     scores : (n,) floats, optional
         For a strategy whose metric they decide.
     """
-    if not traits_of(strategy).compact:
+    if not strategy.compact:
         raise StrategyError(
             f"the strategy {strategy.name!r} needs all rows in memory at once, and these do not "
             "fit. Choose random, sorted, super, kmeans or optimal, or raise the limit "
@@ -121,11 +121,11 @@ def metric_of(
     What is near is told by all rows: the same in every cell. A strategy that does not say gets X as
     it is.
     """
-    judge: object = strategy
-    if not isinstance(judge, SharesItsMetric):
-        return (lambda block: block), strategy
     columns = Columns(X)
-    center, (W, inner) = columns.mean, judge.shared_metric(columns, scores)
+    metric = strategy.shared_metric(columns, scores)
+    if metric is None:
+        return (lambda block: block), strategy
+    center, (W, inner) = columns.mean, metric
     return (lambda block: np.asarray((block - center) @ W)), inner
 
 

@@ -5,7 +5,7 @@ from bagwise.privacy.accounting import delivered
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.release.budget import Budget
+from bagwise.requests.budget import Budget
 from bagwise.rows.labels import Bounds
 
 

@@ -22,9 +22,9 @@ from bagwise.privacy.noise import (
     reported_labels,
 )
 from bagwise.privacy.units import ProtectedUnits, Units
-from bagwise.release.looks import Centring, Schedule
-from bagwise.release.request import Choice
-from bagwise.release.scores import Scores
+from bagwise.requests.queries import Centring, Schedule
+from bagwise.requests.scores import Scores
+from bagwise.requests.verbs import Choice
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from bagwise._version import SOFTWARE_PATTERN
 from bagwise.files.records import Record
-from bagwise.release.provenance import Provenance
+from bagwise.requests.provenance import Provenance
 from bagwise.rows.encode import Encoder
 
 SCHEMA: Final = "bagwise-release/2"

@@ -21,39 +21,41 @@ from bagwise.bagging import (
     BaggingStrategy,
     check_bag_size,
     find_strategy,
-    traits_of,
 )
 from bagwise.bagging._strata import check_strata
 from bagwise.errors import StrategyError
 from bagwise.ledger import Account, Uncharged
+from bagwise.planner.automatic import decide
+from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy.private_range import Distance, count_beyond
-from bagwise.release.budget import Budget
 from bagwise.release.build import (
     centre_labels,
     charge_ahead,
     check_rows,
     exact_rule,
-    name_columns,
     needs_matrix,
     provenance_of,
     settle_looks,
     tighten_range,
 )
 from bagwise.release.certify import certify
-from bagwise.release.columns import Columns
+from bagwise.release.checks import name_columns
 from bagwise.release.label_bags import reports_singly
-from bagwise.release.looks import Outlook, Schedule, look_ahead
-from bagwise.release.population import MOST_ROWS, DecideOnSample, Population
-from bagwise.release.request import Choice, ReleaseRequest
-from bagwise.release.scores import PricedModel, Scores, resolve_scores
+from bagwise.release.preview import Confirm, confirm_columns, preview_columns
 from bagwise.release.spread import SpreadRelease, bag_schema
 from bagwise.release.spread_bags import check_formable, check_strata_of, form_bags
 from bagwise.release.spread_labels import draw_labels, settle_labels
 from bagwise.release.verify import circumstances_of
 from bagwise.release.wide_bounds import remark_on_wide_bounds
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.queries import Outlook, Schedule, look_ahead
+from bagwise.requests.scores import PricedModel, Scores, resolve_scores
+from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import label_vector
 from bagwise.rows.local import LocalRows
+from bagwise.rows.parts import FileParts
 from bagwise.rows.spark.facts import Facts, count_labels, gather_facts
 from bagwise.rows.spark.leaving import leaving_schema
 from bagwise.rows.spark.matrix import SparkMatrix
@@ -61,17 +63,17 @@ from bagwise.rows.spark.order import in_secret_order
 from bagwise.rows.spark.places import Places
 from bagwise.rows.spark.sample import sample_rows
 from bagwise.rows.spark.strata import Strata, count_strata
-from bagwise.rows.spark.table import SparkTable, check_label
+from bagwise.rows.spark.table import check_label
 from bagwise.rows.spark.units import largest_unit, reach_of_units, sample_units
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 
 def build_on_spark(
-    table: SparkTable,
+    table: FileParts,
     request: ReleaseRequest,
     *,
-    decide: DecideOnSample,
     account: Account | None = None,
+    confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> SpreadRelease:
     """Carry out a request: the steps in order, and nothing else."""
@@ -86,10 +88,11 @@ def build_on_spark(
     facts = run("looking at all columns", _gather, table, names, leaving, columns)
     _judge(facts, table, leaving, request)
     encoder = columns.encoder_from(facts.columns)
+    confirm_columns(preview_columns(facts.columns, encoder, columns), confirmed)
     units = run("counting units", _units_in, table, budget)
     strata = run("counting strata", _strata_in, table, request)
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
-    plan = partial(_choose, run, table, decide, everyone)
+    plan = partial(_choose, run, table, everyone)
     choice = None if request.plans_late else plan(request)
     if _computes_from_features(request, choice):  # the source may be sorted by its label
         table = run("ordering the rows", _in_secret_order, table, leaving, columns)
@@ -169,8 +172,7 @@ def refuse_on_spark(request: ReleaseRequest) -> None:
 
 def _choose(
     run: Stages,
-    table: SparkTable,
-    decide: DecideOnSample,
+    table: FileParts,
     population: Population,
     request: ReleaseRequest,
     outlook: Outlook | None = None,
@@ -182,7 +184,7 @@ def _choose(
     return run("planning", decide, LocalRows(drawn), request, outlook, population)
 
 
-def _sample(table: SparkTable, population: Population, unit: str | None) -> pa.Table:
+def _sample(table: FileParts, population: Population, unit: str | None) -> pa.Table:
     if unit is None:
         return sample_rows(table, population.names, MOST_ROWS)
     largest = population.largest_unit
@@ -199,7 +201,7 @@ def _computes_from_features(request: ReleaseRequest, choice: Choice | None) -> b
     return choice.scores != "none" or needs_matrix(choice.strategy)
 
 
-def _in_secret_order(table: SparkTable, leaving: list[str], columns: Columns) -> SparkTable:
+def _in_secret_order(table: FileParts, leaving: list[str], columns: Columns) -> FileParts:
     unit = () if columns.unit is None else (columns.unit,)
     names = tuple(dict.fromkeys((*leaving, *unit)))
     return in_secret_order(table, names, label=columns.label, classes=columns.classes)
@@ -219,7 +221,7 @@ class SpreadUnits:
         How far a unit reaches into bags that have been formed; None before.
     """
 
-    table: SparkTable
+    table: FileParts
     column: str | None = None
     largest: int = 1
     reach: tuple[int, int] | None = None
@@ -249,7 +251,7 @@ class SpreadUnits:
         return self.reach
 
 
-def _units_in(table: SparkTable, budget: Budget) -> SpreadUnits:
+def _units_in(table: FileParts, budget: Budget) -> SpreadUnits:
     """Return who is protected; refuse bounds that were found for smaller units."""
     if budget.unit is None:
         return SpreadUnits(table)
@@ -258,7 +260,7 @@ def _units_in(table: SparkTable, budget: Budget) -> SpreadUnits:
     return SpreadUnits(table, budget.unit, largest)
 
 
-def _strata_in(table: SparkTable, request: ReleaseRequest) -> Strata | None:
+def _strata_in(table: FileParts, request: ReleaseRequest) -> Strata | None:
     """Return the strata, if there are some, that whatever may be chosen can keep to."""
     if not request.columns.within:
         return None
@@ -276,7 +278,7 @@ def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
 
 def _tried_unasked() -> list[BaggingStrategy]:
     """Return what a planner may choose where nobody names strategies."""
-    known = [find_strategy(name) for name, kind in STRATEGIES.items() if traits_of(kind).planned]
+    known = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
     return [one for one in known if not one.uses_scores]
 
 
@@ -299,7 +301,7 @@ def _form_bags(X: SparkMatrix, scores: Scores, choice: Choice, strata: Strata | 
 class SpreadLabels:
     """Labels on many machines, which can be counted."""
 
-    table: SparkTable
+    table: FileParts
     label: str
 
     @property
@@ -313,13 +315,13 @@ class SpreadLabels:
         return np.asarray(np.sum(count_labels(self.table, self.label, count), axis=0))
 
 
-def _name_columns(table: SparkTable, columns: Columns) -> tuple[list[str], list[str]]:
-    empty = table.kinds.empty_table()
-    check_label(table.kinds, columns.label, columns.classes)
+def _name_columns(table: FileParts, columns: Columns) -> tuple[list[str], list[str]]:
+    empty = table.schema.empty_table()
+    check_label(table.schema, columns.label, columns.classes)
     return name_columns(empty, columns)
 
 
-def _gather(table: SparkTable, names: list[str], leaving: list[str], columns: Columns) -> Facts:
+def _gather(table: FileParts, names: list[str], leaving: list[str], columns: Columns) -> Facts:
     return gather_facts(
         table,
         names,
@@ -332,7 +334,7 @@ def _gather(table: SparkTable, names: list[str], leaving: list[str], columns: Co
     )
 
 
-def _judge(facts: Facts, table: SparkTable, leaving: list[str], request: ReleaseRequest) -> None:
+def _judge(facts: Facts, table: FileParts, leaving: list[str], request: ReleaseRequest) -> None:
     """Refuse copies of the label, and tell the operator what only the operator may know."""
     label, rule = request.columns.label, request.budget.calibration
     for name in leaving:
@@ -341,7 +343,7 @@ def _judge(facts: Facts, table: SparkTable, leaving: list[str], request: Release
     seen, classes = label_vector(facts.sample, label), request.columns.classes is not None
     note_likely_copies(facts.sample, leaving, seen, label=label, classes=classes)
     if rule is not None and not classes:
-        kind, ends = table.kinds.field(label).type, np.array(facts.label_range)
+        kind, ends = table.schema.field(label).type, np.array(facts.label_range)
         remark_on_wide_bounds(kind, ends, bounds=rule.bounds)
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import SOFTWARE
-from bagwise.bagging import STRATEGIES, traits_of
+from bagwise.bagging import STRATEGIES
 from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.quality import BagQuality, measure_blocks
 from bagwise.errors import ReleaseError, StrategyError, shielded
@@ -29,8 +29,8 @@ from bagwise.release import files
 from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.files import ReleaseFiles
 from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
-from bagwise.release.provenance import Provenance
 from bagwise.release.verify import Verification, verify_release
+from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.encode import Encoder
 from bagwise.rows.exposure import exposure_vector
@@ -419,7 +419,7 @@ def sorted_by_scores(made: Provenance) -> bool:
 
     Where scores are a metric, rows of a bag have similar features, as they have without scores.
     """
-    compact = made.strategy in STRATEGIES and traits_of(STRATEGIES[made.strategy]).compact
+    compact = made.strategy in STRATEGIES and STRATEGIES[made.strategy].compact
     return made.scores != "none" and not compact
 
 

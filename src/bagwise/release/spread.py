@@ -17,7 +17,6 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
 from bagwise.release.files import ReleaseFiles, check_rows_per_file
 from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
-from bagwise.release.provenance import Provenance
 from bagwise.release.release import (
     BAG_ID,
     bag_columns,
@@ -25,11 +24,12 @@ from bagwise.release.release import (
     described,
     scores_to_json,
 )
+from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.encode import Encoder
+from bagwise.rows.parts import FileParts
 from bagwise.rows.spark.leaving import write_rows
 from bagwise.rows.spark.places import Places
-from bagwise.rows.spark.table import SparkTable
 from bagwise.show import html
 
 ROWS_PER_FILE = 2**20
@@ -55,7 +55,7 @@ class SpreadRelease:
     largest_bag : int
     """
 
-    table: SparkTable
+    table: FileParts
     places: Places
     columns: pa.Schema
     bag_table: WrittenTable

@@ -15,17 +15,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.bagging import BaggingStrategy, Given, assign_bags, traits_of
+from bagwise.bagging import BaggingStrategy, Given, assign_bags
 from bagwise.bagging._strata import NOTHING_GIVEN, check_strata
 from bagwise.errors import StrategyError
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of
 from bagwise.rng import NoiseSource
 from bagwise.rows.encode import Encoder
+from bagwise.rows.parts import Reader, Split, by_key
 from bagwise.rows.spark.matrix import SparkMatrix, blocks_of
-from bagwise.rows.spark.places import Arrange, Places, Route, by_key, find_places
+from bagwise.rows.spark.places import Arrange, Places, Route, find_places
 from bagwise.rows.spark.strata import Strata
-from bagwise.rows.spark.table import Reader, Split
 
 BUCKET = 2**20
 """Rows of a bucket, about; a task holds a few numbers for each."""
@@ -38,13 +38,12 @@ _FULL = 8  # bags in a bucket at least, so that none is short of rows by chance
 
 def check_formable(strategy: BaggingStrategy) -> None:
     """Refuse a strategy that cannot work in buckets."""
-    traits = traits_of(strategy)
-    if traits.needs_features and strategy.uses_scores:
+    if strategy.needs_features and strategy.uses_scores:
         raise StrategyError(
             "not on Spark yet: bags by the metric of a model (use scale='whiten'). Or leave out "
             "the engine."
         )
-    if traits.needs_features and not traits.compact:
+    if strategy.needs_features and not strategy.compact:
         raise StrategyError(
             f"the strategy {strategy.name!r} needs all rows in one place, and these are on Spark. "
             "Choose random, super, sorted or kmeans."
@@ -63,7 +62,7 @@ def check_strata_of(strategy: BaggingStrategy, strata: Strata) -> None:
 
 def _most_at_once(strategy: BaggingStrategy) -> int | None:
     """Return how many rows of a stratum can be kept together; None where they need not be."""
-    if traits_of(strategy).needs_features:
+    if strategy.needs_features:
         return 2 * CELL
     return 2 * BUCKET if strategy.uses_scores else None
 
@@ -87,7 +86,7 @@ def form_bags(
         if model is None:
             raise AssertionError("scores on Spark are those of a model")
         route = _ranges(X, model, buckets)
-    elif not traits_of(strategy).needs_features:
+    elif not strategy.needs_features:
         route = partial(_at_random, buckets=buckets)
     else:
         inner, route = _cells(strategy, X, bag_size, room)
@@ -111,7 +110,7 @@ def _within(
     if _most_at_once(strategy) is None:
         room = np.maximum(1, rows // (_FULL * bag_size))
         parts = np.minimum(room, np.maximum(1, np.rint(rows / BUCKET).astype(np.int64)))
-    elif traits_of(strategy).needs_features:
+    elif strategy.needs_features:
         most = CELL
     first = _first_buckets(rows, parts, most)
     return partial(_in_stratum, inner=inner, strata=strata, reader=reader, first=first, parts=parts)

@@ -29,22 +29,22 @@ from bagwise.privacy.noise import (
 )
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import ProtectedUnits
-from bagwise.release.expected import expected_labels
 from bagwise.release.label_bags import (
     settle_class_picks,
     settle_means,
     settle_picks,
     settle_shares,
 )
-from bagwise.release.looks import Centring
-from bagwise.release.request import Choice
-from bagwise.release.scores import Scores
+from bagwise.requests.queries import Centring
+from bagwise.requests.scores import Scores, expected_labels
+from bagwise.requests.verbs import Choice
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds, label_vector
+from bagwise.rows.parts import FileParts, Reader, Split
 from bagwise.rows.spark.matrix import SparkMatrix, blocks_of
 from bagwise.rows.spark.places import Places
 from bagwise.rows.spark.sums import Measure, SealedSums, add_up, count_kinds, pick_one
-from bagwise.rows.spark.table import Reader, SparkTable, Split, codes_of
+from bagwise.rows.spark.table import codes_of
 
 Hide = Callable[[IntArray, IntArray], FloatArray]
 """From what is told of some bags, (amounts, bags), and their sizes, to their labels with noise."""
@@ -184,10 +184,10 @@ class DrawnBags:
 
 
 def draw_labels(
-    sums: SealedSums, telling: Telling, table: SparkTable, places: Places, schema: pa.Schema
+    sums: SealedSums, telling: Telling, table: FileParts, places: Places, schema: pa.Schema
 ) -> DrawnBags:
     """Draw the noise of all bags, some at a time, and write their table."""
-    path = create_private(table.cluster.new_file("bags"))
+    path = create_private(table.workers.scratch.new_file("bags"))
     counted: dict[int, int] = {}
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -11,11 +11,9 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
-    KeepsGroups,
-    RecognisesItsBags,
     parameters_of,
-    traits_of,
 )
+from bagwise.bagging._strata import rows_by_number
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.circumstances import (
     Circumstance,
@@ -33,16 +31,20 @@ from bagwise.privacy.dispersion import (
 )
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import LinearScores
-from bagwise.release.expected import expected_labels
-from bagwise.release.given import carried_columns, check_given, strata_of
+from bagwise.requests.columns import carried_columns, read_given
+from bagwise.requests.scores import expected_labels
 from bagwise.rng import SimulatedNoise as SimulatedSource
 from bagwise.rows.columns import reads_like
+from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.groups import number_groups
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release
 
 _ROWS_AT_ONCE = 65_536
 _MOST_ROWS = 200_000  # that the look of bags is judged by
+
+_STRATA = 64  # that the look of bags is judged by
 
 
 @dataclass(frozen=True)
@@ -251,8 +253,7 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
     )
     if list(parameters_of(strategy).items()) != list(made.strategy_parameters.items()):
         raise ReleaseError("the strategy does not have the parameters in the manifest.")
-    keeper: object = strategy
-    if isinstance(keeper, KeepsGroups) != bool(made.by):
+    if strategy.keeps_groups != bool(made.by):
         raise ReleaseError("the strategy and the columns that bags are given by do not agree.")
     if strategy.uses_scores != (made.scores != "none"):
         raise ReleaseError("the strategy and the scores that it used do not agree.")
@@ -261,31 +262,30 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
 
 def _check_look(release: "Release", strategy: BaggingStrategy | None) -> str | None:
     """Compare bags with what their strategy makes; return what was seen, None where nothing can."""
-    judge: object = strategy  # most strategies cannot tell their bags from others
-    if strategy is None or not isinstance(judge, RecognisesItsBags):
-        return None
-    scored, compact = release.provenance.scores, traits_of(strategy).compact
+    if strategy is None or not strategy.recognises_its_bags:
+        return None  # most strategies cannot tell their bags from others
+    scored, compact = release.provenance.scores, strategy.compact
     if scored == "none":
-        found = _judge_features(release, judge, None)
+        found = _judge_features(release, strategy, None)
         seen = "bags have nothing to do with the features, as their strategy has it"
         if compact:
             seen = "bags are as compact as their strategy makes them"
     elif release.model is not None and scored == "model":
         if compact:
-            found = _judge_features(release, judge, release.model)
+            found = _judge_features(release, strategy, release.model)
             seen = "bags are compact in the metric of the published model"
         else:
-            found = _judge_order(release, judge, release.model)
+            found = _judge_order(release, strategy, release.model)
             seen = "bags follow the order of the published model"
     else:
         return None
     if faults := [fault for fault in found if fault]:
-        raise ReleaseError(f"strategy {judge.name!r} did not make these bags: {faults[0]}.")
+        raise ReleaseError(f"strategy {strategy.name!r} did not make these bags: {faults[0]}.")
     return seen
 
 
 def _judge_features(
-    release: "Release", judge: RecognisesItsBags, model: LinearScores | None
+    release: "Release", judge: BaggingStrategy, model: LinearScores | None
 ) -> list[str | None]:
     """Ask what speaks against some of the bags, by their features and a metric for them."""
     # The rows of the first bags, whose numbers follow a secret order; all of a few.
@@ -301,7 +301,7 @@ def _judge_features(
 
 
 def _judge_order(
-    release: "Release", judge: RecognisesItsBags, model: LinearScores
+    release: "Release", judge: BaggingStrategy, model: LinearScores
 ) -> list[str | None]:
     """Ask what speaks against the bags by the scores that rows were sorted by."""
     scores, rounding = _scores_again(release, model)
@@ -412,3 +412,58 @@ def _blocks(release: "Release") -> Iterator[tuple[slice, FloatArray]]:
     for start in range(0, features.num_rows, _ROWS_AT_ONCE):
         rows = slice(start, min(start + _ROWS_AT_ONCE, features.num_rows))
         yield rows, release.encoder.transform(features.slice(start, _ROWS_AT_ONCE))
+
+
+def check_given(release: "Release") -> list[str]:
+    """Refuse bags that do not follow the columns that the manifest names; return what was seen."""
+    made = release.provenance
+    given = read_given(release.instances, by=made.by, within=made.within)
+    seen, index = [], release.bags.index
+    if given.strata is not None:
+        if _meets_several(index, given.strata):
+            raise ReleaseError(f"a bag crosses a stratum of {_listed(made.within)}.")
+        seen.append(f"no bag crosses a stratum of {_listed(made.within)}")
+    if given.groups is not None:
+        groups = given.groups
+        if given.strata is not None:
+            pairs = groups * (given.strata.max() + 1) + given.strata
+            groups = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
+        _check_groups(index, groups, made.bag_size, by=_listed(made.by))
+        seen.append(f"every group of {_listed(made.by)} is in one bag, merged only if it is small")
+    if made.exposure is not None:
+        exposure_vector(release.instances, made.exposure)
+        seen.append(f"every row has a positive exposure {made.exposure!r}")
+    return seen
+
+
+def strata_of(release: "Release", rows: IntArray) -> list[IntArray]:
+    """Return places among these rows by stratum, the largest strata first; all without strata.
+
+    What a strategy makes, it makes in each stratum. Some are enough to tell by, and a chance of a
+    false alarm in each adds up over them.
+    """
+    within = release.provenance.within
+    if not within:
+        return [np.arange(rows.size)]
+    strata = number_groups(release.instances, within, role="within")[rows]
+    return sorted(rows_by_number(strata), key=len, reverse=True)[:_STRATA]
+
+
+def _check_groups(index: IntArray, groups: IntArray, bag_size: int, *, by: str) -> None:
+    if _meets_several(groups, index):
+        raise ReleaseError(f"a group of {by} is in several bags.")
+    _, first, sizes = np.unique(groups, return_index=True, return_counts=True)
+    large = index[first[sizes >= bag_size]]
+    if np.unique(large).size != large.size:
+        raise ReleaseError(f"a bag holds two groups of {by} that are large enough by themselves.")
+
+
+def _meets_several(these: IntArray, others: IntArray) -> bool:
+    """Tell whether one of these, rows left out aside, has rows of several of the others."""
+    kept = these >= 0
+    met = np.unique(np.column_stack([these[kept], others[kept]]), axis=0)
+    return bool(np.unique(met[:, 0]).size < len(met))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -19,6 +19,7 @@ from scipy import sparse
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import (
     ColumnError,
+    Refusals,
     ReleaseError,
     TextNumbersWarning,
     UnseenLevelWarning,
@@ -191,11 +192,13 @@ class Encoder(Record, kw_only=False, frozen=True):
         policy = NULLS[NULLS.index(nulls)]
         if max_levels < 1:
             raise ColumnError(f"max_levels must be at least 1, got {max_levels}.")
-        columns = []
+        columns, wrong = [], Refusals()
         for name, fact in facts.items():
-            if name not in named and fact.looks_like_a_key:
-                raise like_an_id(name)
-            columns.append(_describe(name, fact, max_levels=max_levels, nulls=nulls))
+            with wrong:
+                if name not in named and fact.looks_like_a_key:
+                    raise like_an_id(name)
+                columns.append(_describe(name, fact, max_levels=max_levels, nulls=nulls))
+        wrong.raise_all()
         encoder = cls(tuple(columns), policy)
         outputs = encoder.feature_names
         if doubled := sorted({name for name in outputs if outputs.count(name) > 1}):

@@ -23,6 +23,7 @@ FEWEST_ROWS = 50  # with fewer, honest predictors order the rows as the label do
 SAME_ORDER = 0.999  # rank correlation; a predictor with an R² of 0.99 has 0.994
 MOST_LEVELS = 100  # of columns and labels that are compared as classes
 _FEWEST_OUTSIDE = 5  # rows beyond the most common level; fewer agree by chance
+_LEFT_OPEN = 0.1  # share of what there is to predict that a near-perfect predictor may miss
 _GLANCE = 2_000  # rows that show whether a column is worth a closer look
 _AT_ONCE = 2**20  # rows that are compared together with the label
 
@@ -72,7 +73,7 @@ def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: st
 def note_likely_copies(
     table: pa.Table, columns: Iterable[str], labels: AnyArray, *, label: str, classes: bool
 ) -> None:
-    """Tell the operator which columns follow the label almost row by row; never raise.
+    """Tell the operator which columns follow the label, or predict it alone; never raise.
 
     Parameters
     ----------
@@ -88,7 +89,8 @@ def note_likely_copies(
     and each class to one level. In both cases one row in a thousand, and at least one, may be an
     exception, but not more than a tenth of the rows beyond the most common level: a label that is
     nearly always 0 agrees with anything that is, and so only the rest counts, as in Goodman and
-    Kruskal's lambda [1]_.
+    Kruskal's lambda [1]_. Whatever predicts nine tenths of the labels of other rows by itself is
+    told of, too: honest columns may, and so may one that is known only after the label.
 
     References
     ----------
@@ -97,32 +99,72 @@ def note_likely_copies(
     """
     # A check that fails is no reason to refuse a release, and its message might quote a cell.
     with suppress(Exception):
-        for name in _likely_copies(table, columns, labels, classes=classes):
+        for name, what in _telling_columns(table, columns, labels, classes=classes):
             tell_operator(
-                f"column {name!r} follows the label {label!r} almost row by row, as a copy of it "
-                "would that was rescaled, rounded or renamed. If it was made from the label, it "
-                f"gives the labels away: leave it out with exclude=[{name!r}] (--exclude {name}). "
-                "This is shown here, and kept nowhere."
+                f"column {name!r} {what.format(label=repr(label))} Leave it out with "
+                f"exclude=[{name!r}] (--exclude {name}) unless that is as it should be. This note "
+                "depends on the labels: keep it with them."
             )
 
 
-def _likely_copies(
+_FOLLOWS = (
+    "follows the label {label} almost row by row, as a copy of it would that was rescaled, rounded "
+    "or renamed: then it gives the labels away."
+)
+_PREDICTS = (
+    "alone predicts the label {label} almost perfectly. If it is known only after the label, or "
+    "was made from it, it gives the labels away."
+)
+
+
+def _telling_columns(
     table: pa.Table, columns: Iterable[str], labels: AnyArray, *, classes: bool
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     if len(labels) < FEWEST_ROWS:
         return
     few = min(len(labels), MOST_ROWS)
     rows = np.random.default_rng().choice(len(labels), size=few, replace=False)
     labels, taken = labels[rows], pa.array(rows)
     ordinals = _ordinals(labels)
+    placed = labels if classes else mid_ranks(labels)  # one huge label is not all there is
     levels = ordinals if ordinals.max() < _most_levels(ordinals.size) else None
     for name in columns:
         column = without_dictionary(table.column(name)).take(taken)
-        numbers = None if classes else _as_numbers(column)
-        if (numbers is not None and _same_order(numbers, labels)) or (
-            levels is not None and _same_levels(_levels_of(column), levels)
+        numbers, own_levels = _as_numbers(column), _levels_of(column)
+        if (not classes and numbers is not None and _same_order(numbers, labels)) or (
+            levels is not None and _same_levels(own_levels, levels)
         ):
-            yield name
+            yield name, _FOLLOWS
+            continue
+        if own_levels is None and numbers is not None:  # in groups of equal size
+            known = np.where(np.isnan(numbers), np.inf, numbers)
+            n_groups = min(MOST_LEVELS, few // 20)
+            edges = np.quantile(known, np.linspace(0, 1, n_groups + 1)[1:-1], method="lower")
+            own_levels = np.searchsorted(np.unique(edges), known)
+        if own_levels is not None and _predicts(own_levels, placed, classes=classes):
+            yield name, _PREDICTS
+
+
+def _predicts(levels: IntArray, labels: AnyArray, *, classes: bool) -> bool:
+    """Tell whether levels predict most of the labels of the other half of the rows.
+
+    Of ranks it is the variance, of classes the errors beyond the most common one (Goodman and
+    Kruskal's lambda). Rows come in a random order.
+    """
+    first, other = slice(None, labels.size // 2), slice(labels.size // 2, None)
+    n_levels = int(levels.max()) + 1
+    if classes:
+        counts = np.zeros((n_levels, int(labels.max()) + 1))
+        np.add.at(counts, (levels[first], labels[first]), 1)
+        missed = np.sum(counts.argmax(axis=1)[levels[other]] != labels[other])
+        left = np.sum(counts.sum(axis=0).argmax() != labels[other])
+        return bool(left >= _FEWEST_OUTSIDE and missed <= _LEFT_OPEN * left)
+    seen = np.bincount(levels[first], minlength=n_levels)
+    sums = np.bincount(levels[first], weights=labels[first], minlength=n_levels)
+    means = np.where(seen > 0, sums / np.maximum(seen, 1), labels[first].mean())
+    left = np.sum((labels[other] - labels[first].mean()) ** 2)
+    outside = _outside(_ordinals(labels[other])) >= _FEWEST_OUTSIDE
+    return bool(outside and np.sum((labels[other] - means[levels[other]]) ** 2) < _LEFT_OPEN * left)
 
 
 def _same_order(values: FloatArray, labels: FloatArray) -> bool:

@@ -42,7 +42,11 @@ def label_codes(table: pa.Table, label: str, classes: Sequence[str]) -> IntArray
         raise LabelError(_where_bad(label, "missing", pc.is_null(text)))
     codes = pc.index_in(text, value_set=pa.array(classes, text.type))
     if codes.null_count:
-        raise LabelError(_where_bad(label, "none of the classes", pc.is_null(codes)))
+        bad = _where_bad(label, "none of the classes", pc.is_null(codes))
+        alike = pa.array([name.strip().casefold() for name in classes], text.type)
+        if pc.all(pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(text)), value_set=alike)).as_py():
+            bad += " The classes given differ from those in the table only in case or blanks."
+        raise LabelError(bad)
     return np.asarray(codes.to_numpy(), dtype=np.int64)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.errors import SeparationWarning
+from bagwise.glm.solver import inverse_symmetric
 from bagwise.learn.fitting import Fitted, solve_loss
 from bagwise.learn.losses import Setting
 from bagwise.learn.mixture.densities import density_of
@@ -19,7 +20,6 @@ from bagwise.learn.mixture.scoring import fit_picks
 from bagwise.learn.mixture.search import fit_normal_picks
 from bagwise.learn.mixture.whitening import Whitening, moves
 from bagwise.learn.separation import warn_of_separation
-from bagwise.learn.solver import inverse_symmetric
 
 _ENOUGH = 30  # bags for each coefficient, for intervals that hold what they say
 

@@ -15,7 +15,7 @@ from scipy.special import expit, gammaln, wrightomega
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import StrategyError
 from bagwise.families import Family
-from bagwise.learn.design import chunks
+from bagwise.glm.design import chunks
 from bagwise.learn.mixture.likelihood import PickedBags
 
 _FAR = 8.0  # standard deviations beyond which a count does not matter: 1e-15

@@ -19,10 +19,10 @@ from scipy.optimize import minimize_scalar
 
 from bagwise._types import FloatArray
 from bagwise.families import Family
+from bagwise.glm.solver import solve_symmetric
 from bagwise.learn.mixture.densities import Density
 from bagwise.learn.mixture.likelihood import Maximum, PickedBags, e_step
 from bagwise.learn.mixture.whitening import Whitening
-from bagwise.learn.solver import solve_symmetric
 
 _MOST = 500
 _HALVINGS = 4, 20  # of a step of scoring, and of EM, which is tried where the first is too long

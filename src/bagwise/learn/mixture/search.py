@@ -18,6 +18,7 @@ from scipy import linalg
 
 from bagwise._types import FloatArray
 from bagwise.families import find_family
+from bagwise.glm.solver import solve_symmetric
 from bagwise.learn.mixture.densities import density_of
 from bagwise.learn.mixture.likelihood import Maximum, PickedBags
 from bagwise.learn.mixture.scoring import (
@@ -30,7 +31,6 @@ from bagwise.learn.mixture.scoring import (
     widest_dispersion,
 )
 from bagwise.learn.mixture.whitening import Whitening
-from bagwise.learn.solver import solve_symmetric
 
 _LADDER = 0.95 ** np.arange(59)  # label noise from all of the labels' spread down to a twentieth
 _STEPS = 2  # at each rung

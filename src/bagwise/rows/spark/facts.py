@@ -18,7 +18,9 @@ from bagwise.rows.columns import as_float, is_text, without_dictionary
 from bagwise.rows.encode import like_an_id
 from bagwise.rows.exposure import check_exposure, count_unexposed
 from bagwise.rows.label_copies import MOST_ROWS, is_copy
-from bagwise.rows.spark.table import Reader, SparkTable, Split, codes_of
+from bagwise.rows.parts import FileParts, Reader, Split
+from bagwise.rows.spark.table import codes_of
+from bagwise.rows.spark.tasks import cluster_of
 from bagwise.rows.summary import ColumnSummary
 
 MOST_LEVELS = 2**20
@@ -71,7 +73,7 @@ class Facts:
 
 
 def gather_facts(
-    table: SparkTable,
+    table: FileParts,
     features: Sequence[str],
     leaving: Sequence[str],
     *,
@@ -104,7 +106,7 @@ def gather_facts(
         exposure=exposure,
         share=min(1.0, MOST_ROWS / table.num_rows),
     )
-    parts = table.cluster.each(table.splits, look)
+    parts = table.workers.each(table.splits, look)
     if bad := sum(part.bad for part in parts):
         first = min(part.first_bad for part in parts if part.first_bad is not None)
         what = "missing, NaN or infinite" if classes is None else "missing or none of the classes"
@@ -193,14 +195,14 @@ def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:
     return bool(column.null_count == 0 and pc.count_distinct(column).as_py() == len(column))
 
 
-def _no_value_twice(table: SparkTable, name: str) -> bool:
+def _no_value_twice(table: FileParts, name: str) -> bool:
     """Have Spark count the different values of a column that has none twice within a split."""
     if len(table.splits) == 1:
         return True
     from pyspark.sql import functions
 
     spelled = partial(_spelled, reader=table.reader, name=name)
-    column = table.cluster.columns(table.splits, spelled, "value string")
+    column = cluster_of(table.workers).columns(table.splits, spelled, "value string")
     found = column.agg(
         functions.count("value").alias("all"), functions.countDistinct("value").alias("different")
     )
@@ -214,12 +216,12 @@ def _spelled(split: Split, secret: bytes, *, reader: Reader, name: str) -> Itera
     yield pa.table({"value": pc.cast(text, pa.string()).drop_null()})
 
 
-def _totals(table: SparkTable, names: Sequence[str]) -> dict[str, ColumnSummary]:
+def _totals(table: FileParts, names: Sequence[str]) -> dict[str, ColumnSummary]:
     """Return facts with exact sums, which take long: only where something is missing."""
     if not names:
         return {}
     summarise = partial(_summarise, reader=table.reader, names=names)
-    parts = table.cluster.each(table.splits, summarise)
+    parts = table.workers.each(table.splits, summarise)
     return {name: functools.reduce(operator.add, (part[name] for part in parts)) for name in names}
 
 
@@ -236,9 +238,9 @@ def labels_of(split: Split, secret: bytes, *, reader: Reader, label: str) -> Flo
     return as_float(reader.read(split, [label], secret).column(0))
 
 
-def count_labels(table: SparkTable, label: str, count: Any) -> list[Any]:
+def count_labels(table: FileParts, label: str, count: Any) -> list[Any]:
     """Return what `count` makes of the labels of each split."""
-    return table.cluster.each(
+    return table.workers.each(
         table.splits, partial(_counted, reader=table.reader, label=label, count=count)
     )
 

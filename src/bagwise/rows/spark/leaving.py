@@ -14,14 +14,14 @@ from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, as_parquet_keeps_it, write_plain
 from bagwise.files.regular_files import sha256_of
 from bagwise.rows.columns import without_dictionary
+from bagwise.rows.parts import FileParts, Reader, Split
 from bagwise.rows.spark.places import Places
-from bagwise.rows.spark.table import Reader, SparkTable, Split
-from bagwise.rows.spark.tasks import split_rows
+from bagwise.rows.workers import split_rows
 
 
-def leaving_schema(table: SparkTable, names: Sequence[str]) -> pa.Schema:
+def leaving_schema(table: FileParts, names: Sequence[str]) -> pa.Schema:
     """Return the columns with the types that they will have in a release."""
-    empty = table.kinds.empty_table().select(list(names))
+    empty = table.schema.empty_table().select(list(names))
     plain = pa.table([without_dictionary(column) for column in empty.columns], names=list(names))
     return shielded(
         lambda: as_parquet_keeps_it(plain).schema,
@@ -30,15 +30,15 @@ def leaving_schema(table: SparkTable, names: Sequence[str]) -> pa.Schema:
 
 
 def write_rows(
-    table: SparkTable, places: Places, schema: pa.Schema, *, bag_column: str, rows_per_file: int
+    table: FileParts, places: Places, schema: pa.Schema, *, bag_column: str, rows_per_file: int
 ) -> list[WrittenTable]:
     """Write all rows in the order of their places, so many to a file, with their bags."""
-    cluster = table.cluster
+    where = str(table.workers.scratch.new_file("rows"))
     whole = schema.append(pa.field(bag_column, pa.int64()))
-    found = cluster.exchange(
+    found = table.workers.exchange(
         table.splits,
         partial(_send, reader=table.reader, places=places, schema=schema, size=rows_per_file),
-        partial(_write, schema=whole, size=rows_per_file, where=str(cluster.new_file("rows"))),
+        partial(_write, schema=whole, size=rows_per_file, where=where),
     )
     parts = [found[number] for number in sorted(found)]
     rows = [part.rows for part in parts]
@@ -64,7 +64,7 @@ def _send(
 
 
 def _write(
-    target: int, sent: pa.Table, *, schema: pa.Schema, size: int, where: str
+    target: int, sent: pa.Table, _secret: bytes, *, schema: pa.Schema, size: int, where: str
 ) -> WrittenTable:
     places = sent.column(sent.num_columns - 1).to_numpy()
     order = np.argsort(places)

@@ -12,8 +12,8 @@ from bagwise._types import FloatArray
 from bagwise.rows.blocks import BLOCK
 from bagwise.rows.columns import as_float
 from bagwise.rows.encode import Encoder
-from bagwise.rows.spark.keys import row_keys
-from bagwise.rows.spark.table import Reader, SparkTable, Split
+from bagwise.rows.keys import row_keys
+from bagwise.rows.parts import FileParts, Reader, Split
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class SparkMatrix:
     """X, (n, d), of a table and a recipe, with the labels of its rows."""
 
-    table: SparkTable
+    table: FileParts
     encoder: Encoder
     label: str
 
@@ -38,7 +38,7 @@ class SparkMatrix:
         go = partial(
             _over_split, reader=self.table.reader, encoder=self.encoder, work=work, merge=merge
         )
-        return self.table.cluster.each(self.table.splits, go)
+        return self.table.workers.each(self.table.splits, go)
 
     def over_labelled_blocks(
         self, work: Callable[[FloatArray, FloatArray], T], merge: Callable[[T, T], T]
@@ -52,7 +52,7 @@ class SparkMatrix:
             merge=merge,
             label=self.label,
         )
-        return self.table.cluster.each(self.table.splits, go)
+        return self.table.workers.each(self.table.splits, go)
 
     def sampled(self, count: int) -> FloatArray:
         """Return about `count` rows, or all if there are few, drawn by the secret of the run.
@@ -63,7 +63,7 @@ class SparkMatrix:
         """
         share = min(1.0, count / self.shape[0])
         draw = partial(_draw, reader=self.table.reader, encoder=self.encoder, share=share)
-        return np.concatenate(self.table.cluster.each(self.table.splits, draw))
+        return np.concatenate(self.table.workers.each(self.table.splits, draw))
 
 
 def blocks_of(

@@ -8,8 +8,9 @@ from typing import Any
 
 from bagwise.errors import EngineError
 from bagwise.files.spill import SpillDirectory
+from bagwise.rows.parts import FileParts
 from bagwise.rows.spark.session import check, is_frame, open_session
-from bagwise.rows.spark.table import SparkTable, open_files, open_frame
+from bagwise.rows.spark.table import open_files, open_frame
 from bagwise.rows.spark.tasks import Cluster, run_job
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -23,7 +24,7 @@ def open_on_spark(
     named: Sequence[str] = (),
     spill: str | Path | None = None,
     settings: Mapping[str, str] | None = None,
-) -> SparkTable:
+) -> FileParts:
     """Return the rows of a DataFrame, or of Parquet files, on a session that is set up safely.
 
     What Arrow cannot reach by a path, ``s3a://…`` for instance, is read by Spark.

@@ -19,12 +19,10 @@ import pyarrow.parquet as pq
 from bagwise.errors import EngineError
 from bagwise.files.atomic import create_private
 from bagwise.rows.columns import as_float, without_dictionary
-from bagwise.rows.spark.keys import row_keys, stream_key, under_stream
-from bagwise.rows.spark.places import by_key
-from bagwise.rows.spark.table import GROUP, Reader, SparkTable, Split, codes_of
-from bagwise.rows.spark.tasks import split_rows
-
-_KEY = b"stream"
+from bagwise.rows.keys import row_keys, stream_key, under_stream
+from bagwise.rows.parts import FileParts, Reader, Split, by_key
+from bagwise.rows.spark.table import GROUP, codes_of
+from bagwise.rows.workers import split_rows
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,14 @@ class _Written:
 
 
 def in_secret_order(
-    table: SparkTable, names: Sequence[str], *, label: str, classes: Sequence[str] | None = None
-) -> SparkTable:
+    table: FileParts, names: Sequence[str], *, label: str, classes: Sequence[str] | None = None
+) -> FileParts:
     """Return these columns, and the label, of all rows, in a uniformly random order.
 
     Labels are masked in the files that are written, as those of a DataFrame are.
     """
-    cluster = table.cluster
-    empty = table.kinds.empty_table()
+    cluster = table.workers
+    empty = table.schema.empty_table()
     plain = pa.schema([(name, without_dictionary(empty.column(name)).type) for name in names])
     deal = partial(
         _deal,
@@ -52,7 +50,7 @@ def in_secret_order(
         classes=classes,
         buckets=max(1, round(table.num_rows / GROUP)),
     )
-    write = partial(_write, names=(*names, label), where=str(cluster.new_file("ordered")))
+    write = partial(_write, names=(*names, label), where=str(cluster.scratch.new_file("ordered")))
     written = cluster.exchange(table.splits, deal, write)
     splits, first = list[Split](), 0
     for bucket in sorted(written):
@@ -62,8 +60,8 @@ def in_secret_order(
     if first != table.num_rows:
         raise AssertionError("every row is in one bucket")
     kept = plain.append(pa.field(label, pa.int64()))  # as it is under its mask
-    kinds = plain.append(table.kinds.field(label))
-    return SparkTable(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
+    kinds = plain.append(table.schema.field(label))
+    return FileParts(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
 
 
 def _deal(
@@ -86,13 +84,12 @@ def _deal(
         labels = codes_of(read, label, classes, coded=coded).astype(np.float64)
     columns += [pa.array(labels), pa.array(keys)]
     dealt = pa.table(columns, names=[str(number) for number in range(len(columns))])
-    # Whoever writes a bucket has to mask labels, and knows no secret but this.
-    yield from split_rows(
-        by_key(keys, buckets), dealt.replace_schema_metadata({_KEY: stream_key(secret)})
-    )
+    yield from split_rows(by_key(keys, buckets), dealt)
 
 
-def _write(target: int, dealt: pa.Table, *, names: Sequence[str], where: str) -> _Written:
+def _write(
+    target: int, dealt: pa.Table, secret: bytes, *, names: Sequence[str], where: str
+) -> _Written:
     keys = dealt.column(dealt.num_columns - 1).to_numpy()
     order = np.argsort(keys, kind="stable")
     if np.any(np.diff(keys[order]) == 0):
@@ -100,7 +97,7 @@ def _write(target: int, dealt: pa.Table, *, names: Sequence[str], where: str) ->
         raise EngineError("two rows have drawn the same key. Nothing was released; start again.")
     rows = dealt.take(pa.array(order))
     *columns, labels = rows.columns[:-1]
-    nonce, key = token_bytes(16), dealt.schema.metadata[_KEY]
+    nonce, key = token_bytes(16), stream_key(secret)
     hidden = under_stream(key, nonce, labels.to_numpy().astype("<f8").tobytes())
     columns = [*columns, pa.array(np.frombuffer(hidden, dtype="<i8"))]
     path = create_private(Path(f"{where}.{target}.{token_hex(8)}"))

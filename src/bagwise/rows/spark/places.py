@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from bagwise._types import IntArray
 from bagwise.errors import EngineError
-from bagwise.rows.spark.keys import row_keys
-from bagwise.rows.spark.table import SparkTable, Split
-from bagwise.rows.spark.tasks import split_rows
+from bagwise.rows.keys import row_keys
+from bagwise.rows.parts import FileParts, Split
+from bagwise.rows.workers import split_rows
 
 LEFT_OUT = -1
 
@@ -81,7 +81,7 @@ class Places:
 
 
 def find_places(
-    table: SparkTable,
+    table: FileParts,
     route: Route,
     arrange: Arrange,
     *,
@@ -91,11 +91,11 @@ def find_places(
 
     `order_buckets` draws an order of so many buckets.
     """
-    cluster = table.cluster
+    cluster = table.workers
     buckets = cluster.exchange(
         table.splits,
         partial(_deal, route=route),
-        partial(_arranged, arrange=arrange, where=str(cluster.new_file("bucket"))),
+        partial(_arranged, arrange=arrange, where=str(cluster.scratch.new_file("bucket"))),
     )
     numbers = sorted(buckets)
     made = [buckets[numbers[place]] for place in order_buckets(len(numbers))]
@@ -107,23 +107,14 @@ def find_places(
         raise AssertionError("every row is in one bucket")
     written = cluster.exchange(
         starts,
-        partial(_send_back, firsts=table.firsts),
-        partial(_written, splits=table.splits, where=str(cluster.new_file("places"))),
+        partial(_send_back, firsts=np.array([one.first for one in table.splits])),
+        partial(_written, splits=table.splits, where=str(cluster.scratch.new_file("places"))),
     )
     return Places(
         paths=tuple(written[split.number] for split in table.splits),
         sizes=dict(sorted(sum((Counter(bucket.sizes) for bucket in made), Counter()).items())),
         left_out=sum(bucket.left_out for bucket in made),
     )
-
-
-def by_key(keys: NDArray[np.uint64], buckets: int) -> IntArray:
-    """Return the bucket of each key: equal parts of what keys can be.
-
-    >>> by_key(np.array([0, 2**63, 2**64 - 1], dtype=np.uint64), 2)
-    array([0, 1, 1])
-    """
-    return ((keys >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
 
 
 def _deal(split: Split, secret: bytes, *, route: Route) -> Iterator[tuple[int, pa.Table]]:
@@ -134,7 +125,9 @@ def _deal(split: Split, secret: bytes, *, route: Route) -> Iterator[tuple[int, p
     yield from split_rows(targets, table)
 
 
-def _arranged(target: int, dealt: pa.Table, *, arrange: Arrange, where: str) -> Bucket:
+def _arranged(
+    target: int, dealt: pa.Table, _secret: bytes, *, arrange: Arrange, where: str
+) -> Bucket:
     # In the order of their keys, so that nothing depends on which task was first.
     dealt = dealt.take(pa.array(np.argsort(dealt.column(1).to_numpy(), kind="stable")))
     keys = dealt.column(1).to_numpy()
@@ -160,7 +153,9 @@ def _send_back(
     yield from split_rows(np.searchsorted(firsts, rows, side="right") - 1, table)
 
 
-def _written(target: int, sent: pa.Table, *, splits: Sequence[Split], where: str) -> str:
+def _written(
+    target: int, sent: pa.Table, _secret: bytes, *, splits: Sequence[Split], where: str
+) -> str:
     split = splits[target]
     rows, places, bags = (column.to_numpy() for column in sent.columns)
     order = np.argsort(rows, kind="stable")

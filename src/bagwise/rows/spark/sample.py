@@ -15,20 +15,20 @@ import pyarrow as pa
 from bagwise._types import IntArray
 from bagwise.errors import ColumnError
 from bagwise.rows.columns import as_float, as_text, is_numeric, without_dictionary
-from bagwise.rows.spark.table import Reader, SparkTable, Split
-from bagwise.rows.spark.tasks import run_job
+from bagwise.rows.parts import FileParts, Reader, Split
+from bagwise.rows.spark.tasks import cluster_of, run_job
 
 
-def sample_rows(table: SparkTable, names: Sequence[str], count: int) -> pa.Table:
+def sample_rows(table: FileParts, names: Sequence[str], count: int) -> pa.Table:
     """Return about `count` rows with these columns, or all if there are fewer."""
     from pyspark.sql import functions
 
     # Cells are compared as numbers or, as in `feature_order`, as text.
-    types = [table.kinds.field(name).type for name in names]
+    types = [table.schema.field(name).type for name in names]
     kinds = [bool(is_numeric(kind) or pa.types.is_boolean(kind)) for kind in types]
     schema = ["row long", *(f"c{i} {'double' if n else 'string'}" for i, n in enumerate(kinds))]
     produce = partial(_cells, reader=table.reader, names=tuple(names), kinds=tuple(kinds))
-    cells = table.cluster.columns(table.splits, produce, ", ".join(schema))
+    cells = cluster_of(table.workers).columns(table.splits, produce, ", ".join(schema))
     columns = [f"c{i}" for i in range(len(names))]
     # Two hashes, so that rows which differ are not taken for equal.
     hashes = [functions.xxhash64(functions.lit(i), *columns).alias(f"h{i}") for i in (0, 1)]
@@ -47,16 +47,16 @@ def sample_rows(table: SparkTable, names: Sequence[str], count: int) -> pa.Table
     )
 
 
-def read_rows(table: SparkTable, names: Sequence[str], rows: IntArray) -> pa.Table:
+def read_rows(table: FileParts, names: Sequence[str], rows: IntArray) -> pa.Table:
     """Return some columns of some rows, whose numbers rise."""
-    cuts = np.searchsorted(rows, [*table.firsts, table.num_rows])
+    cuts = np.searchsorted(rows, [*(one.first for one in table.splits), table.num_rows])
     wanted = [
         (split, rows[start:stop] - split.first)
         for split, start, stop in zip(table.splits, cuts, cuts[1:], strict=False)
         if stop > start
     ]
     read = partial(_read, reader=table.reader, names=tuple(names))
-    return pa.concat_tables(table.cluster.each(wanted, read))
+    return pa.concat_tables(table.workers.each(wanted, read))
 
 
 def _read(

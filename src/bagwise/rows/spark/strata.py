@@ -13,8 +13,8 @@ from bagwise._types import IntArray
 from bagwise.errors import ColumnError
 from bagwise.rows.columns import as_text
 from bagwise.rows.groups import number_groups
-from bagwise.rows.spark.table import Reader, SparkTable, Split
-from bagwise.rows.spark.tasks import run_job
+from bagwise.rows.parts import FileParts, Reader, Split
+from bagwise.rows.spark.tasks import cluster_of, run_job
 
 MOST_STRATA = 2**16
 """Strata whose names every task has to know."""
@@ -45,13 +45,13 @@ class Strata:
         return np.asarray(numbers.to_numpy(), dtype=np.int64)
 
 
-def count_strata(table: SparkTable, names: Sequence[str]) -> Strata:
+def count_strata(table: FileParts, names: Sequence[str]) -> Strata:
     """Have Spark count the rows of each stratum."""
     from pyspark.sql import functions
 
-    number_groups(table.kinds.empty_table(), names, role="within")  # refuses what has no levels
+    number_groups(table.schema.empty_table(), names, role="within")  # refuses what has no levels
     produce = partial(_named, reader=table.reader, names=tuple(names))
-    rows = table.cluster.columns(table.splits, produce, "stratum string")
+    rows = cluster_of(table.workers).columns(table.splits, produce, "stratum string")
     counts = rows.groupBy("stratum").agg(functions.count("*").alias("rows"))
     found = run_job(counts.limit(MOST_STRATA + 1).toArrow).sort_by("stratum")
     if found.num_rows > MOST_STRATA:

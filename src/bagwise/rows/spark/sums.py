@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import IntArray
-from bagwise.rows.spark.keys import SealedBox, row_blocks, seal
+from bagwise.rows.keys import SealedBox, row_blocks, seal
+from bagwise.rows.parts import FileParts, Split
 from bagwise.rows.spark.places import Places
-from bagwise.rows.spark.table import SparkTable, Split
+from bagwise.rows.spark.tasks import cluster_of
 
 BAGS_AT_ONCE = 2**16
 """Bags whose sums are in one file, and in the memory of the driver together."""
@@ -44,31 +45,31 @@ class SealedSums:
             Path(path).unlink(missing_ok=True)
 
 
-def add_up(table: SparkTable, places: Places, measure: Measure, *, amounts: int = 1) -> SealedSums:
+def add_up(table: FileParts, places: Places, measure: Measure, *, amounts: int = 1) -> SealedSums:
     """Add up whole numbers by bag, so many for each row, and write the sums."""
     from pyspark.sql import functions
 
     names = [f"a{i}" for i in range(amounts)]
     produce = partial(_measured, places=places, measure=measure, names=names)
     schema = ", ".join(f"{name} long" for name in ("bag", *names))
-    rows = table.cluster.columns(table.splits, produce, schema)
+    rows = cluster_of(table.workers).columns(table.splits, produce, schema)
     sums = rows.groupBy("bag").agg(
         functions.count("*").alias("size"), *(functions.sum(name).alias(name) for name in names)
     )
     return _seal_up(table, places, sums, partial(_by_name, names=["size", *names]))
 
 
-def count_kinds(table: SparkTable, places: Places, measure: Measure, *, kinds: int) -> SealedSums:
+def count_kinds(table: FileParts, places: Places, measure: Measure, *, kinds: int) -> SealedSums:
     """Count the rows of each kind in each bag; what is measured is the number of the kind."""
     from pyspark.sql import functions
 
     produce = partial(_measured, places=places, measure=measure, names=["kind"])
-    rows = table.cluster.columns(table.splits, produce, "bag long, kind long")
+    rows = cluster_of(table.workers).columns(table.splits, produce, "bag long, kind long")
     counts = rows.groupBy("bag", "kind").agg(functions.count("*").alias("rows"))
     return _seal_up(table, places, counts, partial(_by_kind, kinds=kinds))
 
 
-def pick_one(table: SparkTable, places: Places, measure: Measure) -> SealedSums:
+def pick_one(table: FileParts, places: Places, measure: Measure) -> SealedSums:
     """Take what is measured of one row of each bag, the one whose block of the secret is least.
 
     The block is a function of the secret and the number of the row: whoever asks again, because a
@@ -78,7 +79,7 @@ def pick_one(table: SparkTable, places: Places, measure: Measure) -> SealedSums:
 
     produce = partial(_drawn, places=places, measure=measure)
     schema = "bag long, high long, low long, amount long"
-    rows = table.cluster.columns(table.splits, produce, schema)
+    rows = cluster_of(table.workers).columns(table.splits, produce, schema)
     least = functions.min(functions.struct("high", "low", "amount"))
     picked = rows.groupBy("bag").agg(
         functions.count("*").alias("size"), least.getField("amount").alias("amount")
@@ -87,13 +88,13 @@ def pick_one(table: SparkTable, places: Places, measure: Measure) -> SealedSums:
 
 
 def _seal_up(
-    table: SparkTable, places: Places, sums: Any, arrange: Callable[[pa.Table, IntArray], IntArray]
+    table: FileParts, places: Places, sums: Any, arrange: Callable[[pa.Table, IntArray], IntArray]
 ) -> SealedSums:
     """Write what there is of each bag, sealed for this process."""
     from pyspark.sql import functions
 
-    cluster, box = table.cluster, SealedBox()
-    where = str(cluster.new_file("sums"))
+    cluster, box = cluster_of(table.workers), SealedBox()
+    where = str(cluster.scratch.new_file("sums"))
     seal_up = partial(
         _sealed, arrange=arrange, n_bags=places.n_bags, public=box.public, where=where
     )

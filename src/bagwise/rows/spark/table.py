@@ -1,4 +1,4 @@
-"""A table as splits that tasks read by themselves.
+"""Parquet files and DataFrames as parts that tasks of Spark read by themselves.
 
 Row groups of Parquet files are read where they are, by Arrow. A DataFrame is evaluated once, and
 its rows are written to such files first, labels under a stream of the secret: a query that draws
@@ -6,11 +6,8 @@ something at random, or that is tried again, cannot show two faces. From then on
 same row whoever asks, and whenever.
 """
 
-import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -22,156 +19,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.errors import ColumnError, LabelError, TableError, shielded
+from bagwise.errors import LabelError, TableError, shielded
 from bagwise.rows.columns import as_float, as_text
 from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.parts import FileParts, Reader, Split, mask_column
 from bagwise.rows.sources import open_source
 from bagwise.rows.sources.arrow_files import ParquetFiles
-from bagwise.rows.spark.keys import masked
-from bagwise.rows.spark.tasks import Cluster, guarded, run_job
-from bagwise.rows.spilled import row_bytes
+from bagwise.rows.spark.tasks import Cluster, run_job
 from bagwise.rows.table import choose_columns, refuse_empty
+from bagwise.rows.workers import Workers, guarded
 
 GROUP = 2**18
 """Rows of a row group that is written for a DataFrame: a task of its own, and even, so that masks
 of eight bytes a row begin at whole blocks."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """A row group of a file.
-
-    Attributes
-    ----------
-    number : int
-        Its place among the splits.
-    first, rows : int
-        Number of its first row in the table, and how many it has.
-    nonce : bytes or None
-        Of the stream that its labels are under.
-    """
-
-    number: int
-    path: str
-    group: int
-    first: int
-    rows: int
-    nonce: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Reader:
-    """How a task reads a split.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Of the table, cells of directories (``year=2020``) among them.
-    root : str or None
-        The directory whose names have cells.
-    keys : tuple of str
-        Columns that are such cells.
-    masked : str or None
-        The column that is under a stream of the secret: the label, as numbers, or as numbers of
-        its classes.
-    """
-
-    schema: pa.Schema
-    root: str | None = None
-    keys: tuple[str, ...] = ()
-    masked: str | None = None
-
-    def read(self, split: Split, names: Sequence[str], secret: bytes) -> pa.Table:
-        """Return some columns of a split."""
-        if self.root is None:
-            table = self._read_file(split, names)
-        else:
-            table = self._read_partition(split, names)
-        if table.num_rows != split.rows:
-            raise TableError("a file has other rows than it had when the run began.")
-        if self.masked in names and split.nonce is not None:
-            place = table.column_names.index(self.masked)
-            hidden = table.column(place).to_numpy().astype("<i8").tobytes()
-            shown = pa.array(np.frombuffer(masked(secret, split.nonce, hidden), dtype="<f8"))
-            table = table.set_column(place, self.masked, shown)
-        return table
-
-    def _read_file(self, split: Split, names: Sequence[str]) -> pa.Table:
-        with pq.ParquetFile(split.path, pre_buffer=False) as file:
-            table = file.read_row_group(split.group, columns=list(names), use_threads=False)
-        wanted = pa.schema([self.schema.field(name).remove_metadata() for name in names])
-        table = pa.table([table.column(name) for name in names], names=list(names))
-        return table if table.schema.equals(wanted) else table.cast(wanted)
-
-    def _read_partition(self, split: Split, names: Sequence[str]) -> pa.Table:
-        import pyarrow.dataset as ds
-
-        keys = pa.schema([self.schema.field(key) for key in self.keys])
-        dataset = ds.dataset(
-            [split.path],
-            schema=self.schema,
-            partitioning=ds.partitioning(keys, flavor="hive"),
-            partition_base_dir=self.root,
-            format=ds.ParquetFileFormat(pre_buffer=False),
-        )
-        (fragment,) = dataset.get_fragments()
-        group = fragment.subset(row_group_ids=[split.group])
-        return group.to_table(schema=self.schema, columns=list(names), use_threads=False)
-
-
-@dataclass(frozen=True)
-class SparkTable:
-    """Rows in splits; what looks like an Arrow table here has its columns, and none of its cells.
-
-    Attributes
-    ----------
-    kinds : pyarrow.Schema
-        The columns with the types that the source has.
-    stable : bool
-        Whether the same source has the same rows in the same splits the next time.
-    """
-
-    cluster: Cluster
-    reader: Reader
-    splits: tuple[Split, ...]
-    kinds: pa.Schema
-    stable: bool
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return sum(split.rows for split in self.splits)
-
-    @property
-    def column_names(self) -> list[str]:
-        """Names of all columns."""
-        return list(self.kinds.names)
-
-    @property
-    def firsts(self) -> IntArray:
-        """Number of the first row of each split."""
-        return np.array([split.first for split in self.splits], dtype=np.int64)
-
-    rows_at_once = 0  # there may be more than one machine holds
-
-    def n_bytes(self, names: Sequence[str]) -> int:
-        """Return about how many bytes some columns take."""
-        return self.num_rows * row_bytes(pa.schema([self.kinds.field(name) for name in names]))
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Refuse: a column is on many machines."""
-        raise ColumnError(f"column {name!r} would have to fit into one machine, and is on Spark.")
-
-    def digests(self, key: bytes) -> list[str]:
-        """Return keyed digests of all cells, split by split; new ones for an unstable source."""
-        if not self.stable:
-            return [token_hex(32)]
-        read = partial(_digest, reader=self.reader, names=tuple(self.column_names))
-        keyed = dataclasses.replace(self.cluster, secret=key)
-        return keyed.each(self.splits, read)
-
-
-def open_files(source: Any, cluster: Cluster, *, named: Sequence[str] = ()) -> SparkTable:
+def open_files(source: Any, cluster: Workers, *, named: Sequence[str] = ()) -> FileParts:
     """Return the rows of Parquet files; nothing is read but their footers."""
     opened = open_source(source)
     if not isinstance(opened, ParquetFiles):
@@ -187,7 +50,7 @@ def open_files(source: Any, cluster: Cluster, *, named: Sequence[str] = ()) -> S
     refuse_empty(sum(split.rows for split in splits), len(kept))
     keys = tuple(files.partition_keys)
     root = str(files.root.absolute()) if files.root is not None and keys else None
-    return SparkTable(cluster, Reader(kept, root, keys), tuple(splits), kept, stable=True)
+    return FileParts(cluster, Reader(kept, root, keys), tuple(splits), kept, stable=True)
 
 
 def _groups_of(paths: Iterable[Path]) -> Iterator[Split]:
@@ -208,7 +71,7 @@ def open_frame(
     label: str,
     classes: Sequence[str] | None = None,
     named: Sequence[str] = (),
-) -> SparkTable:
+) -> FileParts:
     """Write the rows of a DataFrame to files, labels masked; return them as a table."""
     kinds = _arrow_schema(frame)
     names = choose_columns(kinds.empty_table(), named)
@@ -223,7 +86,7 @@ def open_frame(
     refuse_empty(first, len(kinds))
     place = kinds.get_field_index(label)
     kept = kinds.set(place, pa.field(label, pa.int64()))  # as it is under its mask
-    return SparkTable(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
+    return FileParts(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
 
 
 def check_label(kinds: pa.Schema, label: str, classes: Sequence[str] | None) -> None:
@@ -269,7 +132,7 @@ def _write_frame(
         names=tuple(frame.columns),
         label=label,
         label_of=label_of,
-        where=str(cluster.new_file("source")),
+        where=str(cluster.scratch.new_file("source")),
     )
     jobs = told.mapInArrow(write, "path string, part long, rows long, nonce binary")
     found = run_job(jobs.toArrow)
@@ -342,9 +205,8 @@ def _masked_rows(
     secret: bytes,
 ) -> tuple[pa.Table, bytes]:
     table = pa.table(group.columns[: len(names)], names=list(names))
-    values, nonce = label_of(table), os.urandom(16)
-    hidden = np.frombuffer(masked(secret, nonce, values.astype("<f8").tobytes()), dtype="<i8")
-    return table.set_column(names.index(label), label, pa.array(hidden)), nonce
+    shown = table.set_column(names.index(label), label, pa.array(label_of(table)))
+    return mask_column(shown, label, secret)
 
 
 def _label_of(table: pa.Table, *, label: str, classes: Sequence[str] | None) -> FloatArray:
@@ -363,15 +225,6 @@ def _label_of(table: pa.Table, *, label: str, classes: Sequence[str] | None) -> 
             f"label {label!r} is missing, NaN or infinite in some rows. Drop or repair those rows."
         )
     return values
-
-
-def _digest(split: Split, key: bytes, *, reader: Reader, names: Sequence[str]) -> str:
-    digest = hashlib.blake2b(key=key, digest_size=32, person=b"bagwise-split")
-    for name in names:
-        column = reader.read(split, [name], key).column(0).combine_chunks()
-        digest.update(f"{name}: {column.type}".encode())
-        digest.update(memoryview(pa.record_batch([column], names=["cells"]).serialize()))
-    return digest.hexdigest()
 
 
 def _damaged() -> TableError:

@@ -1,47 +1,42 @@
-"""The two ways in which work is spread: to items one by one, and from items to targets.
+"""Workers that are tasks of Spark (`workers`).
 
-An item is anything that can be pickled, a split of a table for instance. Tables go between tasks as
-whole Arrow batches in one binary cell each: Spark moves, spills, encrypts and retries them, and
-never looks at single rows.
+Tables go between tasks as whole Arrow batches in one binary cell each: Spark moves, spills,
+encrypts and retries them, and never looks at single rows.
 """
 
 import functools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from bagwise import errors
-from bagwise._types import IntArray
 from bagwise.errors import BagwiseError, EngineError
 from bagwise.files.spill import SpillDirectory
-from bagwise.rows.spark.keys import new_secret
+from bagwise.rows.keys import new_secret
+from bagwise.rows.workers import (
+    Gather,
+    Refusal,
+    Scatter,
+    Work,
+    Workers,
+    guarded,
+    pack,
+    steps,
+    unpack,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-Work = Callable[[Any, bytes], T]
-"""From an item and the secret of the run to a small result."""
-
-Scatter = Callable[[Any, bytes], Iterable[tuple[int, pa.Table]]]
-"""From an item and the secret to tables, each for a target."""
-
-Gather = Callable[[int, pa.Table], T]
-"""From a target, and all tables for it as one, to a small result."""
-
-ROWS_AT_ONCE = 65_536
-"""Rows of a table that go to another task together: a few megabytes."""
-
 _CELLS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _FEW = "16"
 _RESULT = "task long, result binary"
+_SECRET = b"secret"
 
 
 @dataclass(frozen=True)
@@ -51,6 +46,10 @@ class Cluster:
     session: Any
     scratch: SpillDirectory
     secret: bytes = field(default_factory=new_secret, repr=False)
+
+    def with_secret(self, secret: bytes) -> "Cluster":
+        """Return the same session with another secret."""
+        return replace(self, secret=secret)
 
     def each(self, items: Sequence[Any], work: Work[T]) -> list[T]:
         """Return what work makes of each item, in their order; one task for each."""
@@ -75,7 +74,7 @@ class Cluster:
         """Return a DataFrame of plain columns, for what Spark does by itself."""
         return self._items(items).mapInArrow(partial(_run_produce, produce), schema)
 
-    def gather(self, frame: Any, by: Any, gather: Gather[T]) -> dict[int, T]:
+    def gather(self, frame: Any, by: Any, gather: Callable[[int, pa.Table], T]) -> dict[int, T]:
         """Group a DataFrame by a whole number; return what gather makes of each group."""
         grouped = frame.withColumn("task", by).groupBy("task")
         return self._collect(grouped.applyInArrow(_gathering(_run_plain_gather, gather), _RESULT))
@@ -123,7 +122,7 @@ class Cluster:
             found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True
         ):
             result = pickle.loads(packed)  # noqa: S301 (from our own tasks)
-            if isinstance(result, _Refusal):
+            if isinstance(result, Refusal):
                 raise result.to_error()
             if task in results:
                 raise AssertionError("a task has one result")
@@ -139,6 +138,13 @@ class Cluster:
             yield
         finally:
             self.session.conf.set(_CELLS_AT_ONCE, before)
+
+
+def cluster_of(workers: Workers) -> Cluster:
+    """Return workers that are Spark's."""
+    if not isinstance(workers, Cluster):
+        raise AssertionError("these rows are on Spark")
+    return workers
 
 
 @dataclass(frozen=True)
@@ -181,48 +187,6 @@ def run_job(action: Callable[[], T]) -> T:
     raise failure
 
 
-def split_rows(targets: IntArray, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of a table by target, few enough at a time.
-
-    >>> table = pa.table({"x": [1, 2, 3]})
-    >>> [(t, part["x"].to_pylist()) for t, part in split_rows(np.array([1, 0, 1]), table)]
-    [(0, [2]), (1, [1, 3])]
-    """
-    order = np.argsort(targets, kind="stable")
-    ordered = targets[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    taken = table.take(pa.array(order))
-    for start, stop in zip(starts, np.append(starts[1:], targets.size), strict=True):
-        for first in range(int(start), int(stop), ROWS_AT_ONCE):
-            yield int(ordered[start]), taken.slice(first, min(ROWS_AT_ONCE, int(stop) - first))
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """An error for the caller: it comes back as a result, since to try again would not help."""
-
-    kind: str
-    text: str
-
-    def to_error(self) -> BagwiseError:
-        kind = getattr(errors, self.kind, BagwiseError)
-        plain = issubclass(kind, BagwiseError) and kind.__init__ is BagwiseError.__init__
-        return kind(self.text) if plain else BagwiseError(self.text)
-
-
-def guarded(action: Callable[[], T]) -> "T | _Refusal":
-    """Run a step of a task; a message of a library, which might quote a cell, goes nowhere."""
-    try:
-        return action()
-    except BagwiseError as error:
-        return _Refusal(type(error).__name__, str(error))
-    except Exception as error:
-        frames = extract_tb(error.__traceback__)
-        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-        failure = RuntimeError(f"{type(error).__name__} at {where}")
-    raise failure
-
-
 def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any, bytes]]:
     for batch in batches:
         for number, item, secret in zip(*(c.to_pylist() for c in batch.columns), strict=True):
@@ -250,11 +214,11 @@ def _run_over(
     for batch in batches:
         for number, cell in zip(*(c.to_pylist() for c in batch.columns), strict=True):
             part = pickle.loads(cell)  # noqa: S301 (from our own tasks)
-            found = part if isinstance(part, _Refusal) else guarded(partial(work, part))
+            found = part if isinstance(part, Refusal) else guarded(partial(work, part))
             if merged is None:
                 task, merged = number, found
-            elif found is not None and not isinstance(merged, _Refusal):
-                refused = isinstance(found, _Refusal)
+            elif found is not None and not isinstance(merged, Refusal):
+                refused = isinstance(found, Refusal)
                 merged = found if refused else guarded(partial(merge, merged, found))
     if merged is not None:
         yield _row(task, pickle.dumps(merged))
@@ -262,32 +226,20 @@ def _run_over(
 
 def _run_scatter(scatter: Scatter, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _, item, secret in _told(batches):
-        for target, table in _steps(scatter, item, secret):
-            yield _row(target, _pack(table))
+        for target, table in steps(scatter, item, secret):
+            # Whoever gathers has to know the secret, which no plan may show.
+            yield _row(target, pack(table.replace_schema_metadata({_SECRET: secret})))
 
 
 def _run_produce(
     produce: Callable[[Any, bytes], Iterable[pa.Table]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for _, item, secret in _told(batches):
-        for table in _steps(produce, item, secret):
+        for table in steps(produce, item, secret):
             yield from table.to_batches()
 
 
-def _steps(work: Callable[[Any, bytes], Iterable[T]], item: Any, secret: bytes) -> Iterator[T]:
-    """Yield what a generator of ours makes, without the words of a library that fails in it."""
-    begun: Any = guarded(lambda: iter(work(item, secret)))
-    done = object()
-    while True:
-        found = begun if isinstance(begun, _Refusal) else guarded(lambda: next(begun, done))
-        if found is done:
-            return
-        if isinstance(found, _Refusal):
-            raise RuntimeError(f"{found.kind} in a task")
-        yield found  # type: ignore[misc]
-
-
-def _gathering(run: Callable[..., pa.Table], gather: Gather[Any]) -> Callable[..., pa.Table]:
+def _gathering(run: Callable[..., pa.Table], gather: Callable[..., Any]) -> Callable[..., pa.Table]:
     """Return a function with hints of types, by which Spark decides what to hand over."""
 
     def gathered(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
@@ -298,20 +250,15 @@ def _gathering(run: Callable[..., pa.Table], gather: Gather[Any]) -> Callable[..
 
 def _run_gather(gather: Gather[Any], key: tuple[Any, ...], cells: pa.Table) -> pa.Table:
     def collected() -> Any:
-        tables = [pa.ipc.open_stream(cell.as_buffer()).read_all() for cell in cells.column(1)]
-        return gather(key[0].as_py(), pa.concat_tables(tables))
+        whole = pa.concat_tables([unpack(cell.as_buffer()) for cell in cells.column(1)])
+        secret = whole.schema.metadata[_SECRET]
+        return gather(key[0].as_py(), whole.replace_schema_metadata(None), secret)
 
     return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(guarded(collected)))])
 
 
-def _run_plain_gather(gather: Gather[Any], key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+def _run_plain_gather(
+    gather: Callable[[int, pa.Table], Any], key: tuple[Any, ...], rows: pa.Table
+) -> pa.Table:
     found = guarded(lambda: gather(key[0].as_py(), rows))
     return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(found))])
-
-
-def _pack(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    # As one batch, and in a copy: a slice would carry along all that it was cut from.
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return bytes(sink.getvalue())

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from bagwise.errors import ColumnError
 from bagwise.rows.columns import as_float, is_numeric, is_text, without_dictionary
+from bagwise.rows.parts import FileParts, Reader, Split
 from bagwise.rows.spark.places import Places
-from bagwise.rows.spark.table import Reader, SparkTable, Split
-from bagwise.rows.spark.tasks import run_job
+from bagwise.rows.spark.tasks import cluster_of, run_job
 
 MOST_OF_ONE = 2**31
 """Rows of a unit whose square is a number of Spark's."""
@@ -21,11 +21,11 @@ ROWS_OF_ONE = 2**17
 """Rows of a unit that the driver may hold with their features."""
 
 
-def largest_unit(table: SparkTable, column: str) -> int:
+def largest_unit(table: FileParts, column: str) -> int:
     """Return the rows of the unit with the most; refuse rows that belong to none."""
     from pyspark.sql import functions
 
-    kind = without_dictionary(table.kinds.empty_table().column(column)).type
+    kind = without_dictionary(table.schema.empty_table().column(column)).type
     known = is_numeric(kind) or is_text(kind) or pa.types.is_temporal(kind)
     if not (known or pa.types.is_boolean(kind)):
         raise ColumnError(
@@ -43,7 +43,7 @@ def largest_unit(table: SparkTable, column: str) -> int:
     return int(largest)
 
 
-def reach_of_units(table: SparkTable, places: Places, column: str) -> tuple[int, int]:
+def reach_of_units(table: FileParts, places: Places, column: str) -> tuple[int, int]:
     """Return the most that a unit has of squared rows in a bag, added up, and of bags.
 
     Rows that are left out of bags are not counted.
@@ -62,7 +62,7 @@ def reach_of_units(table: SparkTable, places: Places, column: str) -> tuple[int,
 
 
 def sample_units(
-    table: SparkTable, names: Sequence[str], column: str, count: int, *, largest: int
+    table: FileParts, names: Sequence[str], column: str, count: int, *, largest: int
 ) -> pa.Table:
     """Return all rows of some units, the largest among them: about `count` rows, or all.
 
@@ -82,20 +82,20 @@ def sample_units(
     chosen = pa.concat_tables([most, first.filter(pa.array(before < count))])["unit"]
     wanted = pc.unique(chosen.cast(pa.string()))
     take = partial(_take, reader=table.reader, names=tuple(names), column=column, wanted=wanted)
-    return pa.concat_tables(table.cluster.each(table.splits, take))
+    return pa.concat_tables(table.workers.each(table.splits, take))
 
 
-def _counted(table: SparkTable, column: str) -> Any:
+def _counted(table: FileParts, column: str) -> Any:
     from pyspark.sql import functions
 
     return _units(table, column).groupBy("unit").agg(functions.count("*").alias("rows"))
 
 
-def _units(table: SparkTable, column: str, places: Places | None = None) -> Any:
+def _units(table: FileParts, column: str, places: Places | None = None) -> Any:
     """Return a DataFrame with the unit, and the bag, of each row."""
     produce = partial(_named, reader=table.reader, column=column, places=places)
     schema = "unit string" if places is None else "unit string, bag long"
-    return table.cluster.columns(table.splits, produce, schema)
+    return cluster_of(table.workers).columns(table.splits, produce, schema)
 
 
 def _named(

@@ -1,0 +1,181 @@
+"""How sure a fit can be: covariances that hold aggregation, label noise and privacy noise.
+
+For equations ``sum_u Z_u (label_u - mean_u(beta)) = 0`` with independent labels, beta varies around
+its target with covariance
+
+    A^-1 (sum_u Z_u Z_u' v_u) A^-T,     A = sum_u Z_u J_u' + penalty
+
+to first order, exactly for linear means. What v is makes the kind: "model" takes the variance
+``phi * share + known`` of each bag label, "robust" its squared residual, divided by the square of
+one minus its leverage so that few bags do not look too sure of themselves (HC3). "cautious" takes
+for each coefficient the larger of two standard errors, that of the model and that of residuals
+divided by one minus their leverage just once, which is right on average (HC2). Residuals know of
+what the family gets wrong; but where a column differs in a few bags only, they are few, and often
+small by chance.
+
+References
+----------
+F2, F4 of the theory page for the Gaussian family; Huber 1967, White 1982; MacKinnon and White 1985.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.glm.problems import BagLabels, Block, LinearModel, Units
+from bagwise.glm.solver import Solution, inverse_symmetric
+
+COVARIANCES = ("auto", "model", "robust", "cautious")
+_MOST_LEVERAGE = 0.99  # a bag that decides a direction alone has no residual to judge by
+
+
+def covariance_of(solution: Solution[BagLabels], *, kind: str, ridge: float) -> FloatArray:
+    """Return the covariance of coefficients and intercept, (d + 1, d + 1), in their own units.
+
+    Coefficients that the data do not determine get NaN.
+    """
+    problem = solution.problem
+    information = solution.information * problem.total
+    inverse, _ = inverse_symmetric(information)
+    robust, fair = (
+        partial(meat, inverse=inverse, outputs=problem.outputs)
+        for meat in (_robust_meat, _fair_meat)
+    )
+
+    def over(work: Callable[..., FloatArray]) -> FloatArray:
+        return problem.over_units(partial(work, beta=solution.beta))
+
+    best = problem.trust is not None and problem.trust.rule == "known-noise" and ridge == 0
+    meats = {
+        # With the best weights the two are the same.
+        "model": lambda: information if best else over(_model_meat),
+        "robust": lambda: over(partial(_meat_of_units, meat=robust)),
+        "fair": lambda: over(partial(_meat_of_units, meat=fair)),
+    }
+    return _sandwich(problem, information, inverse, meats, kind)
+
+
+def _sandwich(
+    problem: BagLabels,
+    information: FloatArray,
+    inverse: FloatArray,
+    meats: Mapping[str, Callable[[], FloatArray]],
+    kind: str,
+) -> FloatArray:
+    """Return the covariance of a kind in the coefficients' own units, NaN where undetermined."""
+    change = problem.to_own_units()
+    kinds = ("model", "fair") if kind == "cautious" else (kind,)
+    found = [change @ inverse @ meats[each]() @ inverse.T @ change.T for each in kinds]
+    covariance = found[-1]
+    if kind == "cautious":
+        model, fair = (np.diag(each) for each in found)
+        ratio = np.divide(model, fair, out=np.ones_like(model), where=fair > 0)
+        stretch = np.sqrt(np.maximum(ratio, 1.0))
+        covariance = covariance * np.outer(stretch, stretch)
+    # Coefficients that change along directions that the data say nothing about have no error.
+    free = np.eye(len(inverse)) - inverse @ information
+    size = np.linalg.norm(change, axis=1)
+    lost = np.linalg.norm(change @ free, axis=1) > 1e-6 * np.where(size > 0, size, 1.0)
+    covariance[lost, :] = covariance[:, lost] = np.nan
+    return np.asarray(covariance)
+
+
+def _model_meat(problem: Units, beta: FloatArray) -> FloatArray:
+    """Return the covariance of the score under the model."""
+    variance = problem.true_variance(beta)
+    meat, done = np.zeros((problem.width, problem.width)), 0
+    for block in problem.blocks(beta):
+        here = variance[done : done + len(block.residuals)]
+        meat += (block.instruments * here[:, None]).T @ block.instruments
+        done += len(block.residuals)
+    return meat
+
+
+def _meat_of_units(
+    problem: Units, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
+) -> FloatArray:
+    return meat(problem.blocks(beta))
+
+
+def _robust_meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int) -> FloatArray:
+    """Return the covariance of the score as the residuals show it, on the safe side (HC3)."""
+    meat = np.zeros_like(inverse)
+    for block in blocks:
+        scores = _scores_without_pull(block, inverse, outputs)
+        meat += scores.T @ scores
+    return meat
+
+
+def _fair_meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int) -> FloatArray:
+    """Return the covariance of the score as the residuals show it, right on average (HC2)."""
+    meat = np.zeros_like(inverse)
+    for block in blocks:
+        scores = _scores_without_pull(block, inverse, outputs)
+        pulled = (block.instruments * block.residuals[:, None]).reshape(-1, outputs, len(inverse))
+        meat += scores.T @ pulled.sum(axis=1)
+    return (meat + meat.T) / 2
+
+
+def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> FloatArray:
+    """Return each unit's score, its residuals as if the unit had not been in the fit."""
+    shape = (-1, outputs, inverse.shape[0])
+    instruments, jacobian = block.instruments.reshape(shape), block.jacobian.reshape(shape)
+    pull = np.matmul(jacobian @ inverse, instruments.transpose(0, 2, 1))
+    own = np.trace(pull, axis1=1, axis2=2)[:, None, None]
+    room = np.eye(outputs) - pull * np.minimum(1.0, _MOST_LEVERAGE / np.maximum(own, 1e-300))
+    residuals = np.linalg.solve(room, block.residuals.reshape(-1, outputs, 1))
+    return np.asarray(np.sum(instruments * residuals, axis=1))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How sure a shrunken fit can be, two ways, in the coefficients' own units.
+
+    Attributes
+    ----------
+    unpenalised : (p,)
+        What the estimates would be without the penalty, to first order.
+    covariance : (p, p)
+        Of these: whatever the slopes are, they vary around the truth so. NaN for coefficients that
+        the bags do not determine.
+    posterior : (p, p)
+        Of the slopes given the labels, if they were drawn as the penalty takes them to be.
+    """
+
+    unpenalised: FloatArray
+    covariance: FloatArray
+    posterior: FloatArray
+
+
+def spread_of(
+    model: LinearModel, solution: Solution[BagLabels], precision: FloatArray, *, kind: str
+) -> Spread:
+    """Return both spreads from the linear model that the labels are close to the fit.
+
+    Parameters
+    ----------
+    model : LinearModel
+        With variances that are known.
+    precision : (p, p)
+        Inverse covariance of beta before any label was seen.
+    """
+    problem, beta = solution.problem, solution.beta
+    information, score = model.normal_equations(beta)
+    inverse, _ = inverse_symmetric(information)
+    moved = inverse @ score
+    robust, fair = (
+        partial(meat, inverse=inverse, outputs=problem.outputs)
+        for meat in (_robust_meat, _fair_meat)
+    )
+    meats = {
+        "model": lambda: information,
+        "robust": lambda: model.over_blocks(beta + moved, robust),
+        "fair": lambda: model.over_blocks(beta + moved, fair),
+    }
+    covariance = _sandwich(problem, information, inverse, meats, kind)
+    change = problem.to_own_units()
+    posterior = change @ inverse_symmetric(information + precision)[0] @ change.T
+    return Spread(change @ (beta + moved), covariance, posterior)

@@ -1,0 +1,360 @@
+"""How far to trust noisy labels: slopes are shrunk as much as the labels themselves suggest.
+
+The noise of each bag label is known, so that a penalty need not be guessed. Close to a fit, the
+labels are a linear model (`Problem.working`),
+
+    response = intercept + H a + error,     a ~ N(0, tau^2 I),    error ~ N(0, omega)
+
+with a the slopes in white columns (`SlopePrior`) and ``omega = phi * share + known`` for each bag.
+With nothing believed of the intercept, twice the negative logarithm of how likely the labels are
+is, up to a constant,
+
+    log|V| + log|c' V^-1 c| + r' V^-1 r,     V = omega + tau^2 H H'
+
+where r are the residuals of the best intercept, and c its column (restricted likelihood;
+`theory.restricted`). The least of it chooses tau and, where it is not known, phi. Where labels say
+nothing, tau is so small that every row is predicted by about the mean.
+
+For the Gaussian family that is exact. For others the linear model moves with beta, and the choice
+is made again after each fit until both agree (penalised quasi-likelihood; Breslow and Clayton
+1993).
+
+References
+----------
+Breslow and Clayton (1993), JASA 88.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Generic, Self
+
+import numpy as np
+
+from bagwise._types import FloatArray
+from bagwise.families import Family
+from bagwise.glm.problems import BagLabels, LinearModel, Problem
+from bagwise.glm.solver import P, P_co, Solution, solve
+from bagwise.rows.whitening import Axes, Columns
+from bagwise.theory.importance import mean_square, root_of, weigh_features
+from bagwise.theory.restricted import ANY, Size, Spectrum, minimum, without_free
+
+ROUNDS = 12  # of choosing a variance and fitting again
+AGREED = 0.01  # change of log tau^2 and log phi from which on nothing changes for a reader
+TOLERANCE = 1e-5  # of a standard error: the penalty moves with the fit by more than that
+_ROUGH = 0.01  # of a standard error, while the penalty is still being chosen
+TRIES = 12  # of halving the variance of slopes, where a fit does not converge
+_SPAN = 14.0  # how far phi is sought below what would explain all labels, in logarithms
+_POINTS = 8
+_SEVERAL = 2  # slopes, one of which may be stronger than others
+_ENOUGH = 4  # labels for each slope; with fewer, one odd label looks like a strong feature
+_ENOUGH_WITHIN_BOUNDS = 1  # where both ends are the family's own, no label can be odd
+_USUAL_LOG_RATE_SD = 0.5  # one row in twenty has a rate 2.7 times the usual, or below 1 / 2.7
+_USUAL_LOG_ODDS_SD = 1.5
+_LOG_SD = 3.0  # a factor of twenty for a rate or for odds, from what is usual or from row to row
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """White coordinates with a name: one for each feature, as close to it as they can be.
+
+    Attributes
+    ----------
+    features : (d, r)
+        ``b = features @ a`` for slopes a of one class in white columns; columns are orthonormal.
+    back : (q * r, p)
+        ``a = back @ beta``.
+    """
+
+    features: FloatArray
+    back: FloatArray
+
+
+@dataclass(frozen=True)
+class SlopePrior:
+    """Slopes drawn from a normal distribution whose size is the only thing that is not known.
+
+    In columns that were made uncorrelated with variance 1 every slope is N(0, variance). So the
+    linear predictor ``x'theta`` of a row has variance ``d * variance`` over the rows, whichever way
+    theta points, and the penalty is its mean square: neither the units of the columns nor their
+    correlations matter. For classes the coefficients of all of them are drawn, and those of the
+    first are subtracted, so that no class is special. What the labels tell of single features may
+    make some slopes larger than others (`weighed`, `importance`).
+
+    Of the intercept nothing is believed, but for one case: a chance or a rate that noise has
+    carried out of its range has no finite logarithm. Where the link is such a one, the intercept is
+    N(start, 3^2), which moves an estimate by less than a hundredth of its standard error unless
+    that is above 0.1.
+
+    Attributes
+    ----------
+    basis : (p, r)
+        ``beta = basis @ a`` for slopes a in white columns.
+    precision : (p, p)
+        Inverse covariance of beta for variance 1; zero for the intercept.
+    free : (p, q)
+        The directions of beta about which nothing is believed: the intercepts.
+    center : (p,)
+    loose : (p, p)
+        Inverse covariance of the intercepts.
+    size : Size
+        What is believed of the variance of slopes.
+    variance : float
+    white : Coordinates or None
+        None where features are not told apart.
+    importance : (d,) or None
+        How much larger the variance is for each feature; None where it is the same for all.
+    """
+
+    basis: FloatArray
+    precision: FloatArray
+    free: FloatArray
+    center: FloatArray
+    loose: FloatArray
+    size: Size = ANY
+    variance: float = 1.0
+    white: Coordinates | None = None
+    importance: FloatArray | None = None
+    _even: "SlopePrior | None" = None
+
+    @classmethod
+    def of(
+        cls,
+        problem: BagLabels,
+        X: FloatArray | Axes,
+        start: FloatArray,
+        *,
+        width_of_labels: float = np.inf,
+    ) -> Self:
+        """Take the directions from the rows X, (n, d), whose coefficients are sought.
+
+        `start` is the beta that predicts the mean label for every row. Labels in bounds have a
+        standard deviation of half their width at most (Popoviciu 1935), and so have expected ones.
+        """
+        design, axes = problem.design, X if isinstance(X, Axes) else Columns(X).axes
+        width, outputs = axes.units.size, problem.outputs
+        slopes = np.zeros((design.width, axes.rank))
+        varies = axes.units > 0  # rounding must not give constant columns a belief of their own
+        slopes[:width] = (varies * design.scale)[:, None] * axes.basis
+        inverse = np.zeros((design.width, design.width))
+        # The pseudo-inverse of basis basis'. Along directions without spread, such as a level that
+        # no row has, rounding would be all that decides: there slopes are believed to be 0 as well.
+        apart = varies * axes.spread / design.scale
+        back = np.sqrt(axes.values)[:, None] * axes.vectors.T * apart
+        lost = axes.lost.T * axes.spread / design.scale
+        inverse[:width, :width] = back.T @ back + lost.T @ lost
+        free = np.eye(design.width)[:, width:].astype(np.float64)
+        among = np.eye(outputs) + (1.0 if outputs > 1 else 0.0)
+        root = np.linalg.cholesky(among)
+        to_white = np.zeros((axes.rank, design.width))
+        to_white[:, :width] = back
+        white = None
+        bounded = np.isfinite(problem.family.label_range).all()
+        enough = _ENOUGH_WITHIN_BOUNDS if bounded else _ENOUGH
+        if axes.rank >= _SEVERAL and problem.n_units >= enough * axes.rank:
+            back = np.asarray(np.kron(np.linalg.inv(root), to_white), dtype=np.float64)
+            white = Coordinates(axes.vectors, back)
+        free = np.asarray(np.kron(np.eye(outputs), free), dtype=np.float64)
+        return cls(
+            basis=np.kron(root, slopes),
+            precision=np.kron(np.linalg.inv(among), inverse),
+            free=free,
+            center=free @ (free.T @ start),
+            loose=free @ free.T / _LOG_SD**2 * has_ends(problem.family),
+            size=_size_of_predictors(problem.family, width_of_labels).over(max(1, axes.rank)),
+            white=white,
+        )
+
+    @property
+    def even(self) -> "SlopePrior":
+        """The belief that no feature matters more than another."""
+        return self if self._even is None else self._even
+
+    def weighed(self, importance: FloatArray) -> Self:
+        """Return the belief that slopes have this times the variance, feature by feature."""
+        even, white = self.even, self.white
+        if white is None:
+            raise AssertionError("features are not told apart")
+        classes = even.basis.shape[1] // white.features.shape[1]
+        root = root_of(importance, white.features, classes)
+        inverse = np.linalg.inv(root)
+        more = inverse.T @ inverse - np.eye(len(root))
+        return replace(
+            self,
+            basis=even.basis @ root,
+            precision=even.precision + white.back.T @ more @ white.back,
+            size=even.size.over(mean_square(root)),
+            importance=importance,
+            _even=even,
+        )
+
+    def scaled(self, variance: float) -> Self:
+        """Return the belief that slopes have this variance."""
+        return replace(self, variance=variance)
+
+    @property
+    def form(self) -> FloatArray:
+        """The inverse covariance of beta."""
+        return np.asarray(self.precision / self.variance + self.loose)
+
+    def matrix(self, problem: Problem) -> FloatArray:
+        """Return the form; the mean loss is the sum over bags, divided by the problem's total."""
+        return np.asarray(self.form / problem.total)
+
+
+def _size_of_predictors(family: Family, width_of_labels: float) -> Size:
+    """Return what is believed of how much linear predictors vary over the rows.
+
+    Rates of rows far out grow with the exponential of noise that is taken for a signal, and so do
+    small chances. So log rates and log odds that vary much take more evidence than those that vary
+    as they mostly do.
+    """
+    if family.name == "gaussian":
+        return Size((width_of_labels / 2) ** 2)
+    usual = _USUAL_LOG_RATE_SD if family.has_log_link else _USUAL_LOG_ODDS_SD
+    if has_ends(family):
+        return Size(_LOG_SD**2, usual**2)
+    return Size(usual=usual**2 if family.has_log_link else np.inf)
+
+
+def has_ends(family: Family) -> bool:
+    """Tell whether the link takes an end of the range of labels to infinity."""
+    bounded = bool(np.isfinite(family.label_range).any())
+    return bounded and bool(np.isinf(family.eta_range).all())
+
+
+def spectrum_of(model: LinearModel, prior: SlopePrior, phi: float) -> Spectrum:
+    """Return the likelihood of labels with this dispersion, as a function of tau^2."""
+    return model.spectrum(prior.basis, prior.free, phi)
+
+
+def choose(
+    model: LinearModel, prior: SlopePrior, *, least: float = 0.0
+) -> tuple[float, SlopePrior]:
+    """Return the dispersion and the belief about slopes that make the labels most likely.
+
+    Parameters
+    ----------
+    least : float
+        The least that the dispersion can be.
+
+    Examples
+    --------
+    >>> from bagwise.glm.problems import Working
+    >>> from bagwise.glm.weights import LabelVariance
+    >>> rng = np.random.default_rng(0)
+    >>> H = rng.normal(size=(9000, 200))
+    >>> z = H @ (0.3 * rng.normal(size=200)) + 2.0 * rng.normal(size=9000)
+    >>> model = Working(H, z, LabelVariance(np.ones(9000), np.full(9000, 3.0)))
+    >>> zero, one = np.zeros((200, 200)), np.eye(200)
+    >>> phi, prior = choose(model, SlopePrior(one, one, zero[:, :0], zero[0], zero))
+    >>> bool(0.8 < phi < 1.2), round(prior.variance ** 0.5, 1)     # 4 = phi + 3, and 0.3
+    (True, 0.3)
+    """
+    phi = _best_dispersion(model, prior, least)
+    even = prior.even
+    log_variance, _ = spectrum_of(model, even, phi).best(even.size)
+    even = even.scaled(float(np.exp(log_variance)))
+    if even.white is None:
+        return phi, even
+    # At the center slopes are zero, and the response is small.
+    equations = model.with_dispersion(phi).normal_equations(even.center)
+    information, score, _ = without_free(*equations, basis=even.basis, free=even.free)
+    importance, variance = weigh_features(information, score, even.white.features, size=even.size)
+    return phi, even.weighed(importance).scaled(variance)
+
+
+def _best_dispersion(model: LinearModel, prior: SlopePrior, least: float) -> float:
+    most = model.most_dispersion()
+    if most is None:  # nothing of the variance is unknown
+        return 1.0
+    if most <= least:
+        return least
+
+    def objective(log_excess: FloatArray) -> FloatArray:
+        tried = [spectrum_of(model, prior, least + float(np.exp(p))) for p in np.ravel(log_excess)]
+        return np.reshape(
+            [spectrum.best(prior.size)[1] for spectrum in tried], np.shape(log_excess)
+        )
+
+    high = float(np.log(most - least)) + 0.5
+    return least + float(np.exp(minimum(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))
+
+
+@dataclass(frozen=True)
+class Shrunk(Generic[P_co]):
+    """A fit with the belief about slopes that the labels suggest.
+
+    Attributes
+    ----------
+    solution : Solution
+    prior : SlopePrior
+    working : LinearModel
+        The linear model that the labels are close to the fit, its variances known.
+    """
+
+    solution: Solution[P_co]
+    prior: SlopePrior
+    working: LinearModel
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the fit ended where it can be believed."""
+        return self.solution.is_sound(penalised=True)
+
+    @property
+    def effective(self) -> float:
+        """How many coefficients the labels decide, as far as the belief leaves them."""
+        values = spectrum_of(self.working, self.prior, 1.0).values * self.prior.variance
+        return float(np.sum(values / (1 + values)) + self.prior.free.shape[1])
+
+
+def solve_shrunk(problem: P, start: FloatArray, prior: SlopePrior) -> Shrunk[P]:
+    """Fit with as much shrinkage as the labels suggest, in turns until fit and belief agree."""
+    least = least_dispersion(problem)
+    problem, beta = problem.reweighted(start), start
+    last = (np.inf, np.inf)
+    for _ in range(ROUNDS):
+        # 1. Choose dispersion and size of slopes by the linear model that the labels are here.
+        phi, chosen = choose(problem.working(beta), prior, least=least)
+        # 2. Halfway in logarithms: a fit that goes too far is followed by one that goes too short.
+        middle = chosen.variance if np.isinf(last[1]) else np.sqrt(chosen.variance * prior.variance)
+        prior = chosen.scaled(float(middle))
+        # 3. Fit again, until neither changes for a reader.
+        solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=_ROUGH)
+        now = (float(np.log(max(phi, 1e-300))), float(np.log(prior.variance)))
+        beta, problem = solution.beta, solution.problem
+        if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
+            break
+        last = now
+    # 4. The last fit is exact.
+    solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=TOLERANCE)
+    working = solution.problem.working(solution.beta).with_dispersion(phi)
+    return Shrunk(solution, prior, working)
+
+
+def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P] | None:
+    """Return a fit that converged, with slopes believed to be as small as that takes, or None.
+
+    The linear model that a penalty was chosen by may be far from the fit that it led to: then the
+    choice and the fit chase each other. Less belief in large slopes ends that, and still says more
+    than the mean label does.
+    """
+    phi = max(problem.reweighted(start).phi, least_dispersion(problem))
+    for weaker in range(1, TRIES + 1):
+        prior = shrunk.prior.scaled(shrunk.prior.variance / 2**weaker)
+        fixed = problem.reweighted(start).with_dispersion(phi)
+        solution = solve(fixed, start, penalty=prior, tolerance=TOLERANCE)
+        found = solution.problem
+        if solution.is_sound(penalised=True):
+            working = found.working(solution.beta).with_dispersion(found.phi)
+            return Shrunk(solution, prior, working)
+    return None
+
+
+def least_dispersion(problem: Problem) -> float:
+    """Return the least that phi can be.
+
+    Counts and chances have phi = 1 by their nature. What a model of them misses makes labels vary
+    more, and real counts mostly do; a fit that took this for noise of a known kind would follow the
+    medians of its labels and not their means.
+    """
+    return float(problem.family.knows_dispersion)

@@ -1,0 +1,265 @@
+"""A fitted model together with its encoder: what every kind of it does with tables and files.
+
+A kind of model says how it predicts encoded rows and which fields of its own a file has; reading
+tables, clipping, blocks of rows, files and their digests are the same for all.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Meta
+
+from bagwise._types import FloatArray
+from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
+from bagwise.errors import ModelFileError, StrategyError, shielded
+from bagwise.files.atomic import new_file
+from bagwise.files.json_files import canonical, write_json
+from bagwise.files.records import Record, read_file, to_plain
+from bagwise.privacy import Certificate
+from bagwise.privacy.certificate import HEADLINE_PATTERN
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column
+from bagwise.rows.encode import Encoder
+from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.labels import Bounds
+from bagwise.rows.table import read_table
+
+AT_ONCE = 2**18  # rows that are encoded together
+LARGEST = 512 * 2**20  # bytes of a model file: a thousand trees take about a megabyte
+
+Software = Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
+
+
+class TrainedOn(Record, frozen=True, omit_defaults=True):
+    """What a model was made from.
+
+    Attributes
+    ----------
+    n_rows : int
+    privacy : str or None
+        The headline of the release's certificate; None for a model with one of its own.
+    n_bags, n_labelled_rows : int or None
+        Bags, and rows of the learner's own.
+    label_kind, strategy : str or None
+    dispersion : float or None
+        Variance of single labels around the model, relative to the family's.
+    converged : bool
+        Whether the fit found what it looked for.
+    """
+
+    n_rows: Annotated[int, Meta(ge=1, le=2**48)]
+    privacy: Annotated[str, Meta(pattern=HEADLINE_PATTERN)] | None = None
+    n_bags: int | None = None
+    n_labelled_rows: int | None = None
+    label_kind: Literal["mean", "pick"] | None = None
+    strategy: str | None = None
+    dispersion: float | None = None
+    converged: bool = True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model(ABC):
+    """A row-level model that needs nothing but a table with its feature columns.
+
+    Attributes
+    ----------
+    family, link, loss : str
+    label : str
+        Name of the label it predicts.
+    encoder : Encoder
+    trained_on : TrainedOn
+        The release it came from: number of rows and bags, and its privacy.
+    target : str or None
+        The class whose share it predicts, for a label with classes.
+    classes : tuple of str or None
+        What it tells apart.
+    exposure : str or None
+        The column that expected labels are multiplied by: what is modelled is a rate.
+    bounds : (low, high) or None
+        What a label can be, as the custodian has stated it; predictions are clipped to it.
+    certificate : Certificate or None
+        What is promised, for a model that was released directly.
+    """
+
+    family: str
+    link: str = "canonical"
+    loss: str = "bag"
+    label: str
+    encoder: Encoder
+    trained_on: TrainedOn
+    target: str | None = None
+    classes: tuple[str, ...] | None = None
+    exposure: str | None = None
+    bounds: Bounds | None = None
+    certificate: Certificate | None = None
+
+    SCHEMA: ClassVar[str]
+    FILE: ClassVar[Any]  # the record of a file
+    WHAT: ClassVar[str]
+
+    @abstractmethod
+    def predict_encoded(self, X: FloatArray) -> FloatArray:
+        """Return the expected label of each row of X, already encoded, and never clipped.
+
+        It is that of an exposure of one.
+        """
+
+    @abstractmethod
+    def _own_fields(self) -> dict[str, Any]:
+        """Return the fields of a file that this kind of model has for itself, as plain values."""
+
+    @classmethod
+    @abstractmethod
+    def _from_file(cls, file: Any, common: dict[str, Any]) -> Self:
+        """Return the model in a file, given the fields that every kind has, or refuse it."""
+
+    def predict(self, table: Any, *, rate: bool = False, clip: bool = True) -> FloatArray:
+        """Return the expected label of each row of a table or file; of classes their chances.
+
+        A model of a rate multiplies it by the exposure in the table, unless `rate` is asked for.
+        Predictions are clipped to the stated `bounds` of a label, unless `clip` is False; a rate
+        has no bounds.
+        """
+        return self.predict_rows(read_table(table), rate=rate, clip=clip)
+
+    def predict_rows(self, table: pa.Table, *, rate: bool = False, clip: bool = True) -> FloatArray:
+        """Do what `predict` does, for a table that was read; some rows are encoded at a time."""
+        if rate and self.exposure is None:
+            raise StrategyError("this model has no exposure, and so no rate: leave out rate.")
+        starts = range(0, max(1, table.num_rows), AT_ONCE)
+        parts = (self.encoder.transform(table.slice(start, AT_ONCE)) for start in starts)
+        predicted = np.concatenate([self.predict_encoded(X) for X in parts])
+        if rate:
+            return predicted
+        if self.exposure is not None:
+            predicted = predicted * exposure_vector(table, self.exposure)
+        return np.clip(predicted, *self.bounds) if clip and self.bounds else predicted
+
+    def predict_table(
+        self, table: pa.Table, *, id: str | None = None, rate: bool = False, clip: bool = True
+    ) -> pa.Table:
+        """Return a column `prediction`, beside the column `id` if one is named.
+
+        For classes there is a column ``prediction=NAME`` with the chance of each.
+        """
+        key = {} if id is None else {id: find_column(table, id, role="id")}
+        predicted = self.predict_rows(table, rate=rate, clip=clip)
+        outputs = predicted.T if self.classes is not None else [predicted]
+        return pa.table({**key, **dict(zip(self.outputs, outputs, strict=True))})
+
+    def predict_parts(
+        self, rows: Rows, *, id: str | None = None, rate: bool = False, clip: bool = True
+    ) -> Iterator[pa.Table]:
+        """Yield what `predict_table` returns, for one part of the rows after the other."""
+        exposure = None if rate else self.exposure
+        roles = dict.fromkeys(self.encoder.inputs, "feature")
+        named = ((exposure, "exposure"), (id, "id"))
+        roles |= {name: role for name, role in named if name is not None}
+        for name, role in roles.items():
+            if name not in rows.column_names:
+                find_column(rows, name, role=role)  # which says so
+        for part in rows.scan(list(roles)):
+            for start in range(0, max(1, part.num_rows), AT_ONCE):
+                some = part.slice(start, AT_ONCE)
+                yield self.predict_table(some, id=id, rate=rate, clip=clip)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The columns of predictions."""
+        if self.classes is None:
+            return ["prediction"]
+        return [f"prediction={name}" for name in self.classes]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that the model consists of, but for its certificate."""
+        content = self._to_json()
+        if "certificate" in content:
+            content["certificate"] = None
+        del content["software"]  # another version may write the same model
+        return digest_of(content)
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the model as one JSON file; `force` replaces an existing one.
+
+        A fit that did not converge is not written either, unless `force` says so.
+        """
+        if not self.trained_on.converged and not force:
+            raise ModelFileError(
+                f"the fit did not converge, so {path} was not written. Choose another family or "
+                "loss, or more epsilon; force=True (--force) writes it all the same."
+            )
+        content = self._to_json()
+        with new_file(Path(path), force=force) as draft:
+            write_json({**content, "sha256": digest_of(content)}, draft)
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model file, and refuse one that is damaged, edited or of another version."""
+        refuse_directory(path)
+        file = read_file(
+            cls.FILE,
+            Path(path),
+            schema=cls.SCHEMA,
+            error=ModelFileError,
+            what=cls.WHAT,
+            limit=LARGEST,
+        )
+        content = to_plain(file)
+        del content["sha256"]
+        if file.sha256 != digest_of(content):
+            raise ModelFileError(f"{path} was changed after it was written. Fit the model again.")
+        bounds = file.bounds
+        if bounds is not None and not (bounds[0] < bounds[1] and np.isfinite(bounds).all()):
+            raise ModelFileError("the bounds of the model are impossible.")
+        shared = ("family", "link", "label", "encoder", "trained_on", "target", "classes")
+        common = {"bounds": bounds, **{name: getattr(file, name) for name in shared}}
+        model = shielded(
+            lambda: cls._from_file(file, common),
+            lambda _: ModelFileError(f"{path} is damaged: a field is malformed."),
+        )
+        # A certificate was compared when it was read, to digits that every machine agrees on.
+        kept = {name: content[name] for name in ("software", "certificate") if name in content}
+        if canonical({**model._to_json(), **kept}) != canonical(content):
+            raise ModelFileError(f"{path} is damaged: its fields contradict each other.")
+        return model
+
+    def _to_json(self) -> dict[str, Any]:
+        values = {
+            "schema": self.SCHEMA,
+            "software": SOFTWARE,
+            "family": self.family,
+            "link": self.link,
+            "loss": self.loss,
+            "label": self.label,
+            "bounds": None if self.bounds is None else list(self.bounds),
+            "target": self.target,
+            "classes": None if self.classes is None else list(self.classes),
+            "exposure": self.exposure,
+            "encoder": self.encoder.to_json(),
+            "trained_on": to_plain(self.trained_on),
+            "certificate": None if self.certificate is None else self.certificate.to_json(),
+            **self._own_fields(),
+        }
+        return {name: values[name] for name in self.FILE.__struct_fields__ if name != "sha256"}
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(canonical(content)).hexdigest()
+
+
+def refuse_directory(path: str | Path) -> None:
+    """Say what to do about a directory, which is no model file."""
+    if Path(path).is_dir():
+        raise ModelFileError(
+            f"{path} is a directory, not a model file. If it is a release, fit it first: "
+            f"bagwise fit {path} -o model.json"
+        )

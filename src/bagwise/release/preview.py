@@ -1,0 +1,274 @@
+"""What will be published, column by column, for the eyes of whoever publishes it.
+
+A release publishes its features as they are. So everything that follows from the features and
+their names alone is listed before anything is written, with a flag on each column that a custodian
+may not want to publish: names of people and free text, ids whose values repeat, dates. Flags stop
+a release until somebody confirms the columns. Nothing here sees a label; what does is for the
+operator's eyes alone (`bagwise.rows.label_copies`).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise.errors import UnconfirmedColumnsError
+from bagwise.requests.columns import Columns
+from bagwise.rows.columns import is_numeric, is_text
+from bagwise.rows.encode import Encoder, LevelsColumn
+from bagwise.rows.summary import ColumnSummary
+
+_MOST = 0.9  # of the values, that must look alike
+_MANY_TEXTS = 32  # different texts from which on they may be names
+_ROWS_PER_TEXT = 10  # on average; texts that are rarer may be names
+_ROWS_PER_ID = 1000  # on average; people have fewer
+_FEWEST_IDS = 20
+_WORDS_OF_FREE_TEXT = 4
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_PERSON = _set(
+    "person people patient subject customer client user member household employee respondent "
+    "participant student officer driver citizen applicant insured tenant voter who"
+)
+_IDS = _set("id ids uid uuid guid pid identifier ssn mrn passport iban")
+_NUMBERS = _set("no nr num number code key")
+_NAMES = _set(
+    "firstname lastname surname forename fullname nickname username vorname nachname prenom nom "
+    "nombre apellido apellidos"
+)
+_BEFORE_NAME = _PERSON | _set("first last full given family middle maiden nick owner")
+_CONTACTS = _set("email mail phone telephone mobile fax address street adresse strasse")
+_FREE_TEXT = _set("comment comments note notes remark remarks text message narrative feedback")
+_BIRTH = _set("birth birthday birthdate dob geburtsdatum")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+_MAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+_NUMBER = r"^[-+\d\s.,%€$£¥]*$"  # text for its marks alone, of which the encoder warns
+_DATE = r"^\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?\s*$"
+
+
+@dataclass(frozen=True)
+class ColumnPreview:
+    """One column that will be published.
+
+    Attributes
+    ----------
+    role : str
+        What it is published as: feature, id, or the columns that bags follow.
+    distinct : int or None
+        Number of different values; None: more than can be listed.
+    missing : float
+        Share of rows without a value.
+    encoding : str
+        What a model sees of it.
+    flags : tuple of str
+        What a custodian should think about; empty for most columns.
+    confirmed : bool
+        Whether the column was asked for by its name.
+    """
+
+    name: str
+    role: str
+    kind: str
+    distinct: int | None
+    missing: float
+    encoding: str
+    flags: tuple[str, ...] = ()
+    confirmed: bool = False
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Every column that will be published."""
+
+    columns: tuple[ColumnPreview, ...]
+
+    @property
+    def open_flags(self) -> list[str]:
+        """What has to be confirmed, one line for each column."""
+        return [
+            f"{one.name!r} {'; '.join(one.flags)}"
+            for one in self.columns
+            if one.flags and not one.confirmed
+        ]
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the list as a table, its heading first."""
+        heading = ("column", "kind", "different values", "missing", "a model sees")
+        rows = [
+            (
+                one.name,
+                one.kind if one.role == "feature" else f"{one.kind}, {one.role}",
+                "many" if one.distinct is None else f"{one.distinct:,}",
+                f"{one.missing:.1%}" if one.missing else "",
+                one.encoding,
+            )
+            for one in self.columns
+        ]
+        return [heading, *rows]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the list as plain values."""
+        return [asdict(one) for one in self.columns]
+
+
+Confirm = Callable[[Preview], bool]
+"""Shows what will be published to somebody, and returns whether they agree."""
+
+
+def confirm_columns(preview: Preview, confirmed: bool | Confirm) -> None:
+    """Go on only with columns that nobody has to look at twice, or that somebody confirmed.
+
+    Raises
+    ------
+    UnconfirmedColumnsError
+        With every column that needs a second look. Nothing has been charged or drawn by then.
+    """
+    agreed = confirmed(preview) if callable(confirmed) else confirmed
+    if (asked := preview.open_flags) and not agreed:
+        lines = "\n".join(f"  {line}" for line in asked)
+        several = "columns need" if len(asked) > 1 else "column needs"
+        raise UnconfirmedColumnsError(
+            f"{len(asked)} {several} a second look before being published:\n{lines}\nNothing was "
+            "published. Leave them out with exclude=[...] (--exclude), or confirm them: name them "
+            "in features=[...] (--features), or all at once by confirmed=True (--yes)."
+        )
+
+
+def preview_columns(
+    facts: Mapping[str, ColumnSummary], encoder: Encoder, columns: Columns
+) -> Preview:
+    """List what will be published, from facts about the columns that are.
+
+    Parameters
+    ----------
+    facts : mapping
+        Of every column that is published, features or not.
+    encoder : Encoder
+        The recipe for the features.
+
+    Examples
+    --------
+    >>> table = pa.table({"patient_id": [1, 1, 2] * 20, "age": [30, 30, 41] * 20})
+    >>> facts = {name: ColumnSummary.of(name, table[name]) for name in table.column_names}
+    >>> encoder = Encoder.from_summaries(facts)
+    >>> [one.distinct for one in preview_columns(facts, encoder, Columns.of("y")).columns]
+    [2, 2]
+    """
+    recipes = {recipe.name: recipe for recipe in encoder.columns}
+    named = set(columns.named)
+    listed = []
+    for name, fact in facts.items():
+        recipe = recipes.get(name)
+        encoding = "nothing: it is no feature"
+        if isinstance(recipe, LevelsColumn):
+            pooled = ", one of them for all rare values" if recipe.pooled else ""
+            encoding = f"{len(recipe.outputs)} yes-or-no columns{pooled}"
+        elif recipe is not None:
+            gaps = "" if recipe.fill is None else ", and whether it is missing"
+            encoding = f"the number itself{gaps}"
+        listed.append(
+            ColumnPreview(
+                name=name,
+                role=_role(name, columns),
+                kind=_kind(fact.type),
+                distinct=fact.distinct,
+                missing=fact.missing / max(fact.rows, 1),
+                encoding=encoding,
+                flags=() if name == columns.id else tuple(_flags(name, fact)),
+                confirmed=name in named,
+            )
+        )
+    return Preview(tuple(listed))
+
+
+def _role(name: str, columns: Columns) -> str:
+    for role, names in (
+        ("id", (columns.id,)),
+        ("bags follow it", (*columns.by, *columns.within)),
+        ("exposure", (columns.exposure,)),
+    ):
+        if name in names:
+            return role
+    return "feature"
+
+
+def _kind(kind: pa.DataType) -> str:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_boolean(plain):
+        return "yes or no"
+    if is_text(plain):
+        return "text"
+    if pa.types.is_integer(plain):
+        return "whole number"
+    return "number" if is_numeric(plain) else str(plain)
+
+
+def _flags(name: str, fact: ColumnSummary) -> list[str]:
+    """Return what is worth a second look; from a name and the values, which are public."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    # 1. Dates tell days apart that are special to one person.
+    if _is_date(fact) or (_BIRTH & set(words)):
+        return ["looks like dates: publish an age, a year or a month instead"]
+    # 2. Texts that name people, or that anything may be written in.
+    if fact.levels is not None and (text := _text_flag(words, fact.levels, fact)):
+        return [text]
+    # 3. Values that repeat, and stand for somebody who has several rows.
+    if _is_id(words, fact):
+        return [
+            "looks like an id whose values repeat. If it stands for people, protect all rows of a "
+            f"person together, and leave it out: unit={name!r} (--unit)"
+        ]
+    return []
+
+
+def _is_date(fact: ColumnSummary) -> bool:
+    if fact.levels is not None:
+        return _share(fact.levels, _DATE) >= _MOST
+    if fact.values is None or not pa.types.is_integer(fact.values.type):
+        return False
+    days = fact.values.to_numpy(zero_copy_only=False)  # 20240131 is a day
+    in_range = fact.low >= 1900_01_01 and fact.high <= 2099_12_31
+    month, day = days // 100 % 100, days % 100
+    return bool(in_range and np.all((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)))
+
+
+def _text_flag(words: Sequence[str], levels: pa.Table, fact: ColumnSummary) -> str | None:
+    told, distinct = set(words), fact.distinct or 0
+    named = "name" in told and (len(words) == 1 or bool(told & _BEFORE_NAME))
+    if distinct > _FEWEST_IDS and (named or told & _NAMES):
+        return "looks like names of people"
+    if _share(levels, _MAIL) >= _MOST or (distinct > _FEWEST_IDS and told & _CONTACTS):
+        return "looks like addresses or other ways to reach people"
+    if distinct <= _MANY_TEXTS:
+        return None
+    spaces = pc.mean(pc.count_substring(levels["values"], " ")).as_py()
+    if told & _FREE_TEXT or spaces + 1 >= _WORDS_OF_FREE_TEXT:
+        return "looks like free text, in which anything may be written"
+    rare = distinct * _ROWS_PER_TEXT > fact.rows - fact.missing
+    if rare and _share(levels, _NUMBER) < _MOST:
+        return "has few rows for each text: they may be names, addresses or ids"
+    return None
+
+
+def _share(levels: pa.Table, pattern: str) -> float:
+    """Return the share of different texts that a pattern describes."""
+    matches = pc.match_substring_regex(levels["values"].drop_null(), pattern)
+    return float(pc.mean(matches).as_py() or 0.0)
+
+
+def _is_id(words: Sequence[str], fact: ColumnSummary) -> bool:
+    told = set(words)
+    named = told & _IDS or (told & _PERSON and (told & _NUMBERS or words[-1] in _PERSON))
+    several = fact.distinct is None or (
+        fact.distinct >= _FEWEST_IDS and fact.distinct * _ROWS_PER_ID >= fact.rows
+    )
+    return bool(named) and several and (is_numeric(fact.type) or fact.levels is not None)

@@ -1,0 +1,161 @@
+"""The columns of a request: which is the label, which are features, and what else has a role."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from bagwise.bagging import Given
+from bagwise.errors import (
+    ColumnError,
+)
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column, refuse_duplicates, select_features
+from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
+from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.groups import number_groups
+from bagwise.rows.labels import check_classes
+from bagwise.rows.summary import ColumnSummary
+
+Names = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns play which part, and how features become X."""
+
+    label: str
+    classes: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    id: str | None = None
+    unit: str | None = None
+    nulls: str = "indicator"
+    max_levels: int = DEFAULT_MAX_LEVELS
+    by: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
+    exposure: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        *,
+        classes: Sequence[str] | None = None,
+        features: Names = None,
+        exclude: Names = (),
+        id: str | None = None,
+        unit: str | None = None,
+        nulls: str = "indicator",
+        max_levels: int = DEFAULT_MAX_LEVELS,
+        by: Names = (),
+        within: Names = (),
+        exposure: str | None = None,
+    ) -> Self:
+        """Check names as a user gives them.
+
+        >>> Columns.of("rent", features="area").features
+        ('area',)
+        """
+        for role, name in (("label", label), ("id", id), ("unit", unit), ("exposure", exposure)):
+            if not isinstance(name, str) and (name is not None or role == "label"):
+                raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
+        for role, name in (("id", id), ("unit", unit)):
+            if name == label:
+                raise ColumnError(f"{role} and label name the same column.")
+        chosen = None if features is None else _names(features)
+        named = check_classes(classes)
+        made = cls(
+            label, named, chosen, _names(exclude), id, unit, nulls, max_levels,
+            _names(by), _names(within), exposure,
+        )  # fmt: skip
+        made._check_given()
+        return made
+
+    def _check_given(self) -> None:
+        """Refuse to form bags by a column that must not leave, or that tells every row apart."""
+        if self.exposure is not None and self.classes is not None:
+            raise ColumnError("classes have no exposure: it multiplies counts and amounts.")
+        exposure = () if self.exposure is None else (self.exposure,)
+        for role, names in (("by", self.by), ("within", self.within), ("exposure", exposure)):
+            refuse_duplicates(names, f"{role} names")
+            for part, name in (("label", self.label), ("unit", self.unit), ("id", self.id)):
+                if name in names:
+                    raise ColumnError(
+                        f"{role} and {part} name the same column: the {part} cannot leave as "
+                        f"something else, and the column of {role} does. Give another column."
+                    )
+
+    @property
+    def reserved(self) -> dict[str, str]:
+        """Columns that are no features, by the part that they play."""
+        roles = {"label": self.label, "id": self.id, "unit": self.unit}
+        return {role: name for role, name in roles.items() if name is not None}
+
+    @property
+    def named(self) -> list[str]:
+        """Columns that the caller asked for by name."""
+        exposure = () if self.exposure is None else (self.exposure,)
+        given = (*self.by, *self.within, *exposure)
+        return [*self.reserved.values(), *(self.features or ()), *given]
+
+    def features_in(self, rows: Rows) -> list[str]:
+        """Return the names of the features, if every column that was asked for is there."""
+        for role, name in self.reserved.items():
+            find_column(rows, name, role=role)
+        for role, names in (("by", self.by), ("within", self.within)):
+            for name in names:
+                find_column(rows, name, role=role)
+        if self.exposure is not None:
+            exposure_vector(rows, self.exposure)
+        # In a bag by group all rows have the same one: as a feature it would be the bag's number.
+        exposure = () if self.exposure is None else (self.exposure,)
+        groups = [n for n in (*self.by, *exposure) if n not in (self.features or ())]
+        reserved = [*self.reserved.values(), *groups]
+        return select_features(
+            rows, reserved=reserved, features=self.features, exclude=self.exclude
+        )
+
+    def encoder_for(self, rows: Rows, names: Sequence[str]) -> Encoder:
+        """Write the recipe from these features to X."""
+        return self.encoder_from(rows.summarise(names))
+
+    def encoder_from(self, facts: Mapping[str, ColumnSummary]) -> Encoder:
+        """Write the recipe from what is known of the features."""
+        named, levels = self.features or (), self.max_levels
+        return Encoder.from_summaries(facts, named=named, max_levels=levels, nulls=self.nulls)
+
+
+def _names(names: Names) -> tuple[str, ...]:
+    listed = (names,) if isinstance(names, str) else tuple(names or ())
+    if not all(isinstance(name, str) for name in listed):
+        raise ColumnError("features and exclude are names of columns.")
+    return listed
+
+
+def read_given(table: Any, *, by: Sequence[str], within: Sequence[str]) -> Given:
+    """Return the groups and strata that columns name; they are public, as features are."""
+    return Given(
+        number_groups(table, by, role="by") if by else None,
+        number_groups(table, within, role="within") if within else None,
+    )
+
+
+class NamesColumns(Protocol):
+    """What names public columns that need not be features."""
+
+    @property
+    def by(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def within(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def exposure(self) -> str | None: ...  # noqa: D102
+
+
+def carried_columns(named: NamesColumns, features: Sequence[str]) -> list[str]:
+    """Return the columns that bags follow, and the exposure, that are no features.
+
+    They leave all the same: bags are held against them, and a learner needs the exposure.
+    """
+    exposure = () if named.exposure is None else (named.exposure,)
+    followed = dict.fromkeys((*named.by, *named.within, *exposure))
+    return [name for name in followed if name not in features]

@@ -1,0 +1,462 @@
+"""What is asked for, checked once: each verb makes a request of these records and hands it down."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, TypeVar, cast, get_args
+
+import numpy as np
+
+from bagwise.bagging import BaggingStrategy, find_strategy
+from bagwise.errors import (
+    BagTooSmallError,
+    BudgetError,
+    StrategyError,
+    check_name,
+)
+from bagwise.families import Family
+from bagwise.glm.statistic import check_bounds_of, family_to_release
+from bagwise.privacy.aggregate import LabelKind, check_label_kind
+from bagwise.privacy.calibrate import (
+    SINGLE_LABELS,
+    Calibration,
+    ExactCalibration,
+    NoiseKind,
+)
+from bagwise.privacy.curves import check_epsilon
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
+from bagwise.requests.provenance import Reason
+from bagwise.requests.queries import Centre, Tighten
+from bagwise.requests.scores import GAUSSIAN, ScoresKind, resolve_scores
+from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
+
+AUTO: Literal["auto"] = "auto"
+L = TypeVar("L", bound=str)
+
+Learner = Literal["linear", "flexible"]
+
+SMALLEST = 10
+"""Rows of a bag, where nobody says how many: about fewer nobody asked to publish anything."""
+
+
+@dataclass(frozen=True)
+class BoundsRequest:
+    """Private bounds for a label."""
+
+    columns: Columns
+    budget: Budget
+    epsilon: float
+    outside: float | None
+
+    @classmethod
+    def of(cls, columns: Columns, *, epsilon: float, outside: float | None) -> Self:
+        """Check what a user asks for."""
+        check_epsilon(epsilon)
+        return cls(columns, Budget(unit=columns.unit), epsilon, outside)
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A private model, released instead of bags."""
+
+    columns: Columns
+    budget: Budget
+    calibration: ExactCalibration
+    family: Family
+    tighten: Tighten
+
+    @classmethod
+    def of(
+        cls,
+        columns: Columns,
+        budget: Budget,
+        *,
+        family: str = AUTO,
+        link: str = AUTO,
+        tighten: str = AUTO,
+    ) -> Self:
+        """Check that there is a budget, and that the family can be released and has the bounds."""
+        rule = budget.calibration
+        if not isinstance(rule, ExactCalibration):
+            raise BudgetError("a private model needs an epsilon (--epsilon).")
+        chosen = family_to_release(family, link)
+        check_bounds_of(chosen, rule.bounds)
+        look = resolve_tighten(tighten, budget, classes=False, family=chosen.name)
+        return cls(columns, budget, rule, chosen, look)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Every decision about a release: nothing here is "auto" but the share of scores.
+
+    The family is that of a private model for scores.
+    """
+
+    columns: Columns
+    budget: Budget
+    bag_size: int
+    strategy: BaggingStrategy
+    scores: ScoresKind
+    score_share: float | Literal["auto"]
+    label_kind: LabelKind
+    keep_order: bool
+    seed: int | None
+    why: Reason | None = None
+    family: Family = GAUSSIAN
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The rule for noise, if there is any."""
+        return self.budget.calibration
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Public range of a label."""
+        return self.budget.bounds
+
+    @property
+    def noise_source(self) -> NoiseSource:
+        """Where secrets are drawn from."""
+        return self.budget.noise_source
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """A release as it was asked for; the planner may have to choose how rows are put together.
+
+    Attributes
+    ----------
+    bag_size : int or None
+        None: the planner chooses it.
+    strategy : BaggingStrategy or None
+        None: the planner chooses it.
+    min_bag_size : int or None
+        The smallest that the planner may choose.
+    strategies : tuple or None
+        Those that the planner may choose from; None: all that it knows.
+    family : str
+        Distribution of a label, for the planner and for a private model that rows are sorted by or
+        labels centred on.
+    tighten, centre : str
+        Looks at the labels before bags get any (`looks`); "none" where there can be none.
+    learner : {"linear", "flexible"}
+        Who the bags are for, where the planner chooses a strategy or a size.
+    """
+
+    columns: Columns
+    budget: Budget
+    tighten: Tighten
+    centre: Centre
+    label_kind: LabelKind
+    bag_size: int | None
+    min_bag_size: int | None
+    strategy: BaggingStrategy | None
+    strategies: tuple[str | BaggingStrategy, ...] | None
+    family: str
+    scores: str
+    score_share: float | Literal["auto"]
+    keep_order: bool
+    seed: int | None
+    learner: Learner
+
+    @classmethod
+    def of(
+        cls,
+        columns: Columns,
+        budget: Budget,
+        *,
+        label_kind: str,
+        bag_size: int | Literal["auto"] | None,
+        strategy: str | BaggingStrategy,
+        parameters: Any,
+        scores: str,
+        score_share: float | Literal["auto"],
+        keep_order: bool,
+        seed: int | None,
+        min_bag_size: int | None = None,
+        strategies: str | Sequence[str | BaggingStrategy] | None = None,
+        family: str = AUTO,
+        tighten: str = AUTO,
+        centre: str = AUTO,
+        learner: str = "linear",
+    ) -> Self:
+        """Check what a user asks for, as far as it can be told without the table."""
+        reader = check_learner(learner)
+        size = _resolve_size(bag_size, min_bag_size, private=budget.calibration is not None)
+        if columns.by:  # there is nothing to plan: bags are given but for the smallest
+            size = size or min_bag_size or SMALLEST
+            strategy = "groups" if strategy == AUTO else strategy
+        if isinstance(rule := budget.calibration, ExactCalibration) and rule.noise in SINGLE_LABELS:
+            _check_single(rule.noise, columns, size, strategy, label_kind, centre)
+            size, strategy, centre = 1, "random", "none"
+        if strategies is not None and strategy != AUTO:
+            raise StrategyError("give a strategy, or strategies for the planner, not both.")
+        listed = (strategies,) if isinstance(strategies, str) else strategies
+        classes = columns.classes is not None
+        if reader == "flexible" and listed is not None:
+            raise StrategyError(
+                "strategies are ranked for linear learners: with learner='flexible' name one "
+                "strategy, or none."
+            )
+        chosen = _resolve_strategy(strategy, parameters, size, scores, budget)
+        _check_groups(chosen, columns.by)
+        return cls(
+            columns=columns,
+            budget=budget,
+            tighten=resolve_tighten(tighten, budget, classes=classes, family=family),
+            centre=_resolve_centre(
+                centre, budget, label_kind=label_kind, classes=classes, family=family
+            ),
+            label_kind=check_label_kind(label_kind),
+            bag_size=size,
+            min_bag_size=min_bag_size,
+            strategy=chosen,
+            strategies=None if listed is None else tuple(listed),
+            family=family,
+            scores=scores,
+            score_share=score_share,
+            keep_order=keep_order,
+            seed=_check_seed(seed),
+            learner=reader,
+        )
+
+    @property
+    def plans_late(self) -> bool:
+        """Whether bags are planned after private looks at the labels, with what these found.
+
+        Not where the noise depends on the bags: noise has to be settled before the first look.
+        """
+        named = self.strategies if self.strategy is None else (self.strategy,)
+        return (
+            (self.strategy is None or self.bag_size is None)
+            and (self.tighten, self.centre) != ("none", "none")
+            and self.label_kind == "mean"
+            and self.budget.unit is None
+            and self.learner == "linear"
+            and not any(find_strategy(one).uses_scores for one in named or ())
+        )
+
+    @property
+    def may_report_singly(self) -> bool:
+        """Whether nothing was said about bags, so that every label may be reported by itself."""
+        rule, columns = self.budget.calibration, self.columns
+        return (
+            isinstance(rule, ExactCalibration)
+            and rule.noise == AUTO
+            and (self.strategy, self.bag_size, self.min_bag_size) == (None, None, None)
+            and (self.scores, self.score_share) == (AUTO, AUTO)
+            and self.centre != "model"
+            and not (columns.by or columns.within)
+        )
+
+    def reporting_singly(self, noise: NoiseKind) -> Self:
+        """Return the same request, with every label reported by itself."""
+        rule = self.budget.calibration
+        if not isinstance(rule, ExactCalibration):
+            raise AssertionError("single labels have the exact rule")
+        return self.within(rule.with_noise(noise))
+
+    def within(self, rule: Calibration) -> Self:
+        """Return the same request, under a rule for what private looks have left."""
+        return replace(self, budget=replace(self.budget, calibration=rule))
+
+    def choose(
+        self,
+        strategy: BaggingStrategy,
+        bag_size: int,
+        scores: str,
+        *,
+        score_share: float | None = None,
+        why: Reason | None = None,
+    ) -> Choice:
+        """Return the choice of this strategy; `score_share` replaces what was asked."""
+        private = self.budget.calibration is not None
+        kind = resolve_scores(scores, strategy=strategy, private=private)
+        if self.columns.classes is not None and kind != "none":
+            raise StrategyError(
+                "classes cannot be sorted; use a strategy that looks at features only."
+            )
+        return Choice(
+            columns=self.columns,
+            budget=self.budget,
+            bag_size=bag_size,  # checked with the rows
+            strategy=strategy,
+            scores=kind,
+            score_share=_check_share(score_share or self.score_share, kind),
+            label_kind=self.label_kind,
+            keep_order=self.keep_order,
+            seed=self.seed,
+            why=why,
+            family=self.family_of_model if kind == "model" else GAUSSIAN,
+        )
+
+    @property
+    def family_of_model(self) -> Family:
+        """The family of a private model that scores come from, or that labels are centred on."""
+        family = family_to_release(self.family)
+        if self.budget.bounds is not None:
+            check_bounds_of(family, self.budget.bounds)
+        return family
+
+
+def check_learner(learner: str) -> Learner:
+    """Return who bags are for."""
+    known: tuple[Learner, ...] = get_args(Learner)
+    check_name("learner", learner, known)
+    return known[known.index(cast(Learner, learner))]
+
+
+def _resolve_size(
+    bag_size: int | Literal["auto"] | None, least: int | None, *, private: bool
+) -> int | None:
+    """Return the size that was named; None where the planner is to choose it."""
+    if bag_size is None and not private:
+        raise BagTooSmallError(
+            "a release that is not private needs a bag size (--bag-size): how many rows must share "
+            "a label is for you to say. 'auto' leaves it to the planner."
+        )
+    if isinstance(bag_size, str) and bag_size != AUTO:
+        raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
+    if least is not None and not (type(least) is int and least >= 1):
+        raise BagTooSmallError(f"min_bag_size must be a whole number from 1 on, got {least!r}.")
+    size = None if bag_size == AUTO else bag_size
+    if size is not None and least is not None and size < least:
+        raise BagTooSmallError(f"bag_size {size} is below min_bag_size {least}.")
+    return size
+
+
+def _resolve_strategy(
+    strategy: str | BaggingStrategy,
+    parameters: Any,
+    bag_size: int | None,
+    scores: str,
+    budget: Budget,
+) -> BaggingStrategy | None:
+    """Return the strategy that was named; None where the planner is to choose one."""
+    known = scores in (AUTO, "none")  # what else there is will be refused with a list
+    plannable = known and (budget.calibration is None or budget.calibration.is_exact)
+    if bag_size is None and not plannable:
+        raise StrategyError(
+            "the planner knows no bag size for these scores, or for noise of an experiment: name "
+            "one (bag_size, --bag-size)."
+        )
+    if strategy != AUTO:
+        return find_strategy(strategy, parameters)
+    if parameters:
+        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
+    if scores in ("labels", "noisy-labels", "model"):
+        raise StrategyError(
+            f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
+            "chooses scores by itself, and never the labels."
+        )
+    return None if plannable else find_strategy("random")
+
+
+def _check_single(
+    noise: str,
+    columns: Columns,
+    size: int | None,
+    strategy: str | BaggingStrategy,
+    label_kind: str,
+    centre: str,
+) -> None:
+    """Refuse to report single labels in bags, by scores, or of classes."""
+    plain = label_kind == "mean" and columns.classes is None and not columns.by
+    alone = size in (None, 1) and strategy in (AUTO, "random") and centre in (AUTO, "none")
+    if not (plain and alone):
+        raise BudgetError(
+            f"noise={noise!r} reports every single label, which is a number, in a bag of its own: "
+            "leave strategy, label_kind and centre alone, and bag_size at 1 or away."
+        )
+
+
+def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None:
+    """Refuse groups for a strategy that makes its own bags, and one for groups without any."""
+    if (strategy is not None and strategy.keeps_groups) == bool(by):
+        return
+    if by:
+        raise StrategyError(
+            "by= names the bags, and this strategy makes its own: leave strategy at 'auto'. To "
+            "make bags inside the groups, give the same columns to within= (--within)."
+        )
+    raise StrategyError(
+        "this strategy takes bags that are given: name the columns that they follow, by= (--by)."
+    )
+
+
+def resolve_tighten(tighten: str, budget: Budget, *, classes: bool, family: str) -> Tighten:
+    """Return which range to look for: none where labels have no range, or it is known.
+
+    Bounds of 0 and 1 are those of an answer or of a share, and bounds that were found privately are
+    tight already.
+    """
+    asked: Tighten = _look("tighten", tighten, get_args(Tighten), budget)
+    if asked == "range" and classes:
+        raise BudgetError("classes have no range to tighten; leave tighten at 'auto'.")
+    rule = budget.calibration
+    if asked == AUTO and (
+        rule is None or classes or rule.prior or _are_natural(rule.bounds) or family == "bernoulli"
+    ):
+        return "none"
+    return asked
+
+
+def _resolve_centre(
+    centre: str, budget: Budget, *, label_kind: str, classes: bool, family: str
+) -> Centre:
+    """Return what to centre labels on: nothing where that gains nothing.
+
+    A label that is 0 or 1 moves what a model leaves by as much as it moves itself.
+    """
+    asked: Centre = _look("centre", centre, get_args(Centre), budget)
+    if asked == "model" and (classes or label_kind == "pick"):
+        what = "classes" if classes else "picked labels"
+        raise BudgetError(
+            f"{what} cannot be centred: a changed label moves what a model leaves by as much as it "
+            "moves itself. Leave centre at 'auto' (--centre auto)."
+        )
+    rule = budget.calibration
+    if asked == AUTO and (
+        rule is None
+        or classes
+        or label_kind == "pick"
+        or _are_natural(rule.bounds)
+        or family == "bernoulli"
+    ):
+        return "none"
+    return asked
+
+
+def _look(name: str, value: str, known: tuple[L, ...], budget: Budget) -> L:
+    """Return the option if there can be such a look; experiments have rules of their own."""
+    check_name(name, value, known, BudgetError)
+    asked = known[known.index(cast(Any, value))]
+    if isinstance(budget.calibration, ExactCalibration):
+        return asked
+    if asked not in (AUTO, "none"):
+        raise BudgetError(f"{name}={value!r} is a private look at labels; give an epsilon for it.")
+    return cast(L, "none")
+
+
+def _are_natural(bounds: Bounds) -> bool:
+    return bounds == (0.0, 1.0)
+
+
+def _check_seed(seed: int | None) -> int | None:
+    if seed is None:
+        return None
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**63:  # a manifest has no larger numbers
+        raise StrategyError(
+            f"seed must be a whole number of at least 0 and below 2**63, or None, got {seed!r}."
+        )
+    return int(seed)
+
+
+def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> float | Literal["auto"]:
+    if share != AUTO and kind not in ("noisy-labels", "model"):
+        raise BudgetError("score_share belongs to scores that cost something; leave it at 'auto'.")
+    if share != AUTO and not (isinstance(share, int | float) and 0 < share < 1):
+        raise BudgetError(f"score_share must be above 0 and below 1, or 'auto', got {share!r}.")
+    return share

@@ -1,0 +1,455 @@
+"""Rows in parts, and the three things that are done with them: map, regroup, write.
+
+- `map` makes something small of each part; what it makes comes back in the order of the parts.
+- `regroup` sends every row to the part that a number names. Within a part rows are in a secret
+  order, so that nothing depends on where they came from or on who was first.
+- `write` writes rows in the order of the parts, the same number to each file.
+
+A table in memory is one part (`TableParts`). Others are row groups of files (`FileParts`), and
+somebody works on them (`workers`): this process, or the tasks of Spark. One column, the label for
+instance, can be kept under a stream of the run's secret in every file that is written.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from secrets import token_bytes, token_hex
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bagwise._types import IntArray
+from bagwise.errors import EngineError, ReleaseError, TableError
+from bagwise.files.atomic import create_private
+from bagwise.files.parquet_files import WrittenTable, write_plain
+from bagwise.files.regular_files import sha256_of
+from bagwise.rows.keys import derived, masked, new_secret, row_keys
+from bagwise.rows.spilled import row_bytes
+from bagwise.rows.workers import Workers, split_rows
+
+T = TypeVar("T")
+
+_KEY = "key of the row"  # beside columns that are named by numbers
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table.
+
+    Attributes
+    ----------
+    number : int
+        Its place among the parts.
+    first : int
+        The number of its first row among all rows.
+    table : pyarrow.Table
+        The columns that were asked for.
+    secret : bytes
+        Of the run.
+    """
+
+    number: int
+    first: int
+    table: pa.Table
+    secret: bytes = field(repr=False)
+
+    def keys(self, purpose: str) -> NDArray[np.uint64]:
+        """Return a secret number of 64 bits for each row."""
+        return row_keys(self.secret, purpose, self.first, self.table.num_rows)
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Return a generator that the secret seeds: the same whoever asks, and however often."""
+        seed = derived(self.secret, f"{purpose} {self.number}")
+        return np.random.default_rng(np.frombuffer(seed, dtype="<u4").tolist())
+
+
+Deal = Callable[[Part], tuple[IntArray, pa.Table]]
+"""From a part to the number of the part that each row goes to, and what goes there of it."""
+
+Finish = Callable[[Part], pa.Table]
+"""From a new part, rows in secret order, to what is kept of it."""
+
+
+class Parts(ABC):
+    """The rows of a table, in parts.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Columns and their types.
+    """
+
+    schema: pa.Schema
+
+    @property
+    @abstractmethod
+    def masked(self) -> str | None:
+        """A column of doubles that is under a stream where it is written."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> list[int]:
+        """Number of rows of each part."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return sum(self.sizes)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of all columns."""
+        return list(self.schema.names)
+
+    @abstractmethod
+    def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
+        """Return what work makes of each part, in the order of the parts."""
+
+    @abstractmethod
+    def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
+        """Bring rows together as `regroup` does; return something small of each new part."""
+
+    @abstractmethod
+    def regroup(
+        self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
+    ) -> "Parts":
+        """Send every row to the part that deal names; keep what finish makes of each."""
+
+    @abstractmethod
+    def reordered(self, order: IntArray) -> "Parts":
+        """Return the parts in another order."""
+
+    @abstractmethod
+    def write(
+        self, leave: Finish, columns: Sequence[str], path: Path, *, rows_per_file: int
+    ) -> list[WrittenTable]:
+        """Write what leave makes of the rows to files whose names begin with `path`."""
+
+
+class TableParts(Parts):
+    """One part: a table in memory. What fits is not cut, whatever deal says.
+
+    >>> parts = TableParts(pa.table({"x": [1, 2, 3]}))
+    >>> parts.map(lambda part: part.table.num_rows, ["x"])
+    [3]
+    """
+
+    def __init__(self, table: pa.Table, *, secret: bytes | None = None) -> None:
+        self.table, self.schema = table, table.schema
+        self.secret = new_secret() if secret is None else secret
+
+    @property
+    def masked(self) -> None:
+        """Nothing is written."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """All rows are in one part."""
+        return [self.table.num_rows]
+
+    def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
+        """Return what work makes of the table."""
+        return [work(self._part(columns))]
+
+    def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
+        """Return what work makes of the table, in a secret order."""
+        whole = self._part(columns)
+        order = np.argsort(whole.keys("regroup"), kind="stable")
+        return {0: work(replace(whole, table=deal(whole)[1].take(pa.array(order))))}
+
+    def regroup(
+        self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
+    ) -> "TableParts":
+        """Return what finish makes of the table, in a secret order; nothing is written."""
+        del masked
+        return TableParts(self.gather(deal, finish, columns)[0], secret=self.secret)
+
+    def reordered(self, order: IntArray) -> "TableParts":
+        """Return the one part that there is."""
+        del order
+        return self
+
+    def write(
+        self, leave: Finish, columns: Sequence[str], path: Path, *, rows_per_file: int
+    ) -> list[WrittenTable]:
+        """Write rows, so many to a file."""
+        table = leave(self._part(columns))
+        starts = range(0, table.num_rows, rows_per_file)
+        return [_write_out(table.slice(start, rows_per_file), path, start) for start in starts]
+
+    def _part(self, columns: Sequence[str]) -> Part:
+        return Part(0, 0, self.table.select(list(columns)), self.secret)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A row group of a file.
+
+    Attributes
+    ----------
+    number : int
+        Its place among the splits.
+    first, rows : int
+        Number of its first row in the table, and how many it has.
+    nonce : bytes or None
+        Of the stream that one of its columns is under.
+    """
+
+    number: int
+    path: str
+    group: int
+    first: int
+    rows: int
+    nonce: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a split is read.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the table, cells of directories (``year=2020``) among them.
+    root : str or None
+        The directory whose names have cells.
+    keys : tuple of str
+        Columns that are such cells.
+    masked : str or None
+        The column that is under a stream of the secret.
+    """
+
+    schema: pa.Schema
+    root: str | None = None
+    keys: tuple[str, ...] = ()
+    masked: str | None = None
+
+    def read(self, split: Split, names: Sequence[str], secret: bytes) -> pa.Table:
+        """Return some columns of a split."""
+        if self.root is None:
+            table = self._read_file(split, names)
+        else:
+            table = self._read_partition(split, names)
+        if table.num_rows != split.rows:
+            raise TableError("a file has other rows than it had when the run began.")
+        if self.masked in names and split.nonce is not None:
+            place = table.column_names.index(self.masked)
+            hidden = table.column(place).to_numpy().astype("<i8").tobytes()
+            shown = pa.array(np.frombuffer(masked(secret, split.nonce, hidden), dtype="<f8"))
+            table = table.set_column(place, self.masked, shown)
+        return table
+
+    def _read_file(self, split: Split, names: Sequence[str]) -> pa.Table:
+        with pq.ParquetFile(split.path, pre_buffer=False) as file:
+            table = file.read_row_group(split.group, columns=list(names), use_threads=False)
+        wanted = pa.schema([self.schema.field(name).remove_metadata() for name in names])
+        table = pa.table([table.column(name) for name in names], names=list(names))
+        return table if table.schema.equals(wanted) else table.cast(wanted)
+
+    def _read_partition(self, split: Split, names: Sequence[str]) -> pa.Table:
+        import pyarrow.dataset as ds
+
+        keys = pa.schema([self.schema.field(key) for key in self.keys])
+        dataset = ds.dataset(
+            [split.path],
+            schema=self.schema,
+            partitioning=ds.partitioning(keys, flavor="hive"),
+            partition_base_dir=self.root,
+            format=ds.ParquetFileFormat(pre_buffer=False),
+        )
+        (fragment,) = dataset.get_fragments()
+        group = fragment.subset(row_group_ids=[split.group])
+        return group.to_table(schema=self.schema, columns=list(names), use_threads=False)
+
+
+@dataclass(frozen=True)
+class FileParts(Parts):
+    """Row groups of files, each of them a part, and who works on them.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The columns with the types that the source has.
+    stable : bool
+        Whether the same source has the same rows in the same splits the next time.
+    """
+
+    workers: Workers
+    reader: Reader
+    splits: tuple[Split, ...]
+    schema: pa.Schema
+    stable: bool = False
+
+    rows_at_once = 0  # there may be more than one machine holds
+
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return about how many bytes some columns take."""
+        return self.num_rows * row_bytes(pa.schema([self.schema.field(name) for name in names]))
+
+    @property
+    def masked(self) -> str | None:
+        """The column that is under a stream."""
+        return self.reader.masked
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of rows of each split."""
+        return [split.rows for split in self.splits]
+
+    def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
+        """Return what work makes of each split, in their order."""
+        go = partial(_on_part, reader=self.reader, columns=tuple(columns), work=work)
+        return self.workers.each(self.splits, go)
+
+    def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
+        """Bring rows together; return something small of each new part."""
+        scatter = partial(_scatter, reader=self.reader, columns=tuple(columns), deal=deal)
+        return self.workers.exchange(self.splits, scatter, partial(_gathered, work=work))
+
+    def regroup(
+        self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
+    ) -> "FileParts":
+        """Write new parts to files in the private directory, one column under a stream."""
+        where = str(self.workers.scratch.new_file("part"))
+        keep = partial(_keep, finish=finish, masked=masked, where=where)
+        found = self.gather(deal, keep, columns)
+        splits, first = list[Split](), 0
+        for target in sorted(found):
+            path, rows, nonce, schema = found[target]
+            splits.append(Split(len(splits), path, 0, first, rows, nonce))
+            first += rows
+        if masked is None:
+            return FileParts(self.workers, Reader(schema), tuple(splits), schema)
+        hidden = schema.set(schema.get_field_index(masked), pa.field(masked, pa.int64()))
+        return FileParts(self.workers, Reader(hidden, masked=masked), tuple(splits), schema)
+
+    def reordered(self, order: IntArray) -> "FileParts":
+        """Return the splits in another order, numbered anew."""
+        splits, first = list[Split](), 0
+        for number, place in enumerate(order.tolist()):
+            splits.append(replace(self.splits[place], number=number, first=first))
+            first += splits[-1].rows
+        return replace(self, splits=tuple(splits))
+
+    def write(
+        self, leave: Finish, columns: Sequence[str], path: Path, *, rows_per_file: int
+    ) -> list[WrittenTable]:
+        """Write rows in the order of the splits; a file has rows of one split or of several."""
+        items = []
+        for start in range(0, self.num_rows, rows_per_file):
+            stop = start + rows_per_file
+            here = [s for s in self.splits if s.first < stop and s.first + s.rows > start]
+            items.append((start, stop, here))
+        go = partial(
+            _write_file, reader=self.reader, columns=tuple(columns), leave=leave, path=path
+        )
+        return self.workers.each(items, go)
+
+    def digests(self, key: bytes) -> list[str]:
+        """Return keyed digests of all cells, split by split; new ones for an unstable source."""
+        if not self.stable:
+            return [token_hex(32)]
+        keyed = replace(self, workers=self.workers.with_secret(key))  # in no plan of Spark's
+        return keyed.map(_digest, self.column_names)
+
+
+def by_key(keys: NDArray[np.uint64], parts: int) -> IntArray:
+    """Return the part of each key: equal shares of what keys can be.
+
+    >>> by_key(np.array([0, 2**63, 2**64 - 1], dtype=np.uint64), 2)
+    array([0, 1, 1])
+    """
+    return ((keys >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
+
+
+def _read_part(split: Split, secret: bytes, reader: Reader, columns: Sequence[str]) -> Part:
+    return Part(split.number, split.first, reader.read(split, columns, secret), secret)
+
+
+def _on_part(
+    split: Split,
+    secret: bytes,
+    *,
+    reader: Reader,
+    columns: Sequence[str],
+    work: Callable[[Part], T],
+) -> T:
+    return work(_read_part(split, secret, reader, columns))
+
+
+def _scatter(
+    split: Split, secret: bytes, *, reader: Reader, columns: Sequence[str], deal: Deal
+) -> Iterator[tuple[int, pa.Table]]:
+    part = _read_part(split, secret, reader, columns)
+    targets, rows = deal(part)
+    yield from split_rows(targets, rows.append_column(_KEY, pa.array(part.keys("regroup"))))
+
+
+def _gathered(target: int, dealt: pa.Table, secret: bytes, *, work: Callable[[Part], T]) -> T:
+    # In the order of their keys, so that nothing depends on which task was first.
+    order = np.argsort(dealt.column(_KEY).to_numpy(), kind="stable")
+    rows = dealt.take(pa.array(order))
+    keys = rows.column(_KEY).to_numpy()
+    if np.any(keys[1:] == keys[:-1]):
+        # Once in 2**24 parts of 2**20 rows; to break the tie would favour an order.
+        raise EngineError("two rows have drawn the same key. Nothing was released; start again.")
+    return work(Part(target, 0, rows.drop_columns([_KEY]), secret))
+
+
+def _keep(
+    part: Part, *, finish: Finish, masked: str | None, where: str
+) -> tuple[str, int, bytes | None, pa.Schema]:
+    kept, nonce = finish(part), None
+    schema = kept.schema
+    if masked is not None:
+        kept, nonce = mask_column(kept, masked, part.secret)
+    path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))
+    pq.write_table(kept, path, compression="lz4", row_group_size=max(1, kept.num_rows))
+    return str(path), kept.num_rows, nonce, schema
+
+
+def mask_column(table: pa.Table, name: str, secret: bytes) -> tuple[pa.Table, bytes]:
+    """Return a table with a column of doubles under a stream, and the nonce of the stream."""
+    nonce, place = token_bytes(16), table.column_names.index(name)
+    shown = table.column(name).to_numpy().astype("<f8").tobytes()
+    hidden = pa.array(np.frombuffer(masked(secret, nonce, shown), dtype="<i8"))
+    return table.set_column(place, name, hidden), nonce
+
+
+def _write_file(
+    item: tuple[int, int, Sequence[Split]],
+    secret: bytes,
+    *,
+    reader: Reader,
+    columns: Sequence[str],
+    leave: Finish,
+    path: Path,
+) -> WrittenTable:
+    start, stop, splits = item
+    tables = []
+    for split in splits:
+        rows = leave(_read_part(split, secret, reader, columns))
+        first = max(0, start - split.first)
+        tables.append(rows.slice(first, stop - split.first - first))
+    return _write_out(pa.concat_tables(tables), path, start)
+
+
+def _write_out(table: pa.Table, path: Path, start: int) -> WrittenTable:
+    written = create_private(Path(f"{path}.{start}.{token_hex(8)}"))
+    write_plain(table, written)
+    return WrittenTable(written, table.num_rows, sha256_of(written, error=ReleaseError))
+
+
+def _digest(part: Part) -> str:
+    digest = hashlib.blake2b(key=part.secret, digest_size=32, person=b"bagwise-split")
+    for name in part.table.column_names:
+        column = part.table.column(name).combine_chunks()
+        digest.update(f"{name}: {column.type}".encode())
+        digest.update(memoryview(pa.record_batch([column], names=["cells"]).serialize()))
+    return digest.hexdigest()
