@@ -218,7 +218,8 @@ def test_picks_that_were_not_reported_by_their_chances_are_refused(trips):
     honest = release(trips, label_kind="pick", epsilon=1.0)
     assert any("as their chances allow" in check for check in honest.verify().checks)
     (event,) = honest.certificate.events
-    one = event.estimates(np.zeros(honest.bags.n_bags, dtype=int), honest.bags.sizes)
+    reported = np.zeros(honest.bags.n_bags, dtype=int)
+    one = event.query.estimates(event.laws, reported, honest.bags.sizes)
     share = np.clip(honest.labels, 0, 1)
     for labels, message in ((share, "picked classes"), (one, "than the certificate allows")):
         with pytest.raises(ReleaseError, match=message):

@@ -62,7 +62,7 @@ def ratios(certificate):
     return [
         (event.kind, event.epsilon)
         if event.hides in ("range", "limit")
-        else (event.kind, event.shift, event.scale)
+        else (event.kind, event.query.move(event.law.norm), event.laws)
         for event in certificate.events
     ]
 
@@ -365,7 +365,7 @@ def with_limit(certificate, limit):
 def cheaper(certificate, hides):
     """Say that a search has cost next to nothing, and promise what the other events cost."""
     events = tuple(
-        msgspec.structs.replace(event, epsilon=1e-9) if event.hides == hides else event
+        noisy_choice(hides, 1e-9, event.unit_rows) if event.hides == hides else event
         for event in certificate.events
     )
     epsilon = total_epsilon(events, certificate.delta)

@@ -96,14 +96,14 @@ def test_noise_of_means_is_that_of_the_own_size(data):
     made = release(data, bag_size=150, keep_order=True, seed=0, noise="gaussian")
     event = made.certificate.events[0]
     assert event.kind == "gaussian-bag-means"
-    np.testing.assert_allclose(made.noise_sd, event.noise_scale / made.bags.sizes)
+    np.testing.assert_allclose(made.noise_sd, event.number_sd / made.bags.sizes)
 
 
 def test_laplace_noise_is_reported_as_a_standard_deviation(data):
     made = release(data, delta=0.0, epsilon=0.5)
     event = made.certificate.events[0]
     assert event.kind == "laplace-bag-means"
-    np.testing.assert_allclose(made.noise_sd, np.sqrt(2) * event.noise_scale / made.bags.sizes)
+    np.testing.assert_allclose(made.noise_sd, event.number_sd / made.bags.sizes)
 
 
 def test_pure_noise_on_one_row_each_is_a_staircase_that_learners_and_verifiers_know(data, tmp_path):
@@ -112,7 +112,7 @@ def test_pure_noise_on_one_row_each_is_a_staircase_that_learners_and_verifiers_k
     assert event.kind == "staircase-bag-means"
     np.testing.assert_allclose(made.noise_sd, event.sum_sd / made.bags.sizes)
     # At epsilon 2 it has 0.846 of the variance of Laplace noise.
-    ratio = event.sum_sd**2 / (2 * event.noise_scale**2)
+    ratio = event.law.sd**2 / (2 * event.law.scale**2)
     assert ratio == pytest.approx(0.846, rel=1e-3)
     made.save(tmp_path / "r")
     loaded = bw.Release.load(tmp_path / "r")
@@ -138,7 +138,7 @@ def test_a_unit_costs_what_its_rows_can_move(data):
         counts = np.bincount(bags.index[people == who], minlength=bags.n_bags)
         worst = max(worst, float(np.sqrt(np.sum(counts.astype(float) ** 2))))
     assert units.square_in_bags(bags) == round(worst**2)
-    ratio = person.certificate.events[0].noise_scale / plain.certificate.events[0].noise_scale
+    ratio = person.certificate.events[0].number_sd / plain.certificate.events[0].number_sd
     assert ratio == pytest.approx(worst, rel=1e-4)
     assert "share a value of 'person'" in person.certificate.text()
     assert "one by one" in plain.certificate.text()
@@ -381,14 +381,14 @@ def test_nobody_is_told_who_lets_the_promise_choose(data):
 
 PURE = [
     ({}, ["staircase-bag-means"]),
-    ({"label_kind": "pick"}, ["laplace-picks"]),
-    ({"label_kind": "pick", "unit": "person"}, ["laplace-picks"]),
+    ({"label_kind": "pick"}, ["laplace-bag-picks"]),
+    ({"label_kind": "pick", "unit": "person"}, ["laplace-bag-picks"]),
     ({"strategy": "sorted"}, ["laplace-model", "laplace-bag-means"]),
     ({"strategy": "sorted", "unit": "person"}, ["laplace-model", "laplace-bag-means"]),
-    ({"strategy": "sorted", "label_kind": "pick"}, ["laplace-model", "laplace-picks"]),
+    ({"strategy": "sorted", "label_kind": "pick"}, ["laplace-model", "laplace-bag-picks"]),
     (
         {"strategy": "sorted", "label_kind": "pick", "unit": "person", "scores": "noisy-labels"},
-        ["laplace-labels", "laplace-picks"],
+        ["laplace-labels", "laplace-bag-picks"],
     ),
     (
         {"strategy": "sorted", "scores": "noisy-labels", "score_share": 0.3},
@@ -427,5 +427,5 @@ def test_shares_of_a_budget_are_kept_by_either_noise(data):
     assert float(pure.pure_epsilon or 0) == pytest.approx(0.3, rel=1e-4)
     with pytest.warns(DominatedWarning, match="times the variance"):
         made = release(data, noise="gaussian", **options)
-    mu = [event.sensitivity / event.noise_scale for event in made.certificate.events]
+    mu = [event.curve.mu for event in made.certificate.events]
     assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.3, rel=1e-4)
