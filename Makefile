@@ -23,8 +23,8 @@ OPTIONS :=
 BENCHMARKS := cut kernels release noise private audit learn theory plan hostile faults inference \
               ledger annotate_faults
 
-.PHONY: demo test checked test-all test-spark pytest test-pythons test-lowest test-bare coverage lint types \
-        layers tables docs reproduce bench bench-compare clean
+.PHONY: demo test checked test-all test-spark pytest test-pythons test-lowest test-bare wheel coverage lint types \
+        layers tables notebooks docs reproduce bench bench-compare clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bagwise demo -o bagwise-demo --force
@@ -70,7 +70,7 @@ test-lowest:
 	  PIP_OPTIONS="--constraint $(OTHERS)/lowest.txt"
 
 # Nothing but what `pip install bagwise` brings. Only tests that need no more are run, by name: none
-# is skipped in `make test`, where every extra is installed.
+# is skipped in `make test`, where every extra is installed. Then the wheel.
 test-bare:
 	test -x $(OTHERS)/bare/bin/python || $(PYTHON) -m venv $(OTHERS)/bare
 	$(OTHERS)/bare/bin/python -m pip install --quiet --upgrade "pip>=25.1"
@@ -80,6 +80,19 @@ test-bare:
 	  ! $(OTHERS)/bare/bin/python -c "import $$extra" 2>/dev/null || exit 1; \
 	done
 	$(OTHERS)/bare/bin/pytest tests/bare tests/golden tests/files
+	$(MAKE) --no-print-directory wheel
+
+# The wheel as others get it: built, checked, installed where nothing else is, and used.
+wheel:
+	test -x $(OTHERS)/build/bin/python || $(PYTHON) -m venv $(OTHERS)/build
+	$(OTHERS)/build/bin/python -m pip install --quiet --upgrade build twine
+	rm -rf dist $(OTHERS)/wheel
+	$(OTHERS)/build/bin/python -m build --outdir dist
+	$(OTHERS)/build/bin/twine check --strict dist/*
+	$(PYTHON) -m venv $(OTHERS)/wheel
+	$(OTHERS)/wheel/bin/pip install --quiet dist/*.whl
+	$(OTHERS)/wheel/bin/python -m tools.readme $(OTHERS)/wheel/bin/bagwise
+	ls -l dist
 
 # Not part of `make test`: a trace takes minutes more.
 coverage: $(VENV)/.installed-dev
@@ -99,6 +112,10 @@ layers: $(VENV)/.installed-dev
 # What README and docs list of strategies and families.
 tables: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.tables
+
+# What the notebooks show, for readers who do not run them.
+notebooks: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.notebooks
 
 # The site, in build/docs: open build/docs/index.html. A link that leads nowhere is an error.
 docs: $(VENV)/.installed-dev

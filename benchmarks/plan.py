@@ -21,7 +21,7 @@ from scipy import stats
 
 import bagwise as bw
 from bagwise.planner.ranking import name_of
-from bagwise.theory.misfit import draw_misfit
+from bagwise.theory.beliefs import draw_misfit
 from benchmarks._results import keep
 
 D, SIGNAL, BOUNDS, DELTA = 5, 1.0, (-8.0, 8.0), 1e-5

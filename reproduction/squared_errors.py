@@ -35,10 +35,10 @@ def squared_error_sd(
     (0.25, 0.353553)
     """
     kind, phi = check_label_kind(label_kind), float(label_noise_sd) ** 2
-    problem = exact.Problem.of(X, bags, theta, find_family("gaussian"), phi, kind, noise_sd)
+    problem = exact.TrueModel.of(X, bags, theta, find_family("gaussian"), phi, kind, noise_sd)
     check_name("loss", loss, exact.ESTIMATORS)
     check_name("weights", weights, exact.WEIGHTS)
-    lever, bias = exact._LINEARISED[loss](problem, weights)
+    lever, bias = exact.linearised(problem, loss, weights)
     return gaussian_square_sd(bias, lever.T @ (lever * problem.omega[:, None]))
 
 

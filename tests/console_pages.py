@@ -28,7 +28,7 @@ TOLERANCE = 0.5
 COLUMNS = 80
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SAVED = re.compile(r"Save this as `([\w.]+)`")
+_SAVED = re.compile(r"Save\s+this\s+as\s+`([\w.]+)`")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _RULE = re.compile(r"[\s─━┌┬┐├┼┤└┴┘╷╵╴╶]*")
 

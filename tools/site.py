@@ -6,6 +6,7 @@ Both come from the package itself, so that nothing is listed twice and nothing i
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,28 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Learning": ("learn", "models", "families"),
     "Privacy, budgets and audits": ("privacy", "ledger", "audit", "verifier"),
     "Planning and evaluation": ("planner", "evaluate"),
-    "Tables": ("data",),
+    "Tables": ("rows",),
     "Errors": ("errors",),
 }
 """Headings of the reference, and the parts of the package below each."""
 
 REST = "Other names"
+
+ROOMS: Mapping[str, str] = {
+    "theory": "Theory: expected errors",
+    "privacy": "Privacy curves and totals",
+    "learn": "Learning: further names",
+    "models": "Models: further names",
+    "families": "Families: further names",
+    "bagging": "Bagging: further names",
+    "rows": "Tables: further names",
+    "evaluate": "Evaluation: further names",
+    "planner": "Planning: further names",
+    "ledger": "Ledgers: further names",
+    "audit": "Audits: further names",
+    "report": "Reports",
+}
+"""Parts of the package whose other names are imported from there, and the titles of their pages."""
 
 CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"
 
@@ -59,6 +76,16 @@ def names_by_group() -> dict[str, list[str]]:
     return {title: names for title, names in found.items() if names}
 
 
+def names_by_room() -> dict[str, list[str]]:
+    """Return the names that are imported from a part of the package and not from its top."""
+    found = {}
+    for room in ROOMS:
+        names = set(getattr(import_module(f"bagwise.{room}"), "__all__", ()))
+        if rest := sorted(names - set(bagwise.__all__)):
+            found[room] = [f"{room}.{name}" for name in rest]
+    return found
+
+
 def changelog() -> str:
     """Return the changelog with the links of a page of the site."""
     text = CHANGELOG.read_text(encoding="utf-8").replace("](docs/", "](../")
@@ -67,10 +94,16 @@ def changelog() -> str:
 
 def api_pages() -> dict[str, str]:
     """Return a page for each part of the public names and one that lists them, by file name."""
-    contents = ["# Python reference", "", "All names are in `bagwise`: `import bagwise as bw`."]
+    contents = [
+        "# Python reference",
+        "",
+        "Everyday names are in `bagwise`: `import bagwise as bw`.",
+    ]
+    contents += ["Further names are imported from their part, such as `bagwise.theory`."]
     pages = {}
-    for title, names in names_by_group().items():
-        page = f"api/{_slug(title)}.md"
+    groups = [(title, f"api/{_slug(title)}.md", names) for title, names in names_by_group().items()]
+    rooms = [(ROOMS[room], f"api/{room}.md", names) for room, names in names_by_room().items()]
+    for title, page, names in (*groups, *rooms):
         contents += [f"\n## [{title}]({page})\n", "| name | what it is |", "|---|---|"]
         contents += [f"| {{py:obj}}`~bagwise.{name}` | {_first_sentence(name)} |" for name in names]
         lines = [f"# {title}", "", *(line for name in names for line in _documented(name))]
@@ -83,15 +116,20 @@ def _slug(title: str) -> str:
 
 
 def _first_sentence(name: str) -> str:
-    thing = getattr(bagwise, name)
+    thing = _thing(name)
     if isinstance(thing, Mapping):
         return "A registry, by name."
     paragraph = (inspect.getdoc(thing) or "").partition("\n\n")[0]
     return _cell(" ".join(paragraph.split()))
 
 
+def _thing(name: str) -> Any:
+    room, _, rest = name.rpartition(".")
+    return getattr(import_module(f"bagwise.{room}") if room else bagwise, rest)
+
+
 def _documented(name: str) -> Iterator[str]:
-    thing = getattr(bagwise, name)
+    thing = _thing(name)
     yield "```{eval-rst}"
     if inspect.isclass(thing):
         yield f".. autoclass:: bagwise.{name}"

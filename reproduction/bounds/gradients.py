@@ -11,7 +11,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.families import Family, find_family
 from bagwise.privacy.aggregate import check_label_kind
-from bagwise.theory.exact import Problem, rows_in_bags
+from bagwise.theory.exact import TrueModel, rows_in_bags
 from reproduction.bounds.bound import AGNOSTIC, Bound, as_vector, divide
 
 
@@ -212,7 +212,7 @@ class _Gradient:
         if loss not in ("instance", "aggregate"):
             raise StrategyError(f"unknown loss {loss!r}; known are instance, aggregate.")
         kind, family = check_label_kind(label_kind), find_family(family)
-        at_truth = Problem.of(X, bags, theta, family, phi, kind, noise_sd)
+        at_truth = TrueModel.of(X, bags, theta, family, phi, kind, noise_sd)
         bags, eta, means = at_truth.bags, at_truth.eta, family.mean(at_truth.eta)
         if loss == "instance":
             units = at_truth.X * (family.natural_slope(eta) / phi)[:, None]

@@ -6,7 +6,7 @@ from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.families import find_family
 from bagwise.privacy.aggregate import check_label_kind
-from bagwise.theory.exact import Problem, noise_per_bag, rows_in_bags
+from bagwise.theory.exact import TrueModel, noise_per_bag, rows_in_bags
 from reproduction.bounds.bound import (
     AGNOSTIC,
     ANY_BAGS,
@@ -105,7 +105,7 @@ def aggregate_bound(
     0.1
     """
     gaussian = find_family("gaussian")
-    found = Problem.of(X, bags, theta, gaussian, label_noise_sd**2, "pick", noise_sd)
+    found = TrueModel.of(X, bags, theta, gaussian, label_noise_sd**2, "pick", noise_sd)
     return Bound(_centroid_error(found.X, found.bags, found.omega), AGNOSTIC, None)
 
 

@@ -18,12 +18,11 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.families import find_family
+from bagwise.learn import mixture
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.losses import Setting
-from bagwise.learn.mixture import fit_mixture, scoring, search
-from bagwise.learn.mixture.densities import density_of
-from bagwise.learn.mixture.likelihood import PickedBags
-from bagwise.learn.mixture.whitening import Whitening
+from bagwise.learn.mixture import fit_mixture
+from bagwise.learn.picks import PickedBags, Whitening, density_of
 from bagwise.rng import SimulatedNoise
 from tests.stats import ALPHA
 
@@ -83,7 +82,7 @@ def plain_rows(name, data, *, ridge=0.0):
     design = np.column_stack([bags.X, np.ones(len(bags.X))])
     penalty = np.append(np.full(bags.X.shape[1], ridge), 0.0)
     family = setting_of(name, data).family
-    return scoring.Picks(bags, family, density_of(family, bags), design, penalty)
+    return mixture.Picks(bags, family, density_of(family, bags), design, penalty)
 
 
 def phi_of(name):
@@ -141,7 +140,7 @@ def test_the_likelihood_is_the_mean_density_of_the_rows(name, noise_sd):
         ]
         expected += np.log(np.mean(densities))
     rows = plain_rows(name, data)
-    found = scoring.Point.at(rows, theta, PHI).log_likelihood
+    found = mixture.Point.at(rows, theta, PHI).log_likelihood
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -157,7 +156,7 @@ def test_sums_over_counts_hold_for_any_noise_and_rate(rate, noise_sd):
         np.eye(labels.size), np.arange(labels.size + 1), labels, noise_sd * ones, ones
     )
     density = density_of(find_family("poisson"), bags)
-    log_density, expected = density.evaluate(np.log(rate) * ones, 1.0)
+    log_density, expected = density(np.log(rate) * ones, 1.0)
     joint = stats.poisson.logpmf(values, rate) + stats.norm.logpdf(
         labels[:, None] - values, 0, noise_sd
     )
@@ -175,12 +174,12 @@ def test_scores_are_the_gradient(name, noise_sd):
     rows, theta = plain_rows(name, data, ridge=0.1), some_theta(name)
 
     def value(at):
-        return scoring.Point.at(rows, at, phi_of(name)).objective
+        return mixture.Point.at(rows, at, phi_of(name)).objective
 
     step = 1e-5 * np.eye(theta.size)
     by_differences = [(value(theta + e) - value(theta - e)) / 2e-5 for e in step]
-    point = scoring.Point.at(rows, theta, phi_of(name))
-    gradient = scoring.gradient_and_outer(rows, point)[0][: theta.size]
+    point = mixture.Point.at(rows, theta, phi_of(name))
+    gradient = mixture.gradient_and_outer(rows, point)[0][: theta.size]
     np.testing.assert_allclose(gradient, by_differences, rtol=1e-6, atol=1e-6)
 
 
@@ -192,11 +191,11 @@ def test_noise_that_differs_ends_where_the_adjusted_likelihood_is_flat(ridge):
     """As if both were climbed together, theta and phi."""
     noise = np.where(np.arange(50) % 2, 0.0, 1.0)
     rows = plain_rows("gaussian", picks("gaussian", n=200, noise_sd=noise), ridge=ridge)
-    end, reached = scoring.climb(rows, scoring.Point.at(rows, some_theta("gaussian"), 1.0))
+    end, reached = mixture.climb(rows, mixture.Point.at(rows, some_theta("gaussian"), 1.0))
     assert reached
 
     def value(q):
-        return scoring.Point.at(rows, q[:-1], float(np.exp(q[-1]))).objective
+        return mixture.Point.at(rows, q[:-1], float(np.exp(q[-1]))).objective
 
     at, step = np.append(end.theta, np.log(end.phi)), 1e-5 * np.eye(5)
     slopes = [(value(at + e) - value(at - e)) / 2e-5 for e in step]
@@ -208,23 +207,23 @@ def test_a_climb_ends_higher_and_where_the_gradient_vanishes(name):
     data = picks(name, n=800)
     rows = plain_rows(name, data)
     start = some_theta(name) * 0.7
-    end, reached = scoring.climb(rows, scoring.Point.at(rows, start, phi_of(name)))
+    end, reached = mixture.climb(rows, mixture.Point.at(rows, start, phi_of(name)))
     assert reached
-    assert end.objective > scoring.Point.at(rows, start, end.phi).objective + 0.1
-    scores = scoring.scores_of(rows, end)
+    assert end.objective > mixture.Point.at(rows, start, end.phi).objective + 0.1
+    scores = mixture.scores_of(rows, end)
     errors = np.sqrt(np.diag(np.linalg.inv(scores.T @ scores)))
     assert np.abs(scores.sum(axis=0) * errors).max() < 1e-3
     if not rows.family.knows_dispersion:
-        assert end.phi == pytest.approx(scoring.dispersion(rows, end), rel=1e-5)
+        assert end.phi == pytest.approx(mixture.dispersion(rows, end), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_an_em_step_climbs(name):
     rows = plain_rows(name, picks(name))
-    point = scoring.Point.at(rows, some_theta(name) * 0.7, phi_of(name))
-    scores = scoring.scores_of(rows, point)
-    step = scoring.em_step(rows, point, scores.sum(axis=0))[: point.theta.size]
-    after = scoring.Point.at(rows, point.theta + step / 2, point.phi)
+    point = mixture.Point.at(rows, some_theta(name) * 0.7, phi_of(name))
+    scores = mixture.scores_of(rows, point)
+    step = mixture.em_step(rows, point, scores.sum(axis=0))[: point.theta.size]
+    after = mixture.Point.at(rows, point.theta + step / 2, point.phi)
     assert after.objective > point.objective
 
 
@@ -531,11 +530,11 @@ def test_the_covariance_is_the_inverse_of_the_scores_outer_product():
     data = replace(data, X=data.X * [1.0, 100.0, 0.01] + [0.0, 3.0, 5.0])
     found = fit("gaussian", data)
     rows = plain_rows("gaussian", data)
-    point = scoring.Point.at(rows, found.estimates[0], found.phi)
+    point = mixture.Point.at(rows, found.estimates[0], found.phi)
     by_phi = [
-        scoring.Point.at(rows, point.theta, found.phi * np.exp(step)) for step in (1e-5, -1e-5)
+        mixture.Point.at(rows, point.theta, found.phi * np.exp(step)) for step in (1e-5, -1e-5)
     ]
-    scores = np.column_stack([scoring.scores_of(rows, point), scoring.scores_by_scale(rows, point)])
+    scores = np.column_stack([mixture.scores_of(rows, point), mixture.scores_by_scale(rows, point)])
     slope = (by_phi[0].log_likelihood - by_phi[1].log_likelihood) / 2e-5
     assert scores[:, -1].sum() == pytest.approx(slope, abs=1e-4)
     expected = np.linalg.inv(scores.T @ scores)[:-1, :-1] * 100 / (100 - 4)
@@ -555,9 +554,8 @@ def test_tiny_data_give_finite_estimates(name, n_bags):
 
 @pytest.mark.parametrize("name", ["gaussian", "poisson"])
 def test_a_climb_that_was_cut_short_is_said_to_be(name, monkeypatch):
-    monkeypatch.setattr(search, "_TRIAL", 0)
-    monkeypatch.setattr(search, "_MOST", 1)
-    monkeypatch.setattr(scoring, "_MOST", 1)
+    monkeypatch.setattr(mixture, "_TRIAL", 0)
+    monkeypatch.setattr(mixture, "_MOST", 1)
     data = picks(name)
     model = bw.BaggedGLM(MODELS[name][0], "mixture", label_kind="pick")
     with pytest.warns(NotConvergedWarning):
@@ -574,9 +572,10 @@ def test_coefficients_that_run_away_are_not_a_maximum():
     rows = plain_rows("bernoulli", BagData(X, Bags(bags), labels, np.zeros(200), np.ones(200)))
     start = np.array([1e5, 0.0, 0.0])
     whitening = Whitening.of(rows.bags, fit_intercept=True)
-    found = scoring.fit_picks(
-        rows.bags, whitening, rows.family, rows.density, start=start, ridge=0.0
-    )
+    theta = whitening.theta(start[:-1], float(start[-1]))
+    rows = mixture.Picks.of(rows.bags, whitening, rows.family, 0.0)
+    point, reached = mixture.climb(rows, mixture.Point.at(rows, theta, 1.0))
+    found = mixture.Maximum.at(rows, point, whitening, converged=reached)
     assert found.gradient < 1e-6
     assert not found.converged
 

@@ -8,8 +8,8 @@ from sklearn.model_selection import cross_val_score
 
 from bagwise import BaggedGLM, make_bags
 from bagwise.errors import BiasWarning
+from bagwise.learn.bag_data import look_like_bag_labels
 from bagwise.learn.model_selection import BagKFold, bag_r2_score
-from bagwise.learn.repeats import look_like_bag_labels
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.sizes import FEWEST_BAGS, grid
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.theory.misfit import draw_misfit
+from bagwise.theory.beliefs import draw_misfit
 from bagwise.theory.moments import Whitening
 from tests import stats
 

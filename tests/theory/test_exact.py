@@ -10,13 +10,13 @@ import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError
 from bagwise.families import find_family
+from bagwise.theory.beliefs import draw_misfit
 from bagwise.theory.exact import (
     ESTIMATORS,
     Risk,
     exact_risk,
     first_order_risk,
 )
-from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import Whitening
 from reproduction.squared_errors import distance_to_least_squares
 from tests import stats

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from bagwise.bagging.bags import Bags
-from bagwise.theory.belief import signal_root
+from bagwise.theory.beliefs import draw_misfit, signal_root
 from bagwise.theory.exact import exact_risk
-from bagwise.theory.misfit import draw_misfit
 from bagwise.theory.moments import BagMoments, Whitening, prior_risk
 from tests import stats
 

@@ -15,6 +15,7 @@ from tools.site import (
     changelog,
     command_pages,
     names_by_group,
+    names_by_room,
     with_contents,
     without_links_outside,
     write_reference,
@@ -32,6 +33,9 @@ def test_every_public_name_is_documented_once():
     assert "Other names" in names_by_group()  # registries, which know no home
     listed = re.findall(r"^\| \{py:obj\}`~bagwise\.(\w+)` \| \S", contents, re.MULTILINE)
     assert sorted(listed) == sorted(named)
+    further = re.findall(r"^\.\. (?:auto\w+|py:data):: bagwise\.(\w+\.\w+)$", page, re.MULTILINE)
+    assert {"theory.exact_risk", "privacy.gaussian_delta"} <= set(further)
+    assert sorted(further) == sorted(name for names in names_by_room().values() for name in names)
 
 
 def test_every_verb_and_every_option_is_documented_once():

@@ -24,7 +24,7 @@ from bagwise.models.tree_model import TreeModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
-from bagwise.privacy.circumstances import Circumstance, EvaluatedModel, MeanLoss
+from bagwise.privacy.circumstances import EvaluatedModel, MeanLoss
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
@@ -37,10 +37,9 @@ from bagwise.privacy.private_loss import (
     sensitivities,
 )
 from bagwise.release.certify import certify
-from bagwise.requests.budget import AnyBounds, Budget
+from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
-from bagwise.rows.labels import Bounds
 from bagwise.rows.local import LocalRows
 from bagwise.rows.table import read_table
 from bagwise.show import charts, html
@@ -293,16 +292,26 @@ def evaluate_rows_privately(
     >>> scores.certificate.headline, abs(scores.rmse - 1) < 0.5
     ('(0.5, 0)-label-DP', True)
     """
-    request = EvaluationRequest.of(
-        model,
-        label=label,
-        unit=unit,
-        epsilon=epsilon,
-        bounds=bounds,
+    # 1. Check what is asked for, and that predictions cannot depend on the labels.
+    columns = Columns.of(model.label if label is None else label, unit=unit)
+    if columns.label in (*model.encoder.inputs, model.exposure):
+        # The noise allows for public predictions only.
+        raise LabelError(
+            f"label {columns.label!r} is a feature of the model: its predictions would tell "
+            "the labels. Evaluate a model that does without."
+        )
+    if model.target is not None and bounds is not None:
+        raise BoundsError("the model predicts a class: a label is 0 or 1. Leave out the bounds.")
+    budget = Budget.of(
+        epsilon, 0.0, bounds=bounds, unit=unit, classes=model.target is not None,
         noise_source=noise_source,
-    )
-    run, budget = Stages(on_stage), request.budget
-    data = run("reading the table", read_table, table, index_names=request.columns.named)
+        not_private=noise_source is not None and not noise_source.is_secret, what="evaluation",
+    )  # fmt: skip
+    rule = budget.calibration
+    if not isinstance(rule, ExactCalibration):
+        raise AssertionError("epsilon always gives the exact rule")
+    run = Stages(on_stage)
+    data = run("reading the table", read_table, table, index_names=columns.named)
     budget.check_rows(data.num_rows)
     account: Account = Uncharged()
     if ledger is not None:
@@ -312,28 +321,33 @@ def evaluate_rows_privately(
             ledger,
             LocalRows(data),
             verb="evaluate",
-            request=[request, model.digest, loss, clip],
-            label=request.columns.label,
+            request=[columns, budget, model.digest, loss, clip],
+            label=columns.label,
             unit=unit,
             private=budget.noise_source.is_secret,
             bounds=bounds,
         )
         if (paid := account.stored(PrivateScores.load)) is not None:
             return paid
-    # Everything that sets the noise comes before the labels, and so cannot depend on them.
-    units, rule = budget.units_in(data), request.calibration
+    # 2. Set the noise: everything for that comes before the labels, and so cannot depend on them.
+    units = budget.units_in(data)
     design = run("predicting", _design, model, data, bounds=rule.bounds, loss=loss, clip=clip)
     event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
-    labels = run("checking the labels", row_labels, data, request.columns.label, model)  # secret
+    # 3. Charge, then draw.
+    labels = run("checking the labels", row_labels, data, columns.label, model)  # secret
     noise = budget.noise_source
     account.charge((*rule.prior, event))
     mean = run(
         "measuring the loss", release_mean_loss, labels, design=design, event=event, source=noise
     )
+    # 4. Say what is promised.
+    kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
     margin = half_width(event, n_rows=labels.size, level=LEVEL)
+    promise = model.certificate.headline if model.certificate else model.trained_on.privacy
+    spent, delta = promised_in(promise or NOT_PRIVATE) or (None, None)
     scores = PrivateScores(
         n_rows=labels.size,
-        loss="squared" if loss == "squared" else "absolute",
+        loss=kind,
         largest_loss=design.largest,
         mean_loss=mean,
         noise_sd=noise_sd(event, n_rows=labels.size),
@@ -342,70 +356,16 @@ def evaluate_rows_privately(
             (*rule.prior, event),
             budget,
             unit_rows=units.largest,
-            circumstances=_circumstances(model, design, loss, labels.size),
+            circumstances=(
+                MeanLoss(loss=kind, n_rows=labels.size, largest=float(design.largest)),
+                EvaluatedModel(epsilon=spent, delta=delta),
+            ),
             mark=account.mark,
         ),
     )
-    promise = dataclasses.replace(scores.certificate, covers=scores.digest)
-    return dataclasses.replace(scores, certificate=promise)
+    certificate = dataclasses.replace(scores.certificate, covers=scores.digest)
+    return dataclasses.replace(scores, certificate=certificate)
 
 
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """One mean loss of a model on secret labels."""
-
-    columns: Columns
-    budget: Budget
-    calibration: ExactCalibration
-
-    @classmethod
-    def of(
-        cls,
-        model: RowModel | TreeModel,
-        *,
-        label: str | None,
-        unit: str | None,
-        epsilon: float,
-        bounds: AnyBounds,
-        noise_source: NoiseSource | None,
-    ) -> Self:
-        """Check what a user asks for."""
-        columns = Columns.of(model.label if label is None else label, unit=unit)
-        if columns.label in (*model.encoder.inputs, model.exposure):
-            # Predictions would depend on the labels, and the noise allows for public ones only.
-            raise LabelError(
-                f"label {columns.label!r} is a feature of the model: its predictions would tell "
-                "the labels. Evaluate a model that does without."
-            )
-        if model.target is not None and bounds is not None:
-            raise BoundsError(
-                "the model predicts a class: a label is 0 or 1. Leave out the bounds."
-            )
-        budget = Budget.of(
-            epsilon, 0.0, bounds=bounds, unit=unit, classes=model.target is not None,
-            noise_source=noise_source,
-            not_private=noise_source is not None and not noise_source.is_secret, what="evaluation",
-        )  # fmt: skip
-        rule = budget.calibration
-        if not isinstance(rule, ExactCalibration):
-            raise AssertionError("epsilon always gives the exact rule")
-        return cls(columns, budget, rule)
-
-
-def _design(
-    model: RowModel | TreeModel, data: pa.Table, *, bounds: Bounds, loss: str, clip: float | None
-) -> LossDesign:
-    predictions = model.predict_rows(data)
-    return design_loss(predictions, bounds=bounds, loss=loss, clip=clip)
-
-
-def _circumstances(
-    model: RowModel | TreeModel, design: LossDesign, loss: str, n_rows: int
-) -> tuple[Circumstance, ...]:
-    kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
-    promise = model.certificate.headline if model.certificate else model.trained_on.privacy
-    epsilon, delta = promised_in(promise or NOT_PRIVATE) or (None, None)
-    return (
-        MeanLoss(loss=kind, n_rows=n_rows, largest=float(design.largest)),
-        EvaluatedModel(epsilon=epsilon, delta=delta),
-    )
+def _design(model: RowModel | TreeModel, data: pa.Table, **limits: Any) -> LossDesign:
+    return design_loss(model.predict_rows(data), **limits)

@@ -4,6 +4,8 @@ The line is an import: `FAMILIES`, the help, the tables of the documentation and
 follow from it, in this order.
 """
 
+import inspect
+
 from bagwise.errors import check_name
 from bagwise.families.family import Family
 
@@ -19,7 +21,7 @@ from bagwise.families.multinomial import Multinomial as Multinomial
 FAMILIES: dict[str, Family] = {
     kind.name: kind()
     for kind in list(globals().values())
-    if isinstance(kind, type) and issubclass(kind, Family) and kind is not Family
+    if isinstance(kind, type) and issubclass(kind, Family) and not inspect.isabstract(kind)
 }
 
 

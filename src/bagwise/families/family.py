@@ -159,3 +159,20 @@ class Family(ABC):
                 f"whose labels are {self.range_text}. {self.advice} Labels with privacy noise are "
                 "not checked: give noise_sd if they have some."
             )
+
+
+class PositiveFamily(Family):
+    """Labels above zero, with a canonical link that is a power of the mean, or the logarithm."""
+
+    label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    open_range: ClassVar[bool] = True
+    advice: ClassVar[str] = "Choose poisson if labels can be zero, gaussian if negative."
+
+    @property
+    def eta_range(self) -> tuple[float, float]:
+        """Positive for the canonical link, any number for the logarithm."""
+        return (-np.inf, np.inf) if self.link == "log" else (0.0, np.inf)
+
+    def interior(self, mean: float) -> float:
+        """Return a positive mean."""
+        return max(mean, 1e-6)

@@ -8,11 +8,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from bagwise._types import FloatArray
-from bagwise.families.family import Family
+from bagwise.families.family import PositiveFamily
 
 
 @dataclass(frozen=True)
-class Gamma(Family):
+class Gamma(PositiveFamily):
     """``b(t) = -log(-t)`` with ``t = -1/mean``; phi is the squared coefficient of variation.
 
     The canonical link is written as eta = 1/mean, as other software has it, so that t = -eta. It
@@ -22,14 +22,6 @@ class Gamma(Family):
     name: ClassVar[str] = "gamma"
     summary: ClassVar[str] = "positive, with a spread that grows with the mean"
     links: ClassVar[Mapping[str, str]] = {"canonical": "1 / mean", "log": "logarithm"}
-    label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
-    open_range: ClassVar[bool] = True
-    advice: ClassVar[str] = "Choose poisson if labels can be zero, gaussian if negative."
-
-    @property
-    def eta_range(self) -> tuple[float, float]:
-        """Positive for the canonical link, any number for the logarithm."""
-        return (-np.inf, np.inf) if self.link == "log" else (0.0, np.inf)
 
     def natural(self, eta: FloatArray) -> FloatArray:
         """Return -1 / mean."""
@@ -59,10 +51,6 @@ class Gamma(Family):
     def predictor(self, mean: FloatArray) -> FloatArray:
         """Return log(mean) or 1 / mean."""
         return np.asarray(np.log(mean) if self.link == "log" else 1 / mean)
-
-    def interior(self, mean: float) -> float:
-        """Return a positive mean."""
-        return max(mean, 1e-6)
 
     def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
         """Return that of a gamma distribution of shape 1/phi."""

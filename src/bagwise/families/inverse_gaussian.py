@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.families.family import Family
+from bagwise.families.family import PositiveFamily
 
 
 @dataclass(frozen=True)
-class InverseGaussian(Family):
+class InverseGaussian(PositiveFamily):
     """``b(t) = -sqrt(-2 t)`` with ``t = -1 / (2 mean**2)``; the variance is phi * mean**3.
 
     The canonical link is written as eta = 1/mean**2, as other software has it, so that t = -eta/2.
@@ -21,14 +21,6 @@ class InverseGaussian(Family):
     name: ClassVar[str] = "inverse_gaussian"
     summary: ClassVar[str] = "positive, with a long tail"
     links: ClassVar[Mapping[str, str]] = {"canonical": "1 / mean²", "log": "logarithm"}
-    label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
-    open_range: ClassVar[bool] = True
-    advice: ClassVar[str] = "Choose poisson if labels can be zero, gaussian if negative."
-
-    @property
-    def eta_range(self) -> tuple[float, float]:
-        """Positive for the canonical link, any number for the logarithm."""
-        return (-np.inf, np.inf) if self.link == "log" else (0.0, np.inf)
 
     def natural(self, eta: FloatArray) -> FloatArray:
         """Return -1 / (2 mean**2)."""
@@ -63,10 +55,6 @@ class InverseGaussian(Family):
     def predictor(self, mean: FloatArray) -> FloatArray:
         """Return log(mean) or 1 / mean**2."""
         return np.asarray(np.log(mean) if self.link == "log" else 1 / mean**2)
-
-    def interior(self, mean: float) -> float:
-        """Return a positive mean."""
-        return max(mean, 1e-6)
 
     def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
         """Return that of an inverse Gaussian distribution of shape 1/phi."""

@@ -18,7 +18,7 @@ References
 F2, F4 of the theory page for the Gaussian family; Huber 1967, White 1982; MacKinnon and White 1985.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,41 +37,49 @@ def covariance_of(solution: Solution[BagLabels], *, kind: str, ridge: float) -> 
 
     Coefficients that the data do not determine get NaN.
     """
-    problem = solution.problem
+    problem, beta = solution.problem, solution.beta
     information = solution.information * problem.total
-    inverse, _ = inverse_symmetric(information)
-    robust, fair = (
-        partial(meat, inverse=inverse, outputs=problem.outputs)
-        for meat in (_robust_meat, _fair_meat)
-    )
-
-    def over(work: Callable[..., FloatArray]) -> FloatArray:
-        return problem.over_units(partial(work, beta=solution.beta))
-
+    # With the best weights the two are the same.
     best = problem.trust is not None and problem.trust.rule == "known-noise" and ridge == 0
-    meats = {
-        # With the best weights the two are the same.
-        "model": lambda: information if best else over(_model_meat),
-        "robust": lambda: over(partial(_meat_of_units, meat=robust)),
-        "fair": lambda: over(partial(_meat_of_units, meat=fair)),
-    }
-    return _sandwich(problem, information, inverse, meats, kind)
+    return _sandwich(
+        problem,
+        information,
+        inverse_symmetric(information)[0],
+        kind,
+        by_model=lambda: (
+            information if best else problem.over_units(partial(_model_meat, beta=beta))
+        ),
+        by_residuals=lambda meat: problem.over_units(partial(_meat_of_units, beta=beta, meat=meat)),
+    )
 
 
 def _sandwich(
     problem: BagLabels,
     information: FloatArray,
     inverse: FloatArray,
-    meats: Mapping[str, Callable[[], FloatArray]],
     kind: str,
+    *,
+    by_model: Callable[[], FloatArray],
+    by_residuals: Callable[[Callable[[Iterable[Block]], FloatArray]], FloatArray],
 ) -> FloatArray:
-    """Return the covariance of a kind in the coefficients' own units, NaN where undetermined."""
+    """Return the covariance of a kind in the coefficients' own units, NaN where undetermined.
+
+    `by_model` returns the covariance of the score under the model, and `by_residuals` what a meat
+    makes of all units.
+    """
     change = problem.to_own_units()
-    kinds = ("model", "fair") if kind == "cautious" else (kind,)
-    found = [change @ inverse @ meats[each]() @ inverse.T @ change.T for each in kinds]
-    covariance = found[-1]
+
+    def covariance_by(kind: str) -> FloatArray:
+        if kind == "model":
+            meat = by_model()
+        else:
+            shown = partial(_meat, inverse=inverse, outputs=problem.outputs, fair=kind == "fair")
+            meat = by_residuals(shown)
+        return np.asarray(change @ inverse @ meat @ inverse.T @ change.T)
+
+    covariance = covariance_by("fair" if kind == "cautious" else kind)
     if kind == "cautious":
-        model, fair = (np.diag(each) for each in found)
+        model, fair = np.diag(covariance_by("model")), np.diag(covariance)
         ratio = np.divide(model, fair, out=np.ones_like(model), where=fair > 0)
         stretch = np.sqrt(np.maximum(ratio, 1.0))
         covariance = covariance * np.outer(stretch, stretch)
@@ -100,22 +108,18 @@ def _meat_of_units(
     return meat(problem.blocks(beta))
 
 
-def _robust_meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int) -> FloatArray:
-    """Return the covariance of the score as the residuals show it, on the safe side (HC3)."""
+def _meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int, *, fair: bool) -> FloatArray:
+    """Return the covariance of the score as the residuals show it.
+
+    On the safe side (HC3), or right on average (HC2) if it is to be fair.
+    """
     meat = np.zeros_like(inverse)
     for block in blocks:
-        scores = _scores_without_pull(block, inverse, outputs)
-        meat += scores.T @ scores
-    return meat
-
-
-def _fair_meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int) -> FloatArray:
-    """Return the covariance of the score as the residuals show it, right on average (HC2)."""
-    meat = np.zeros_like(inverse)
-    for block in blocks:
-        scores = _scores_without_pull(block, inverse, outputs)
-        pulled = (block.instruments * block.residuals[:, None]).reshape(-1, outputs, len(inverse))
-        meat += scores.T @ pulled.sum(axis=1)
+        scores = other = _scores_without_pull(block, inverse, outputs)
+        if fair:
+            pulled = block.instruments * block.residuals[:, None]
+            other = pulled.reshape(-1, outputs, len(inverse)).sum(axis=1)
+        meat += scores.T @ other
     return (meat + meat.T) / 2
 
 
@@ -166,16 +170,14 @@ def spread_of(
     information, score = model.normal_equations(beta)
     inverse, _ = inverse_symmetric(information)
     moved = inverse @ score
-    robust, fair = (
-        partial(meat, inverse=inverse, outputs=problem.outputs)
-        for meat in (_robust_meat, _fair_meat)
+    covariance = _sandwich(
+        problem,
+        information,
+        inverse,
+        kind,
+        by_model=lambda: information,
+        by_residuals=lambda meat: model.over_blocks(beta + moved, meat),
     )
-    meats = {
-        "model": lambda: information,
-        "robust": lambda: model.over_blocks(beta + moved, robust),
-        "fair": lambda: model.over_blocks(beta + moved, fair),
-    }
-    covariance = _sandwich(problem, information, inverse, meats, kind)
     change = problem.to_own_units()
     posterior = change @ inverse_symmetric(information + precision)[0] @ change.T
     return Spread(change @ (beta + moved), covariance, posterior)

@@ -366,8 +366,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.unshrunk_ = kept.unshrunk
         spread = fitted.spread
         self.posterior_covariance_ = None if spread is None else spread.posterior
-        if not fitted.separated:
-            warn_of_convergence(fitted)
+        if not fitted.separated and not fitted.converged:
+            warn_of_convergence(fitted.gradient, fitted.remedy)
         if fitted.converged and not fitted.separated:
             warn_of_rank(fitted.rank, self.n_features_in_, self.n_bags_)
         if fitted.phi is None:  # as instance loss has it

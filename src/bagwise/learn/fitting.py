@@ -13,9 +13,8 @@ from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrun
 from bagwise.glm.solver import Ridge, Solution, solve
 from bagwise.learn.doubt import best_of_others, evidence
 from bagwise.learn.exact_noise import follow_the_noise
-from bagwise.learn.gap import warn_of_gap
 from bagwise.learn.losses import PROBLEMS, Setting
-from bagwise.learn.separation import warn_of_separation
+from bagwise.learn.remarks import warn_of_gap, warn_of_separation
 from bagwise.models.row_model import Estimates
 
 _FEW = 5

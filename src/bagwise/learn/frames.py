@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import StrategyError
-from bagwise.learn.boost.base import BoostsTrees
+from bagwise.learn.boost.estimators import BoostsTrees
 from bagwise.learn.convert import with_rows
 from bagwise.learn.from_release import granular_rows, training_data
 from bagwise.models.model import TrainedOn

@@ -26,7 +26,7 @@ from bagwise.rows.labels import label_codes, label_vector
 from bagwise.rows.memory import Memory, needed
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
-from bagwise.theory.misfit import DEFAULT_MISFIT
+from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 
 def fit_release(

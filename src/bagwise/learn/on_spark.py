@@ -199,8 +199,8 @@ def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str
 
 def _warn(fitted: Fitted, manifest: Manifest) -> None:
     """Say what a fit in memory says."""
-    if not fitted.separated:
-        warn_of_convergence(fitted)
+    if not fitted.separated and not fitted.converged:
+        warn_of_convergence(fitted.gradient, fitted.remedy)
     if fitted.converged and not fitted.separated:
         warn_of_rank(fitted.rank, len(manifest.encoder.feature_names), manifest.n_bags)
 

@@ -10,7 +10,7 @@ from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.requests.provenance import prior_text
 from bagwise.rows.labels import Bounds
-from bagwise.theory.misfit import DEFAULT_MISFIT
+from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 FEW_BAGS = 0.05
 """What few bags cost beyond the exact errors, a share of the signal's variance for each coefficient

@@ -26,8 +26,7 @@ from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, Norm, design_model
-from bagwise.theory.belief import signal_root
-from bagwise.theory.misfit import draw_misfit
+from bagwise.theory.beliefs import draw_misfit, signal_root
 from bagwise.theory.moments import BagMoments, Whitening
 
 FEWEST = 20  # rows of a bag in a sample, unless it is to have fewer anyway

@@ -17,8 +17,8 @@ from bagwise.families import Family, find_family
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.rows.whitening import Columns
 from bagwise.show import charts, html
+from bagwise.theory.beliefs import DEFAULT_MISFIT, draw_misfit
 from bagwise.theory.exact import Risk, first_order_risk
-from bagwise.theory.misfit import DEFAULT_MISFIT, draw_misfit
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release

@@ -35,7 +35,7 @@ from bagwise.rng import SimulatedNoise
 from bagwise.rows.encode import Encoder
 from bagwise.rows.exposure import exposure_vector
 from bagwise.show import charts, html
-from bagwise.theory.misfit import DEFAULT_MISFIT
+from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 BAG_ID = "bag_id"
 

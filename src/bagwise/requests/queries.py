@@ -60,7 +60,7 @@ from bagwise.requests.scores import (
 from bagwise.rng import NoiseSource
 from bagwise.rows.blocks import SpreadRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
-from bagwise.theory.misfit import DEFAULT_MISFIT
+from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 Tighten = Literal["auto", "range", "none"]
 Centre = Literal["auto", "model", "none"]

@@ -160,7 +160,7 @@ def first_order_risk(
     in predictions is one in the linear predictor ``X theta``.
 
     `misfit`, (n, f), are f draws of what the model leaves of the expected label of each row, at
-    right angles to the columns of X (`theory.misfit`). An estimator takes their bag means for
+    right angles to the columns of X (`theory.beliefs`). An estimator takes their bag means for
     labels; the mean of the squared error that this makes is a part of its own.
 
     Examples
@@ -173,38 +173,29 @@ def first_order_risk(
     True
     """
     kind = check_label_kind(label_kind)
-    problem = Problem.of(X, bags, theta, find_family(family), phi, kind, noise_sd)
+    problem = TrueModel.of(X, bags, theta, find_family(family), phi, kind, noise_sd)
     check_name("loss", loss, ESTIMATORS)
     check_name("weights", weights, WEIGHTS)
     if isinstance(error, str):
         check_name("error", error, ("parameters", "predictions"))
-    lever, bias = _LINEARISED[loss](problem, weights)
+    lever, bias = linearised(problem, loss, weights)
     metric = _metric(problem, error)
     squares = _squared_length(lever, metric)
+    astray = 0.0
+    if misfit is not None and misfit.shape[1]:
+        means = problem.bags.mean(misfit[bags.in_bag])
+        astray = float(np.mean(_squared_length(means.T @ lever, metric)))
     return Risk.of(
         bias=float(_squared_length(bias[None, :], metric)[0]),
         choice=float(squares @ problem.choice),
         label_noise=float(squares @ problem.label_noise),
         privacy=float(squares @ problem.privacy),
-        misfit=_misfit_error(problem, bags, lever, metric, misfit),
+        misfit=astray,
     )
 
 
-def _misfit_error(
-    problem: "Problem",
-    bags: Bags,
-    lever: FloatArray,
-    metric: FloatArray | None,
-    misfit: FloatArray | None,
-) -> float:
-    if misfit is None or misfit.shape[1] == 0:
-        return 0.0
-    means = problem.bags.mean(misfit[bags.in_bag])
-    return float(np.mean(_squared_length(means.T @ lever, metric)))
-
-
 @dataclass(frozen=True)
-class Problem:
+class TrueModel:
     """Rows, bags, and the variance of each bag label by cause, at the true theta."""
 
     X: FloatArray
@@ -225,7 +216,7 @@ class Problem:
         phi: float,
         label_kind: LabelKind,
         noise_sd: float | FloatArray,
-    ) -> "Problem":
+    ) -> "TrueModel":
         """Check what is given, and leave out the rows that are in no bag."""
         theta = np.asarray(theta, dtype=np.float64)
         if family.has_classes:
@@ -274,24 +265,29 @@ class Problem:
         )
 
 
-def _bag(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
-    """Compare bags with the mean of their rows' means: no bias, also to first order (F2, F4)."""
+def linearised(problem: TrueModel, loss: str, weights: str) -> tuple[FloatArray, FloatArray]:
+    """Return T, (m, d), with ``theta_hat = T' labels`` up to a constant, and the bias."""
+    if loss == "instance":
+        return _instance(problem)
+    if loss == "aggregate":
+        return _aggregate(problem, weights)
+    return _bag(problem, "size" if loss == "debiased" else weights)
+
+
+def _bag(problem: TrueModel, weights: str) -> tuple[FloatArray, FloatArray]:
+    """Compare bags with the mean of their rows' means: no bias, also to first order (F2, F4).
+
+    The debiased estimator has weights by size (F3).
+    """
     family, bags = problem.family, problem.bags
     jacobian = bags.mean(_scaled(problem.X, family.slope(problem.eta)))
-    weight = problem.bag_weights(weights, bags.mean(family.variance(problem.eta)))
+    variance = bags.mean(family.variance(problem.eta))
+    by_size = weights == "size"
+    weight = bags.sizes / variance if by_size else problem.bag_weights(weights, variance)
     return _solve(jacobian * weight[:, None], jacobian)
 
 
-def _debiased(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
-    """Weight bags by their size (F3)."""
-    del weights
-    family, bags = problem.family, problem.bags
-    jacobian = bags.mean(_scaled(problem.X, family.slope(problem.eta)))
-    weight = bags.sizes / bags.mean(family.variance(problem.eta))
-    return _solve(jacobian * weight[:, None], jacobian)
-
-
-def _aggregate(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+def _aggregate(problem: TrueModel, weights: str) -> tuple[FloatArray, FloatArray]:
     """Compare bags with the mean at their centroid: off by Jensen's gap (F2, F4)."""
     family, bags = problem.family, problem.bags
     centroids, eta = bags.mean(problem.X), bags.mean(problem.eta)
@@ -301,9 +297,8 @@ def _aggregate(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     return _solve(jacobian * weight[:, None], jacobian, expected=gap)
 
 
-def _instance(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
+def _instance(problem: TrueModel) -> tuple[FloatArray, FloatArray]:
     """Compare rows with their bag's label: off by the spread inside the bag (F1)."""
-    del weights
     family, bags = problem.family, problem.bags
     lever = family.natural_slope(problem.eta)
     means = family.mean(problem.eta)
@@ -311,14 +306,6 @@ def _instance(problem: Problem, weights: str) -> tuple[FloatArray, FloatArray]:
     inverse = _inverse(weighted.T @ _scaled(problem.X, family.slope(problem.eta)))
     bias = inverse @ (weighted.T @ (bags.repeat(bags.mean(means)) - means))
     return bags.sum(weighted) @ inverse, bias
-
-
-_LINEARISED = {
-    "bag": _bag,
-    "aggregate": _aggregate,
-    "instance": _instance,
-    "debiased": _debiased,
-}
 
 
 def _solve(
@@ -376,7 +363,7 @@ def noise_per_bag(noise_sd: float | FloatArray, bags: Bags) -> FloatArray:
     return np.broadcast_to(noise, (bags.n_bags,))
 
 
-def _metric(problem: Problem, error: str | FloatArray) -> FloatArray | None:
+def _metric(problem: TrueModel, error: str | FloatArray) -> FloatArray | None:
     if isinstance(error, str):
         return None if error == "parameters" else problem.gram / problem.n_rows
     metric = np.asarray(error, dtype=np.float64)

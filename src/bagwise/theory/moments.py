@@ -3,9 +3,9 @@
 Everything is computed in coordinates in which the features are uncorrelated with variance 1. There
 the error of predictions is the squared length of the error of the coefficients, and "a signal of
 this size in any direction" is a simple prior: theta ~ N(0, signal^2 / d I). Where some directions
-are thought to carry less (`theory.belief`), theta is drawn accordingly, and the fit, which does not
+are thought to carry less (`beliefs`), theta is drawn accordingly, and the fit, which does not
 know that, still shrinks all alike. What a bag contributes is its size, the sum of its rows, how
-much its rows differ, and its means of what a linear model leaves (`misfit`).
+much its rows differ, and its means of what a linear model leaves (`beliefs`).
 
 Bag loss is what the default fit does: the posterior mean under that very prior, with a free
 intercept and the known noise of each bag,

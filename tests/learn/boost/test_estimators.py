@@ -12,8 +12,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.errors import BagsError, LabelError, StrategyError
-from bagwise.learn.boost.base import _threads
-from bagwise.learn.boost.committee import blend_weights
+from bagwise.learn.boost.boosting import blend_weights
+from bagwise.learn.boost.estimators import _threads
 
 QUICK = {"random_state": 0, "n_jobs": 1, "leaves": 4, "max_rounds": 5, "n_folds": 2}
 

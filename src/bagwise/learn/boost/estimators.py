@@ -1,25 +1,123 @@
 """Boosted trees for scikit-learn that learn from bags: a regressor and a classifier."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.errors import LabelError, check_name
+from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import find_family
-from bagwise.learn.bag_data import read_bags
-from bagwise.learn.boost.base import BoostsTrees, load_committees
-from bagwise.learn.boost.starts import LabelModel
+from bagwise.learn.bag_data import BagData, read_bags
+from bagwise.learn.bag_weights import bag_weights, class_weights, working_variance
+from bagwise.learn.boost.boosting import Boosting, lightgbm, shapes_of, table_of_bins
+from bagwise.learn.boost.starts import STARTS, LabelModel
 from bagwise.learn.convert import read_weights
 from bagwise.learn.model_selection import bag_r2_score
 from bagwise.learn.regressor import BagRegressorMixin, TakesBags
+from bagwise.models.links import SOFTMAX
+from bagwise.models.trees import Levels, Member, committee_means
 from bagwise.privacy.aggregate import check_label_kind
 
 FAMILIES_OF_TREES = ("gaussian", "poisson", "gamma", "inverse_gaussian", "bernoulli")
+_CELLS_WORTH_THREADS = 1_000_000
+
+
+class BoostsTrees(BaseEstimator):  # type: ignore[misc]
+    """Boost trees on a bag loss; a subclass says what labels are."""
+
+    leaves: int | Sequence[int]
+    learning_rate: float
+    max_rounds: int
+    patience: int
+    n_folds: int
+    start: str
+    random_state: Any
+    n_jobs: int | None
+
+    def _boost(self, data: BagData, model: LabelModel) -> None:
+        self._check_parameters()
+        self.levels_ = Levels.find(data.X)
+        boosting = Boosting(
+            data=data,
+            model=model,
+            table=table_of_bins(data.X, self.levels_),
+            learning_rate=self.learning_rate,
+            threads=_threads(self.n_jobs, data.X),
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            shapes=shapes_of(_listed(self.leaves)),
+            starts=list(STARTS) if self.start == "auto" else [self.start],
+            most=self.max_rounds,
+            patience=self.patience,
+            n_folds=self.n_folds,
+        )
+        kind, predict_bags = model.label_kind, boosting.predict_bags
+        if model.link == SOFTMAX:
+            weight = class_weights(data, label_kind=kind, predict_bags=predict_bags)
+        else:
+            variance = working_variance(model.family, data)
+            weight = bag_weights(
+                data, label_kind=kind, predict_bags=predict_bags, variance=variance
+            )
+        members, ways, blend = boosting.run(weight)
+        self.members_: tuple[Member, ...] = members
+        # What was tried, errors without what noise adds to all of them.
+        by_bag = weight if weight.ndim == 1 else weight.sum(axis=1)
+        noise = float(np.sum(by_bag * data.noise_sd**2) / np.sum(by_bag))
+        self.ways_ = [
+            {
+                "start": way.start,
+                "leaves": way.shape.leaves,
+                "random_cuts": way.shape.random_cuts,
+                "rounds": way.rounds,
+                "error": way.error - noise,
+                "weight": share,
+            }
+            for way, share in zip(ways, blend.tolist(), strict=True)
+        ]
+        self.n_bags_ = data.bags.n_bags
+        self.label_model_ = model
+
+    def _means(self, X: Any) -> FloatArray:
+        """Return expected labels, (n,), or chances, (n, classes)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return committee_means(self.members_, self.levels_, X, self.label_model_.link)
+
+    def _check_parameters(self) -> None:
+        check_name("start", self.start, ("auto", *STARTS))
+        counts: list[tuple[str, Any, int]]
+        counts = [("max_rounds", self.max_rounds, 1), ("patience", self.patience, 1)]
+        counts += [("n_folds", self.n_folds, 2), *(("leaves", n, 2) for n in _listed(self.leaves))]
+        for name, value, least in counts:
+            if not isinstance(value, Integral) or value < least:
+                raise StrategyError(
+                    f"{name} must be a whole number of at least {least}, got {value!r}."
+                )
+        if not 0 < self.learning_rate <= 1:
+            raise StrategyError(
+                f"learning_rate must be above 0 and at most 1, got {self.learning_rate!r}."
+            )
+
+
+def _threads(n_jobs: int | None, X: FloatArray) -> int:
+    """Return how many threads grow trees, 0 for as many as LightGBM likes; trees are the same.
+
+    Threads wait for each other several times a tree. Where a tree takes less than a millisecond,
+    waiting takes longer than growing, and a hundred times longer if another program has the cores.
+    """
+    if n_jobs is not None:
+        return n_jobs
+    return 1 if X.size < _CELLS_WORTH_THREADS else 0
+
+
+def _listed(leaves: int | Sequence[int]) -> Sequence[int]:
+    return list(leaves) if isinstance(leaves, Sequence) else [leaves]
 
 
 class BaggedBooster(BagRegressorMixin, BoostsTrees):
@@ -134,7 +232,7 @@ class BaggedBooster(BagRegressorMixin, BoostsTrees):
         sample_weight : (n,) floats, optional
             Constant inside a bag.
         """
-        load_committees()  # or say what is missing, before any work
+        lightgbm()  # or say that it is missing, before any work
         check_name("family of boosted trees", self.family, FAMILIES_OF_TREES)
         kind = check_label_kind(self.label_kind)
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
@@ -236,7 +334,7 @@ class BaggedClassifier(TakesBags, ClassifierMixin, BoostsTrees):  # type: ignore
         bags, noise_sd, sample_weight
             As for `BaggedBooster`.
         """
-        load_committees()  # or say what is missing, before any work
+        lightgbm()  # or say that it is missing, before any work
         kind = check_label_kind(self.label_kind)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
         if y.ndim == 2 and y.shape[1] == 1:
