@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -110,7 +110,7 @@ def test_pure_noise_on_one_row_each_is_a_staircase_that_learners_and_verifiers_k
     made = release(data, delta=0.0, epsilon=2.0, centre="none")
     event = made.certificate.events[0]
     assert event.kind == "staircase-bag-means"
-    np.testing.assert_allclose(made.noise_sd, event.sum_sd / made.bags.sizes)
+    np.testing.assert_allclose(made.noise_sd, event.number_sd / made.bags.sizes)
     # At epsilon 2 it has 0.846 of the variance of Laplace noise.
     ratio = event.law.sd**2 / (2 * event.law.scale**2)
     assert ratio == pytest.approx(0.846, rel=1e-3)
