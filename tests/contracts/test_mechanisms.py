@@ -111,11 +111,16 @@ REACH: dict[Any, Any] = {
 }
 
 
+def described(table, law):
+    """Return what a table has of a law, or of the law that it is derived from."""
+    return next(table[base] for base in law.__mro__ if base in table)
+
+
 def noise_pmf(law, moves=()):
     """The distribution of the noise after each move, on one support, and where that begins."""
-    reach = REACH[type(law)](law) + max(map(abs, moves), default=0)
+    reach = described(REACH, type(law))(law) + max(map(abs, moves), default=0)
     support = np.arange(-reach, reach + 1)
-    weights = WEIGHTS[type(law)]
+    weights = described(WEIGHTS, type(law))
     total = weights(support, law).sum()
     return {d: weights(support - d, law) / total for d in {0, *moves}}, -reach
 
@@ -213,17 +218,17 @@ def pairs_of(mechanism, steps):
 def laws_for(query, law, move):
     """Laws small enough to be summed over, one for all or one for each size of bag."""
     scales = {1: (1,), 2: (1, 2)}[max(1, len(query.bag_sizes))]
-    make = {
-        Laplace: lambda part: Laplace(move.steps * move.times * 5 // (6 * part) or 1),
-        Gaussian: lambda part: Gaussian(move.steps * 4 // (3 + part)),
-        Staircase: lambda part: Staircase(
-            move.steps, move.steps * move.times * 4 // (7 * part) or 1, -(-3 * move.steps // 7)
-        ),
-        Unbiased: lambda _: Unbiased((-0.5, 0.5, 1.5), CHANCES),
-        RandomisedResponse: lambda part: RandomisedResponse(3, {1: 0.75, 2: 0.875}[part]),
-        Exponential: lambda _: Exponential(0.7),
-    }[law]
-    return tuple(map(make, scales))
+    steps, whole = move.steps, move.steps * move.times
+    parameters = {
+        Laplace: lambda part: (whole * 5 // (6 * part) or 1,),
+        Gaussian: lambda part: (steps * 4 // (3 + part),),
+        Staircase: lambda part: (steps, whole * 4 // (7 * part) or 1, -(-3 * steps // 7)),
+        Unbiased: lambda _: ((-0.5, 0.5, 1.5), CHANCES),
+        RandomisedResponse: lambda part: (3, {1: 0.75, 2: 0.875}[part]),
+        Exponential: lambda _: (0.7,),
+    }
+    make = described(parameters, law)
+    return tuple(law(*make(part)) for part in scales)
 
 
 def questions(step, loss_step, reach):
@@ -261,7 +266,7 @@ def allowed(query, law):
 
 def example(name, law, *, real=False):
     """A mechanism; as a release within `BOUNDS` has it, or on a small grid."""
-    steps = LABEL_STEPS if real else SMALL[law is Gaussian]
+    steps = LABEL_STEPS if real else SMALL[issubclass(law, Gaussian)]
     query = questions(STEP if real else 1.0, LOSS_STEP if real else 1.0, steps)[name]
     with small_grid(steps):
         made = Mechanism(query, laws_for(query, law, query.move(law.norm)))
@@ -300,7 +305,7 @@ of_bags = pytest.mark.parametrize(("name", "law"), BAGS, ids=ids(BAGS))
 def slack_of(law):
     # The curve is that of the continuous Gaussian. A sum over whole numbers differs from an
     # integral with a kink by a twelfth of a squared step, in standard deviations.
-    return 1 / (12 * 24**2) if law is Gaussian else 1e-12
+    return 1 / (12 * 24**2) if issubclass(law, Gaussian) else 1e-12
 
 
 def summed(p, q, epsilon):
@@ -453,7 +458,7 @@ def test_two_sums_that_move_cost_more_than_one():
 @plain
 @pytest.mark.parametrize("units", [2, 3])
 def test_groups_cost_no_more_than_the_widened_mechanism(name, law, units):
-    with small_grid(SMALL[law is Gaussian]):
+    with small_grid(SMALL[issubclass(law, Gaussian)]):
         small, steps = example(name, law)
         wide = small.widened(units)
         assert is_known(wide)

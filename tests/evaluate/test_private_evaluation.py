@@ -90,8 +90,8 @@ def test_the_certificate_says_what_is_promised(model, data):
     furthest = np.maximum(predictions - BOUNDS[0], BOUNDS[1] - predictions).max()
     assert event.sensitivity == pytest.approx(furthest**2, rel=1e-6)
     assert event.sensitivity < 900
-    assert scores.noise_sd == pytest.approx(np.sqrt(2) * event.noise_scale / 5000)
-    margin = np.log(20) * event.noise_scale / 5000
+    assert scores.noise_sd == pytest.approx(event.number_sd / 5000)
+    margin = np.log(20) * event.number_sd / np.sqrt(2) / 5000
     assert np.diff(scores.interval) == pytest.approx(2 * margin, rel=1e-5)
     assert np.mean(scores.interval) == pytest.approx(scores.mean_loss)
     text = promise.text()
@@ -156,7 +156,7 @@ def test_private_bounds_are_charged(model, data):
     assert scores.certificate.bounds == found.bounds
     assert noisy_choice("bounds", 0.4) in scores.certificate.events
     event = scores.certificate.events[-1]
-    assert event.noise_scale == pytest.approx(event.sensitivity / 0.6, rel=1e-6)
+    assert event.number_sd == pytest.approx(np.sqrt(2) * event.sensitivity / 0.6, rel=1e-6)
     with pytest.raises(BudgetError, match="nothing is left"):
         evaluate(model, data, bounds=found, epsilon=0.3)
     with pytest.raises(BoundsError, match="found for unit None"):
