@@ -154,5 +154,5 @@ $(SPARK)/.installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OTHERS) .coverage bagwise-demo bagwise-demo*.html bagwise-reproduction \
+	rm -rf $(VENV) $(OTHERS) .coverage bagwise-demo bagwise-reproduction \
 	  dist build

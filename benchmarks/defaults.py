@@ -24,7 +24,6 @@ import numpy as np
 from scipy.stats import t as student
 
 import bagwise as bw
-from bagwise.cli.demo_run import isotropic_problem, public_bounds
 from bagwise.rng import SimulatedNoise
 from benchmarks import _real_ways as ways
 from benchmarks._real_scores import kept, score
@@ -33,6 +32,7 @@ from benchmarks._real_words import percent
 from benchmarks._redrawn import can_be_redrawn, redrawn
 from benchmarks._results import keep, read_rows
 from benchmarks._same_bags import remembered_bags
+from reproduction.problems import isotropic_problem, public_bounds
 
 Record = dict[str, Any]
 

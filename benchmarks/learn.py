@@ -29,9 +29,9 @@ import pyarrow as pa
 import bagwise as bw
 from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.bags import Bags
-from bagwise.cli.demo_run import isotropic_problem
 from bagwise.families import find_family
 from benchmarks._results import RESULTS, keep
+from reproduction.problems import isotropic_problem
 
 N, D, SIZE = 1_000_000, 32, 10
 MEGABYTE = 2**20

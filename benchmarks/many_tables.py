@@ -35,11 +35,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
-from bagwise.families import find_family
 from bagwise.planner.sizes import grid
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
-from bagwise.requests.queries import schedule_looks, take_centring, take_range
+from bagwise.requests.queries import ask_centre, settle_queries, take_range
 from bagwise.rng import SimulatedNoise
 from benchmarks._many_tables import class_tables, many_tables
 from benchmarks._real_scores import score
@@ -221,27 +220,27 @@ def judge_classes(rows: list[Record]) -> Record:
 
 def measure_looks(table: RealTable, epsilon: float, *, draws: int) -> Record:
     """Return the noise of bag labels beside that without looks, for every draw of these."""
-    (X, _), labels, gaussian = table.encoded, table.labels, find_family("gaussian")
+    (X, _), labels = table.encoded, table.labels
     rule = ExactCalibration(epsilon, 0.0, table.bounds)
     names = [str(column) for column in range(X.shape[1])]
-    looks = schedule_looks(rule, X, names, unit_rows=1, tighten="auto", centre="auto")
+    queries = settle_queries(rule, X, names, unit_rows=1, tighten="auto", centre="auto")
     ratios, centred = [], 0
     for source in map(SimulatedNoise, range(draws)):
         left = rule
-        if looks.tighten is not None:
-            left = take_range(labels, rule, looks.tighten, source)
-        centring = take_centring(
-            labels, X, looks.within(left.bounds), left, family=gaussian, bounds=table.bounds,
+        if queries.range is not None:
+            left = take_range(labels, rule, queries.range, source)
+        centring = ask_centre(
+            labels, X, queries.within(left), left, family="gaussian", stated=table.bounds,
             scored=None, source=source,
         )  # fmt: skip
-        means = left.bag_means(spent=() if centring is None else centring.events)
-        if centring is not None and centring.limit is not None:
+        means = left.bag_means(spent=centring.events)
+        if centring.limit is not None:
             means = means.on_grid(grid_step((-centring.limit, centring.limit)))
             centred += 1
-        ratios.append(means.sum_sd / rule.bag_means().sum_sd)
+        ratios.append(means.number_sd / rule.bag_means().number_sd)
     return {
         "part": "looks", "table": table.name, "family": table.family, "epsilon": epsilon,
-        "noise": float(np.mean(ratios)), "most": max(ratios), "tried": looks.model is not None,
+        "noise": float(np.mean(ratios)), "most": max(ratios), "tried": queries.model is not None,
         "centred": centred,
     }  # fmt: skip
 

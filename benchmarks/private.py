@@ -10,8 +10,8 @@ import warnings
 import numpy as np
 
 import bagwise as bw
-from bagwise.cli.demo_run import isotropic_problem, public_bounds
 from benchmarks._results import keep
+from reproduction.problems import isotropic_problem, public_bounds
 
 EPSILON, DELTA, D = 1.0, 1e-5, 32
 BOUNDS = public_bounds(D)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 import bagwise as bw
-from bagwise.cli.demo_run import isotropic_problem, public_bounds
 from benchmarks._real_tables import load
 from benchmarks._real_words import percent
 from benchmarks._results import keep, read_rows
@@ -34,6 +33,7 @@ from benchmarks.defaults import (
     paired_difference,
     summary,
 )
+from reproduction.problems import isotropic_problem, public_bounds
 
 Record = dict[str, Any]
 

@@ -11,17 +11,16 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.cli.demo_run import public_bounds
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_picks
-from bagwise.requests.scores import (
-    ScoreBudget,
+from bagwise.requests.queries import (
     Scores,
     ScoresKind,
-    compute_scores,
+    ScoresRequest,
+    ask_scores,
     price_scores,
 )
 from bagwise.rng import SimulatedNoise
@@ -36,6 +35,7 @@ from reproduction.open_cells import (
     protocol_data,
 )
 from reproduction.printed_noise import PrintedCalibration
+from reproduction.problems import public_bounds
 from reproduction.protocol import TRUTH_LENGTH, train
 from reproduction.squared_errors import squared_error_sd
 
@@ -99,10 +99,10 @@ def _make(
     X, labels = data or (draw.X, draw.labels(cell.label_noise_sd))
     labels = np.clip(labels, *calibration.bounds)
     source = SimulatedNoise(draw.stream(purpose, cell))
-    budget = ScoreBudget(calibration, "auto", cell.bag_size, unit_rows=1)
     names = [f"x{j}" for j in range(draw.d)]
-    priced = price_scores(kind, X, names, budget)
-    scores = compute_scores(kind, labels, X, priced, bounds=calibration.bounds, source=source)
+    asked = ScoresRequest(kind, bag_size=cell.bag_size)
+    query = price_scores(calibration, X, names, asked, unit_rows=1)
+    scores = ask_scores(kind, labels, X, query, bounds=calibration.bounds, source=source)
     bags = _bags(draw, cell, scores, find_bags)
     sizes = bags.sizes.tolist()
     picks = calibration.picks(sizes=sizes, spent=scores.events, smallest=None)

@@ -34,8 +34,8 @@ def test_shielded_passes_our_own_errors_on():
 
 
 def test_a_stage_names_itself_and_the_place_but_not_the_message():
-    with pytest.raises(StageError) as caught:
-        Stages()("aggregating", fail)
+    with pytest.raises(StageError) as caught, Stages()("aggregating"):
+        fail()
     message = str(caught.value)
     assert "aggregating failed" in message
     assert "ValueError at test_errors.py" in message

@@ -312,28 +312,27 @@ def make_release(
         keep_order=keep_order, seed=seed, min_bag_size=min_bag_size, strategies=strategies,
         family=family, tighten=tighten, centre=centre, learner=learner,
     )  # fmt: skip
-    run = Stages(on_stage)
+    stage = Stages(on_stage)
     check_name("engine", engine, ("auto", "local", "spark"))
     if engine == "spark" or is_frame(table):
         if engine == "local":
             raise StrategyError("a DataFrame of Spark is not read by the local engine.")
         spread: Any = _release_on_spark(
-            run, table, request, ledger, confirmed,
+            stage, table, request, ledger, confirmed,
             bounds=bounds, spill=spill, settings=spark,
         )  # fmt: skip
         return cast(Release, spread)  # what a caller does with one, it can do with the other
     memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
-    rows = run(
-        "reading the table", open_rows, table, named=columns.named, memory=memory, label=label
-    )
-    account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
+    with stage("reading the table"):
+        rows = open_rows(table, named=columns.named, memory=memory, label=label)
+    account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
     return build(rows, request, account=account, confirmed=confirmed, on_stage=on_stage)
 
 
 def _release_on_spark(
-    run: Stages,
+    stage: Stages,
     table: Any,
     request: ReleaseRequest,
     ledger: Ledger | str | Path | None,
@@ -349,21 +348,20 @@ def _release_on_spark(
 
     columns, budget = request.columns, request.budget
     refuse_on_spark(request)  # what cannot be done, before Spark starts
-    rows = run(
-        "starting Spark, reading the table",
-        open_on_spark,
-        table,
-        label=columns.label,
-        classes=columns.classes,
-        named=columns.named,
-        spill=spill,
-        settings=settings,
-    )
-    account = _account(run, ledger, rows, "release", request, columns, budget, bounds)
+    with stage("starting Spark, reading the table"):
+        rows = open_on_spark(
+            table,
+            label=columns.label,
+            classes=columns.classes,
+            named=columns.named,
+            spill=spill,
+            settings=settings,
+        )
+    account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
     return build_on_spark(
-        rows, request, account=account, confirmed=confirmed, on_stage=run.on_stage
+        rows, request, account=account, confirmed=confirmed, on_stage=stage.on_stage
     )
 
 
@@ -374,7 +372,7 @@ def _verified(path: Path) -> Release:
 
 
 def _account(
-    run: Stages,
+    stage: Stages,
     ledger: Ledger | str | Path | None,
     rows: Rows | Any,
     verb: Verb,
@@ -387,19 +385,18 @@ def _account(
     if ledger is None:
         return Uncharged()
     rule = budget.calibration
-    return run(
-        "looking into the ledger",
-        open_account,
-        ledger,
-        rows,
-        verb=verb,
-        request=request,
-        label=columns.label,
-        unit=columns.unit,
-        private=rule is not None and rule.is_exact and budget.noise_source.is_secret,
-        delta=0.0 if rule is None else rule.delta,
-        bounds=bounds,
-    )
+    with stage("looking into the ledger"):
+        return open_account(
+            ledger,
+            rows,
+            verb=verb,
+            request=request,
+            label=columns.label,
+            unit=columns.unit,
+            private=rule is not None and rule.is_exact and budget.noise_source.is_secret,
+            delta=0.0 if rule is None else rule.delta,
+            bounds=bounds,
+        )
 
 
 def release_model(
@@ -472,12 +469,11 @@ def release_model(
     )
     budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit)
     request = ModelRequest.of(columns, budget, family=family, link=link, tighten=tighten)
-    run = Stages(on_stage)
+    stage = Stages(on_stage)
     memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
-    rows = run(
-        "reading the table", open_rows, table, named=columns.named, memory=memory, label=label
-    )
-    account = _account(run, ledger, rows, "release-model", request, columns, budget, bounds)
+    with stage("reading the table"):
+        rows = open_rows(table, named=columns.named, memory=memory, label=label)
+    account = _account(stage, ledger, rows, "release-model", request, columns, budget, bounds)
     if (paid := account.stored(RowModel.load)) is not None:
         return paid
     return build_model(rows, request, account=account, confirmed=confirmed, on_stage=on_stage)
@@ -522,19 +518,13 @@ def find_bounds(
     request = BoundsRequest.of(columns, epsilon=epsilon, outside=outside)
     if ledger is None:
         return build_bounds(table, request)
-    run = Stages()
-    rows = run("reading the table", read_rows, table, named=columns.named)
-    account = run(
-        "looking into the ledger",
-        open_account,
-        ledger,
-        rows,
-        verb="bounds",
-        request=request,
-        label=label,
-        unit=unit,
-        private=True,
-    )
+    stage = Stages()
+    with stage("reading the table"):
+        rows = read_rows(table, named=columns.named)
+    with stage("looking into the ledger"):
+        account = open_account(
+            ledger, rows, verb="bounds", request=request, label=label, unit=unit, private=True
+        )
     if (paid := account.stored(PrivateBounds.load)) is not None:
         return paid
     return build_bounds(rows, request, account=account)

@@ -300,22 +300,28 @@ def check_name(
         )
 
 
-def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseError]) -> T:
-    """Run `action`; replace a foreign exception by a described one and drop the original.
+class Shield:
+    """Replace a foreign exception inside a ``with`` by a described one, and drop the original.
 
     Parsers and casts quote the value they choked on, and ``raise … from None`` only hides the
     original from the printed traceback: it stays reachable as ``__context__``, with its frames
-    and their local variables. Raising after the ``except`` block has ended leaves no link.
+    and their local variables. Here no link is left.
 
-    >>> shielded(lambda: float("secret"), lambda error: LabelError("not a number"))
+    >>> with Shield(lambda error: LabelError("not a number")):
+    ...     float("secret")
     Traceback (most recent call last):
     bagwise.errors.LabelError: not a number
     """
-    try:
-        return action()
-    except BagwiseError:
-        raise
-    except Exception as error:
+
+    def __init__(self, describe: Callable[[Exception], BagwiseError]) -> None:
+        self._describe = describe
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, BagwiseError) or not isinstance(error, Exception):
+            return
         if is_low_memory(error):
             failure: BagwiseError = LowMemoryError()
         elif isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -325,8 +331,23 @@ def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseErr
                 "raise the memory limit."
             )
         else:
-            failure = describe(error)
-    raise failure
+            failure = self._describe(error)
+        del kind, error, traceback  # this frame is part of the new traceback
+        try:
+            raise failure
+        finally:
+            failure.__context__ = None
+
+
+def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseError]) -> T:
+    """Run `action` behind a `Shield`.
+
+    >>> shielded(lambda: float("secret"), lambda error: LabelError("not a number"))
+    Traceback (most recent call last):
+    bagwise.errors.LabelError: not a number
+    """
+    with Shield(describe):
+        return action()
 
 
 def is_low_memory(error: BaseException) -> bool:

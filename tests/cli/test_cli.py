@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 
 import numpy as np
 import pyarrow as pa
@@ -439,17 +441,75 @@ def test_paragraphs_of_the_help_fill_the_terminal(monkeypatch):
     assert all(len(line) > 60 for line in paragraph)
 
 
-def test_the_demo_leaves_a_release_that_verifies(tmp_path):
+def test_the_demo_is_the_main_job(tmp_path):
     shown = bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000")
     assert shown.exit_code == 0, shown.output
-    assert "Knowing nothing" in shown.output
-    assert bagwise("verify", tmp_path / "demo", "--max-epsilon", "1").exit_code == 0
-    assert "demo-model.html (a model of it)" in shown.output.replace("\n", "")
-    for name in ("demo.html", "demo-model.html"):
-        assert (tmp_path / name).read_text().startswith("<!DOCTYPE html>")
+    for verb in ("release", "verify", "fit", "predict", "evaluate", "report"):
+        assert f"$ bagwise {verb} " in shown.output
+    assert "of what true labels give" in shown.output
+    assert (tmp_path / "demo" / "release.html").read_text().startswith("<!DOCTYPE html>")
+    assert bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000").exit_code == 2
     again = bagwise("demo", "-o", tmp_path / "demo", "--rows", "2000", "--force", "--json")
-    rows = json.loads(again.stdout)["rows"]
-    assert {row["strategy"] for row in rows} == {"random", "sorted", "super sorted"}
+    found = json.loads(again.stdout)
+    assert 0.8 < found["kept"] < 1.05
+    assert found["typical_error"]["bags"] < found["typical_error"]["mean"]
+
+
+def commands_in(text):
+    """Return the commands that a text shows: to the end of a line, or up to the next mark."""
+    lines = [line for line in text.splitlines() if "bagwise " in line]
+    found = [part for line in lines for part in re.split(r"(?=bagwise [a-z-]+ )|·", line)]
+    return [part.strip() for part in found if re.match(r"bagwise [a-z-]+ ", part)]
+
+
+def test_every_command_that_is_printed_runs_as_printed(rents, tmp_path, monkeypatch):
+    """Names and paths have blanks; what stands in capitals is for the reader to fill in."""
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "my tables"
+    place.mkdir()
+    table = pq.read_table(rents)
+    names = ["the label" if name == "y" else name for name in table.column_names]
+    pq.write_table(table.rename_columns(names), place / "of rents.parquet")
+    asked = [place / "of rents.parquet", "--label", "the label", *PRIVATE]
+    ledger = bagwise("ledger", "init", place / "a ledger", "--epsilon-total", 50)
+    printed = [ledger.output]
+    for words in (["plan", *asked], ["release", *asked, "-o", place / "out", "--ledger",
+                                     place / "a ledger"]):  # fmt: skip
+        run = bagwise(*words)
+        assert run.exit_code == 0, run.output
+        printed.append(run.output)
+    typed = [command for text in printed for command in commands_in(text)]
+    assert {shlex.split(one)[1] for one in typed} >= {"release", "verify", "fit", "ledger"}
+    for command in typed:
+        if not re.search(r"\b[A-Z]{2,}\b", command):
+            (tmp_path / "model.json").unlink(missing_ok=True)  # of another command
+            run = bagwise(*shlex.split(command)[1:])
+            assert run.exit_code == 0, (command, run.output)
+
+
+def test_what_people_type_for_numbers_is_understood_or_answered_by_an_example(rents, tmp_path):
+    words = ["release", rents, "--label", "y", "--epsilon", "1", "--bag-size", "20"]
+    assert bagwise(*words, "--bounds", "-12,12", "-o", tmp_path / "a").exit_code == 0
+    for option, value in (("--epsilon", "50%"), ("--delta", "tiny")):
+        run = bagwise(*words, "--bounds", "-12", "12", option, value, "-o", tmp_path / "b")
+        assert run.exit_code == 2
+        assert f"For example: {option}" in run.stderr
+
+
+def test_errors_are_json_where_json_was_asked_for(rents, tmp_path):
+    run = bagwise("release", rents, "--label", "z", *PRIVATE, "-o", tmp_path / "a", "--json")
+    error = json.loads(run.stderr)["error"]
+    assert (run.exit_code, error["code"], error["kind"]) == (2, 2, "ColumnError")
+    assert "'z'" in error["message"]
+
+
+def test_help_begins_with_everyday_options_and_has_panels():
+    text = bagwise("release", "--help").output
+    order = [text.index(f"{name} ") for name in ("--label", "--bounds", "--epsilon", "--delta")]
+    assert order == sorted(order)
+    assert all(panel in text for panel in ("Privacy", "Bags", "Columns"))
+    assert "LO HI" in text
+    assert not [line for line in text.splitlines() if "<bool>" in line and "--help" not in line]
 
 
 def test_label_bounds_and_epsilon_are_enough(rents, tmp_path):
@@ -457,7 +517,7 @@ def test_label_bounds_and_epsilon_are_enough(rents, tmp_path):
     made = bagwise("release", rents, *asked, "--min-bag-size", "15", "--json", "-o", tmp_path / "a")
     assert made.exit_code == 0, made.output
     shown = json.loads(made.stdout)
-    assert "least regret" in shown["chosen_because"]
+    assert "the safest choice" in shown["chosen_because"]
     assert bw.Release.load(tmp_path / "a").provenance.bag_size >= 15
     named = ["--strategies", "random", "--family", "gaussian", "--json", "-o", tmp_path / "b"]
     made = bagwise("release", rents, *asked, *named)

@@ -44,7 +44,7 @@ def test_the_whole_way(work):
     spend = {"BAGWISE_LEDGER": "l"}
     found = run("bounds", "t.csv", "--label", "y", "--epsilon", 0.2, "-o", "b.json", **spend)
     assert "Charged to l" in found.output
-    assert "bagwise ledger show l tells what is left" in " ".join(found.output.split())
+    assert "What is left: bagwise ledger show l" in " ".join(found.output.split())
     asked = (*RELEASE, "--epsilon", 0.5)
     assert "Charged to l" in run(*asked, "-o", "out", **spend).output
     again = run(*asked, "-o", "copy", **spend)

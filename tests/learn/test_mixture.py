@@ -22,7 +22,7 @@ from bagwise.learn import mixture
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.losses import Setting
 from bagwise.learn.mixture import fit_mixture
-from bagwise.learn.picks import PickedBags, Whitening, density_of
+from bagwise.learn.picks import PickCoordinates, PickedBags, density_of
 from bagwise.rng import SimulatedNoise
 from tests.stats import ALPHA
 
@@ -82,7 +82,7 @@ def plain_rows(name, data, *, ridge=0.0):
     design = np.column_stack([bags.X, np.ones(len(bags.X))])
     penalty = np.append(np.full(bags.X.shape[1], ridge), 0.0)
     family = setting_of(name, data).family
-    return mixture.Picks(bags, family, density_of(family, bags), design, penalty)
+    return mixture.PickedRows(bags, family, density_of(family, bags), design, penalty)
 
 
 def phi_of(name):
@@ -571,9 +571,9 @@ def test_coefficients_that_run_away_are_not_a_maximum():
     labels = np.resize([0.0, 1.0], 200)
     rows = plain_rows("bernoulli", BagData(X, Bags(bags), labels, np.zeros(200), np.ones(200)))
     start = np.array([1e5, 0.0, 0.0])
-    whitening = Whitening.of(rows.bags, fit_intercept=True)
+    whitening = PickCoordinates.of(rows.bags, fit_intercept=True)
     theta = whitening.theta(start[:-1], float(start[-1]))
-    rows = mixture.Picks.of(rows.bags, whitening, rows.family, 0.0)
+    rows = mixture.PickedRows.of(rows.bags, whitening, rows.family, 0.0)
     point, reached = mixture.climb(rows, mixture.Point.at(rows, theta, 1.0))
     found = mixture.Maximum.at(rows, point, whitening, converged=reached)
     assert found.gradient < 1e-6

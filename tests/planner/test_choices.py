@@ -185,8 +185,8 @@ def test_misfit_is_a_cause_of_its_own(found):
     large = bw.plan(features(), prior=(2.0, 0.1, 0.5), strategies=["kmeans"], **PRIVATE)
     assert large.best.predictions.misfit > 0
     assert "misfit" in large.explain()
-    assert "With no misfit: off by" in large.explain()
-    assert "not linear in the features" in str(found)
+    assert "With no misfit: keeps" in large.explain()
+    assert "of which is not linear" in str(found)
     assert found.to_json()["candidates"][0]["predictions_misfit"] > 0
 
 

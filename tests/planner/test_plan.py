@@ -173,7 +173,7 @@ def test_frames_text_and_page(private, tmp_path):
     with pytest.raises(StrategyError, match="known are pandas, polars"):
         private.to_frame("spark")
     text = str(private)
-    assert "stated and not measured" in text
+    assert "rest on a belief" in text
     assert "released directly" in text
     assert private.best.strategy in private._repr_html_()
     page = private.save(tmp_path / "plan.html").read_text()
@@ -369,7 +369,7 @@ def labelled(n=600):
 def test_auto_takes_the_first_choice_and_says_why(tmp_path):
     made = bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
     assert made.provenance.strategy in ("kmeans", "optimal")
-    assert "least regret" in made.provenance.chosen_because.text()
+    assert "the safest choice" in made.provenance.chosen_because.text()
     assert made.bags.n_bags == 60  # whoever names a size expects so many bags
     loaded = bw.Release.load(made.save(tmp_path / "out"))
     loaded.verify()

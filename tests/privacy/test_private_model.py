@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.cli.demo_run import isotropic_problem
 from bagwise.errors import RankWarning
 from bagwise.privacy import private_model
 from bagwise.privacy.calibrate import ExactCalibration
@@ -20,6 +19,7 @@ from bagwise.privacy.private_model import (
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows import blocks
+from reproduction.problems import isotropic_problem
 from tests import stats
 
 

@@ -85,7 +85,7 @@ def test_the_parts_add_up_and_the_largest_is_named():
     risk = found.predictions
     assert risk.total == pytest.approx(risk.bias + risk.choice + risk.label_noise + risk.privacy)
     assert risk.privacy > 0.9 * risk.total
-    assert "comes from the privacy noise" in found.text()
+    assert "is due to the privacy noise" in found.text()
     assert "clipped" in found.text()
     assert found.slopes is not None
     content = json.loads(json.dumps(found.to_json(), allow_nan=False))
@@ -165,3 +165,25 @@ def test_misfit_is_a_cause_that_is_believed_and_said():
     assert "do not follow the model" in release.explain(**guess, misfit=0.5).text()
     with pytest.raises(StrategyError, match="misfit must be"):
         release.explain(**guess, misfit=-1.0)
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+@pytest.mark.parametrize("strategy", ["sorted", "kmeans", "random"])
+def test_a_forecast_is_about_what_a_model_is_off_by(strategy):
+    """For sorted bags it was thirty times too large: noise of coefficients was taken for signal.
+
+    A forecast is a root of a mean over draws, and rests on a belief about misfit: a factor of four.
+    """
+    rng = np.random.default_rng(7)
+    X, theta = rng.normal(size=(8000, 6)), rng.normal(size=6)
+    y = X @ theta + 0.5 * rng.normal(size=len(X))
+    table = pa.table({**{f"x{i}": X[:, i] for i in range(6)}, "y": y})
+    off, forecast = [], []
+    for _ in range(3):
+        release = bw.make_release(
+            table, label="y", bounds=(-12, 12), epsilon=4.0, bag_size=50, strategy=strategy
+        )
+        predicted = np.asarray(bw.fit_release(release).predict(table))
+        off.append(np.mean((predicted - X @ theta) ** 2))
+        forecast.append(explain_by_fit(release).predictions.total)
+    assert 1 / 4 < np.sqrt(np.mean(forecast) / np.mean(off)) < 4

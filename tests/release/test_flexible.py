@@ -24,7 +24,7 @@ from bagwise.planner.prior import Prior
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.requests.provenance import FlexibleLearner
-from bagwise.requests.scores import METRIC_SHARES
+from bagwise.requests.queries import METRIC_SHARES
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
 from tests.release.test_release import edit_json, edit_provenance

@@ -14,19 +14,19 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import BagwiseError
-from bagwise.release import build, files
+from bagwise.release import files
 
 SENTINEL = 918273645.125
 TRACES = ("918273645", "9.18273645e", "9.182736e")
 
 STAGES = [
-    "read_rows",
-    "check_table",
-    "_encode",
-    "_compute_scores",
-    "_form_bags",
-    "_take_rows",
-    "label_bags",
+    "build.read_rows",
+    "build.check_table",
+    "labelled.Labelled.encoded_for",
+    "build.ask_scores",
+    "build.assign_bags",
+    "build.take_leaving",
+    "build.label_bags",
 ]
 
 
@@ -56,7 +56,7 @@ def choke(*_args, **_kwargs):
 def test_a_failing_stage_shows_no_label(stage, table, tmp_path, monkeypatch, logs):
     path = tmp_path / "t.parquet"
     pq.write_table(table, path)
-    monkeypatch.setattr(build, stage, choke)
+    monkeypatch.setattr(f"bagwise.release.{stage}", choke)
     with pytest.raises(BagwiseError) as caught:
         bw.make_release(table, label="y", bag_size=5, not_private=True)
     assert not leaks("".join(traceback.format_exception(caught.value)))

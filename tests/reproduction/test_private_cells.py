@@ -6,7 +6,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bagwise.cli.demo_run import public_bounds
 from bagwise.privacy.accounting import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.curves import composed_delta, pick_delta
@@ -15,6 +14,7 @@ from reproduction.cells import Cell
 from reproduction.draws import Draw
 from reproduction.printed_noise import PrintedCalibration
 from reproduction.private_cells import DELTA, run_private_cell
+from reproduction.problems import public_bounds
 from tests import stats
 
 CELLS = [

@@ -29,7 +29,7 @@ from bagwise.release.on_spark import SpreadUnits
 from bagwise.release.verify import predictions_of
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.requests.scores import Scores
+from bagwise.requests.queries import NOT_CENTRED, Scores
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.groups import number_groups
@@ -269,7 +269,7 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, spark,
     left, expected = centred_steps(labels, predictions, bounds=(-9, 9), step=means.grid_step)
     assert 0.5 < release.certificate.limit < 4.6  # as far as a strong signal leaves labels
     exact = -9.0 + means.grid_step * read.bags.mean((left + expected).astype(float))
-    drawn = means.draw(100_000, SimulatedNoise(0)) * means.grid_step / means.sum_sd
+    drawn = means.draw(100_000, SimulatedNoise(0)) * means.grid_step / means.number_sd
     off = [exact, *(exact - means.grid_step * read.bags.mean(p * 1.0) for p in (left, expected))]
     far = [np.mean(((read.labels - one) / read.noise_sd) ** 2) for one in off]
     # Six deviations of the mean square of so many standardised errors.
@@ -348,7 +348,7 @@ def test_the_planner_chooses_what_it_chooses_in_memory(make, table):
     )  # fmt: skip
     release, _ = make("random")
     everyone = Population(tuple(request.columns.features_in(table)), release.encoder, N)
-    chosen = on_spark._choose(Stages(), release.table, decide, everyone, request)
+    chosen = on_spark._choose(release.table, everyone, request, Stages())
     assert chosen == decide(LocalRows(table), request)
     assert chosen.why is not None
 
@@ -412,7 +412,7 @@ def test_units_are_counted_in_their_bags(people, spark, tmp_path):
     assert few.counted_in(release.places).square_in_bags(release.places) == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
     spent = rule.laplace_model(share=0.1, sensitivity_steps=2**18)
-    after = settle_means(rule, release.places, few, Scores(None, (spent,)), None)[0]
+    after = settle_means(rule, release.places, few, Scores(None, (spent,)), NOT_CENTRED)[0]
     assert after == rule.bag_means(square=10**12, rows=10**6, numbers=10**6, spent=(spent,))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.console import emit, guarded, out, print_grid, say, show_progress, word
+from bagwise.cli.console import emit, guarded, out, print_grid, say, say_next, show_progress, word
 from bagwise.cli.options import (
     AsJson,
     Command,
@@ -199,7 +199,7 @@ def fit(
         say(found.note)
         if quality is not None:
             say(str(quality))
-        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
+        say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
 
 
 def next_(
@@ -272,7 +272,7 @@ def _say_what_next(directory: Path, n_open: int) -> None:
     if n_open:
         out.print(f"{n_open} are open: [bold]bagwise annotate serve {word(directory)}[/]")
     else:
-        out.print(f"Next: [bold]bagwise annotate fit {word(directory)} -o model.json[/]")
+        say_next(["bagwise", "annotate", "fit", directory, "-o", "model.json"])
 
 
 app = typer.Typer(

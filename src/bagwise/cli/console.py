@@ -69,7 +69,7 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
             listener = functools.partial(_show_note, quiet, notes)
             with operator_notes_to(listener), ExitStack() as ending:
                 _ending.set(ending)
-                code = _run(lambda: run(*args, **kwargs))
+                code = _run(lambda: run(*args, **kwargs), as_json=bool(kwargs.get("as_json")))
         if code:
             raise typer.Exit(code)
 
@@ -81,7 +81,7 @@ def hold(resource: AbstractContextManager[object]) -> None:
     _ending.get().enter_context(resource)
 
 
-def _run(action: Callable[[], None]) -> int:
+def _run(action: Callable[[], None], *, as_json: bool) -> int:
     try:
         action()
     except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -89,7 +89,13 @@ def _run(action: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return fail("interrupted; nothing was left half-written.", INTERRUPTED)
     except Exception as error:
-        return fail(*_account_of(error))
+        message, code = _account_of(error)
+        if not as_json:
+            return fail(message, code)
+        kind = type(error).__name__ if isinstance(error, BagwiseError) else "Error"
+        said = {"error": {"code": code, "kind": kind, "message": printable(message, keep="\n")}}
+        sys.stderr.write(json.dumps(said, indent=2) + "\n")
+        return code
     return 0
 
 
@@ -157,6 +163,11 @@ def word(path: object) -> str:
 def say(text: str, *, style: str = "") -> None:
     """Print lines of plain text, whoever wrote them, without breaking them."""
     out.print(Text(printable(text, keep="\n"), style=style), soft_wrap=True)
+
+
+def say_next(*commands: Sequence[object]) -> None:
+    """Print what to type next, ready to be copied: nothing breaks its lines."""
+    say("Next: " + " · ".join(shlex.join(map(str, words)) for words in commands))
 
 
 def fail(message: str, code: int) -> int:

@@ -1,112 +1,127 @@
-"""The verb that shows everything once, on built-in data."""
+"""The verb that does the main job once, on a table that it makes: from rents to a checked model."""
 
+import csv
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
 import typer
-from rich import box
-from rich.table import Table
 
-from bagwise.cli.console import emit, out, safe, say, show_progress
+from bagwise.cli.console import emit, say
 from bagwise.cli.options import AsJson, Force, Quiet
-from bagwise.errors import MissingExtraError
-from bagwise.files.atomic import check_file
+from bagwise.errors import OutputExistsError
 
-if TYPE_CHECKING:
-    from bagwise.cli.demo_run import DemoResult
+_HEADING = ("flat", "area", "rooms", "district", "furnished", "rent")
+_DISTRICTS = {"north": 0, "south": -150, "harbour": 250, "old town": 400}
+_FILES = ("rents.csv", "new.csv", "release", "model.json", "predictions.csv", "release.html")
 
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to leave a release to look at.")
+        Path, typer.Option("--output", "-o", help="Directory for the tables and all that is made.")
     ] = Path("bagwise-demo"),
-    rows: Annotated[int, typer.Option(min=1000, help="Rows of synthetic data.")] = 50_000,
+    rows: Annotated[int, typer.Option(min=1000, help="Flats in the table.")] = 20_000,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try everything on built-in data: bags, labels, models, their error, and pages of them.
-
-    Pages of the private release and of a model of it lie beside it, if the extra plot is there.
+    """Run the whole workflow on a table of rents, one command after the other.
 
     Example: [bold]bagwise demo -o bagwise-demo[/]
     """
-    from threadpoolctl import threadpool_limits
-
-    from bagwise.cli.demo_run import recipes, run_demo
-    from bagwise.release.release import check_output
-
-    check_output(output, force=force)
-    for page in _pages(output):
-        check_file(page, force=force)
-    # Matrices of this size gain nothing from more threads, and lose a lot on a busy machine.
-    threads = threadpool_limits(1)
-    with threads, show_progress(quiet or as_json, steps=len(recipes()) + 3) as on_step:
-        result = run_demo(n=rows, on_step=on_step)
-        result.release.save(output, force=force)
-        on_step("drawing pages")
-        pages = _write_pages(result, output, force=force)
+    taken = [output / name for name in _FILES if (output / name).exists()]
+    if taken and not force:
+        raise OutputExistsError(f"{taken[0]} already exists. Choose another name, or use --force.")
+    output.mkdir(parents=True, exist_ok=True)
+    table, new, release, model, predictions, page = (str(output / name) for name in _FILES)
+    # 1. A table as an office has it: an id, numbers, text, and gaps. Some flats are kept apart.
+    write_rents(Path(table), Path(new), rows)
+    # 2. What a custodian types, and then a learner. Every line runs as it is shown.
+    private = "--label rent --id flat --bounds 0 5000 --epsilon 1"
+    pages = [f"bagwise report {{release}} -o {shlex.quote(page)}"] if _draws_pages() else []
+    for line in (
+        f"bagwise release {shlex.quote(table)} {private} -o {{release}}",
+        "bagwise verify {release} --max-epsilon 1",
+        "bagwise fit {release} -o {model}",
+        f"bagwise predict {{model}} {shlex.quote(new)} --id flat -o {shlex.quote(predictions)}",
+        f"bagwise evaluate {{model}} {shlex.quote(new)}",
+        *pages,
+    ):
+        typed = line.format(release=shlex.quote(release), model=shlex.quote(model))
+        _run(shlex.split(typed), shown=not (quiet or as_json), force=force)
+    # 3. The same model from the true labels, which nobody but the custodian could fit.
+    errors = _errors(Path(model), Path(table), Path(new))
+    explained = {name: errors["mean"] ** 2 - errors[name] ** 2 for name in ("bags", "true labels")}
+    kept = explained["bags"] / explained["true labels"]
     if as_json:
-        emit({"path": str(output), "pages": [*map(str, pages)], **result.to_json()})
+        emit({"path": str(output), "typical_error": errors, "kept": kept})
     elif not quiet:
-        _print_demo(result, output, pages)
-
-
-def _pages(output: Path) -> list[Path]:
-    """Return where the pages of the release and of the model go: beside the release."""
-    return [output.with_name(f"{output.name}{end}.html") for end in ("", "-model")]
-
-
-def _write_pages(result: "DemoResult", output: Path, *, force: bool) -> list[Path]:
-    """Write the pages; none where the extra for them is missing, which is no reason to fail."""
-    from bagwise.learn import fit_release
-    from bagwise.report import report_on
-    from bagwise.report.model_page import model_page
-    from bagwise.report.release_page import ReleasePage, explain_or_say_why
-    from bagwise.report.writing import write_page
-
-    release, pages = result.release, _pages(output)
-    model = fit_release(release)
-    try:
-        explained = explain_or_say_why(release)
-        about = ReleasePage(release, output, report_on(release), explained)
-        write_page(about.page(), pages[:1], force=force)
-        shown = model_page(model, path=Path("model.json"), release=release)
-        write_page(shown, pages[1:], force=force)
-    except MissingExtraError:
-        return []
-    return pages
-
-
-def _print_demo(result: "DemoResult", output: Path, pages: list[Path]) -> None:
-    grid = Table(
-        title=f"Squared error of the coefficients: {result.n:,} rows, {result.d} features",
-        caption=(
-            f"Least squares on the true labels: {result.row_level_error:.2g}. "
-            f"Knowing nothing (all zero): {result.truth_norm:.1f}."
-        ),
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for column in ("ε", "strategy", "size", "label"):
-        grid.add_column(column, no_wrap=True)
-    for name in result.loss_names:
-        grid.add_column(name, justify="right", no_wrap=True)
-    for row in result.rows:
-        cells = [f"{error:.2g}" for error in row.errors]
-        private = f"{result.release.certificate.epsilon:g}" if row.private else "none"
-        grid.add_row(private, row.strategy, str(row.bag_size), row.label_kind, *cells)
-    out.print(grid)
-    for remark in result.remarks:
-        say(f"· {remark}")
-    where = safe(output)
-    out.print(f"A private release is in {where}. Next: [bold]bagwise verify {where}[/]")
-    if pages:
-        out.print(
-            f"To look at in a browser: {safe(pages[0])} (the private release), {safe(pages[1])} "
-            "(a model of it)",
-            soft_wrap=True,
-            highlight=False,
+        say(
+            f"\nTypical error of one prediction, on {rows // 10:,} new flats: "
+            f"{errors['bags']:.4g} from the release, {errors['true labels']:.4g} from the true "
+            f"rents, {errors['mean']:.4g} by predicting the mean. The release keeps "
+            f"{kept:.0%} of what true labels give.\nEverything is in {output}."
+            + ("" if pages else " For pages to look at: pip install 'bagwise[plot]'")
         )
-    else:
-        out.print("For pages to look at: pip install 'bagwise\\[plot]'")
+
+
+def write_rents(table: Path, new: Path, rows: int) -> None:
+    """Write flats to rent, and a tenth as many others, as CSV files."""
+    rng, n = np.random.default_rng(2024), rows + rows // 10
+    area = rng.uniform(20, 140, n).round(1)
+    rooms = np.clip(np.rint(area / 28 + rng.normal(0, 0.7, n)), 1, 6).astype(int)
+    loft = rng.random(n) < 0.1  # a loft has no rooms to count
+    district = rng.choice(list(_DISTRICTS), n, p=[0.4, 0.3, 0.2, 0.1])
+    furnished = rng.random(n) < 0.3
+    rent = 150 + 11 * area + np.where(loft, 500, 60 * rooms) + 180 * furnished
+    rent = (rent + [_DISTRICTS[name] for name in district] + rng.normal(0, 120, n)).round(2)
+    for path, some in ((table, range(rows)), (new, range(rows, n))):
+        with path.open("w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(_HEADING)
+            for i in some:
+                count = "" if loft[i] else rooms[i]
+                flag = "yes" if furnished[i] else "no"
+                writer.writerow([f"F{i:05d}", area[i], count, district[i], flag, rent[i]])
+
+
+def _draws_pages() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("altair") is not None
+
+
+def _run(words: list[str], *, shown: bool, force: bool) -> None:
+    """Run a command as if it had been typed, and stop where it fails."""
+    from bagwise.cli import app
+
+    if shown:
+        say(f"\n$ {shlex.join(words)}", style="bold")
+    more = ["--force"] if force and words[1] not in ("verify", "evaluate") else []
+    code = app([*words[1:], *more, *([] if shown else ["--quiet"])], standalone_mode=False)
+    if code:
+        raise typer.Exit(code)
+
+
+def _errors(model: Path, table: Path, new: Path) -> dict[str, float]:
+    """Return errors on new rows: of the model, of one of the true labels, and of their mean."""
+    from bagwise.evaluate.openly import evaluate_rows
+    from bagwise.learn import BaggedGLM
+    from bagwise.models.load import load_model
+    from bagwise.rows.labels import label_vector
+    from bagwise.rows.table import read_table
+
+    fitted = load_model(model)
+    known, others = read_table(table), read_table(new)
+    labels = label_vector(known, fitted.label)
+    direct = BaggedGLM(loss="instance").fit(fitted.encoder.transform(known), labels)
+    predicted = {
+        "true labels": direct.predict(fitted.encoder.transform(others)),
+        "mean": labels.mean(),
+    }
+    true = label_vector(others, fitted.label)
+    return {
+        "bags": evaluate_rows(fitted, others).rmse,
+        **{name: float(np.sqrt(np.mean((true - one) ** 2))) for name, one in predicted.items()},
+    }

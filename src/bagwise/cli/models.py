@@ -13,10 +13,10 @@ from bagwise.cli.console import (
     print_pairs,
     readable,
     say,
+    say_next,
     say_where_notes_are,
     show_progress,
     start_notes,
-    word,
 )
 from bagwise.cli.options import (
     Anew,
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from bagwise.models.row_model import RowModel
     from bagwise.models.tree_model import TreeModel
 
+
+READ_IN_PARTS = "1GB"
+"""Memory from which on predictions go over parts of a table, where nobody sets a limit."""
 
 _EXACT_SCORES = (
     "Exact scores describe the labels of these rows: keep them with the labels, or give --epsilon "
@@ -176,7 +179,7 @@ def fit(
     elif not quiet:
         print_grid(f"Model in {output}: {found.title}", found.cells())
         say(found.note)
-        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
+        say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
 
 
 def _fit_on_spark(directory: Path, settings: list[str] | None, **options: Any) -> "RowModel":
@@ -287,7 +290,7 @@ def release_model(
         if receipt:
             say(receipt)
         say_where_notes_are(notes)
-        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
+        say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
 
 
 def predict(
@@ -327,6 +330,8 @@ def predict(
     from bagwise.models.load import load_model
     from bagwise.rows.memory import Memory
     from bagwise.rows.opening import open_rows
+    from bagwise.rows.sources import open_source
+    from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
     from bagwise.rows.table import write_table
 
     if is_spark(engine, spark):
@@ -336,10 +341,14 @@ def predict(
         return
     check_file(output, force=force)
     loaded = load_model(model)
-    memory = Memory.of(memory_limit, output.absolute().parent)
     with show_progress(quiet or as_json, steps=2) as on_stage:
         on_stage("reading the table")
-        rows = open_rows(source_of(table, query, read), memory=memory)
+        source = open_source(source_of(table, query, read))
+        # Files that can be read in parts are: nothing of them has to be written elsewhere.
+        if memory_limit is None and isinstance(source, ParquetFiles | DatasetSource):
+            memory_limit = READ_IN_PARTS
+        memory = Memory.of(memory_limit, output.absolute().parent)
+        rows = open_rows(source, memory=memory)
         on_stage("predicting and writing")
         parts = loaded.predict_parts(rows, id=id_, rate=rate, clip=not no_clip)
         n_rows = write_table(parts, output, force=force)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -234,7 +235,7 @@ def keep_in(ledger: Any, path: Path | None, made: Any) -> str | None:
     if paid_before:
         return f"Answered with what {mark.id} has paid for in {ledger.path}; nothing was drawn."
     show = f"bagwise ledger show {shlex.quote(str(ledger.path))}"
-    return f"Charged to {ledger.path} as {mark.id}; {show} tells what is left."
+    return f"Charged to {ledger.path} as {mark.id}. What is left: {show}"
 
 
 def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
@@ -292,22 +293,75 @@ def parse_settings(settings: list[str], *, option: str = "--set") -> dict[str, s
     return parsed
 
 
-class Command(TyperCommand):
-    """A verb whose help names what is registered, found when the help is shown.
+EVERYDAY = ["label", "bounds", "classes", "epsilon", "output", "id_", "exclude", "unit", "ledger"]
+"""Options that the help of a verb begins with, in this order."""
 
-    The registries import numpy and scipy, and a verb that runs need not wait for its help.
+PANELS = {
+    "Privacy": "delta bounds_file noise tighten centre not_private label_kind chosen_by anew sign",
+    "Bags": "bag_size min_bag_size bag_sizes strategy strategies learner family set_ scores "
+    "score_share by within seed keep_order single_labels prior misfit",
+    "Columns": "features exposure nulls max_levels yes dry_run notes",
+    "Reading and writing": "query read rows_per_file memory_limit engine spark force quiet as_json",
+}
+"""Where the other options of `plan`, `release` and `release-model` are shown."""
+
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
+_METAVARS = {
+    "bounds": "LO HI",
+    "prior": "SIGNAL NOISE",
+    "set_": "NAME=VALUE",
+    "spark": "NAME=VALUE",
+}
+_EXAMPLES = {
+    "bounds": "--bounds 0 100",
+    "epsilon": "--epsilon 1",
+    "delta": "--delta 1e-6",
+    "label": "--label rent",
+    "prior": "--prior 200 150",
+}
+_PAIR = re.compile(r"[^,;:]+[,;:][^,;:]+")
+
+
+class Command(TyperCommand):
+    """A verb that understands what people type, and whose help begins with everyday options.
+
+    The help names what is registered, found when it is shown: registries import numpy and scipy,
+    and a verb that runs need not wait for its help.
     """
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read ``--bounds 0,100`` as two numbers; add an example to whatever cannot be read."""
+        read: list[str] = []
+        for word in args:
+            pair = bool(read) and read[-1] == "--bounds" and _PAIR.fullmatch(word.strip("()[]"))
+            read += re.split("[,;:]", word.strip("()[]")) if pair else [word]
+        try:
+            return super().parse_args(ctx, read)
+        except typer.BadParameter as error:
+            name = "" if error.param is None else error.param.name or ""
+            if name in _EXAMPLES:
+                error.message = f"{error.message.rstrip('.')}. For example: {_EXAMPLES[name]}"
+            raise
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Fill in {strategies}, {families} and {links}, and let paragraphs fill the terminal."""
+        """Put everyday options first and others in panels; let paragraphs fill the terminal."""
         # Lines of a docstring end where those of its file do.
         paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-        for option in self.params:
+        panels = self.name in ("plan", "release", "release-model")
+        options: list[Any] = list(self.params)
+        for option in options:
             text = getattr(option, "help", None)
             for word, spell in REGISTERED.items():
                 if text and word in text:
-                    text = option.help = text.replace(word, spell())  # type: ignore[attr-defined]
+                    text = option.help = text.replace(word, spell())
+            option.metavar = _METAVARS.get(option.name, option.metavar)
+            if getattr(option, "is_flag", False):
+                option.display_type_rich = lambda **_: None  # it takes no value
+            if panels and option.name in _PANEL_OF:
+                option.rich_help_panel = _PANEL_OF[option.name]
+        rank = {name: place for place, name in enumerate(EVERYDAY)}
+        self.params = sorted(options, key=lambda one: rank.get(one.name, len(rank)))
         super().format_help(ctx, formatter)
 
 

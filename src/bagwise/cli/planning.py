@@ -1,5 +1,6 @@
 """The verb that comes before a release: plan."""
 
+import dataclasses
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -106,6 +107,22 @@ def plan(
 
     if output is not None:
         check_file(output, force=force)
+    # Options that a release must repeat, or it would read or publish something else.
+    repeated = [
+        (name, str(value))
+        for name, value in (
+            *(("--read", detail) for detail in read or []),
+            ("--query", query),
+            ("--classes", classes),
+            ("--id", id_),
+            ("--unit", unit),
+            ("--features", features),
+            ("--exclude", exclude),
+            ("--nulls", None if nulls == "indicator" else nulls),
+            ("--max-levels", None if max_levels == 32 else max_levels),
+        )
+        if value is not None
+    ]
     with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the features")
         rows = features_of(
@@ -137,28 +154,16 @@ def plan(
             nulls=nulls,
             max_levels=max_levels,
             label=label,
-            # Those that a release must repeat, or it would publish other columns.
-            options=" ".join(
-                f"{name} {shlex.quote(str(value))}"
-                for name, value in {
-                    "--classes": classes,
-                    "--id": id_,
-                    "--unit": unit,
-                    "--features": features,
-                    "--exclude": exclude,
-                    "--nulls": None if nulls == "indicator" else nulls,
-                    "--max-levels": None if max_levels == 32 else max_levels,
-                }.items()
-                if value is not None
-            ),
+            options=shlex.join(word for pair in repeated for word in pair),
         )
+        found = dataclasses.replace(found, table=shlex.join(table), output="release")
         if output is not None:
             on_stage("writing the plan")
             found.save(output, force=force)
     if as_json:
         emit(found.to_json())
     elif not quiet:
-        print_grid("What to release, the least regretted choice first", found.cells())
+        print_grid("What to release, the safest choice first", found.cells())
         for remark in found.remarks():
             say(f"· {remark}")
         say(found.explain())

@@ -16,10 +16,10 @@ from bagwise.cli.console import (
     print_pairs,
     safe,
     say,
+    say_next,
     say_where_notes_are,
     show_progress,
     start_notes,
-    word,
 )
 from bagwise.cli.options import (
     SMALL_FILE,
@@ -281,8 +281,7 @@ def release(
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
         say_where_notes_are(notes)
-        where = word(output)
-        out.print(f"Next: [bold]bagwise verify {where}[/] · [bold]bagwise fit {where}[/]")
+        say_next(["bagwise", "verify", output], ["bagwise", "fit", output])
 
 
 def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -> None:
@@ -291,9 +290,10 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
     figures = quality.headlines(label_free=label_free) if quality else {}
     print_pairs(f"Release in {output}", made.summary() | figures)
     if (reason := made.provenance.chosen_because) is not None:
-        why, named = reason.text(), made.provenance.classes
-        say(f"Chosen: {made.provenance.strategy}, bags of {made.provenance.bag_size}: {why}")
-        if reason.is_hopeless(n_classes=len(named) if named else 1):
+        n_classes = len(made.provenance.classes or ()) or 1
+        bags = f"{made.provenance.strategy}, bags of {made.provenance.bag_size}"
+        say(f"Chosen: {bags}: {reason.text(n_classes)}")
+        if reason.is_hopeless(n_classes=n_classes):
             say(f"Note: {_HOPELESS}")
     if made.certificate.spends_less:
         say(made.certificate.spends_less)

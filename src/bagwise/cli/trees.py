@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bagwise.cli.console import emit, out, print_grid, show_progress, word
+from bagwise.cli.console import emit, print_grid, say_next, show_progress
 from bagwise.errors import StrategyError
 from bagwise.files.records import to_plain
 
@@ -57,7 +57,7 @@ def fit_trees(
               **to_plain(model.trained_on)})  # fmt: skip
     elif not quiet:
         print_grid(f"Boosted trees in {output}: {model.n_trees} trees", _cells(ways))
-        out.print(f"Next: [bold]bagwise predict {word(output)} TABLE -o predictions.parquet[/]")
+        say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
 
 
 def _estimator(release: "Release", family: str, target: str | None) -> Any:

@@ -36,8 +36,7 @@ from bagwise.privacy.private_loss import (
     release_mean_loss,
     sensitivities,
 )
-from bagwise.release.certify import certify
-from bagwise.requests.budget import Budget
+from bagwise.requests.budget import Budget, certify
 from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.local import LocalRows
@@ -310,36 +309,37 @@ def evaluate_rows_privately(
     rule = budget.calibration
     if not isinstance(rule, ExactCalibration):
         raise AssertionError("epsilon always gives the exact rule")
-    run = Stages(on_stage)
-    data = run("reading the table", read_table, table, index_names=columns.named)
+    stage = Stages(on_stage)
+    with stage("reading the table"):
+        data = read_table(table, index_names=columns.named)
     budget.check_rows(data.num_rows)
     account: Account = Uncharged()
     if ledger is not None:
-        account = run(
-            "looking into the ledger",
-            open_account,
-            ledger,
-            LocalRows(data),
-            verb="evaluate",
-            request=[columns, budget, model.digest, loss, clip],
-            label=columns.label,
-            unit=unit,
-            private=budget.noise_source.is_secret,
-            bounds=bounds,
-        )
+        with stage("looking into the ledger"):
+            account = open_account(
+                ledger,
+                LocalRows(data),
+                verb="evaluate",
+                request=[columns, budget, model.digest, loss, clip],
+                label=columns.label,
+                unit=unit,
+                private=budget.noise_source.is_secret,
+                bounds=bounds,
+            )
         if (paid := account.stored(PrivateScores.load)) is not None:
             return paid
     # 2. Set the noise: everything for that comes before the labels, and so cannot depend on them.
     units = budget.units_in(data)
-    design = run("predicting", _design, model, data, bounds=rule.bounds, loss=loss, clip=clip)
+    with stage("predicting"):
+        design = _design(model, data, bounds=rule.bounds, loss=loss, clip=clip)
     event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
     # 3. Charge, then draw.
-    labels = run("checking the labels", row_labels, data, columns.label, model)  # secret
+    with stage("checking the labels"):
+        labels = row_labels(data, columns.label, model)  # secret
     noise = budget.noise_source
     account.charge((*rule.prior, event))
-    mean = run(
-        "measuring the loss", release_mean_loss, labels, design=design, event=event, source=noise
-    )
+    with stage("measuring the loss"):
+        mean = release_mean_loss(labels, design=design, event=event, source=noise)
     # 4. Say what is promised.
     kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
     margin = half_width(event, n_rows=labels.size, level=LEVEL)

@@ -16,12 +16,12 @@ from scipy import linalg
 
 from bagwise._types import FloatArray
 from bagwise.glm.design import chunks
-from bagwise.glm.problems import BAGS_AT_A_TIME, Block, Equations, Units
+from bagwise.glm.problems import BAGS_AT_A_TIME, Block, Equations, UnitsAtHand
 from bagwise.glm.weights import LabelVariance
 
 
 @dataclass(frozen=True)
-class ClassProblem(Units):
+class ClassProblem(UnitsAtHand):
     """Units with shares of classes, labels being (u, classes).
 
     Attributes

@@ -25,7 +25,7 @@ from functools import partial
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.glm.problems import BagLabels, Block, LinearModel, Units
+from bagwise.glm.problems import BagLabels, Block, LinearModel, UnitsAtHand
 from bagwise.glm.solver import Solution, inverse_symmetric
 
 COVARIANCES = ("auto", "model", "robust", "cautious")
@@ -91,7 +91,7 @@ def _sandwich(
     return np.asarray(covariance)
 
 
-def _model_meat(problem: Units, beta: FloatArray) -> FloatArray:
+def _model_meat(problem: UnitsAtHand, beta: FloatArray) -> FloatArray:
     """Return the covariance of the score under the model."""
     variance = problem.true_variance(beta)
     meat, done = np.zeros((problem.width, problem.width)), 0
@@ -103,7 +103,7 @@ def _model_meat(problem: Units, beta: FloatArray) -> FloatArray:
 
 
 def _meat_of_units(
-    problem: Units, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
+    problem: UnitsAtHand, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
 ) -> FloatArray:
     return meat(problem.blocks(beta))
 

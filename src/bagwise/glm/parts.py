@@ -17,7 +17,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.families import Family
 from bagwise.glm.classes import ClassProblem
 from bagwise.glm.design import Design, spread_by_exposure
-from bagwise.glm.problems import Members, NumberProblem, Units
+from bagwise.glm.problems import Members, NumberProblem, UnitsAtHand
 from bagwise.glm.weights import NOTHING, Trust, Unexplained
 from bagwise.rows.whitening import Axes, Moments
 
@@ -156,7 +156,7 @@ class Recipe:
     exposed: bool = False
     unexplained: Unexplained = NOTHING
 
-    def on(self, chunk: Chunk) -> Units:
+    def on(self, chunk: Chunk) -> UnitsAtHand:
         """Return the loss on a chunk, without weights."""
         design = self.frame.about(chunk.rows, chunk.offset)
         ones, bags = np.ones(chunk.sizes.size), Bags(chunk.index)
@@ -167,7 +167,7 @@ class Recipe:
         trust = Trust("known-noise", "mean", sizes, chunk.noise_sd, ones, None, self.unexplained)
         members = None if self.by_row else Members.of(bags)
         kind = ClassProblem if self.family.has_classes else NumberProblem
-        whole: Units = kind(design, self.family, chunk.labels, trust, members=members)
+        whole: UnitsAtHand = kind(design, self.family, chunk.labels, trust, members=members)
         return (whole.at_centroids() if self.at_centroids else None) or whole
 
 
@@ -184,7 +184,7 @@ class Weights:
         """The same for the same weights."""
         return self.beta.tobytes(), self.phi, self.least
 
-    def on(self, local: Units) -> Units:
+    def on(self, local: UnitsAtHand) -> UnitsAtHand:
         """Return the loss on a chunk with its weights."""
         return local.weighted(self.beta, self.phi, self.least)
 

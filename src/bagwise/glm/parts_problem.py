@@ -18,7 +18,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.glm.parts import Chunk, Chunks, Reach, Recipe, Sums, Weights
 from bagwise.glm.parts_working import PartsWorking
-from bagwise.glm.problems import BagLabels, Equations, Units, Working, never_zero
+from bagwise.glm.problems import BagLabels, Equations, UnitsAtHand, Working, never_zero
 from bagwise.glm.weights import dispersion_by
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class PartsProblem(BagLabels):
         return self._sums(beta, self._next_weights(beta)).reach.eta
 
     def over_units(
-        self, work: Callable[[Units], T], merge: Callable[[Any, Any], Any] = operator.add
+        self, work: Callable[[UnitsAtHand], T], merge: Callable[[Any, Any], Any] = operator.add
     ) -> T:
         """Return what work makes of the bags with their weights, chunk by chunk."""
         go: Callable[[Chunk], T] = partial(
@@ -210,7 +210,7 @@ def _forget(seen: dict[Any, Any], kept: int) -> None:
 
 
 def _over_weighted(
-    chunk: Chunk, recipe: Recipe, weights: Weights | None, work: Callable[[Units], T]
+    chunk: Chunk, recipe: Recipe, weights: Weights | None, work: Callable[[UnitsAtHand], T]
 ) -> T:
     local = recipe.on(chunk)
     return work(local if weights is None else weights.on(local))
@@ -228,7 +228,7 @@ def _each_merged(one: tuple[Sums, ...], other: tuple[Sums, ...]) -> tuple[Sums, 
     return tuple(a.merged(b) for a, b in zip(one, other, strict=True))
 
 
-def _sums_of(local: Units, beta: FloatArray) -> Sums:
+def _sums_of(local: UnitsAtHand, beta: FloatArray) -> Sums:
     total, found = local.total, local.equations(beta)
     variance = local.weight() * local.omega
     off, ratio = local.labels - local.moments(beta)[0], np.ones(1)

@@ -117,8 +117,11 @@ class PartsWorking:
         """The squares of residuals over shares, added up."""
         return float(self.by_share[-2, -2])
 
-    def spectrum(self, basis: FloatArray, free: FloatArray, phi: float) -> Spectrum:
-        """Return the likelihood for slopes along the columns of basis."""
+    def spectra(self, basis: FloatArray, free: FloatArray) -> Callable[[float], Spectrum]:
+        """Return the likelihood for slopes along the columns of basis, as a function of phi."""
+        return partial(self._spectrum, basis, free)
+
+    def _spectrum(self, basis: FloatArray, free: FloatArray, phi: float) -> Spectrum:
         gram = self._gram(phi)
         # What is free is taken out anyway; without it, the response is small from the beginning.
         response = self._response(self.beta - free @ (free.T @ self.beta))

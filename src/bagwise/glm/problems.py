@@ -17,8 +17,8 @@ bag           bag                    average of its rows' means    average of sl
 For the Gaussian family bag and aggregate loss coincide, and for bags of one row all three do.
 
 `Problem` is what the solver knows. `BagLabels` has labels of bags, whose rows may be anywhere;
-`Units` has them at hand, `NumberProblem` for labels that are numbers and `classes.ClassProblem` for
-shares of classes.
+`UnitsAtHand` has them here, as `NumberProblem` for labels that are numbers and as
+`classes.ClassProblem` for shares of classes.
 """
 
 import functools
@@ -43,6 +43,7 @@ from bagwise.theory.restricted import Spectrum
 T = TypeVar("T")
 
 BAGS_AT_A_TIME = 8192
+_REMEMBERED = 2**25  # numbers of a Jacobian that is kept: 256 MB
 FAR = 20.0  # a chance of 2e-9, a rate of 5e8: few estimates get there by themselves
 
 
@@ -117,8 +118,8 @@ class LinearModel(Protocol):
     Whoever asks gets sums over the units, which may be on many machines.
     """
 
-    def spectrum(self, basis: FloatArray, free: FloatArray, phi: float) -> Spectrum:
-        """Return the likelihood for slopes along the columns of basis (`theory.restricted`)."""
+    def spectra(self, basis: FloatArray, free: FloatArray) -> Callable[[float], Spectrum]:
+        """Return the likelihood for slopes along the columns of basis, by phi (`restricted`)."""
 
     def most_dispersion(self) -> float | None:
         """Return the phi that would explain all labels; None where no variance is unknown."""
@@ -142,16 +143,21 @@ class Working(NamedTuple):
     response: FloatArray
     variance: LabelVariance
 
-    def spectrum(self, basis: FloatArray, free: FloatArray, phi: float) -> Spectrum:
-        """Return the likelihood for slopes along the columns of basis."""
-        omega = self.variance.total(phi)
-        root = 1 / np.sqrt(omega)
-        return Spectrum.of(
-            (self.jacobian @ basis) * root[:, None],
-            (self.jacobian @ free) * root[:, None],
-            self.response * root,
-            log_determinant=float(np.sum(np.log(omega))),
-        )
+    def spectra(self, basis: FloatArray, free: FloatArray) -> Callable[[float], Spectrum]:
+        """Return the likelihood for slopes along the columns of basis, as a function of phi."""
+        along, beside = self.jacobian @ basis, self.jacobian @ free
+
+        def at(phi: float) -> Spectrum:
+            omega = self.variance.total(phi)
+            root = 1 / np.sqrt(omega)
+            return Spectrum.of(
+                along * root[:, None],
+                beside * root[:, None],
+                self.response * root,
+                log_determinant=float(np.sum(np.log(omega))),
+            )
+
+        return at
 
     def most_dispersion(self) -> float | None:
         """Return the phi that would explain all labels; None where no variance is unknown."""
@@ -280,7 +286,7 @@ class BagLabels(Problem):
 
     @abstractmethod
     def over_units(
-        self, work: Callable[["Units"], T], merge: Callable[[Any, Any], Any] = operator.add
+        self, work: Callable[["UnitsAtHand"], T], merge: Callable[[Any, Any], Any] = operator.add
     ) -> T:
         """Return what work makes of the units with their weights, merged over parts of them."""
 
@@ -400,13 +406,13 @@ class BagLabels(Problem):
         return float(scipy.stats.truncnorm.mean(*((limits - mean) / error), loc=mean, scale=error))
 
 
-def _gram_of(units: "Units") -> FloatArray:
+def _gram_of(units: "UnitsAtHand") -> FloatArray:
     """Return the products of rows with each other and, last, with ones."""
     rows = units.design.rows / units.design.scale
     return np.column_stack([rows.T @ rows, rows.sum(axis=0)])
 
 
-def _exposure_of(units: "Units") -> FloatArray:
+def _exposure_of(units: "UnitsAtHand") -> FloatArray:
     """Return the mean exposures of the units and their weights, added up."""
     offset = units.design.offset
     known = np.zeros(len(units.design.rows)) if offset is None else offset
@@ -414,13 +420,13 @@ def _exposure_of(units: "Units") -> FloatArray:
     return np.array([units.base() @ exposure, units.base().sum()])
 
 
-def _weight_and_labels(units: "Units") -> FloatArray:
+def _weight_and_labels(units: "UnitsAtHand") -> FloatArray:
     """Return the weights of the units, and their labels times these, added up."""
     return np.array([units.total, units.weight() @ units.labels])
 
 
 @dataclass(frozen=True)
-class Units(BagLabels):
+class UnitsAtHand(BagLabels):
     """A loss on labels of bags whose rows are at hand.
 
     Attributes
@@ -435,7 +441,7 @@ class Units(BagLabels):
     omega: FloatArray = field(default_factory=lambda: np.ones(1))
 
     @abstractmethod
-    def at_centroids(self) -> "Units | None":
+    def at_centroids(self) -> "UnitsAtHand | None":
         """Return an easier problem in the same coordinates to start from, if there is one."""
 
     @abstractmethod
@@ -449,7 +455,7 @@ class Units(BagLabels):
     @abstractmethod
     def weighted(
         self, beta: FloatArray, phi: float, least: tuple[float, float] = (0.0, 0.0)
-    ) -> "Units":
+    ) -> "UnitsAtHand":
         """Return some of the units with the weights that all have by the variances at beta.
 
         What is least, of mean variance functions and of omega, is so because of other units.
@@ -491,7 +497,7 @@ class Units(BagLabels):
         return np.array([eta.min(), eta.max()])
 
     def over_units(
-        self, work: Callable[["Units"], T], merge: Callable[[Any, Any], Any] = operator.add
+        self, work: Callable[["UnitsAtHand"], T], merge: Callable[[Any, Any], Any] = operator.add
     ) -> T:
         """Return what work makes of the units, which are one part."""
         return functools.reduce(merge, [work(self)])
@@ -524,7 +530,7 @@ def never_zero(variance: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class NumberProblem(Units):
+class NumberProblem(UnitsAtHand):
     """Units whose labels are numbers: rows, centroids of bags, or bags with all of their rows.
 
     Attributes
@@ -537,6 +543,7 @@ class NumberProblem(Units):
 
     mean_variance: FloatArray = field(default_factory=lambda: np.ones(1))
     inside: tuple[Design, Members] | None = None
+    _last: dict[bytes, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
     def weight(self) -> FloatArray:
         """Return variance / omega."""
@@ -578,8 +585,17 @@ class NumberProblem(Units):
                 rows = self.design.standardise(self.design.rows[part])
                 yield Block(rows * lever[part, None], rows * slope[part, None], residuals[part])
             return
-        for part in chunks(len(self.labels), BAGS_AT_A_TIME):
-            jacobian = self.members.mean_rows(self.design, slope, part)
+        # The choice of a penalty and the next step of the solver ask for the same beta.
+        key, parts = beta.tobytes(), chunks(len(self.labels), BAGS_AT_A_TIME)
+        if key not in self._last and len(self.labels) * self.width <= _REMEMBERED:
+            self._last.clear()
+            kept = [self.members.mean_rows(self.design, slope, part) for part in parts]
+            self._last[key] = np.concatenate(kept)
+        for part in parts:
+            if key in self._last:
+                jacobian = self._last[key][part]
+            else:
+                jacobian = self.members.mean_rows(self.design, slope, part)
             yield Block(jacobian / self.omega[part, None], jacobian, residuals[part])
 
     def reweighted(self, beta: FloatArray) -> Self:

@@ -223,7 +223,7 @@ def has_ends(family: Family) -> bool:
 
 def spectrum_of(model: LinearModel, prior: SlopePrior, phi: float) -> Spectrum:
     """Return the likelihood of labels with this dispersion, as a function of tau^2."""
-    return model.spectrum(prior.basis, prior.free, phi)
+    return model.spectra(prior.basis, prior.free)(phi)
 
 
 def choose(
@@ -269,11 +269,11 @@ def _best_dispersion(model: LinearModel, prior: SlopePrior, least: float) -> flo
     if most <= least:
         return least
 
+    spectrum = model.spectra(prior.basis, prior.free)
+
     def objective(log_excess: FloatArray) -> FloatArray:
-        tried = [spectrum_of(model, prior, least + float(np.exp(p))) for p in np.ravel(log_excess)]
-        return np.reshape(
-            [spectrum.best(prior.size)[1] for spectrum in tried], np.shape(log_excess)
-        )
+        tried = [spectrum(least + float(np.exp(p))) for p in np.ravel(log_excess)]
+        return np.reshape([one.best(prior.size)[1] for one in tried], np.shape(log_excess))
 
     high = float(np.log(most - least)) + 0.5
     return least + float(np.exp(minimum(objective, np.linspace(high - _SPAN, high, _POINTS))[0]))

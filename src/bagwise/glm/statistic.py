@@ -341,7 +341,7 @@ class StatisticProblem(Problem):
         slope = float(self.family.slope(start[:1])[0])
         possible = (high - mean) * (mean - low) / (slope**2 * slopes)
         one = np.eye(start.size)
-        spectrum = self.reweighted(start).working(start).spectrum(one[:, 1:], one[:, :1], 1.0)
+        spectrum = self.reweighted(start).working(start).spectra(one[:, 1:], one[:, :1])(1.0)
         return min(max(possible, 1e-300), _ROOM * math.exp(spectrum.best()[0]))
 
     def near(self, theta: FloatArray) -> _Near:

@@ -213,17 +213,7 @@ def from_frame(
     """
     table = read_table(frame, index_names=[bag])
     index = _numbered(find_column(table, bag, role="bag"), name=bag)
-    labels = label_vector(table, label)
-    noise = _noise(table, noise_sd)
-    encoder = _recipe(table, [bag, label, noise_sd], features=features, exclude=exclude)
-    return BaggedData(
-        encoder.transform(table),
-        labels,
-        index,
-        noise,
-        feature_names=encoder.feature_names,
-        encoder=encoder,
-    )
+    return _of_table(table, index, label, noise_sd, [bag], features=features, exclude=exclude)
 
 
 def from_group_means(
@@ -259,21 +249,18 @@ def from_group_means(
     {'bags': array([0, 1]), 'sample_weight': array([120., 80.])}
     """
     table = read_table(frame)
-    labels, sizes = label_vector(table, label), _sizes(table, size)
-    noise = _noise(table, noise_sd)
-    # In a table of groups a mean or a count may well differ in every row, without being an id.
-    encoder = _recipe(
-        table, [label, size, noise_sd], features=features, exclude=exclude, trusted=True
-    )
-    return BaggedData(
-        encoder.transform(table),
-        labels,
-        np.arange(table.num_rows),
-        noise,
-        sizes,
-        feature_names=encoder.feature_names,
-        encoder=encoder,
-    )
+    sizes = _numbers(table, size, role="size")
+    wrong = ~((sizes > 0) & (sizes == np.floor(sizes)) & np.isfinite(sizes))
+    if wrong.any():
+        raise BagsError(
+            f"size {size!r} must be a positive whole number, the rows of a group; it is not in "
+            f"{int(wrong.sum())} row(s), the first being row {int(np.argmax(wrong)) + 1} "
+            "(counting from 1)."
+        )
+    return _of_table(
+        table, np.arange(table.num_rows), label, noise_sd, [size],
+        features=features, exclude=exclude, weights=sizes,
+    )  # fmt: skip
 
 
 def with_rows(data: BaggedData, X_rows: Any, y_rows: Any, *, noise_sd: Any = 0.0) -> BaggedData:
@@ -315,7 +302,9 @@ def with_rows(data: BaggedData, X_rows: Any, y_rows: Any, *, noise_sd: Any = 0.0
         np.concatenate([data.X, rows]),
         np.concatenate([data.y, labels]),
         np.concatenate([data.bags, data.bags.max() + 1 + own.bags]),
-        np.concatenate([_noise_or_zero(data), _noise_or_zero(own)]),
+        np.concatenate(
+            [np.zeros(len(one.X)) if one.noise_sd is None else one.noise_sd for one in (data, own)]
+        ),
         None if weight is None else np.concatenate([weight, np.ones(len(rows))]),
         data.feature_names,
         data.encoder,
@@ -356,10 +345,6 @@ def read_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     return weight
 
 
-def _noise_or_zero(data: BaggedData) -> FloatArray:
-    return np.zeros(len(data.X)) if data.noise_sd is None else data.noise_sd
-
-
 def _matrix(values: Any, what: str) -> FloatArray:
     array = finite_floats(values, what, error=ColumnError)
     if array.size == 0:
@@ -376,26 +361,43 @@ def _one_per_bag(values: Any, what: str) -> FloatArray:
     return array[:, 0] if array.shape[1:] == (1,) else array
 
 
-def _recipe(
+def _of_table(
     table: pa.Table,
-    used: Sequence[Any],
+    bags: IntArray,
+    label: str,
+    noise_sd: str | float | None,
+    used: Sequence[str],
     *,
     features: str | Sequence[str] | None,
     exclude: str | Sequence[str],
-    trusted: bool = False,
-) -> Encoder:
-    """Write the recipe for the feature columns: those asked for, or all that are not `used`.
+    weights: FloatArray | None = None,
+) -> BaggedData:
+    """Encode the feature columns: those asked for, or all that are not used for something else.
 
-    Unless `trusted`, a column that looks like an id is a feature only by name.
+    A column that looks like an id is a feature only by name, unless rows are groups and have
+    `weights`: there a mean or a count may well differ in every row, without being an id.
     """
-    asked = None if features is None else _listed(features)
-    reserved = [name for name in used if isinstance(name, str)]
-    names = select_features(table, reserved=reserved, features=asked, exclude=_listed(exclude))
-    return Encoder.for_table(table, names, named=names if trusted else asked or ())
-
-
-def _listed(names: str | Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
+    labels, noise = label_vector(table, label), None
+    if isinstance(noise_sd, str):
+        noise = _numbers(table, noise_sd, role="noise_sd")
+    elif noise_sd is not None:
+        noise = np.full(table.num_rows, float(noise_sd))
+    asked, left_out = (
+        [names] if isinstance(names, str) else None if names is None else list(names)
+        for names in (features, exclude)
+    )
+    reserved = [name for name in (*used, label, noise_sd) if isinstance(name, str)]
+    names = select_features(table, reserved=reserved, features=asked, exclude=left_out or [])
+    encoder = Encoder.for_table(table, names, named=names if weights is not None else asked or ())
+    return BaggedData(
+        encoder.transform(table),
+        labels,
+        bags,
+        noise,
+        weights,
+        feature_names=encoder.feature_names,
+        encoder=encoder,
+    )
 
 
 def _numbered(ids: pa.ChunkedArray, *, name: str) -> IntArray:
@@ -409,24 +411,6 @@ def _numbered(ids: pa.ChunkedArray, *, name: str) -> IntArray:
         lambda _: ColumnError(f"bag {name!r} of type {ids.type} cannot hold ids."),
     )
     return np.asarray(codes.indices.to_numpy(), dtype=np.int64)
-
-
-def _noise(table: pa.Table, noise_sd: str | float | None) -> FloatArray | None:
-    if isinstance(noise_sd, str):
-        return _numbers(table, noise_sd, role="noise_sd")
-    return None if noise_sd is None else np.full(table.num_rows, float(noise_sd))
-
-
-def _sizes(table: pa.Table, size: str) -> FloatArray:
-    sizes = _numbers(table, size, role="size")
-    wrong = ~((sizes > 0) & (sizes == np.floor(sizes)) & np.isfinite(sizes))
-    if wrong.any():
-        raise BagsError(
-            f"size {size!r} must be a positive whole number, the rows of a group; it is not in "
-            f"{int(wrong.sum())} row(s), the first being row {int(np.argmax(wrong)) + 1} "
-            "(counting from 1)."
-        )
-    return sizes
 
 
 def _numbers(table: pa.Table, name: str, *, role: str) -> FloatArray:

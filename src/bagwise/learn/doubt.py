@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.glm.problems import BagLabels, Units
+from bagwise.glm.problems import BagLabels, UnitsAtHand
 from bagwise.glm.shrinkage import TOLERANCE, Shrunk, least_dispersion, shrink_further, spectrum_of
 from bagwise.glm.solver import inverse_symmetric, solve
 from bagwise.learn.exact_noise import NoisyLabels
@@ -60,7 +60,7 @@ class Variation:
     usual: FloatArray
 
     @classmethod
-    def of(cls, problem: Units, start: FloatArray) -> Self:
+    def of(cls, problem: UnitsAtHand, start: FloatArray) -> Self:
         """Take variances from the fit that predicts the mean for every row."""
         flat = problem.with_dispersion(least_dispersion(problem)).reweighted(start)
         used = problem.base() > 0
@@ -89,7 +89,7 @@ class Variation:
 
 
 def best_of_others(
-    problem: Units, start: FloatArray, shrunk: Shrunk[BagLabels]
+    problem: UnitsAtHand, start: FloatArray, shrunk: Shrunk[BagLabels]
 ) -> tuple[Shrunk[BagLabels], bool]:
     """Return the fit that predicts left-out bags best, and whether it says what there is to say.
 

@@ -1,5 +1,6 @@
 """A scikit-learn regressor that learns row-level coefficients from bag labels."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from bagwise.families import Family, find_family
 from bagwise.glm.design import read_offset
 from bagwise.glm.inference import COVARIANCES
 from bagwise.learn.bag_data import read_bags
+from bagwise.learn.few_bags import fit_few_bags, share_threshold
 from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
@@ -68,6 +70,10 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     bounds : (lo, hi), optional
         Public range of a row's label. With ``ridge="auto"`` it limits what slopes are believed to
         be; predictions are not clipped.
+    threshold : float, "shares" or "auto"
+        For family "bernoulli": the chance above which `predict_class` says 1. "shares" puts it
+        where as many of the rows that were fitted are 1 as the bags say. "auto" is "shares" for
+        few large bags (see the notes), and 0.5 for all others.
 
     Attributes
     ----------
@@ -89,10 +95,18 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     posterior_covariance_ : (d + 1, d + 1) floats or None
         For a fit that was shrunk: what is left to doubt if slopes are as small as it takes them.
     converged_ : bool
+    threshold_ : float or None
+        The chance above which `predict_class` says 1; None but for family "bernoulli".
 
     Notes
     -----
     With ``bags=None`` each row is a bag of its own and this is an ordinary GLM.
+
+    **Few large bags.** Where bags of several rows are fewer than five for each coefficient, carry
+    no noise and tell of chances (bernoulli, multinomial; ``loss="bag"``, ``ridge="auto"``), slopes
+    are held back, and the fit also asks which bag each row is in: rows of different classes are
+    then often in different bags. There are no intervals for such a fit. ``ridge=0`` fits the
+    shares alone.
 
     Guarantee: bag loss is consistent for every family, and aggregate loss for the Gaussian one, if
     the bags were formed without looking at the noise of the labels. Instance loss is biased towards
@@ -130,6 +144,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         covariance: str = "auto",
         noise: str | NoiseLaw = "gaussian",
         bounds: tuple[float, float] | None = None,
+        threshold: float | Literal["auto", "shares"] = "auto",
     ) -> None:
         self.family = family
         self.loss = loss
@@ -142,6 +157,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.covariance = covariance
         self.noise = noise
         self.bounds = bounds
+        self.threshold = threshold
 
     def fit(
         self,
@@ -238,6 +254,13 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the chance of every class, (n, classes); for bernoulli of 0 and of 1."""
         chances = self.predict(X)
         return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
+
+    @available_if(  # type: ignore[untyped-decorator]
+        lambda self: find_family(self.family).name == "bernoulli"
+    )
+    def predict_class(self, X: Any) -> AnyArray:
+        """Return 1 for each row whose chance is above `threshold_`, and 0 for the others."""
+        return np.asarray(self.predict(X) > float(self.threshold_ or 0.0), dtype=np.int64)
 
     def summary(self, *, level: float = 0.95, intervals: str = "confidence") -> Coefficients:
         """Return estimates, standard errors, intervals and p-values.
@@ -347,6 +370,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             loss = "aggregate"
         if loss == "mixture":
             return fit_mixture(setting)
+        if loss == "bag" and setting.has_few_bags:
+            return fit_few_bags(setting)
         auto = self.covariance == "auto"
         kind = default_covariance(setting) if auto else self.covariance
         return fit_equations(setting, loss, covariance=kind)
@@ -366,12 +391,31 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.unshrunk_ = kept.unshrunk
         spread = fitted.spread
         self.posterior_covariance_ = None if spread is None else spread.posterior
+        self.threshold_ = self._decide(setting)
+        if self.threshold_ not in (None, 0.5):
+            self.fitted_ = replace(fitted, threshold=self.threshold_)
         if not fitted.separated and not fitted.converged:
             warn_of_convergence(fitted.gradient, fitted.remedy)
-        if fitted.converged and not fitted.separated:
+        if fitted.converged and not fitted.separated and not setting.has_few_bags:
             warn_of_rank(fitted.rank, self.n_features_in_, self.n_bags_)
         if fitted.phi is None:  # as instance loss has it
             warn_of_shrinkage(setting.data, self.coef_)
+
+    def _decide(self, setting: Setting) -> float | None:
+        """Return the chance above which a row counts as 1."""
+        if setting.family.name != "bernoulli":
+            return None
+        by_shares = self.threshold == "shares" or (
+            self.threshold == "auto" and setting.has_few_bags and self.loss == "bag"
+        )
+        if not by_shares:
+            return 0.5 if self.threshold == "auto" else float(self.threshold)
+        data = setting.data
+        eta = data.X @ self.coef_ + self.intercept_
+        chance = setting.family.mean(eta if data.offset is None else eta + data.offset)
+        sizes = data.weight * data.bags.sizes
+        share = float(np.average(data.labels, weights=sizes))
+        return share_threshold(chance, share, data.bags.repeat(data.weight))
 
     def _names(self) -> list[str]:
         default = [f"x{i}" for i in range(self.n_features_in_)]
@@ -390,6 +434,10 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.debias and self.loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
+        if not (self.threshold in ("auto", "shares") or 0 <= float(self.threshold) <= 1):
+            raise StrategyError(
+                f"threshold must be from 0 to 1, 'auto' or 'shares', got {self.threshold!r}."
+            )
         check_bounds(self.bounds)
         kind = check_label_kind(self.label_kind)
         if self.loss == "mixture" and kind != "pick":

@@ -8,7 +8,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import NoEvidenceWarning
 from bagwise.glm.inference import Spread, covariance_of, spread_of
-from bagwise.glm.problems import BagLabels, Units
+from bagwise.glm.problems import BagLabels, UnitsAtHand
 from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrunk
 from bagwise.glm.solver import Ridge, Solution, solve
 from bagwise.learn.doubt import best_of_others, evidence
@@ -66,6 +66,8 @@ class Fitted:
         What to do about a fit that did not converge, where the usual advice is wrong.
     spread : Spread or None
         For estimates that were shrunk: what they would be without, and both kinds of error.
+    threshold : float or None
+        The chance above which a row counts as 1, where that is not a half.
     """
 
     estimates: FloatArray
@@ -79,6 +81,7 @@ class Fitted:
     separated: bool = False
     remedy: str = ""
     spread: Spread | None = None
+    threshold: float | None = None
 
     def kept(self, *, classes: bool) -> Estimates:
         """Return what a model keeps of it; for classes there is one row for each but the first."""
@@ -92,6 +95,7 @@ class Fitted:
             note=self.note,
             dispersion=None if self.phi is None else float(self.phi),
             converged=bool(self.converged),
+            threshold=self.threshold,
         )
 
 
@@ -171,7 +175,7 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     if not shrunk.is_sound:
         return _constant(problem, start, shrunk.solution)
     means = setting.label_kind == "mean" and not setting.family.has_classes
-    if isinstance(problem, Units) and means:
+    if isinstance(problem, UnitsAtHand) and means:
         if setting.family.has_log_link and evidence(shrunk, setting.law) <= 0:
             warnings.warn(_HIDDEN, NoEvidenceWarning, stacklevel=2)
             flat = _constant(problem, start, shrunk.solution)

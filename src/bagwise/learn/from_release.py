@@ -304,11 +304,8 @@ def _data_to_fit(
     if kept.size < n:
         features = features.take(pa.array(kept))
     at_once = max(1, memory.at_once(n) // (8 * max(1, len(release.encoder.inputs))))
-    run = Stages()
-    X = run(
-        "writing the features to disk", encode_to_disk, features, release.encoder, order,
-        memory.spill, rows_at_once=at_once,
-    )  # fmt: skip
+    with Stages()("writing the features to disk"):
+        X = encode_to_disk(features, release.encoder, order, memory.spill, rows_at_once=at_once)
     y = release.labels_of(target)[bags[order]]
     data = BaggedData(X, y, bags[order], noise_sd=params["noise_sd"][order])
     return data, params["exposure"][order] if "exposure" in params else None

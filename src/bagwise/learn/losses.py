@@ -27,6 +27,8 @@ from bagwise.learn.bag_data import BagData
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.noise_laws import LAWS, NoiseLaw
 
+BAGS_PER_COEFFICIENT = 5  # with fewer, shares alone say too little of single slopes
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -74,6 +76,17 @@ class Setting:
         """Whether slopes are shrunk as the known noise suggests."""
         known = self.rule == "known-noise" and bool(self.data.noise_sd.any())
         return self.ridge == "auto" and known
+
+    @property
+    def has_few_bags(self) -> bool:
+        """Whether bags of several rows, without noise, are too few to determine the slopes."""
+        data = self.data
+        chances = self.family.has_classes or self.family.name == "bernoulli"
+        left_to_us = (self.ridge, self.rule, self.label_kind) == ("auto", "known-noise", "mean")
+        if not (chances and left_to_us) or data.noise_sd.any() or data.spread is not None:
+            return False
+        several = bool(data.bags.sizes.min() > 1)
+        return several and self.n_used < BAGS_PER_COEFFICIENT * (data.X.shape[1] + 1)
 
     @property
     def follows_noise(self) -> bool:

@@ -38,7 +38,7 @@ from bagwise.families import Family
 from bagwise.glm.solver import inverse_symmetric, solve_symmetric
 from bagwise.learn.fitting import Fitted, solve_loss
 from bagwise.learn.losses import Setting
-from bagwise.learn.picks import Density, PickedBags, Whitening, density_of, e_step, moves
+from bagwise.learn.picks import Density, PickCoordinates, PickedBags, density_of, e_step, moves
 from bagwise.learn.remarks import warn_of_separation
 
 _ENOUGH = 30  # bags for each coefficient, for intervals that hold what they say
@@ -87,13 +87,13 @@ def fit_mixture(setting: Setting) -> Fitted:
     """
     # 1. Rows in white coordinates, bag by bag.
     bags = PickedBags.of(setting.data)
-    whitening = Whitening.of(bags, fit_intercept=setting.fit_intercept)
+    whitening = PickCoordinates.of(bags, fit_intercept=setting.fit_intercept)
     # 2. Climb: from the best of many starts, or from the solution of bag loss.
     separated = False
     if setting.family.name == "gaussian":
         found = fit_normal_picks(bags, whitening, setting.family, ridge=setting.fixed_ridge)
     else:
-        rows = Picks.of(bags, whitening, setting.family, setting.fixed_ridge)
+        rows = PickedRows.of(bags, whitening, setting.family, setting.fixed_ridge)
         solution = solve_loss(setting, "bag")
         separated = warn_of_separation(solution, setting.names)
         start = solution.problem.to_own_units() @ solution.beta
@@ -152,8 +152,8 @@ class Maximum:
         Coefficients and, last, the intercept.
     phi : float
     scores : (m, p) or (m, p + 1)
-        Gradient of each bag's log-likelihood in theta (see `Whitening`) and, where it is unknown,
-        in the logarithm of the scale.
+        Gradient of each bag's log-likelihood in theta (see `PickCoordinates`) and, where it is
+        unknown, in the logarithm of the scale.
     gradient : float
         Length of the gradient of the mean log-likelihood.
     converged : bool
@@ -174,9 +174,9 @@ class Maximum:
     @classmethod
     def at(
         cls,
-        rows: "Picks",
+        rows: "PickedRows",
         point: "Point",
-        whitening: Whitening,
+        whitening: PickCoordinates,
         *,
         converged: bool,
         by_chance: bool = False,
@@ -198,7 +198,7 @@ class Maximum:
 
 
 @dataclass(frozen=True)
-class Picks:
+class PickedRows:
     """Rows in standard units, with the density of their bags' labels.
 
     Attributes
@@ -215,7 +215,7 @@ class Picks:
     penalty: FloatArray
 
     @classmethod
-    def of(cls, bags: PickedBags, whitening: Whitening, family: Family, ridge: float) -> Self:
+    def of(cls, bags: PickedBags, whitening: PickCoordinates, family: Family, ridge: float) -> Self:
         """Bring rows into white coordinates."""
         density = density_of(family, bags)
         return cls(bags, family, density, whitening.design(bags.X), whitening.penalty(ridge))
@@ -264,7 +264,7 @@ class Point:
     objective: float
 
     @classmethod
-    def at(cls, rows: Picks, theta: FloatArray, phi: float) -> Self:
+    def at(cls, rows: PickedRows, theta: FloatArray, phi: float) -> Self:
         """Do the E-step at theta and phi; the objective is minus infinity where there is none."""
         eta = rows.design @ theta
         if not rows.family.allows(eta):
@@ -284,12 +284,12 @@ class Point:
         return cls(theta, phi, eta, responsibilities, slope, total, value)
 
 
-def scores_of(rows: Picks, point: Point) -> FloatArray:
+def scores_of(rows: PickedRows, point: Point) -> FloatArray:
     """Return the gradient of each bag's log-likelihood in theta, (m, p)."""
     return rows.bags.weighted_sum(point.responsibilities * point.slope, rows.design)
 
 
-def climb(rows: Picks, point: Point, *, most: int | None = None) -> tuple[Point, bool]:
+def climb(rows: PickedRows, point: Point, *, most: int | None = None) -> tuple[Point, bool]:
     """Climb to the nearest maximum in `most` steps; say whether it was reached."""
     floor = _NARROWEST * widest_dispersion(rows, point.theta)
     for number in range(_MOST if most is None else most):
@@ -319,7 +319,7 @@ def climb(rows: Picks, point: Point, *, most: int | None = None) -> tuple[Point,
     return point, False
 
 
-def gradient_and_outer(rows: Picks, point: Point) -> tuple[FloatArray, FloatArray]:
+def gradient_and_outer(rows: PickedRows, point: Point) -> tuple[FloatArray, FloatArray]:
     """Return the gradient of the objective, and the outer product of the scores; phi is last."""
     bags, theta = rows.bags, point.theta
     scores, penalty = scores_of(rows, point), rows.penalty_at(point.phi)
@@ -335,7 +335,7 @@ def gradient_and_outer(rows: Picks, point: Point) -> tuple[FloatArray, FloatArra
     return bags.weight @ scores + pull, outer
 
 
-def em_step(rows: Picks, point: Point, gradient: FloatArray) -> FloatArray:
+def em_step(rows: PickedRows, point: Point, gradient: FloatArray) -> FloatArray:
     """Return one step of the weighted fit that takes responsibilities for weights."""
     family, width = rows.family, rows.design.shape[1]
     known = family.slope(point.eta) * family.natural_slope(point.eta)
@@ -351,7 +351,7 @@ def em_step(rows: Picks, point: Point, gradient: FloatArray) -> FloatArray:
 
 
 def _search(
-    rows: Picks, point: Point, step: FloatArray, floor: float, *, halvings: int
+    rows: PickedRows, point: Point, step: FloatArray, floor: float, *, halvings: int
 ) -> Point | None:
     """Return the first of the points at 1, 1/2, 1/4, … of the step that is better."""
     width = rows.design.shape[1]
@@ -365,19 +365,19 @@ def _search(
     return None
 
 
-def dispersion(rows: Picks, point: Point) -> float:
+def dispersion(rows: PickedRows, point: Point) -> float:
     """Return the phi that squared residuals ask for, each row counted by its responsibility."""
     return _from_squares(rows, point.theta, point.eta, point.responsibilities)
 
 
-def widest_dispersion(rows: Picks, theta: FloatArray) -> float:
+def widest_dispersion(rows: PickedRows, theta: FloatArray) -> float:
     """Return the same before any row is preferred: too large, so that a climb begins smoothly."""
     # Without any residual there is nothing to go by; one is what a family begins with.
     alike = rows.bags.repeat(1 / rows.bags.sizes)
     return _from_squares(rows, theta, rows.design @ theta, alike) or 1.0
 
 
-def _from_squares(rows: Picks, theta: FloatArray, eta: FloatArray, share: FloatArray) -> float:
+def _from_squares(rows: PickedRows, theta: FloatArray, eta: FloatArray, share: FloatArray) -> float:
     bags, family = rows.bags, rows.family
     with np.errstate(divide="ignore", invalid="ignore"):  # where chances are certain
         off = (bags.repeat(bags.labels) - family.mean(eta)) ** 2 / family.variance(eta)
@@ -387,7 +387,7 @@ def _from_squares(rows: Picks, theta: FloatArray, eta: FloatArray, share: FloatA
     return phi_of_squares(rows, squares)
 
 
-def phi_of_squares(rows: Picks, squares: FloatArray) -> float:
+def phi_of_squares(rows: PickedRows, squares: FloatArray) -> float:
     """Return the phi that is best for squared residuals of bags, beside noise that is known."""
     bags, noise = rows.bags, rows.noise
     squares = squares * (bags.total / (bags.total - rows.fitted))
@@ -404,7 +404,7 @@ def phi_of_squares(rows: Picks, squares: FloatArray) -> float:
     return float(np.exp(found.x))
 
 
-def scores_by_scale(rows: Picks, point: Point) -> FloatArray:
+def scores_by_scale(rows: PickedRows, point: Point) -> FloatArray:
     """Return the derivative of each bag's log-likelihood in log(phi), by central differences."""
     step = 1e-5
     up, _ = rows.density(point.eta, point.phi * np.exp(step))
@@ -413,13 +413,13 @@ def scores_by_scale(rows: Picks, point: Point) -> FloatArray:
 
 
 def fit_normal_picks(
-    bags: PickedBags, whitening: Whitening, family: Family, *, ridge: float
+    bags: PickedBags, whitening: PickCoordinates, family: Family, *, ridge: float
 ) -> Maximum:
     """Return the most likely linear model of normal labels that were picked from bags."""
     level = float(bags.weight @ bags.labels) / bags.total if whitening.fit_intercept else 0.0
     scale = float(np.sqrt(bags.weight @ (bags.labels - level) ** 2 / bags.total)) or 1.0
     standard = replace(bags, labels=(bags.labels - level) / scale, noise_sd=bags.noise_sd / scale)
-    rows = Picks.of(standard, whitening, family, ridge)
+    rows = PickedRows.of(standard, whitening, family, ridge)
     met = bags.total <= whitening.width and not bags.noise_sd.all()
     if met:  # by means of rows already: there is nothing to search for
         found = replace(
@@ -438,7 +438,7 @@ def fit_normal_picks(
     return replace(found, estimates=estimates, phi=scale**2 * found.phi, scores=scores)
 
 
-def best_of_starts(rows: Picks) -> tuple[Point, bool]:
+def best_of_starts(rows: PickedRows) -> tuple[Point, bool]:
     """Return the best maximum, and whether all starts met in it."""
     rng = np.random.default_rng(_SEED)
     best, found_by, apart = climb(rows, aggregate_fit(rows), most=_TRIAL)[0], 1, False
@@ -457,14 +457,14 @@ def best_of_starts(rows: Picks) -> tuple[Point, bool]:
     return best, not apart
 
 
-def is_by_chance(rows: Picks, point: Point) -> bool:
+def is_by_chance(rows: PickedRows, point: Point) -> bool:
     """Whether a search on shuffled labels might gain as much in likelihood."""
     zero = np.zeros_like(point.theta)
     plain = Point.at(rows, zero, max(_LEAST, widest_dispersion(rows, zero)))
     return point.log_likelihood - plain.log_likelihood < _CHANCE * point.theta.size
 
 
-def aggregate_fit(rows: Picks) -> Point:
+def aggregate_fit(rows: PickedRows) -> Point:
     """Return least squares on centroids; whatever wins is at least as likely as this."""
     bags = rows.bags
     centroids = bags.weighted_sum(bags.repeat(1 / bags.sizes), rows.design)
@@ -475,7 +475,7 @@ def aggregate_fit(rows: Picks) -> Point:
     return Point.at(rows, theta, max(_LEAST, phi_of_squares(rows, squares)))
 
 
-def anneal(rows: Picks, *, jitter: float, rng: np.random.Generator) -> Point:
+def anneal(rows: PickedRows, *, jitter: float, rng: np.random.Generator) -> Point:
     """Follow the maximum from wide label noise to narrow; return the likeliest point on the way."""
     width = rows.design.shape[1]
     # All columns together explain the labels' spread. This holds the first, uncertain steps, and
@@ -500,7 +500,7 @@ def anneal(rows: Picks, *, jitter: float, rng: np.random.Generator) -> Point:
 
 
 def covariance_of_scores(
-    scores: FloatArray, weight: FloatArray, whitening: Whitening
+    scores: FloatArray, weight: FloatArray, whitening: PickCoordinates
 ) -> FloatArray:
     """Return the inverse of the scores' outer product, for coefficients and intercept.
 

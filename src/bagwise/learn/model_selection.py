@@ -25,7 +25,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
@@ -39,6 +38,7 @@ class _BagSplitter(BaseCrossValidator):  # type: ignore[misc]
 
     __metadata_request__split: ClassVar = {"bags": True}
 
+    tests_each_once: ClassVar[bool]
     n_splits: int
     random_state: Any
 
@@ -60,28 +60,32 @@ class _BagSplitter(BaseCrossValidator):  # type: ignore[misc]
             The bag of each row, under either name: `bags` arrives by metadata routing, `groups`
             without it.
         """
-        partition = _read_ids(_num_samples(X), bags=bags, groups=groups)
-        if partition.n_bags < self._fewest_bags:
+        if bags is None and groups is None:
             raise BagsError(
-                f"{type(self).__name__} needs at least {self._fewest_bags} bags, "
-                f"got {partition.n_bags}. Make fewer splits, or more and smaller bags."
+                "bags are missing. Pass their ids as bags if metadata routing is enabled, or as "
+                "groups if it is not."
             )
-        return self._splits(partition)
+        n_rows = _num_samples(X)
+        given = [
+            read_bags(np.empty((n_rows, 0)), np.zeros(n_rows), bags=ids).bags
+            for ids in (bags, groups)
+            if ids is not None
+        ]
+        if not np.array_equal(given[0].index, given[-1].index):
+            raise BagsError("bags and groups describe different bags. Pass one of them.")
+        fewest = max(2, self.n_splits) if self.tests_each_once else 2
+        if given[0].n_bags < fewest:
+            raise BagsError(
+                f"{type(self).__name__} needs at least {fewest} bags, "
+                f"got {given[0].n_bags}. Make fewer splits, or more and smaller bags."
+            )
+        tests = self._held_out(given[0].sizes, check_random_state(self.random_state))
+        rows = (held_out[given[0].index] for held_out in tests)
+        return ((np.flatnonzero(~test), np.flatnonzero(test)) for test in rows)
 
     def get_n_splits(self, *_data: Any, **_metadata: Any) -> int:
         """Return the number of splits, whatever the data."""
         return self.n_splits
-
-    def _splits(self, bags: Bags) -> Iterator[tuple[IntArray, IntArray]]:
-        rng = check_random_state(self.random_state)
-        for held_out in self._held_out(bags.sizes, rng):
-            test = held_out[bags.index]
-            yield np.flatnonzero(~test), np.flatnonzero(test)
-
-    @property
-    @abstractmethod
-    def _fewest_bags(self) -> int:
-        """How many bags it takes to split at all."""
 
     @abstractmethod
     def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
@@ -114,6 +118,8 @@ class BagKFold(_BagSplitter):
     [0 1 2 3] [4 5]
     """
 
+    tests_each_once: ClassVar[bool] = True
+
     def __init__(
         self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = None
     ) -> None:
@@ -121,14 +127,16 @@ class BagKFold(_BagSplitter):
         self.shuffle = shuffle
         self.random_state = random_state
 
-    @property
-    def _fewest_bags(self) -> int:
-        return self.n_splits
-
     def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
         order = rng.permutation(sizes.size) if self.shuffle else np.argsort(-sizes, kind="stable")
-        fold = _deal(sizes, order, self.n_splits)
-        return (fold == number for number in range(self.n_splits))
+        # Each bag goes to the fold with the fewest rows.
+        fold_of = np.empty(sizes.size, dtype=np.int64)
+        folds = [(0, number) for number in range(self.n_splits)]  # rows so far, already a heap
+        for bag in order:
+            rows, number = folds[0]
+            fold_of[bag] = number
+            heapq.heapreplace(folds, (rows + int(sizes[bag]), number))
+        return (fold_of == number for number in range(self.n_splits))
 
 
 class BagShuffleSplit(_BagSplitter):
@@ -154,6 +162,8 @@ class BagShuffleSplit(_BagSplitter):
     24 [3 5]
     """
 
+    tests_each_once: ClassVar[bool] = False
+
     def __init__(
         self, n_splits: int = 10, *, test_size: float = 0.2, random_state: Any = None
     ) -> None:
@@ -164,10 +174,6 @@ class BagShuffleSplit(_BagSplitter):
             )
         self.test_size = test_size
         self.random_state = random_state
-
-    @property
-    def _fewest_bags(self) -> int:
-        return 2
 
     def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
         wanted = self.test_size * sizes.sum()
@@ -436,46 +442,16 @@ def _check_predictions(predictions: FloatArray, family: Family) -> None:
         raise BagsError(f"the {family.name} family has {expected} per bag, got {n_outputs}.")
     wrong = ~family.can_expect(predictions)
     if wrong.any():
+        low, high = family.label_range
+        named = {(0.0, 1.0): "probabilities", (0.0, np.inf): "positive numbers"}
+        expected = named.get((low, high), f"numbers above {low:g} and below {high:g}")
         raise BagwiseError(
-            f"the {family.name} family predicts {_means(family)}; {int(wrong.sum())} of "
+            f"the {family.name} family predicts {expected}; {int(wrong.sum())} of "
             f"{wrong.size} predictions are something else. Score a model by its own family."
         )
     # A float32 softmax is off by a millionth.
     if family.has_classes and np.abs(predictions.sum(axis=1) - 1).max() > 1e-4:
         raise BagwiseError("the predicted probabilities of a row's classes must add up to 1.")
-
-
-def _means(family: Family) -> str:
-    low, high = family.label_range
-    named = {(0.0, 1.0): "probabilities", (0.0, np.inf): "positive numbers"}
-    return named.get((low, high), f"numbers above {low:g} and below {high:g}")
-
-
-def _read_ids(n_rows: int, *, bags: Any, groups: Any) -> Bags:
-    if bags is None and groups is None:
-        raise BagsError(
-            "bags are missing. Pass their ids as bags if metadata routing is enabled, or as "
-            "groups if it is not."
-        )
-    found = [
-        read_bags(np.empty((n_rows, 0)), np.zeros(n_rows), bags=ids).bags
-        for ids in (bags, groups)
-        if ids is not None
-    ]
-    if not np.array_equal(found[0].index, found[-1].index):
-        raise BagsError("bags and groups describe different bags. Pass one of them.")
-    return found[0]
-
-
-def _deal(sizes: IntArray, order: IntArray, n_folds: int) -> IntArray:
-    """Give each bag, in this order, to the fold with the fewest rows; return the fold of each."""
-    fold_of = np.empty(sizes.size, dtype=np.int64)
-    folds = [(0, number) for number in range(n_folds)]  # rows so far, already a heap
-    for bag in order:
-        rows, number = folds[0]
-        fold_of[bag] = number
-        heapq.heapreplace(folds, (rows + int(sizes[bag]), number))
-    return fold_of
 
 
 def _whole_number(value: Any, name: str, *, at_least: int) -> int:

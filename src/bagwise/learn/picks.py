@@ -112,7 +112,7 @@ class PickedBags:
 
 
 @dataclass(frozen=True)
-class Whitening:
+class PickCoordinates:
     """A linear map from columns to uncorrelated directions of spread 1, and back.
 
     Directions without spread drop out, so that constant and duplicate columns do no harm and their

@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 
 from bagwise._types import FloatArray
 from bagwise.errors import BiasWarning, NotConvergedWarning, RankWarning, SeparationWarning
-from bagwise.glm.problems import BagLabels, NumberProblem, Units
+from bagwise.glm.problems import BagLabels, NumberProblem, UnitsAtHand
 from bagwise.glm.solver import Solution, inverse_symmetric
 from bagwise.learn.bag_data import BagData
 from bagwise.models.coefficients import INTERCEPT
@@ -127,7 +127,7 @@ def warn_of_separation(solution: Solution[BagLabels], names: Sequence[str]) -> b
 
 def _separating_direction(solution: Solution[BagLabels]) -> FloatArray | None:
     tried = [solution.step, solution.beta]  # where it still goes, and where it went
-    if isinstance(solution.problem, Units):
+    if isinstance(solution.problem, UnitsAtHand):
         gains = _gains(solution.problem)
         if gains.size <= _LARGEST_PROGRAMME:
             tried.append(_by_programme(gains))
@@ -139,7 +139,7 @@ def _separating_direction(solution: Solution[BagLabels]) -> FloatArray | None:
     return None
 
 
-def _gained(problem: Units, direction: FloatArray) -> tuple[float, float]:
+def _gained(problem: UnitsAtHand, direction: FloatArray) -> tuple[float, float]:
     """Return the least and the most that some row gains along a direction."""
     gained = _gains(problem) @ direction
     return float(gained.min()), float(gained.max(initial=0.0))
@@ -149,7 +149,7 @@ def _wider(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _gains(problem: Units) -> FloatArray:
+def _gains(problem: UnitsAtHand) -> FloatArray:
     """Return a matrix whose product with a direction must not be negative for separation.
 
     A class that has a share must not lose to any other. A count of zero must not get a higher

@@ -51,6 +51,8 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
         Variance of single labels around the model, relative to the family's.
     converged : bool
         Whether the fit found what it looked for.
+    threshold : float or None
+        The chance above which a row counts as 1, where the fit has set one other than a half.
     """
 
     n_rows: Annotated[int, Meta(ge=1, le=2**48)]
@@ -61,6 +63,7 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
     strategy: str | None = None
     dispersion: float | None = None
     converged: bool = True
+    threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
-from bagwise._types import FloatArray
-from bagwise.errors import ModelFileError
+from bagwise._types import AnyArray, FloatArray
+from bagwise.errors import ModelFileError, StrategyError
 from bagwise.families import find_family
 from bagwise.files.records import Record
 from bagwise.models.coefficients import INTERCEPT, Coefficients
@@ -43,6 +43,8 @@ class Estimates:
         Where the standard errors come from, or why there are none.
     dispersion : float or None
     converged : bool
+    threshold : float or None
+        As in `TrainedOn`.
     """
 
     coef: FloatArray
@@ -53,6 +55,7 @@ class Estimates:
     note: str = NO_ERRORS
     dispersion: float | None = None
     converged: bool = True
+    threshold: float | None = None
 
 
 class _ModelFile(Record, frozen=True):
@@ -123,8 +126,8 @@ class RowModel(Model):
             What `Model` has: family, label, encoder and the rest.
         """
         kept = {field.name: getattr(fit, field.name) for field in dataclasses.fields(fit)}
-        dispersion, converged = kept.pop("dispersion"), kept.pop("converged")
-        about = TrainedOn(n_rows=n_rows, dispersion=dispersion, converged=converged, **made_of)
+        about_fit = {name: kept.pop(name) for name in ("dispersion", "converged", "threshold")}
+        about = TrainedOn(n_rows=n_rows, **about_fit, **made_of)
         return cls(trained_on=about, **kept, **known)
 
     def certified(self, certificate: Certificate) -> Self:
@@ -137,6 +140,16 @@ class RowModel(Model):
         """Return the expected label of each row of X, already encoded, and never clipped."""
         eta: FloatArray = X @ self.coef.T + self.intercept
         return find_family(self.family, self.link).mean(eta)
+
+    def predict_class(self, table: Any) -> AnyArray:
+        """Return 1 for each row of a table or file whose chance is above the threshold, else 0.
+
+        The threshold is a half, unless the fit has set another (`TrainedOn`).
+        """
+        if self.family != "bernoulli":
+            raise StrategyError(f"predict_class is for family bernoulli, not for {self.family}.")
+        threshold = self.trained_on.threshold
+        return np.asarray(self.predict(table) > (0.5 if threshold is None else threshold), int)
 
     def coefficients(self) -> dict[str, float]:
         """Return the coefficient of each column of X, and the intercept, by name."""

@@ -28,10 +28,13 @@ from bagwise.planner.sample import SEED
 from bagwise.planner.sizes import BAGS_PER_COEFFICIENT
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
-from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.private_model import ModelDesign, best_share, instance_error
-from bagwise.requests.queries import prospect_of_centring
-from bagwise.requests.scores import METRIC_SHARES
+from bagwise.privacy.private_model import best_share, instance_error
+from bagwise.requests.queries import (
+    METRIC_SHARES,
+    ModelQuery,
+    price_model,
+    prospect_of_centring,
+)
 from bagwise.theory.exact import CAUSES, Risk
 from bagwise.theory.moments import prior_risk
 
@@ -244,23 +247,9 @@ def by_model(
     )
 
 
-@dataclass(frozen=True)
-class Bought:
-    """A private model that bags follow: its design, its noise, and its share of the budget."""
-
-    design: ModelDesign
-    event: Mechanism
-    share: float
-
-    @property
-    def error(self) -> float:
-        """The privacy error of its coefficients in white columns."""
-        return self.design.privacy_trace * self.event.number_sd**2
-
-
 def buy_model(
     problem: Problem, strategy: BaggingStrategy, rule: ExactCalibration, bag_size: int
-) -> Bought | None:
+) -> ModelQuery | None:
     """Return the model that a release would buy, of those with the noise that the promise allows.
 
     As in a release, rows are sorted by the one that leaves instance loss the least error, and
@@ -268,16 +257,14 @@ def buy_model(
     """
     metric, n_rows = measures_by_scores(strategy), problem.sample.n_rows
 
-    def buy(noise: ScoreNoise) -> Bought:
-        design = problem.laplace_design if noise == "laplace" else problem.design
+    def buy(noise: ScoreNoise) -> ModelQuery:
+        design = problem.design_for(noise)
         share = METRIC_SHARES[noise]
         if not metric:
             share = best_share(design, n_rows=n_rows, bag_size=bag_size)
-        steps = design.sensitivity_steps * problem.sample.largest
-        calibrated = rule.laplace_model if noise == "laplace" else rule.model
-        return Bought(design, calibrated(share=share, sensitivity_steps=steps), share)
+        return price_model(rule, design, noise, share, unit_rows=problem.sample.largest)
 
-    def sorted_error(offer: Bought) -> float:
+    def sorted_error(offer: ModelQuery) -> float:
         return instance_error(
             offer.design,
             n_rows=n_rows,
@@ -309,7 +296,7 @@ def _follow(
     problem: Problem,
     strategy: BaggingStrategy,
     prior: Prior,
-    bought: Bought,
+    bought: ModelQuery,
     bag_size: int,
     draw: int,
 ) -> _Followed:
@@ -332,7 +319,7 @@ def _follow(
 
 
 def _risk_by_model(
-    problem: Problem, prior: Prior, bought: Bought, made: _Followed, loss: str
+    problem: Problem, prior: Prior, bought: ModelQuery, made: _Followed, loss: str
 ) -> tuple[Risk, Risk]:
     """Return the exact error given the bags, of predictions and of slopes in their own units."""
     bagged = made.bagged
@@ -355,7 +342,11 @@ def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
     r before shrinkage, the posterior mean is off by ``s r / (s + r)``.
     """
     # The weights of the private fit are nearly those of least squares: sigma^2 p / n.
-    by_labels = problem.prior.label_noise_sd**2 * problem.design.rank / problem.sample.n_rows
+    by_labels = (
+        problem.prior.label_noise_sd**2
+        * problem.design_for("gaussian").rank
+        / problem.sample.n_rows
+    )
     privacy = min(_privacy_of_model(problem, rule, noise) for noise in rule.score_noises)
     signal, unshrunk = problem.prior.signal_sd**2, by_labels + privacy
     kept = signal / (signal + unshrunk)
@@ -370,7 +361,7 @@ def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
 def centring(problem: Problem, rule: ExactCalibration) -> float:
     """Return what centring leaves of the noise's variance, if the signal is strong."""
     width = rule.bounds[1] - rule.bounds[0]
-    offers = (
+    return min(
         prospect_of_centring(
             _privacy_of_model(problem, rule, noise) / width**2,
             pure=noise == "laplace",
@@ -380,16 +371,12 @@ def centring(problem: Problem, rule: ExactCalibration) -> float:
         )
         for noise in rule.score_noises
     )
-    return min(variance for _, variance in offers)
 
 
 def _privacy_of_model(problem: Problem, rule: ExactCalibration, noise: ScoreNoise) -> float:
     """Return the privacy error of a linear model with this noise on its statistics."""
-    design = problem.laplace_design if noise == "laplace" else problem.design
-    steps = design.sensitivity_steps * problem.sample.largest
-    calibrated = rule.laplace_model if noise == "laplace" else rule.model
-    event = calibrated(share=1.0, sensitivity_steps=steps)
-    return event.number_sd**2 * design.privacy_trace
+    rows = problem.sample.largest
+    return price_model(rule, problem.design_for(noise), noise, 1.0, unit_rows=rows).error
 
 
 def _risk(

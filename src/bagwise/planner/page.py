@@ -20,8 +20,21 @@ from bagwise.show.page import (
 )
 
 _COMMANDS = 3
+LOST = "% lost"  # of what true labels would give
+_LEAST_LOST = 0.01  # an axis of logarithms has no zero
 # What decides comes first: a phone shows three or four columns.
-_ORDER = ("", "strategy", "size", "off by", "mostly from", "bags", "label", "loss", "noise")
+_ORDER = (
+    "",
+    "strategy",
+    "size",
+    "error",
+    "keeps",
+    "lost mostly to",
+    "bags",
+    "label",
+    "loss",
+    "noise",
+)
 
 
 def make_page(plan: Plan) -> str:
@@ -45,11 +58,9 @@ def make_page(plan: Plan) -> str:
         label="bagwise plan",
         top=[
             Headline(
-                f"± {plan.best.rmse:.3g}",
-                f"Expected error of predictions with {name_of(plan.best)}",
-                "This is the root mean square of the error, in units of the label. Expected labels "
-                f"are believed to vary by {plan.prior.signal_sd:.3g}. A model that saw every row's "
-                f"label would have an error of {np.sqrt(plan.row_level):.3g}.",
+                plan.accuracy(plan.best.predictions.total).share,
+                f"of what true labels would give is kept with {name_of(plan.best)}",
+                f"A model {plan.accuracy(plan.best.predictions.total)}, if {plan.prior.text()}.",
             )
         ],
         sections=sections,
@@ -58,10 +69,10 @@ def make_page(plan: Plan) -> str:
 
 
 def plan_chart(plan: Plan) -> charts.Chart:
-    """Draw the error of the best choices against epsilon; against bag size if that is not known."""
+    """Draw what the best choices lose against epsilon; against bag size if that is not known."""
     if plan.frontier:
-        return charts.lines(_by_epsilon(plan), x="epsilon", y="off by", series="choice")
-    return charts.lines(_by_size(plan), x="bag size", y="off by", series="choice")
+        return charts.lines(_by_epsilon(plan), x="epsilon", y=LOST, series="choice")
+    return charts.lines(_by_size(plan), x="bag size", y=LOST, series="choice")
 
 
 def _frontier(plan: Plan) -> list[Section]:
@@ -69,13 +80,13 @@ def _frontier(plan: Plan) -> list[Section]:
         return []
     rows = _by_epsilon(plan)
     figure = Figure(
-        charts.lines(rows, x="epsilon", y="off by", series="choice"),
-        alt="Lines: the expected error of each choice falls as epsilon rises. "
-        + _ends(rows, "epsilon"),
-        caption="What more epsilon would bring, choice by choice. Both axes are logarithmic.",
+        charts.lines(rows, x="epsilon", y=LOST, series="choice"),
+        alt="Lines: what each choice loses falls as epsilon rises. " + _ends(rows, "epsilon"),
+        caption="Share of what true labels would give that is lost, choice by choice. Both axes "
+        "are logarithmic.",
         numbers=_numbers(rows, "epsilon"),
     )
-    return [Section("Error against epsilon", [figure])]
+    return [Section("What is lost, by epsilon", [figure])]
 
 
 def _sizes(plan: Plan) -> list[Section]:
@@ -84,39 +95,43 @@ def _sizes(plan: Plan) -> list[Section]:
     if len(sizes) < 2:
         return [Section("Bag size", [Facts([("rows in a bag", str(min(sizes)))])])]
     figure = Figure(
-        charts.lines(rows, x="bag size", y="off by", series="choice"),
-        alt="Lines: the expected error of each strategy by bag size. " + _ends(rows, "bag size"),
-        caption="The best error of each strategy at each bag size. Both axes are logarithmic.",
+        charts.lines(rows, x="bag size", y=LOST, series="choice"),
+        alt="Lines: what each strategy loses by bag size. " + _ends(rows, "bag size"),
+        caption="The least that each strategy loses at each bag size. Both axes are logarithmic.",
         numbers=_numbers(rows, "bag size"),
     )
-    return [Section("Error against bag size", [figure])]
+    return [Section("What is lost, by bag size", [figure])]
 
 
 def _by_epsilon(plan: Plan) -> list[dict[str, Any]]:
     return [
-        {"choice": choice, "epsilon": epsilon, "off by": error}
+        {"choice": choice, "epsilon": epsilon, LOST: _lost(plan, error)}
         for choice, points in plan.frontier.items()
         for epsilon, error in points
     ]
 
 
 def _by_size(plan: Plan) -> list[dict[str, Any]]:
-    """Return the best error of each strategy at each bag size."""
+    """Return the least that each strategy loses at each bag size."""
     best: dict[tuple[str, int], float] = {}
     for candidate in plan.candidates:
         key = (candidate.title, candidate.bag_size)
         best[key] = min(best.get(key, np.inf), candidate.rmse)
     return [
-        {"choice": strategy, "bag size": size, "off by": error}
+        {"choice": strategy, "bag size": size, LOST: _lost(plan, error)}
         for (strategy, size), error in best.items()
     ]
 
 
+def _lost(plan: Plan, error: float) -> float:
+    return max(100 * (1 - plan.accuracy(error**2).kept), _LEAST_LOST)
+
+
 def _ends(rows: list[dict[str, Any]], x: str) -> str:
-    best = min(rows, key=lambda row: float(row["off by"]))
-    return f"The smallest is {best['off by']:.3g}, by {best['choice']} at {x} {best[x]:g}."
+    best = min(rows, key=lambda row: float(row[LOST]))
+    return f"The smallest is {best[LOST]:.3g}, by {best['choice']} at {x} {best[x]:g}."
 
 
 def _numbers(rows: list[dict[str, Any]], x: str) -> Grid:
-    cells = [(str(row["choice"]), f"{row[x]:g}", f"{row['off by']:.3g}") for row in rows]
-    return Grid([("choice", x, "off by"), *cells], folded="The numbers of these lines")
+    cells = [(str(row["choice"]), f"{row[x]:g}", f"{row[LOST]:.3g}") for row in rows]
+    return Grid([("choice", x, LOST), *cells], folded="The numbers of these lines")

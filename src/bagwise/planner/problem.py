@@ -23,9 +23,10 @@ from bagwise.errors import BudgetError
 from bagwise.planner.prior import Prior
 from bagwise.planner.sample import SEED, Sample
 from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.private_model import ModelDesign, Norm, design_model
+from bagwise.privacy.private_model import ModelDesign, design_model
+from bagwise.requests.queries import NORMS
 from bagwise.theory.beliefs import draw_misfit, signal_root
 from bagwise.theory.moments import BagMoments, Whitening
 
@@ -87,6 +88,7 @@ class Problem:
     effort: str = "fast"
     _bagged: dict[tuple[str, int], Bagged] = field(default_factory=dict, repr=False)
     _means: dict[tuple[object, ...], Mechanism] = field(default_factory=dict, repr=False)
+    _designs: dict[ScoreNoise, ModelDesign] = field(default_factory=dict, repr=False)
 
     @property
     def copies(self) -> float:
@@ -113,21 +115,15 @@ class Problem:
         """How many a linear model has, the intercept included."""
         return int(self.white.rows.shape[1]) + 1
 
-    @cached_property
-    def design(self) -> ModelDesign:
-        """How a private model of these features would weigh its rows."""
-        return self._design_in("L2")
-
-    @cached_property
-    def laplace_design(self) -> ModelDesign:
-        """The same for noise without a delta, which hides what moves in L1."""
-        return self._design_in("L1")
-
-    def _design_in(self, norm: Norm) -> ModelDesign:
-        X = self.sample.X
-        design = design_model(X, [str(j) for j in range(X.shape[1])], norm=norm)
-        # Sums over all rows of the table, of which X may be a sample.
-        return dataclasses.replace(design, jacobian=self.copies * design.jacobian)
+    def design_for(self, noise: ScoreNoise) -> ModelDesign:
+        """Return how a private model with this noise would weigh its rows."""
+        if noise not in self._designs:
+            X = self.sample.X
+            design = design_model(X, [str(j) for j in range(X.shape[1])], norm=NORMS[noise])
+            # Sums over all rows of the table, of which X may be a sample.
+            grown = dataclasses.replace(design, jacobian=self.copies * design.jacobian)
+            self._designs[noise] = grown
+        return self._designs[noise]
 
     @property
     def slope_metric(self) -> FloatArray:

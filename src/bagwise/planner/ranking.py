@@ -27,11 +27,11 @@ from bagwise.requests.queries import WORTHWHILE
 from bagwise.requests.verbs import Learner
 from bagwise.rows.labels import Bounds
 from bagwise.show import html
+from bagwise.theory.accuracy import Accuracy
 from bagwise.theory.exact import Risk
 
 _SHOWN = 10
-_WORTH_SAYING = 1.2  # times the error of the best of a scenario
-_TINY = 1e-300
+_WORTH_SAYING = 0.02  # of the signal, that is lost more than by the best of a scenario
 _LINES = 4
 _WIDER = 5  # times as wide as stated, for a remark about bounds
 _MAINLY = {
@@ -75,6 +75,8 @@ class Plan:
         Options about columns that belong into every command.
     learner : {"linear", "flexible"}
         Who the bags are for; figures are those of a linear learner for both.
+    table, output : str
+        Words for the table and for what is written, for commands.
     """
 
     candidates: tuple[Candidate, ...]
@@ -84,6 +86,8 @@ class Plan:
     label: str = "LABEL"
     options: str = ""
     learner: Learner = "linear"
+    table: str = "TABLE"
+    output: str = "OUT"
 
     @property
     def prior(self) -> Prior:
@@ -115,6 +119,20 @@ class Plan:
         """Error of predictions of a model of the row labels themselves: sigma^2 p / n."""
         per_class = self.prior.label_noise_sd**2 * self.problem.coefficients / self.n_rows
         return (self.problem.classes or 1) * per_class
+
+    def accuracy(self, excess: float) -> Accuracy:
+        """Return how well single rows are predicted with this squared error around expected labels.
+
+        The belief says what expected labels, and single ones around them, vary by.
+        """
+        signal = (self.problem.classes or 1) * self.prior.signal_sd**2
+        noise = (self.problem.classes or 1) * self.prior.label_noise_sd**2
+        return Accuracy.of(
+            excess,
+            with_labels=self.row_level,
+            signal=signal,
+            noise=noise + self.prior.misfit * signal,
+        )
 
     @cached_property
     def direct(self) -> Risk | None:
@@ -177,9 +195,9 @@ class Plan:
         return polars.from_arrow(table)
 
     def command(self, rank: int = 0) -> str:
-        """Return the command that makes the release of a candidate, TABLE standing for the file."""
+        """Return the command that makes the release of a candidate."""
         chosen = self._at(rank)
-        words = [f"bagwise release TABLE --label {shlex.quote(self.label)}"]
+        words = [f"bagwise release {self.table} --label {shlex.quote(self.label)}"]
         if self.options:
             words.append(self.options)
         if self.bounds is not None:
@@ -199,7 +217,7 @@ class Plan:
         if chosen.strategy not in STRATEGIES:
             words.append(f"# by bw.make_release: {chosen.strategy} is not registered")
             return " ".join(words)
-        return " ".join([*words, "-o OUT"])
+        return " ".join([*words, f"-o {self.output}"])
 
     def explain(self, rank: int = 0) -> str:
         """Return in words what to expect of a candidate, and of which cause."""
@@ -211,41 +229,44 @@ class Plan:
             if share >= 0.005
         )
         lines = [
-            f"{name_of(chosen)}: predictions off by {chosen.rmse:.3g} (root mean square).",
-            f"Of the square, {causes}. A model of the row labels would be off by "
-            f"{np.sqrt(self.row_level):.3g}.",
+            f"{name_of(chosen)}: {self.accuracy(risk.total)}.",
+            f"What is added comes from {causes}.",
             *(
-                f"With {_A.get(scenario, '')}{scenario}: off by {np.sqrt(error):.3g}."
+                f"With {_A.get(scenario, '')}{scenario}: {self._in_scenario(scenario, error)}."
                 for scenario, error in chosen.scenarios.items()
                 if scenario != "as stated"
             ),
             *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
-            "To fit: bagwise fit OUT "
+            f"To fit: bagwise fit {self.output} "
             + ("--model boosted" if self.learner == "flexible" else f"--loss {chosen.loss}"),
         ]
         return "\n".join(lines)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know to use the figures."""
-        remarks = [f"Prior, stated and not measured: {self.prior.text()}."]
+        remarks = []
+        if self.direct is not None:  # first, as it may make all of this needless
+            remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
+        remarks.append(
+            "error is the typical error of one prediction, keeps is the share of what a model of "
+            f"the true labels would explain. Both rest on a belief: {self.prior.text()}."
+        )
         remarks.append(_RANKED[self.learner])
         # The first choice is compared with what has intervals too, if it has.
         rivals = [c for c in self.candidates if c.intervals or not self.best.intervals]
         for scenario in self.prior.scenarios() if self.learner == "linear" else ():
             first = min(rivals, key=lambda c: c.scenarios[scenario])
-            lost = self.best.scenarios[scenario] / max(first.scenarios[scenario], _TINY)
-            if lost > _WORTH_SAYING:
+            more = self.best.scenarios[scenario] - first.scenarios[scenario]
+            signal = (self.problem.classes or 1) * self.prior.scenarios()[scenario].signal_sd ** 2
+            if more > _WORTH_SAYING * signal:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
                 remarks.append(f"{known}, {name_of(first)} would come first.")
         if any(candidate.few_bags for candidate in self.candidates[:_SHOWN]):
             remarks.append(f"Choices marked * have {_FEW_BAGS}")
         remarks.extend(self._with_wider_bounds())
         remarks.extend(self._with_centred_labels())
-        if self.direct is not None:
-            remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
-        signal = (self.problem.classes or 1) * self.prior.signal_sd**2
-        if self.best.predictions.total > 0.9 * signal:
+        if self.accuracy(self.best.predictions.total).kept < 0.1:
             remarks.append("No choice is expected to be much better than predicting the mean.")
         if self.raw_loss is not None and self.raw_loss > 1.5:
             remarks.append(
@@ -266,9 +287,10 @@ class Plan:
             return []
         found = at_epsilons(self.problem, self.best, [self.epsilon / _WIDER])
         return [
-            f"With bounds {_WIDER} times as wide the first choice would be off by {error:.3g}. A "
-            "release finds a private range within its bounds first, for a few hundredths of "
-            "epsilon, unless you say that they are tight (--tighten none)."
+            f"With bounds {_WIDER} times as wide the first choice would keep "
+            f"{self.accuracy(error**2).about}. A release finds a private range within its bounds "
+            "first, for a few hundredths of epsilon, unless you say that they are tight (--tighten "
+            "none)."
             for _, error in found
         ]
 
@@ -287,17 +309,26 @@ class Plan:
         ]
 
     def _beside_the_direct_release(self, error: float) -> str:
-        said = f"A linear model released directly would be off by {error:.3g}"
+        said = f"A linear model released directly would keep {self.accuracy(error**2).about}"
         if error > self.best.rmse:
-            return f"{said}: more than the first choice. (bagwise release-model)"
+            return f"{said}: less than the first choice. (bagwise release-model)"
         return (
-            f"{said}: less than any bags here. Bags are worth it for whoever needs data: another "
+            f"{said}: more than any bags here. Bags are worth it for whoever needs data: another "
             f"kind of model, an audit. If a model is all that is wanted: {self.model_command()}"
         )
 
+    def _in_scenario(self, scenario: str, error: float) -> str:
+        """Say what is kept if labels are as in a scenario of the prior."""
+        prior = self.prior.scenarios()[scenario]
+        per_class = prior.label_noise_sd**2 * self.problem.coefficients / self.n_rows
+        classes = self.problem.classes or 1
+        signal = classes * prior.signal_sd**2
+        kept = Accuracy.of(error, with_labels=classes * per_class, signal=signal)
+        return f"keeps {kept.about}"
+
     def model_command(self) -> str:
         """Return the command that releases a private model instead of bags."""
-        words = [f"bagwise release-model TABLE --label {shlex.quote(self.label)}"]
+        words = [f"bagwise release-model {self.table} --label {shlex.quote(self.label)}"]
         if self.options:
             words.append(_without_id(self.options))
         if self.bounds is not None:
@@ -308,7 +339,7 @@ class Plan:
             words.append(f"--delta {_exact(self.delta)}")
         if self.family != "gaussian":
             words.append(f"--family {self.family}")
-        return " ".join([*words, "-o MODEL.json"])
+        return " ".join([*words, f"-o {self.output}.json"])
 
     def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
         """Return the first candidates as text, a heading first."""
@@ -320,8 +351,9 @@ class Plan:
             "label",
             "loss",
             "noise",
-            "off by",
-            "mostly from",
+            "error",
+            "keeps",
+            "lost mostly to",
         )
         rows = [
             (
@@ -332,10 +364,12 @@ class Plan:
                 c.label_kind,
                 c.loss,
                 _noise(c),
-                f"{c.rmse:.3g}",
+                f"{accuracy.error:.4g}",
+                accuracy.share,
                 _MAINLY[next(iter(c.predictions.shares()))],
             )
             for rank, c in enumerate(self.candidates[:most])
+            for accuracy in (self.accuracy(c.predictions.total),)
         ]
         return [heading, *rows]
 

@@ -1,15 +1,17 @@
 """A table is checked before anything is computed from it: all that is wrong is said at once."""
 
+import warnings
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import AnyArray
-from bagwise.errors import ColumnError, Refusals
+from bagwise._types import AnyArray, FloatArray
+from bagwise.errors import ColumnError, DominatedWarning, Refusals
+from bagwise.privacy.promise import warn_of_strong_promise
 from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import BAG_ID
-from bagwise.release.wide_bounds import remark_on_wide_bounds
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns, carried_columns
 from bagwise.rows import Rows
@@ -20,7 +22,10 @@ from bagwise.rows.label_copies import (
     refuse_copies_of_class,
     refuse_copies_of_label,
 )
-from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.labels import Bounds, label_codes, label_vector
+from bagwise.show.operator_notes import tell_operator
+
+_LEAST_USED = 0.01  # of the width of the bounds
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,14 @@ def check_table(rows: Rows, columns: Columns, budget: Budget) -> CheckedTable:
     return CheckedTable(labels, names, encoder, preview_columns(facts, encoder, columns))
 
 
+def check_promise_of(budget: Budget, n_rows: int) -> None:
+    """Refuse an empty promise, and warn of one that leaves nothing; experiments are left alone."""
+    budget.check_rows(n_rows)
+    rule = budget.calibration
+    if rule is not None and rule.is_exact and budget.noise_source.is_secret:
+        warn_of_strong_promise(rule.epsilon, n_rows=n_rows)
+
+
 def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:
     """Return the features, and all columns that leave; refuse names that must not."""
     names = columns.features_in(table)
@@ -95,6 +108,32 @@ def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:
     if budget.calibration is not None:
         remark_on_wide_bounds(kind, labels, bounds=budget.calibration.bounds)
     return labels
+
+
+def remark_on_wide_bounds(kind: pa.DataType, labels: FloatArray, *, bounds: Bounds) -> None:
+    """Warn of bounds far wider than a label can be: noise grows with them, and nothing else tells.
+
+    What the type of the column says, everybody may know, and so it is a warning. What the labels
+    say, which are secret, goes to the operator alone: a warning would tell about them.
+    """
+    low, high = bounds
+    if pa.types.is_boolean(kind):
+        if high - low > 1:
+            warnings.warn(
+                f"the label is true or false, that is 1 or 0, and bounds from {low:g} to {high:g} "
+                f"ask for {high - low:g} times the noise that it needs. Give bounds=(0, 1) "
+                "(--bounds 0 1).",
+                DominatedWarning,
+                stacklevel=2,
+            )
+    elif np.ptp(np.clip(labels, low, high)) < _LEAST_USED * (high - low):
+        tell_operator(
+            "all labels lie in less than a hundredth of the width of their bounds, so that there "
+            "is a hundred times the noise that tight bounds would need. Which bounds are right "
+            "should be known without this table (0 and 1 for yes and no), or be found privately: "
+            "`bagwise bounds`. This note tells about the labels: it is shown here, and kept "
+            "nowhere."
+        )
 
 
 def _check_key(table: Rows, name: str | None) -> None:

@@ -17,6 +17,7 @@ from bagwise.families import Family, find_family
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.rows.whitening import Columns
 from bagwise.show import charts, html
+from bagwise.theory.accuracy import Accuracy
 from bagwise.theory.beliefs import DEFAULT_MISFIT, draw_misfit
 from bagwise.theory.exact import Risk, first_order_risk
 
@@ -63,6 +64,9 @@ class Explanation:
         What least squares, or maximum likelihood, on the row labels would have for predictions.
     signal : float
         Variance of the predictions themselves: what an error is to be compared with.
+    noise : float or None
+        Variance of single labels around the expected ones; None where the family, or the privacy
+        noise, does not let it be known.
     other_losses : dict of str to float
         Expected error of predictions with the other losses.
     remarks : tuple of str
@@ -74,6 +78,7 @@ class Explanation:
     predictions: Risk
     rows: float
     signal: float
+    noise: float | None
     other_losses: dict[str, float]
     remarks: tuple[str, ...]
 
@@ -82,11 +87,8 @@ class Explanation:
         risk = self.predictions
         main, share = next(iter(risk.shares().items()))
         lines = [
-            f"A model fitted with {self.loss} loss ({self.family}) is expected to be off by "
-            f"{np.sqrt(risk.total):.3g} in its predictions (root mean square). They vary by "
-            f"{np.sqrt(self.signal):.3g}; fitted to the row labels it would be off by "
-            f"{np.sqrt(self.rows):.3g}.",
-            f"{share:.0%} of the squared error comes from {_CAUSES[main]}. {_REMEDIES[main]}",
+            f"A model fitted with {self.loss} loss ({self.family}) {self.accuracy}.",
+            f"{share:.0%} of what is lost is due to {_CAUSES[main]}. {_REMEDIES[main]}",
         ]
         rest = [
             f"{part:.0%} from {_CAUSES[name]}"
@@ -97,17 +99,29 @@ class Explanation:
             lines.append(f"The rest: {', '.join(rest)}.")
         better = min(self.other_losses, key=lambda name: self.other_losses[name], default=None)
         if better and self.other_losses[better] < 0.95 * risk.total:
-            lines.append(
-                f"loss='{better}' would be off by {np.sqrt(self.other_losses[better]):.3g} instead."
-            )
+            kept = self._accuracy_of(self.other_losses[better]).about
+            lines.append(f"loss='{better}' would keep {kept} instead.")
         return "\n".join([*lines, *self.remarks])
+
+    def _accuracy_of(self, excess: float) -> Accuracy:
+        return Accuracy.of(excess, with_labels=self.rows, signal=self.signal, noise=self.noise)
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """How well single rows should be predicted, and what is kept of what labels would give."""
+        return self._accuracy_of(self.predictions.total)
 
     def __str__(self) -> str:
         return self.text()
 
     def to_json(self) -> dict[str, Any]:
         """Return the account as plain values."""
-        return {**asdict(self), "remarks": list(self.remarks), "text": self.text()}
+        return {
+            **asdict(self),
+            "accuracy": asdict(self.accuracy),
+            "remarks": list(self.remarks),
+            "text": self.text(),
+        }
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the parts as cells, a heading first."""
@@ -210,6 +224,9 @@ def explain_release(
         predictions=risks[loss],
         rows=rows.total,
         signal=float(np.var(X @ theta)),
+        noise=None
+        if fitted.name != "gaussian" or _is_hidden(release, float(sigma))
+        else float(sigma) ** 2,
         other_losses={name: risk.total for name, risk in risks.items() if name != loss},
         remarks=_remarks(release, fitted, loss, float(sigma)),
     )
@@ -276,9 +293,9 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
     remarks = []
     if not family.knows_dispersion and _is_hidden(release, sigma):
         remarks.append(
-            f"The labels' own noise is taken to be {sigma:.3g}, but the privacy noise of these "
-            "bags hides what it is. It may be far more, and so may the error of a model of the row "
-            "labels. Say what it is with sigma (--sigma)."
+            "The privacy noise of these bags hides how much single labels vary, so the typical "
+            f"error of one prediction is not known; {sigma:.3g} is assumed. Say what it is with "
+            "sigma (--sigma)."
         )
     if family.name != "gaussian":
         remarks.append("For this family the figures hold to first order, where they are small.")

@@ -22,8 +22,7 @@ from bagwise.privacy.noise import (
     reported_labels,
 )
 from bagwise.privacy.units import ProtectedUnits, Units
-from bagwise.requests.queries import Centring, Schedule
-from bagwise.requests.scores import Scores
+from bagwise.requests.queries import Centring, Queries, Scores
 from bagwise.requests.verbs import Choice
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
@@ -41,7 +40,7 @@ def label_bags(
     bags: Bags,
     units: Units,
     scores: Scores,
-    centring: Centring | None,
+    centring: Centring,
     choice: Choice,
     *,
     before_draw: BeforeDraw,
@@ -63,7 +62,7 @@ def label_bags(
         return _single_labels(labels, bags, units, calibration, source, before_draw)
     means, events = settle_means(calibration, bags, units, scores, centring)
     before_draw(events)
-    if centring is None or centring.limit is None:
+    if centring.limit is None:
         return private_bag_means(labels, bags, bounds=bounds, event=means, source=source), events
     if centring.predictions is None:
         raise AssertionError("predictions are where the labels are")
@@ -75,27 +74,27 @@ def label_bags(
 
 def foreseen_events(
     rule: Calibration,
-    schedule: Schedule,
+    queries: Queries,
     bags: SizedBags | None,
     units: ProtectedUnits,
     *,
     label_kind: str,
-    bag_size: int | None,
+    bag_size: int,
 ) -> tuple[Mechanism, ...]:
     """Return all events of a release before the first of them: what a ledger is charged for.
 
-    `bags` are None where they follow a look at labels. Then the noise on means allows for any bags,
+    `bags` are None where they follow from an answer. Then the noise on means allows for any bags,
     as it does in the end. Picks have the noise of the smallest bag that was asked for, whatever
     size they come from, and a larger one costs less.
     """
     label: Mechanism
-    if label_kind == "pick" and bag_size is not None:
-        label = _hide_picks(rule, bag_size, bags, units, schedule.spent)
+    if label_kind == "pick":
+        label = _hide_picks(rule, bag_size, bags, units, queries.spent)
     elif reports_singly(rule):
         label = _hide_single(rule, units)
     else:
-        label = _hide_means(rule, bags, units, schedule.spent)
-    return (*rule.prior, *schedule.spent, label)
+        label = _hide_means(rule, bags, units, queries.spent)
+    return (*rule.prior, *queries.spent, label)
 
 
 def settle_means(
@@ -103,18 +102,18 @@ def settle_means(
     bags: SizedBags,
     units: ProtectedUnits,
     scores: Scores,
-    centring: Centring | None,
+    centring: Centring,
 ) -> tuple[Mechanism, tuple[Mechanism, ...]]:
     """Return the noise on means, and everything that is spent with it.
 
     It is said where somebody insists on more noise than is needed.
     """
     known = None if scores.events else bags
-    spent = (*scores.events, *(() if centring is None else centring.events))
+    spent = (*scores.events, *centring.events)
     means = _hide_means(rule, known, units, spent)
     if (least := _with_any_noise(rule)) is not None:
         _warn_of_noise(means, _hide_means(least, known, units, spent), bags)
-    if centring is not None and centring.limit is not None:
+    if centring.limit is not None:
         means = means.on_grid(grid_step((-centring.limit, centring.limit)))
     return means, (*rule.prior, *spent, means)
 

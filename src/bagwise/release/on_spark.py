@@ -10,7 +10,6 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,29 +27,17 @@ from bagwise.ledger import Account, Uncharged
 from bagwise.planner.automatic import decide
 from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy.private_range import Distance, count_beyond
-from bagwise.release.build import (
-    centre_labels,
-    charge_ahead,
-    check_rows,
-    exact_rule,
-    needs_matrix,
-    provenance_of,
-    settle_looks,
-    tighten_range,
-)
-from bagwise.release.certify import certify
-from bagwise.release.checks import name_columns
+from bagwise.release.build import ask, provenance_of
+from bagwise.release.checks import check_promise_of, name_columns, remark_on_wide_bounds
 from bagwise.release.label_bags import reports_singly
 from bagwise.release.preview import Confirm, confirm_columns, preview_columns
 from bagwise.release.spread import SpreadRelease, bag_schema
 from bagwise.release.spread_bags import check_formable, check_strata_of, form_bags
 from bagwise.release.spread_labels import draw_labels, settle_labels
 from bagwise.release.verify import circumstances_of
-from bagwise.release.wide_bounds import remark_on_wide_bounds
-from bagwise.requests.budget import Budget
+from bagwise.requests.budget import Budget, certify
 from bagwise.requests.columns import Columns
-from bagwise.requests.queries import Outlook, Schedule, look_ahead
-from bagwise.requests.scores import PricedModel, Scores, resolve_scores
+from bagwise.requests.queries import NO_SCORES, Outlook, Scores, resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import label_vector
@@ -77,58 +64,75 @@ def build_on_spark(
     on_stage: OnStage = ignore_stage,
 ) -> SpreadRelease:
     """Carry out a request: the steps in order, and nothing else."""
-    run, columns, budget = Stages(on_stage), request.columns, request.budget
+    stage, columns, budget = Stages(on_stage), request.columns, request.budget
     account = Uncharged() if account is None else account
     refuse_on_spark(request)
     if request.bag_size is not None:
         check_bag_size(request.bag_size, n_rows=table.num_rows)
-    check_rows(budget, table.num_rows)
-    names, leaving = run("checking the columns", _name_columns, table, columns)
+    check_promise_of(budget, table.num_rows)
+
+    # 1. Facts about all columns: exact sums, so that no order of rows shows in them.
+    with stage("checking the columns"):
+        names, leaving = _name_columns(table, columns)
     schema = leaving_schema(table, leaving)
-    facts = run("looking at all columns", _gather, table, names, leaving, columns)
+    with stage("looking at all columns"):
+        facts = _gather(table, names, leaving, columns)
     _judge(facts, table, leaving, request)
     encoder = columns.encoder_from(facts.columns)
     confirm_columns(preview_columns(facts.columns, encoder, columns), confirmed)
-    units = run("counting units", _units_in, table, budget)
-    strata = run("counting strata", _strata_in, table, request)
+    with stage("counting units"):
+        units = _units_in(table, budget)
+    with stage("counting strata"):
+        strata = _strata_in(table, request)
     everyone = Population(tuple(names), encoder, table.num_rows, units.largest, _smallest(strata))
-    plan = partial(_choose, run, table, everyone)
-    choice = None if request.plans_late else plan(request)
-    if _computes_from_features(request, choice):  # the source may be sorted by its label
-        table = run("ordering the rows", _in_secret_order, table, leaving, columns)
+
+    # 2. Plan, bag and ask, in the order that `build` explains.
+    if request.plans_late:
+        original, table = table, _ordered(table, leaving, columns, stage)
         units = dataclasses.replace(units, table=table)
-    X = SparkMatrix(table, encoder, columns.label)
-    places = None
-    if choice is not None and choice.scores == "none":  # what noise there is may depend on them
-        places = run("forming bags", _form_bags, X, Scores(None), choice, strata)
-        units = run("counting units in bags", units.counted_in, places)
-    # Settled before the first look at labels: which there are, and how private each is.
-    schedule = run("planning looks", settle_looks, X, encoder, units, request, choice)
-    charge_ahead(account, schedule, places, units, request, choice)
-    labels: Any = SpreadLabels(table, columns.label)
-    request, schedule = run("finding a range", tighten_range, labels, schedule, request)
-    if choice is not None:
-        choice = dataclasses.replace(choice, budget=request.budget)
-    scores = run("computing scores", _model_scores, X, schedule, choice)
-    centring = run("centring the labels", centre_labels, None, X, schedule, scores, request)
-    if choice is None:
-        choice = plan(request, look_ahead(exact_rule(request), centring))
-    if places is None:
-        places = run("forming bags", _form_bags, X, scores, choice, strata)
-    rule = exact_rule(request)
-    telling = settle_labels(X, places, units, scores, centring, choice, rule)
+        X = SparkMatrix(table, encoder, columns.label)
+        asked = ask(
+            X, encoder.feature_names, units, NO_SCORES, None, request, account, stage, None,
+            counted=SpreadLabels(table, columns.label),
+        )  # fmt: skip
+        choice = _choose(original, everyone, request.within(asked.rule), stage, asked.outlook)
+        places = _form_bags(X, asked.scores, choice, strata, stage)
+    else:
+        choice = _choose(table, everyone, request, stage)
+        request = request.as_chosen(choice)
+        if _computes_from_features(request, choice):  # the source may be sorted by its label
+            table = _ordered(table, leaving, columns, stage)
+            units = dataclasses.replace(units, table=table)
+        X, known = SparkMatrix(table, encoder, columns.label), None
+        if choice.scores == "none":  # what noise there is may depend on them
+            known = places = _form_bags(X, Scores(None), choice, strata, stage)
+            with stage("counting units in bags"):
+                units = units.counted_in(places)
+        asked = ask(
+            X, encoder.feature_names, units, choice.scores_request, known, request, account, stage,
+            None, counted=SpreadLabels(table, columns.label),
+        )  # fmt: skip
+        if choice.scores != "none":
+            places = _form_bags(X, asked.scores, choice, strata, stage)
+    choice = choice.within(asked.rule)
+
+    # 3. Answer: sums by bag are written by tasks, noise is drawn here, once.
+    telling = settle_labels(
+        X, places, units, asked.scores, asked.centring, choice, asked.exact_rule
+    )
     account.charge(telling.events)
-    sums = run("adding up labels", telling.add_up)
-    bag_columns = bag_schema(columns.classes)
-    drawn = run("drawing noise", draw_labels, sums, telling, table, places, bag_columns)
+    with stage("adding up labels"):
+        sums = telling.add_up()
+    with stage("drawing noise"):
+        drawn = draw_labels(sums, telling, table, places, bag_schema(columns.classes))
     certificate = certify(
         telling.events,
         budget,
         unit_rows=units.largest,
         smallest_bag=places.smallest,
         circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
-        tightened=None if schedule.tighten is None else rule.bounds,
-        limit=None if centring is None else centring.limit,
+        tightened=asked.tightened,
+        limit=asked.centring.limit,
         mark=account.mark,
     )
     return SpreadRelease(
@@ -137,11 +141,11 @@ def build_on_spark(
         columns=schema,
         bag_table=drawn.written,
         certificate=certificate,
-        provenance=provenance_of(choice, centre="none" if centring is None else "model"),
+        provenance=provenance_of(choice, asked.centring),
         encoder=encoder,
         label_kind=choice.label_kind,
         largest_bag=drawn.largest,
-        model=scores.model if centring is None else centring.model,
+        model=asked.model,
     )
 
 
@@ -171,17 +175,19 @@ def refuse_on_spark(request: ReleaseRequest) -> None:
 
 
 def _choose(
-    run: Stages,
     table: FileParts,
     population: Population,
     request: ReleaseRequest,
+    stage: Stages,
     outlook: Outlook | None = None,
 ) -> Choice:
     """Return what was named, or what the planner says of a sample of the features."""
     if request.strategy is not None and request.bag_size is not None:
         return request.choose(request.strategy, request.bag_size, request.scores)
-    drawn = run("drawing rows for a plan", _sample, table, population, request.columns.unit)
-    return run("planning", decide, LocalRows(drawn), request, outlook, population)
+    with stage("drawing rows for a plan"):
+        drawn = _sample(table, population, request.columns.unit)
+    with stage("planning"):
+        return decide(LocalRows(drawn), request, outlook, population)
 
 
 def _sample(table: FileParts, population: Population, unit: str | None) -> pa.Table:
@@ -191,20 +197,21 @@ def _sample(table: FileParts, population: Population, unit: str | None) -> pa.Ta
     return sample_units(table, population.names, unit, MOST_ROWS, largest=largest)
 
 
-def _computes_from_features(request: ReleaseRequest, choice: Choice | None) -> bool:
+def _computes_from_features(request: ReleaseRequest, choice: Choice) -> bool:
     """Tell whether there is a model or a metric: doubles, whose last bits show an order of rows.
 
     Other bags follow from secret keys of rows, and from what is counted.
     """
-    if choice is None or request.centre == "model":
-        return True
-    return choice.scores != "none" or needs_matrix(choice.strategy)
+    modelled = request.centre == "model" or choice.scores != "none"
+    return modelled or choice.strategy.needs_features
 
 
-def _in_secret_order(table: FileParts, leaving: list[str], columns: Columns) -> FileParts:
+def _ordered(table: FileParts, leaving: list[str], columns: Columns, stage: Stages) -> FileParts:
+    """Return the rows in a secret order."""
     unit = () if columns.unit is None else (columns.unit,)
     names = tuple(dict.fromkeys((*leaving, *unit)))
-    return in_secret_order(table, names, label=columns.label, classes=columns.classes)
+    with stage("ordering the rows"):
+        return in_secret_order(table, names, label=columns.label, classes=columns.classes)
 
 
 @dataclass(frozen=True)
@@ -286,15 +293,18 @@ def _smallest(strata: Strata | None) -> int | None:
     return None if strata is None else int(strata.rows.min())
 
 
-def _form_bags(X: SparkMatrix, scores: Scores, choice: Choice, strata: Strata | None) -> Places:
-    return form_bags(
-        choice.strategy,
-        X,
-        scores.model,
-        bag_size=choice.bag_size,
-        source=choice.noise_source,
-        strata=strata,
-    )
+def _form_bags(
+    X: SparkMatrix, scores: Scores, choice: Choice, strata: Strata | None, stage: Stages
+) -> Places:
+    with stage("forming bags"):
+        return form_bags(
+            choice.strategy,
+            X,
+            scores.model,
+            bag_size=choice.bag_size,
+            source=choice.noise_source,
+            strata=strata,
+        )
 
 
 @dataclass(frozen=True)
@@ -345,16 +355,3 @@ def _judge(facts: Facts, table: FileParts, leaving: list[str], request: ReleaseR
     if rule is not None and not classes:
         kind, ends = table.schema.field(label).type, np.array(facts.label_range)
         remark_on_wide_bounds(kind, ends, bounds=rule.bounds)
-
-
-def _model_scores(X: SparkMatrix, schedule: Schedule, choice: Choice | None) -> Scores:
-    """Release a model for scores, which are computed where the rows are."""
-    priced, rule = schedule.scores, None if choice is None else choice.calibration
-    if choice is None or priced is None or rule is None:  # bags that are planned late have none
-        return Scores(None)
-    if not isinstance(priced, PricedModel):
-        raise AssertionError("scores on Spark are those of a model")
-    model = priced.linear(
-        None, X, family=choice.family, bounds=rule.bounds, source=choice.noise_source
-    )
-    return Scores(None, (priced.event,), model)

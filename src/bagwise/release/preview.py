@@ -171,7 +171,8 @@ def preview_columns(
         encoding = "nothing: it is no feature"
         if isinstance(recipe, LevelsColumn):
             pooled = ", one of them for all rare values" if recipe.pooled else ""
-            encoding = f"{len(recipe.outputs)} yes-or-no columns{pooled}"
+            several = "s" if len(recipe.outputs) != 1 else ""
+            encoding = f"{len(recipe.outputs)} yes-or-no column{several}{pooled}"
         elif recipe is not None:
             gaps = "" if recipe.fill is None else ", and whether it is missing"
             encoding = f"the number itself{gaps}"

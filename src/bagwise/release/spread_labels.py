@@ -35,8 +35,7 @@ from bagwise.release.label_bags import (
     settle_picks,
     settle_shares,
 )
-from bagwise.requests.queries import Centring
-from bagwise.requests.scores import Scores, expected_labels
+from bagwise.requests.queries import Centring, Scores, expected_labels
 from bagwise.requests.verbs import Choice
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds, label_vector
@@ -77,7 +76,7 @@ def settle_labels(
     places: Places,
     units: ProtectedUnits,
     scores: Scores,
-    centring: Centring | None,
+    centring: Centring,
     choice: Choice,
     rule: ExactCalibration,
 ) -> Telling:
@@ -94,7 +93,7 @@ def settle_labels(
         return Telling(events, picks, add, lambda told, sizes: hide(told[0], sizes))
     means, events = settle_means(rule, places, units, scores, centring)
     hide_means = partial(hidden_means, event=means, source=source)
-    if centring is None or centring.limit is None:
+    if centring.limit is None or centring.model is None:
         measure = partial(steps, step=means.grid_step)
         add = partial(add_up, table, places, measure)
         return Telling(

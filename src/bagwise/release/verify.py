@@ -32,7 +32,7 @@ from bagwise.privacy.dispersion import (
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import LinearScores
 from bagwise.requests.columns import carried_columns, read_given
-from bagwise.requests.scores import expected_labels
+from bagwise.requests.queries import expected_labels
 from bagwise.rng import SimulatedNoise as SimulatedSource
 from bagwise.rows.columns import reads_like
 from bagwise.rows.exposure import exposure_vector

@@ -268,7 +268,8 @@ def _bags(release: Release) -> list[Block]:
         )
     ]
     if (reason := release.provenance.chosen_because) is not None:
-        blocks.append(Prose(f"Why this way: {reason.text()}"))
+        # Its forecast was made before anything was asked; the page has one, of the release.
+        blocks.append(Prose(f"Why this way: {reason.text().partition('. ')[0]}."))
     if smallest != largest:
         blocks.append(
             Figure(
@@ -308,15 +309,21 @@ def _noise(noise_sd: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> str
 def _expected(explanation: Explanation | str) -> list[Block]:
     if isinstance(explanation, str):
         return [Prose(explanation)]
-    shares = explanation.shares()
+    shares, accuracy = explanation.shares(), explanation.accuracy
     first, *rest = explanation.text().split("\n")
     heading, *parts = explanation.table()
     return [
         Facts(
             [
-                ("expected error", f"{math.sqrt(explanation.predictions.total):.3g}"),
-                ("predictions vary by", f"{math.sqrt(explanation.signal):.3g}"),
-                ("expected error with all row labels", f"{math.sqrt(explanation.rows):.3g}"),
+                ("kept of what true labels would give", accuracy.about),
+                *(
+                    []
+                    if accuracy.error is None or accuracy.with_labels is None
+                    else [
+                        ("typical error of one prediction", f"{accuracy.error:.3g}"),
+                        ("the same with true labels", f"{accuracy.with_labels:.3g}"),
+                    ]
+                ),
             ]
         ),
         Figure(

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta
 
 from bagwise.files.records import Record
+from bagwise.theory.accuracy import Accuracy
 
 WholeSize = Annotated[int, Meta(ge=1, le=2**48)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -31,18 +32,26 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
     factor: Annotated[float, Meta(ge=1)]
     misfit: NotNegative
 
-    def text(self) -> str:
+    def accuracy(self, n_classes: int = 1) -> Accuracy:
+        """Return how well a model should predict, if the prior is right."""
+        return Accuracy.of(
+            self.rmse**2,
+            with_labels=0.0,  # of all rows; it is not recorded, and small beside the others
+            signal=n_classes * self.signal_sd**2,
+            noise=n_classes * (self.label_noise_sd**2 + self.misfit * self.signal_sd**2),
+        )
+
+    def text(self, n_classes: int = 1) -> str:
         """Return the reason in words.
 
         >>> reason = LeastRegret(rmse=0.123, loss="bag", signal_sd=1, label_noise_sd=2, factor=3,
         ...                      misfit=0.15)
-        >>> reason.text()[:12]
-        'least regret'
+        >>> reason.text()[:15]
+        'the safest choi'
         """
         return (
-            "least regret among the planner's candidates. A model fitted with "
-            f"{self.loss} loss should predict with an error of {self.rmse:.3g} (root mean square), "
-            f"if {prior_text(self)}."
+            "the safest choice across plausible signal strengths. A model fitted with "
+            f"{self.loss} loss {self.accuracy(n_classes)}, if {prior_text(self)}."
         )
 
     def is_hopeless(self, *, n_classes: int = 1) -> bool:
@@ -50,7 +59,7 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
 
         With classes the error is that of all of them together, and so is the signal's.
         """
-        return self.rmse**2 > 0.9 * n_classes * self.signal_sd**2
+        return self.accuracy(n_classes).kept < 0.1
 
 
 class FlexibleLearner(Record, tag="flexible-learner", tag_field="kind", frozen=True):
@@ -64,7 +73,7 @@ class FlexibleLearner(Record, tag="flexible-learner", tag_field="kind", frozen=T
 
     noise_lost: NotNegative
 
-    def text(self) -> str:
+    def text(self, n_classes: int = 1) -> str:  # noqa: ARG002
         """Return the reason in words.
 
         >>> FlexibleLearner(noise_lost=0.054).text().partition(". ")[2]
@@ -85,7 +94,7 @@ class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True
 
     cause: Literal["rows", "labels"]
 
-    def text(self) -> str:
+    def text(self, n_classes: int = 1) -> str:  # noqa: ARG002
         """Return the reason in words."""
         if self.cause == "rows":
             return "there are too few rows for a plan."
@@ -114,11 +123,12 @@ class Belief(Protocol):
 
 def prior_text(prior: Belief) -> str:
     """Return what is believed of the labels in words."""
+    total = prior.signal_sd**2 + prior.label_noise_sd**2
+    explained = prior.signal_sd**2 / total if total > 0 else 0.0
     return (
-        f"expected labels vary by {prior.signal_sd:.3g}, single labels vary around them by "
-        f"{prior.label_noise_sd:.3g}, and what is not linear in the features has "
-        f"{prior.misfit:.3g} of the variance of the expected labels. Each of these may be "
-        f"wrong by a factor of {prior.factor:g}"
+        f"labels vary by {total**0.5:.3g} and the features explain {explained:.0%} of that "
+        f"variance, {prior.misfit:.0%} of which is not linear. Each may be wrong by a factor of "
+        f"{prior.factor:g}"
     )
 
 

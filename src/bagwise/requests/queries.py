@@ -1,39 +1,71 @@
-"""Private looks at the labels before any bag gets one: a range for them, and a model to centre on.
+"""What is asked of the labels before bags get theirs, at which price, and the answers.
 
-Noise scales with how far a label can move what is told. Bounds that nobody knows well are wide, and
-most of the noise is then for labels that do not exist. Two looks repair that:
-
-- **tighten**: a range within the bounds, which labels are clipped to;
-- **centre**: a private model of the labels, and a limit for what it leaves of them. Bag labels are
-  the means of its predictions, and of what it leaves, clipped to that limit, with noise for the
-  limit alone. To add predictions back is post-processing.
+========  =========================================  =============================================
+query     what it is                                 what it is for
+========  =========================================  =============================================
+range     a private range within the bounds          noise grows with the range that labels have
+scores    a private model, or a noisy copy of        a strategy sorts rows by them, or takes a
+          every label                                metric from them
+model     a private model of the labels              bag labels are centred on what it expects
+limit     how far labels are from that model         noise is for that limit alone
+========  =========================================  =============================================
 
 What may be decided by what:
 
-- *How privately* each look is taken, and the noise on the bags, is settled before the first look,
-  by rows, columns, units and the promise, which are public: see `Schedule`. The ratio of noise to
-  sensitivity stays, whatever the looks find (`Mechanism.on_grid`).
-- *What* is looked at may depend on earlier looks. They are paid for, and adaptive composition
-  covers it: the model is one of labels clipped to the private range, the limit is one for what the
-  private model leaves, and bags may be planned with both in mind.
+- *How privately* each query is asked, and the noise on the bags, is settled before the first draw
+  (`settle_queries`), by rows, columns, units and the promise, which are public. The ratio of noise
+  to sensitivity stays, whatever the answers are (`Mechanism.on_grid`).
+- *What* is asked may depend on earlier answers. They are paid for, and adaptive composition covers
+  it: the model is one of labels clipped to the private range, the limit is one for what the private
+  model leaves, and bags may be planned with both in mind.
 - Whether centring pays is decided by the private limit. Nothing here asks the labels for anything
-  that is not in the schedule.
+  that is not among the queries that were settled.
+
+A share of the budget is one of mu squared where an answer has Gaussian noise, and one of epsilon
+where it has Laplace noise. What is left is for the bags.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.families import Family
-from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
+from bagwise.bagging import BaggingStrategy, measures_by_scores
+from bagwise.errors import (
+    BudgetError,
+    LeakWarning,
+    NotConvergedWarning,
+    RankWarning,
+    StrategyError,
+    check_name,
+)
+from bagwise.families import Family, find_family
+from bagwise.glm.statistic import (
+    StatisticsFit,
+    check_bounds_of,
+    family_to_release,
+    fit_statistics,
+)
+from bagwise.privacy.calibrate import Calibration, ExactCalibration, ScoreNoise
+from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import Mechanism, noisy_choice
-from bagwise.privacy.private_model import Designs, LinearScores
+from bagwise.privacy.noise import noisy_labels
+from bagwise.privacy.private_model import (
+    Designs,
+    LinearScores,
+    ModelDesign,
+    Norm,
+    best_share,
+    instance_error,
+    release_statistics,
+)
 from bagwise.privacy.private_range import (
     NARROWING,
     RANGE_PART,
@@ -48,15 +80,6 @@ from bagwise.privacy.private_range import (
     tightened,
 )
 from bagwise.privacy.promise import LARGEST_EPSILON
-from bagwise.requests.scores import (
-    NORMS,
-    PricedLabels,
-    PricedModel,
-    ScoreBudget,
-    expected_labels,
-    least_sd,
-    price_design,
-)
 from bagwise.rng import NoiseSource
 from bagwise.rows.blocks import SpreadRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
@@ -64,9 +87,10 @@ from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 Tighten = Literal["auto", "range", "none"]
 Centre = Literal["auto", "model", "none"]
+ScoresKind = Literal["none", "labels", "noisy-labels", "model"]
 
 FEWEST_HALVINGS = 1.5
-"""Of the bounds that a part for the range must be worth. In fewer rows a range has all that looks
+"""Of the bounds that a part for the range must be worth. In fewer rows a range has all that queries
 may cost: bounds that are far too wide cost more than a model brings."""
 
 STRONG_NOISE = 1 / 64
@@ -82,41 +106,436 @@ signal is strong. If it is weak, a model that a few hundredths of epsilon have b
 
 _GAUSSIAN_PART = 0.05  # of mu squared: about what as large a share of epsilon costs the bags
 
+EVEN = 0.5
+"""Share of the rows that weigh alike in a model that is released for its own sake. It costs 5 to 10
+percent of noise on tables with rare levels, next to nothing elsewhere, and real labels follow no
+model so closely that far-off weights would do them no harm."""
+
+NORMS: dict[ScoreNoise, Norm] = {"laplace": "L1", "gaussian": "L2"}
+"""In which the columns of a model with this noise have length one."""
+
+METRIC_SHARES: dict[ScoreNoise, float] = {"laplace": 0.08, "gaussian": 0.02}
+"""Share of the budget for a model that only says what matters: half as much did as well on large
+tables, and less on small ones. Both leave the bags about a tenth more noise."""
+
+
+# What is asked for
+
 
 @dataclass(frozen=True)
-class Schedule:
-    """Every look that will be taken, and how privately; labels have no part in it.
+class ScoresRequest:
+    """What a strategy sorts rows by, or takes a metric from.
 
     Attributes
     ----------
-    tighten : Mechanism or None
-        For a range.
-    scores : PricedLabels, PricedModel or None
-        For scores that rows are sorted by.
-    model : PricedModel or None
-        To centre on; None where the model of the scores serves for both.
-    limit : Mechanism or None
-        For what a model leaves.
+    kind : {"none", "labels", "noisy-labels", "model"}
+        The labels themselves are allowed only NOT PRIVATE. A model is published with the bags.
+    share : float or "auto"
+        Of the budget; "auto" is the optimum where it is known.
+    bag_size : int
+    metric : bool
+        Whether scores say how far rows are apart, and not which come after each other.
+    for_picks : bool
+        Whether bags get picked labels.
     """
 
-    tighten: Mechanism | None = None
-    scores: PricedLabels | PricedModel | None = None
-    model: PricedModel | None = None
+    kind: ScoresKind = "none"
+    share: float | Literal["auto"] = "auto"
+    bag_size: int = 1
+    metric: bool = False
+    for_picks: bool = False
+
+
+NO_SCORES = ScoresRequest()
+
+
+def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> ScoresKind:
+    """Turn "auto" into what the strategy needs, and refuse scores that would leak."""
+    metric = measures_by_scores(strategy)
+    if scores == "auto":
+        paid: ScoresKind = "model" if private or metric else "labels"
+        scores = paid if strategy.uses_scores else "none"
+    kinds: tuple[ScoresKind, ...] = get_args(ScoresKind)
+    check_name("scores", scores, ("auto", *kinds))
+    kind = kinds[kinds.index(scores)]
+    if kind == "none" and strategy.uses_scores:
+        raise StrategyError(f"strategy {strategy.name!r} needs scores; scores='none' gives none.")
+    if kind != "none" and not strategy.uses_scores:
+        raise StrategyError(
+            f"strategy {strategy.name!r} does not use scores; leave them at 'auto'."
+        )
+    if metric and kind != "model":
+        raise StrategyError(
+            f"strategy {strategy.name!r} takes what matters from a private model; leave scores at "
+            "'auto' (--scores auto)."
+        )
+    if metric and not private:
+        raise StrategyError(
+            "scale='model' is the metric of a private model, and there is none without an epsilon. "
+            "Use scale='whiten' or 'std' (--set scale=whiten)."
+        )
+    if kind == "labels" and private:
+        raise BudgetError(
+            f"strategy {strategy.name!r} would sort rows by their labels, and bag membership is "
+            "published: that is not differentially private, whatever noise the bag labels carry. "
+            "Use scores='model' (--scores model), or a strategy that looks at features only."
+        )
+    if kind in ("noisy-labels", "model") and not private:
+        raise BudgetError(f"scores={kind!r} are made with noise; give an epsilon for it.")
+    return kind
+
+
+# The queries, and their prices
+
+
+@dataclass(frozen=True)
+class LabelsQuery:
+    """A noisy copy of every label, and the noise that it gets."""
+
+    event: Mechanism
+
+    def within(self, bounds: Bounds) -> "LabelsQuery":
+        """Return the same query, at the same price, of labels that are clipped to these bounds."""
+        return LabelsQuery(self.event.on_grid(grid_step(bounds)))
+
+
+@dataclass(frozen=True)
+class ModelQuery:
+    """A private model: how its rows are weighed, its noise, and its share of the budget."""
+
+    design: ModelDesign
+    event: Mechanism
+    share: float
+
+    @property
+    def error(self) -> float:
+        """The privacy error of linear coefficients in white columns: what noise is compared by."""
+        return self.design.privacy_trace * self.event.number_sd**2
+
+    def within(self, bounds: Bounds) -> "ModelQuery":
+        """Return the same query, at the same price, of labels that are clipped to these bounds."""
+        return dataclasses.replace(self, event=self.event.on_grid(grid_step(bounds)))
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Every query before the bags', and how privately it is asked; labels have no part in it.
+
+    Attributes
+    ----------
+    range : Mechanism or None
+        None: the range is the stated one.
+    scores : LabelsQuery, ModelQuery or None
+        For scores that cost something.
+    model : ModelQuery or None
+        To centre on; None where the model of the scores serves for both.
+    limit : Mechanism or None
+        For what a model leaves. None: labels are not centred.
+    """
+
+    range: Mechanism | None = None
+    scores: LabelsQuery | ModelQuery | None = None
+    model: ModelQuery | None = None
     limit: Mechanism | None = None
 
     @property
     def spent(self) -> tuple[Mechanism, ...]:
         """What is spent between a range and the bags."""
-        priced = (look.event for look in (self.scores, self.model) if look is not None)
+        priced = (query.event for query in (self.scores, self.model) if query is not None)
         return (*priced, *(() if self.limit is None else (self.limit,)))
 
-    def within(self, bounds: Bounds) -> "Schedule":
-        """Return the same looks, at the same price, at labels that are clipped to these bounds."""
+    def within(self, rule: Calibration | None) -> "Queries":
+        """Return the same queries, at the same price, of labels clipped to the range of a rule."""
+        if self.range is None or rule is None:
+            return self
         return dataclasses.replace(
             self,
-            scores=None if self.scores is None else self.scores.within(bounds),
-            model=None if self.model is None else self.model.within(bounds),
+            scores=None if self.scores is None else self.scores.within(rule.bounds),
+            model=None if self.model is None else self.model.within(rule.bounds),
         )
+
+
+def settle_queries(
+    rule: Calibration | None,
+    X: Any,
+    names: Sequence[str],
+    *,
+    unit_rows: int,
+    tighten: Tighten,
+    centre: Centre,
+    scores: ScoresRequest = NO_SCORES,
+) -> Queries:
+    """Settle whether a range, scores, a model and a limit are bought, and at what price.
+
+    Everything that decides is public. X is read in blocks of rows only.
+
+    Parameters
+    ----------
+    rule : Calibration or None
+        What is promised. Only the exact rule has a range or a centre; None promises nothing.
+    X, names
+        The features as they are encoded, and their names.
+    unit_rows : int
+        Rows of the largest protected unit.
+    tighten, centre : str
+        "auto": if it is worthwhile.
+    scores : ScoresRequest
+    """
+    if rule is None:
+        return Queries()
+    if not isinstance(rule, ExactCalibration):
+        return Queries(scores=price_scores(rule, X, names, scores, unit_rows=unit_rows))
+    n_rows = X.shape[0]
+
+    # 1. A range has all that queries may cost, or a part of it where a model may follow.
+    alone = price_range(rule, n_rows=n_rows, unit_rows=unit_rows, asked=tighten)
+    ranged = alone
+    if centre == "auto":
+        ranged = price_range(
+            rule, n_rows=n_rows, unit_rows=unit_rows, asked=tighten, part=RANGE_PART
+        )
+    if ranged is None and alone is not None:  # so small a part finds no range in so few rows
+        ranged, centre = alone, "none"
+    left = rule if ranged is None else rule.within(rule.bounds, ranged)
+
+    # 2. A model and a limit, if they are asked for, or leave much less noise than without. A model
+    # that rows are sorted by has its own best share of the budget, and serves for both. One that is
+    # a metric takes what it is given, unless somebody says how much.
+    modelled = scores.kind == "model"
+    shared = modelled and scores.metric and scores.share == "auto"
+    model, limit = None, None
+    if centre != "none":
+        share = limit_share(left.left, n_rows=n_rows, unit_rows=unit_rows, asked=centre == "model")
+        limit = noisy_choice("limit", share * left.left, unit_rows)
+        if shared or not modelled:
+            model = _model_to_centre_on(left, Designs(X, names), n_rows, unit_rows, centre)
+            limit = None if model is None else limit
+    if limit is None:  # the range gets what a model is not worth
+        ranged = alone
+        left = rule if ranged is None else rule.within(rule.bounds, ranged)
+
+    # 3. Scores, with what a range leaves; a model that is good enough to centre on is for both.
+    if shared and model is not None:
+        return Queries(range=ranged, scores=model, limit=limit)
+    priced = price_scores(left, X, names, scores, unit_rows=unit_rows)
+    return Queries(range=ranged, scores=priced, model=model, limit=limit)
+
+
+def price_range(
+    rule: ExactCalibration, *, n_rows: int, unit_rows: int, asked: Tighten, part: float = 1.0
+) -> Mechanism | None:
+    """Return the query for a range, if one is asked for or worthwhile.
+
+    It is a `part` of what queries may cost at most, unless it is asked for.
+    """
+    if asked == "none":
+        return None
+    most = part if asked == "auto" else None
+    epsilon = range_epsilon(rule.left, rule.bounds, n_rows=n_rows, unit_rows=unit_rows, part=most)
+    halvings = depth(n_rows, epsilon=epsilon / looks_for_range(rule.bounds), rows=unit_rows)
+    if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
+        return None
+    return noisy_choice("range", epsilon, unit_rows)
+
+
+def price_scores(
+    rule: Calibration, X: Any, names: Sequence[str], asked: ScoresRequest, *, unit_rows: int
+) -> LabelsQuery | ModelQuery | None:
+    """Return the scores that the budget buys; None if they cost none.
+
+    Of Gaussian and Laplace noise a model has the one that leaves instance loss the smaller error,
+    with the noise that each leaves for the bags. A model for a metric has the noise that leaves its
+    coefficients the smaller error.
+    """
+    if asked.kind in ("none", "labels"):
+        return None
+    if asked.for_picks and unit_rows > 1:
+        # The bound for groups covers picks and scores at once, so both are set by row.
+        rule, unit_rows = rule.per_row(unit_rows), 1
+    if asked.kind == "noisy-labels":
+        share = 0.5 if asked.share == "auto" else asked.share
+        return LabelsQuery(rule.labels(share=share, square=unit_rows))
+    n_rows, bag_size = X.shape[0], asked.bag_size
+
+    def share_of(design: ModelDesign, noise: ScoreNoise) -> float:
+        if asked.share != "auto":
+            return asked.share
+        if asked.metric:
+            return METRIC_SHARES[noise]
+        return best_share(design, n_rows=n_rows, bag_size=bag_size)
+
+    def error(model: ModelQuery) -> float:
+        if asked.metric:
+            return model.error
+        means = rule.bag_means(
+            square=unit_rows**2, rows=unit_rows, numbers=unit_rows, spent=(model.event,)
+        )
+        return instance_error(
+            model.design,
+            n_rows=n_rows,
+            bag_size=bag_size,
+            model_sd=model.event.number_sd / means.grid_step,
+            sum_sd=means.number_sd / means.grid_step,
+        )
+
+    return _cheapest(rule, Designs(X, names), unit_rows, share_of, error)
+
+
+def price_own_model(
+    rule: ExactCalibration, X: Any, names: Sequence[str], *, unit_rows: int
+) -> ModelQuery:
+    """Return the model that is released for its own sake, with the whole budget."""
+    designs = Designs(X, names, even=EVEN)
+    return _cheapest(rule, designs, unit_rows, lambda *_: 1.0, lambda model: model.error)
+
+
+def _cheapest(
+    rule: Calibration,
+    designs: Designs,
+    unit_rows: int,
+    share_of: Callable[[ModelDesign, ScoreNoise], float],
+    error: Callable[[ModelQuery], float],
+) -> ModelQuery:
+    """Return the model with the least error; of many rows, a sample tells which it is."""
+
+    def priced(design: ModelDesign, noise: ScoreNoise) -> ModelQuery:
+        return price_model(rule, design, noise, share_of(design, noise), unit_rows=unit_rows)
+
+    sketched = {noise: priced(designs.sketch(NORMS[noise]), noise) for noise in rule.score_noises}
+    noise, *others = sketched
+    if others:
+        noise = min(sketched, key=lambda each: error(sketched[each]))
+    return priced(designs.finished(sketched[noise].design), noise)
+
+
+def price_model(
+    rule: Calibration, design: ModelDesign, noise: ScoreNoise, share: float, *, unit_rows: int
+) -> ModelQuery:
+    """Return the model with this design and noise that a share of the budget buys."""
+    steps = design.sensitivity_steps * unit_rows
+    return ModelQuery(design, _model_noise(rule, noise, share, steps), share)
+
+
+def _model_noise(rule: Calibration, noise: ScoreNoise, share: float, steps: int) -> Mechanism:
+    calibrated = rule.laplace_model if noise == "laplace" else rule.model
+    return calibrated(share=share, sensitivity_steps=steps)
+
+
+def _model_to_centre_on(
+    rule: ExactCalibration, designs: Designs, n_rows: int, unit_rows: int, asked: Centre
+) -> ModelQuery | None:
+    """Return the model that leaves the bags the least noise, if the signal is strong.
+
+    For each kind of noise it gets the share that is best. None if nobody asks, and the variance of
+    the noise, beside that without centring, would be above the bar.
+
+    A design takes long where there are many columns. None is made for a kind of noise that cannot
+    be the best one, or that could not pay even with the best design that is conceivable.
+    """
+    bar, width = WORTHWHILE if asked == "auto" else math.inf, rule.bounds[1] - rule.bounds[0]
+    by_share = partial(_by_share, rule=rule, n_rows=n_rows, unit_rows=unit_rows, asked=asked)
+
+    def prospect(design: ModelDesign, noise: ScoreNoise) -> tuple[float, float]:
+        whole = price_model(rule, design, noise, 1.0, unit_rows=unit_rows)
+        return _best_share(*by_share(whole.error / width**2, pure=noise == "laplace"))
+
+    # 1. What the best conceivable design would leave, by kind of noise.
+    least = {}
+    for noise in rule.score_noises:
+        smallest = _model_noise(rule, noise, 1.0, LABEL_STEPS * unit_rows).number_sd
+        error = designs.least_trace * (smallest / width) ** 2
+        _, narrowed, growth = by_share(error, pure=noise == "laplace")
+        least[noise] = float(np.min(narrowed * growth**2))
+
+    # 2. What designs leave, from the most promising noise on, while the next could be better.
+    best, chosen = bar, None
+    for noise in sorted(least, key=lambda each: least[each]):
+        if least[noise] > best:
+            break
+        sketch = designs.sketch(NORMS[noise])
+        variance = prospect(sketch, noise)[1]
+        if chosen is None or variance < best:
+            best, chosen = variance, (noise, sketch)
+    if chosen is None:
+        return None
+
+    # 3. The chosen one again, with what all rows say of its design.
+    noise, design = chosen[0], designs.finished(chosen[1])
+    share, variance = prospect(design, noise)
+    if variance > bar:
+        return None
+    return price_model(rule, design, noise, share, unit_rows=unit_rows)
+
+
+def prospect_of_centring(
+    error: float, *, pure: bool, rule: ExactCalibration, n_rows: int, unit_rows: int
+) -> float:
+    """Return the variance of the noise after centring, if the signal is strong, beside that before.
+
+    Parameters
+    ----------
+    error : float
+        Privacy error of a linear model that the whole budget buys, in squares of the width.
+    pure : bool
+        Whether its noise needs no delta.
+    """
+    ranged = partial(price_range, rule, n_rows=n_rows, unit_rows=unit_rows, asked="auto")
+    query = ranged(part=RANGE_PART)
+    if query is None and ranged() is not None:  # as in `settle_queries`
+        return 1.0
+    left = rule if query is None else rule.within(rule.bounds, query)
+    by_share = _by_share(
+        error, pure=pure, rule=left, n_rows=n_rows, unit_rows=unit_rows, asked="auto"
+    )
+    return _best_share(*by_share)[1]
+
+
+def _best_share(
+    shares: FloatArray, narrowed: FloatArray, growth: FloatArray
+) -> tuple[float, float]:
+    """Return the share that leaves the bags the least noise, and the variance of that noise."""
+    # What is lost if the signal is weak, growth alone, counts as well, half as much.
+    best = int(np.argmin(narrowed * growth**3))
+    return float(shares[best]), float(narrowed[best] * growth[best] ** 2)
+
+
+def _by_share(
+    error: float, *, pure: bool, rule: ExactCalibration, n_rows: int, unit_rows: int, asked: Centre
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return shares of a model; what each leaves of the variance, and how the scale grows by it.
+
+    What Gaussian noise leaves for the bags is taken from a line through what the accountant finds
+    (it is within a hundredth between shares of 0.02 and 0.3); the noise itself is set by the
+    accountant.
+    """
+    limit = limit_share(rule.left, n_rows=n_rows, unit_rows=unit_rows, asked=asked == "model")
+    most = 0.5
+    if asked == "auto":
+        # A range that was asked for has no larger part in it than one that was not.
+        ranged = math.fsum(event.epsilon for event in rule.prior if event.hides == "range")
+        before = rule.left + ranged
+        room = most_share(before) * before
+        room = (room - min(ranged, RANGE_PART * room)) / rule.left
+        most = (room - limit) * (1 if pure else _GAUSSIAN_PART)
+    shares = np.geomspace(most / 25, most, 30)
+    if pure:
+        model, growth = error / shares**2, 1 / np.maximum(1 - shares - limit, 0.01)
+    else:
+        model, growth = error / shares, (1.05 + 2.6 * shares) / (1 - limit)
+    narrowed = np.minimum(1.0, (2 * REACH) ** 2 * (STRONG_NOISE**2 + model))
+    return shares, narrowed, growth
+
+
+# The answers
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Values to sort by, one for each row; what was spent on them; the model that they are of."""
+
+    values: FloatArray | None
+    events: tuple[Mechanism, ...] = ()
+    model: LinearScores | None = None
 
 
 @dataclass(frozen=True)
@@ -125,8 +544,8 @@ class Centring:
 
     Attributes
     ----------
-    model : LinearScores
-        Paid for, and published.
+    model : LinearScores or None
+        Paid for, and published. None: none was bought.
     predictions : (n,) or None
         Expected labels of all rows, within the bounds; None where rows are on many machines.
     signal : float
@@ -143,219 +562,187 @@ class Centring:
         What was spent on it, scores apart.
     """
 
-    model: LinearScores
-    predictions: FloatArray | None
-    signal: float
-    bounds: Bounds
-    error: float
-    limit: float | None
-    events: tuple[Mechanism, ...]
+    model: LinearScores | None = None
+    predictions: FloatArray | None = None
+    signal: float = 0.0
+    bounds: Bounds = (0.0, 0.0)
+    error: float = 0.0
+    limit: float | None = None
+    events: tuple[Mechanism, ...] = ()
 
     def take(self, rows: IntArray) -> "Centring":
         """Reorder rows."""
+        if self.model is None:
+            return self
         if self.predictions is None:
             raise AssertionError("rows on many machines are in no order")
         return dataclasses.replace(self, predictions=self.predictions[rows])
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What a plan of bags may know after private looks.
+NOT_CENTRED = Centring()
 
-    Attributes
-    ----------
-    rule : ExactCalibration
-        Laplace noise of the size that the bags will have; its bounds are as wide as what it hides.
-    belief : (signal_sd, label_noise_sd, misfit) or None
-        Of the labels, as far as a private model tells.
+
+def ask_range(
+    labels: Any, rule: Calibration | None, query: Mechanism | None, source: NoiseSource
+) -> Calibration | None:
+    """Return the rule for what a private range leaves, within that range.
+
+    Without a query the range is the stated one, and the rule stays.
     """
-
-    rule: ExactCalibration
-    belief: tuple[float, float, float] | None = None
-
-
-def look_ahead(rule: ExactCalibration, centring: Centring | None) -> Outlook:
-    """Return what is known for a plan, all of it paid for."""
-    spent = () if centring is None else centring.events
-    means = rule.bag_means(spent=spent)
-    width = rule.bounds[1] - rule.bounds[0]
-    # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
-    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
-    if centring is None or centring.limit is None:
-        return Outlook(ExactCalibration(epsilon, 0.0, rule.bounds, noise="laplace"))
-    limit, error = centring.limit, centring.error
-    left, signal = (limit / REACH) ** 2, centring.signal
-    # The model's own error is in both. And labels miss the model by no more than it leaves: by half
-    # of that if the misfit is three times as large as believed.
-    left, signal = max(left - error, left / 10), max(signal - error, signal / 10)
-    misfit = min(DEFAULT_MISFIT, left / 6 / max(signal, 1e-300))
-    return Outlook(
-        ExactCalibration(epsilon, 0.0, (0.0, 2 * limit), noise="laplace"),
-        (math.sqrt(signal), math.sqrt(left), misfit),
-    )
-
-
-def schedule_looks(
-    rule: ExactCalibration,
-    X: Any,
-    names: Sequence[str],
-    *,
-    unit_rows: int,
-    tighten: Tighten,
-    centre: Centre,
-    scored: bool = False,
-) -> Schedule:
-    """Return the looks for a range, a model and a limit, those that are asked for or worthwhile.
-
-    Where nobody asks for a model, a range gets a part of what looks may cost, or all of it if a
-    model is not worthwhile with the rest, or if so small a part finds no range in so few rows.
-    """
-    ranged = partial(schedule_range, rule, n_rows=X.shape[0], unit_rows=unit_rows, asked=tighten)
-    alone = ranged()
-    look = ranged(part=RANGE_PART) if centre == "auto" else alone
-    if look is None and alone is not None:
-        return Schedule(tighten=alone)
-    left = rule if look is None else rule.within(rule.bounds, look)
-    found = schedule_centring(left, X, names, unit_rows=unit_rows, asked=centre, scored=scored)
-    return dataclasses.replace(found, tighten=alone if found.limit is None else look)
-
-
-def schedule_range(
-    rule: ExactCalibration, *, n_rows: int, unit_rows: int, asked: Tighten, part: float = 1.0
-) -> Mechanism | None:
-    """Return the look for a range, if one is asked for or worthwhile.
-
-    It is a `part` of what looks may cost at most, unless it is asked for.
-    """
-    if asked == "none":
-        return None
-    epsilon = range_epsilon(
-        rule.left,
-        rule.bounds,
-        n_rows=n_rows,
-        unit_rows=unit_rows,
-        part=part if asked == "auto" else None,
-    )
-    halvings = depth(n_rows, epsilon=epsilon / looks_for_range(rule.bounds), rows=unit_rows)
-    if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
-        return None
-    return noisy_choice("range", epsilon, unit_rows)
+    if query is None:
+        return rule
+    if not isinstance(rule, ExactCalibration):
+        raise AssertionError("a private range has the exact rule")
+    return take_range(labels, rule, query, source)
 
 
 def take_range(
-    labels: FloatArray, rule: ExactCalibration, event: Mechanism, source: NoiseSource
+    labels: Any, rule: ExactCalibration, query: Mechanism, source: NoiseSource
 ) -> ExactCalibration:
     """Choose a range privately; return the rule for what is left, within that range."""
-    found = tightened(
-        labels, rule.bounds, epsilon=event.epsilon, rows=event.unit_rows, source=source
+    chosen = tightened(
+        labels, rule.bounds, epsilon=query.epsilon, rows=query.unit_rows, source=source
     )
-    return rule.within(found, event)
+    return rule.within(chosen, query)
 
 
-def schedule_centring(
-    rule: ExactCalibration,
-    X: Any,
-    names: Sequence[str],
-    *,
-    unit_rows: int,
-    asked: Centre,
-    scored: bool = False,
-) -> Schedule:
-    """Return the looks for a model and a limit, if they are asked for or worthwhile.
-
-    For each kind of noise the model gets the share that leaves the bags the least noise, if the
-    signal is strong. They are tried if that is much less than without. Where rows are sorted by a
-    private model, `scored`, it serves for both.
-
-    A design takes long where there are many columns. None is made for a kind of noise that cannot
-    be the best one, or that could not pay even with the best design that is conceivable.
-    """
-    if asked == "none":
-        return Schedule()
-    n_rows = X.shape[0]
-    share = limit_share(rule.left, n_rows=n_rows, unit_rows=unit_rows, asked=asked == "model")
-    limit = noisy_choice("limit", share * rule.left, unit_rows)
-    if scored:
-        return Schedule(limit=limit)
-    model = _worthwhile_model(rule, Designs(X, names), n_rows, unit_rows, asked)
-    return Schedule() if model is None else Schedule(model=model, limit=limit)
-
-
-def _worthwhile_model(
-    rule: ExactCalibration, designs: Designs, n_rows: int, unit_rows: int, asked: Centre
-) -> PricedModel | None:
-    """Return the model that leaves the bags the least noise, if the signal is strong.
-
-    None if nobody asks, and their variance, beside that without centring, would be above the bar.
-    """
-    bar = WORTHWHILE if asked == "auto" else math.inf
-    whole, width = ScoreBudget(rule, 1.0, 1, unit_rows), rule.bounds[1] - rule.bounds[0]
-    by_share = partial(_by_share, rule=rule, n_rows=n_rows, unit_rows=unit_rows, asked=asked)
-
-    def prospect(model: PricedModel, noise: ScoreNoise) -> tuple[float, float]:
-        return _best_share(*by_share(model.error / width**2, pure=noise == "laplace"))
-
-    hopes = {}
-    for noise in rule.score_noises:
-        error = designs.least_trace * (least_sd(noise, whole) / width) ** 2
-        _, narrowed, growth = by_share(error, pure=noise == "laplace")
-        hopes[noise] = float(np.min(narrowed * growth**2))
-    best, found = bar, None
-    for noise in sorted(hopes, key=lambda each: hopes[each]):
-        if hopes[noise] > best:
-            break
-        sketch = price_design(designs.sketch(NORMS[noise]), noise, whole, n_rows=n_rows)
-        variance = prospect(sketch, noise)[1]
-        if found is None or variance < best:
-            best, found = variance, (noise, sketch.design)
-    if found is None:
-        return None
-    noise, design = found[0], designs.finished(found[1])
-    share, variance = prospect(price_design(design, noise, whole, n_rows=n_rows), noise)
-    if variance > bar:
-        return None
-    return price_design(design, noise, ScoreBudget(rule, share, 1, unit_rows), n_rows=n_rows)
-
-
-def take_centring(
+def ask_scores(
+    kind: ScoresKind,
     labels: FloatArray | None,
     X: Any,
-    schedule: Schedule,
-    rule: ExactCalibration,
+    query: LabelsQuery | ModelQuery | None,
+    *,
+    bounds: Bounds | None,
+    source: NoiseSource,
+    family: str = "auto",
+) -> Scores:
+    """Return the scores and what they cost; the family is that of a private model.
+
+    Labels are None where X is on many machines, and has its labels with it.
+    """
+    if kind == "none":
+        return Scores(None)
+    if kind == "labels" or query is None or bounds is None:
+        warnings.warn(
+            "bags are formed by sorting the labels, so membership alone shows each row's label "
+            "almost exactly. The release is NOT PRIVATE; use it only where the labels may be seen.",
+            LeakWarning,
+            stacklevel=2,
+        )
+        return Scores(labels)
+    if isinstance(query, ModelQuery):
+        fitted = family_to_release(family)
+        model = _linear(query, labels, X, family=fitted, bounds=bounds, source=source)
+        values = None if labels is None else model.predict(X)
+        return Scores(values, (query.event,), model)
+    if labels is None:
+        raise AssertionError("scores of rows on many machines are those of a model")
+    values = noisy_labels(labels, bounds=bounds, event=query.event, source=source)
+    return Scores(values, (query.event,))
+
+
+def ask_model(
+    query: ModelQuery,
+    labels: FloatArray | None,
+    X: Any,
     *,
     family: Family,
     bounds: Bounds,
+    source: NoiseSource,
+) -> StatisticsFit:
+    """Release the statistics of a model, and fit the model of a family to them.
+
+    Labels are None where X is on many machines, and has its labels with it.
+    """
+    design = query.design
+    if design.dropped:
+        warnings.warn(
+            f"features {', '.join(design.dropped)} follow from the others; the private "
+            "model spends nothing on them.",
+            RankWarning,
+            stacklevel=2,
+        )
+    # After this line no label is looked at: the fit knows features and noisy statistics.
+    with threadpool_limits(1):  # as when the design was made
+        released = release_statistics(
+            X, labels, design=design, bounds=bounds, event=query.event, source=source
+        )
+        fit = fit_statistics(X, released, design=design, family=family, bounds=bounds)
+    if not fit.converged:
+        warnings.warn(
+            f"the private model of the family {family.name} did not converge, so it predicts "
+            "the mean for every row. Choose another family, or more epsilon.",
+            NotConvergedWarning,
+            stacklevel=2,
+        )
+    return fit
+
+
+def _linear(
+    query: ModelQuery,
+    labels: FloatArray | None,
+    X: Any,
+    *,
+    family: Family,
+    bounds: Bounds,
+    source: NoiseSource,
+) -> LinearScores:
+    """Release a model as what may be published with bags."""
+    fit = ask_model(query, labels, X, family=family, bounds=bounds, source=source)
+    return LinearScores(fit.intercept, fit.coef, query.design.dropped, family.name, family.link)
+
+
+def ask_centre(
+    labels: FloatArray | None,
+    X: Any,
+    queries: Queries,
+    rule: Calibration | None,
+    *,
+    family: str,
+    stated: Bounds | None,
     scored: LinearScores | None,
     source: NoiseSource,
-) -> Centring | None:
+) -> Centring:
     """Release a model, or take the one that rows are sorted by; find a limit for what it leaves.
+
+    Without a query for a limit labels are not centred.
 
     Parameters
     ----------
     labels : (n,) floats or None
         Secret. None where X is on many machines, and has its labels with it.
-    rule : ExactCalibration
+    rule : Calibration or None
         Its bounds are the range that labels are clipped to for the model.
-    bounds : (low, high)
-        Those that were stated.
+    stated : (low, high) or None
+        The bounds.
     """
-    if schedule.limit is None:
-        return None
-    events: tuple[Mechanism, ...] = (schedule.limit,)
+    if queries.limit is None or stated is None or rule is None:
+        return NOT_CENTRED
+    # 1. A model, unless rows are sorted by one.
+    fitted = family_to_release(family)
+    check_bounds_of(fitted, stated)
+    events: tuple[Mechanism, ...] = (queries.limit,)
     model, error = scored, 0.0
     if model is None:
-        if schedule.model is None:
-            raise AssertionError("a model to centre on is scheduled where no scores bring one")
-        priced = schedule.model
-        model = priced.linear(labels, X, family=family, bounds=rule.bounds, source=source)
-        events, error = (priced.event, schedule.limit), priced.error
-    predictions, signal, left = _leftovers(labels, X, model, bounds)
+        if queries.model is None:
+            raise AssertionError("a model to centre on is settled where no scores bring one")
+        query = queries.model
+        model = _linear(query, labels, X, family=fitted, bounds=rule.bounds, source=source)
+        events, error = (query.event, queries.limit), query.error
+    # 2. A limit for what it leaves; whether centring pays is decided by that private limit.
+    predictions, signal, left = _leftovers(labels, X, model, stated)
     widest = (rule.bounds[1] - rule.bounds[0]) / 2
     limit = limit_of(
-        left, widest, epsilon=schedule.limit.epsilon, rows=schedule.limit.unit_rows, source=source
+        left, widest, epsilon=queries.limit.epsilon, rows=queries.limit.unit_rows, source=source
     )
     pays = limit <= NARROWING * widest
-    return Centring(model, predictions, signal, bounds, error, limit if pays else None, events)
+    return Centring(model, predictions, signal, stated, error, limit if pays else None, events)
+
+
+def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
+    """Return what a released model expects of each row, within the bounds."""
+    mean = find_family(model.family, model.link).mean(model.predict(X))
+    return np.asarray(np.clip(mean, *bounds))
 
 
 def _leftovers(
@@ -418,78 +805,40 @@ def _count_left(
     return count_beyond(left, distance, limits)
 
 
-def prospect_of_centring(
-    error: float, *, pure: bool, rule: ExactCalibration, n_rows: int, unit_rows: int
-) -> tuple[float, float]:
-    """Return the share of the budget for a model to centre on, and what it would bring.
+# What a plan may know of the answers
 
-    Parameters
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a plan of bags may know after private queries.
+
+    Attributes
     ----------
-    error : float
-        Privacy error of a linear model that the whole budget buys, in squares of the width.
-    pure : bool
-        Whether its noise needs no delta.
-
-    Returns
-    -------
-    share, variance : float
-        The share that leaves the bags the least noise, and the variance of that noise if the signal
-        is strong, beside what it would be without centring.
-
-    Notes
-    -----
-    What Gaussian noise leaves for the bags is taken from a line through what the accountant finds
-    (it is within a hundredth between shares of 0.02 and 0.3); the noise itself is set by the
-    accountant.
+    rule : ExactCalibration
+        Laplace noise of the size that the bags will have; its bounds are as wide as what it hides.
+    belief : (signal_sd, label_noise_sd, misfit) or None
+        Of the labels, as far as a private model tells.
     """
-    ranged = partial(schedule_range, rule, n_rows=n_rows, unit_rows=unit_rows, asked="auto")
-    look = ranged(part=RANGE_PART)
-    if look is None and ranged() is not None:  # as in `schedule_looks`
-        return 0.0, 1.0
-    left = rule if look is None else rule.within(rule.bounds, look)
-    by_share = _by_share(
-        error, pure=pure, rule=left, n_rows=n_rows, unit_rows=unit_rows, asked="auto"
+
+    rule: ExactCalibration
+    belief: tuple[float, float, float] | None = None
+
+
+def look_ahead(rule: ExactCalibration, centring: Centring) -> Outlook:
+    """Return what is known for a plan, all of it paid for."""
+    means = rule.bag_means(spent=centring.events)
+    width = rule.bounds[1] - rule.bounds[0]
+    # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
+    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
+    if centring.limit is None:
+        return Outlook(ExactCalibration(epsilon, 0.0, rule.bounds, noise="laplace"))
+    limit, error = centring.limit, centring.error
+    left, signal = (limit / REACH) ** 2, centring.signal
+    # The model's own error is in both. And labels miss the model by no more than it leaves: by half
+    # of that if the misfit is three times as large as believed.
+    left, signal = max(left - error, left / 10), max(signal - error, signal / 10)
+    misfit = min(DEFAULT_MISFIT, left / 6 / max(signal, 1e-300))
+    return Outlook(
+        ExactCalibration(epsilon, 0.0, (0.0, 2 * limit), noise="laplace"),
+        (math.sqrt(signal), math.sqrt(left), misfit),
     )
-    return _best_share(*by_share)
-
-
-def _best_share(
-    shares: FloatArray, narrowed: FloatArray, growth: FloatArray
-) -> tuple[float, float]:
-    # What is lost if the signal is weak, growth alone, counts as well, half as much.
-    best = int(np.argmin(narrowed * growth**3))
-    return float(shares[best]), float(narrowed[best] * growth[best] ** 2)
-
-
-def _by_share(
-    error: float,
-    *,
-    pure: bool,
-    rule: ExactCalibration,
-    n_rows: int,
-    unit_rows: int,
-    asked: Centre,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return shares of a model; what each leaves of the variance, and how the scale grows by it."""
-    limit = limit_share(rule.left, n_rows=n_rows, unit_rows=unit_rows, asked=asked == "model")
-    most = 0.5
-    if asked == "auto":
-        most = (_room(rule) - limit) * (1 if pure else _GAUSSIAN_PART)
-    shares = np.geomspace(most / 25, most, 30)
-    if pure:
-        model, growth = error / shares**2, 1 / np.maximum(1 - shares - limit, 0.01)
-    else:
-        model, growth = error / shares, (1.05 + 2.6 * shares) / (1 - limit)
-    narrowed = np.minimum(1.0, (2 * REACH) ** 2 * (STRONG_NOISE**2 + model))
-    return shares, narrowed, growth
-
-
-def _room(rule: ExactCalibration) -> float:
-    """Return the share that is left of that for a model and a limit.
-
-    A range that was asked for has no larger part in it than one that was not.
-    """
-    ranged = math.fsum(event.epsilon for event in rule.prior if event.hides == "range")
-    before = rule.left + ranged
-    most = most_share(before) * before
-    return (most - min(ranged, RANGE_PART * most)) / rule.left

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 
-from bagwise.bagging import BaggingStrategy, find_strategy
+from bagwise.bagging import BaggingStrategy, find_strategy, measures_by_scores
 from bagwise.errors import (
     BagTooSmallError,
     BudgetError,
@@ -26,8 +26,13 @@ from bagwise.privacy.curves import check_epsilon
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import Reason
-from bagwise.requests.queries import Centre, Tighten
-from bagwise.requests.scores import GAUSSIAN, ScoresKind, resolve_scores
+from bagwise.requests.queries import (
+    Centre,
+    ScoresKind,
+    ScoresRequest,
+    Tighten,
+    resolve_scores,
+)
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -88,10 +93,7 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class Choice:
-    """Every decision about a release: nothing here is "auto" but the share of scores.
-
-    The family is that of a private model for scores.
-    """
+    """Every decision about a release: nothing here is "auto" but the share of scores."""
 
     columns: Columns
     budget: Budget
@@ -103,12 +105,26 @@ class Choice:
     keep_order: bool
     seed: int | None
     why: Reason | None = None
-    family: Family = GAUSSIAN
 
     @property
     def calibration(self) -> Calibration | None:
         """The rule for noise, if there is any."""
         return self.budget.calibration
+
+    @property
+    def scores_request(self) -> ScoresRequest:
+        """The scores, as queries are settled by them."""
+        return ScoresRequest(
+            self.scores,
+            self.score_share,
+            self.bag_size,
+            metric=measures_by_scores(self.strategy),
+            for_picks=self.label_kind == "pick",
+        )
+
+    def within(self, rule: Calibration | None) -> Self:
+        """Return the same choice, under a rule for what private queries have left."""
+        return replace(self, budget=replace(self.budget, calibration=rule))
 
     @property
     def bounds(self) -> Bounds | None:
@@ -257,9 +273,18 @@ class ReleaseRequest:
             raise AssertionError("single labels have the exact rule")
         return self.within(rule.with_noise(noise))
 
-    def within(self, rule: Calibration) -> Self:
-        """Return the same request, under a rule for what private looks have left."""
+    def within(self, rule: Calibration | None) -> Self:
+        """Return the same request, under a rule for what private queries have left."""
         return replace(self, budget=replace(self.budget, calibration=rule))
+
+    def as_chosen(self, choice: Choice) -> Self:
+        """Return the same request, as far as a choice that is made before any query settles it.
+
+        The budget may be one of single labels. And labels are not centred unasked for bags whose
+        strategy needs no features: these are never made as a whole.
+        """
+        lean = self.centre == AUTO and not choice.strategy.needs_features
+        return replace(self, budget=choice.budget, centre="none" if lean else self.centre)
 
     def choose(
         self,
@@ -277,6 +302,10 @@ class ReleaseRequest:
             raise StrategyError(
                 "classes cannot be sorted; use a strategy that looks at features only."
             )
+        if kind == "model":
+            family = family_to_release(self.family)
+            if self.budget.bounds is not None:
+                check_bounds_of(family, self.budget.bounds)
         return Choice(
             columns=self.columns,
             budget=self.budget,
@@ -288,16 +317,7 @@ class ReleaseRequest:
             keep_order=self.keep_order,
             seed=self.seed,
             why=why,
-            family=self.family_of_model if kind == "model" else GAUSSIAN,
         )
-
-    @property
-    def family_of_model(self) -> Family:
-        """The family of a private model that scores come from, or that labels are centred on."""
-        family = family_to_release(self.family)
-        if self.budget.bounds is not None:
-            check_bounds_of(family, self.budget.bounds)
-        return family
 
 
 def check_learner(learner: str) -> Learner:

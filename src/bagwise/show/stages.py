@@ -1,4 +1,4 @@
-"""Run the steps of a pipeline by name: announced to whoever shows progress, shielded from leaks.
+"""The steps of a pipeline by name: announced to whoever shows progress, shielded from leaks.
 
 A step that takes long tells how far it is with `report_progress`; whoever shows progress listens
 with `progress_to`. Neither needs to know the other, and nobody passes callbacks through.
@@ -7,12 +7,8 @@ with `progress_to`. Neither needs to know the other, and nobody passes callbacks
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import ParamSpec, TypeVar
 
-from bagwise.errors import StageError, shielded
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from bagwise.errors import Shield, StageError
 
 OnStage = Callable[[str], None]
 OnProgress = Callable[[str, float], None]
@@ -50,18 +46,20 @@ def progress_to(listener: OnProgress) -> Iterator[None]:
 
 
 class Stages:
-    """Call each step under a name that a reader of a progress bar or an error understands.
+    """Each step of a procedure under a name that a reader of a progress bar or an error knows.
 
     >>> seen = []
-    >>> run = Stages(seen.append)
-    >>> run("doubling", lambda x: 2 * x, 21), seen
+    >>> stage = Stages(seen.append)
+    >>> with stage("doubling"):
+    ...     twice = 2 * 21
+    >>> twice, seen
     (42, ['doubling'])
     """
 
     def __init__(self, on_stage: OnStage = ignore_stage) -> None:
         self.on_stage = on_stage
 
-    def __call__(self, name: str, step: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Announce `name`, run `step`, and withhold the text of any unforeseen error."""
+    def __call__(self, name: str) -> Shield:
+        """Announce `name`; what is done in its context withholds the text of unforeseen errors."""
         self.on_stage(name)
-        return shielded(lambda: step(*args, **kwargs), lambda error: StageError(name, error))
+        return Shield(lambda error: StageError(name, error))

@@ -1,0 +1,78 @@
+"""What "error" means everywhere: the typical error of the prediction of one row.
+
+A learner's excess error (how far its predictions are from the expected labels) says nothing to a
+reader who compares it with an error on rows. So it is always shown with what single labels vary by,
+and beside it which share is kept of what a model of the true labels would explain.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How well single rows are predicted.
+
+    Attributes
+    ----------
+    error : float or None
+        Root mean square of the label of a row minus its prediction. None where nobody knows how
+        much single labels vary.
+    with_labels : float or None
+        The same for a model that was fitted to the true labels of all rows.
+    kept : float
+        Share, 0 to 1, of what that model explains beyond the mean label.
+
+    Examples
+    --------
+    >>> Accuracy.of(0.04, with_labels=0.0, signal=1.0, noise=1.0).share
+    '96 %'
+    """
+
+    error: float | None
+    with_labels: float | None
+    kept: float
+
+    @classmethod
+    def of(
+        cls, excess: float, *, with_labels: float, signal: float, noise: float | None = None
+    ) -> Self:
+        """Return the accuracy from variances, all of them mean squares.
+
+        Parameters
+        ----------
+        excess, with_labels : float
+            Of predictions around the expected labels: from a release, and from the true labels.
+        signal : float
+            Of the expected labels around their mean.
+        noise : float, optional
+            Of single labels around the expected ones.
+        """
+        kept = (signal - excess) / max(signal - with_labels, 1e-300)
+        return cls(
+            error=None if noise is None else float(np.sqrt(noise + excess)),
+            with_labels=None if noise is None else float(np.sqrt(noise + with_labels)),
+            kept=float(np.clip(kept, 0.0, 1.0)),
+        )
+
+    @property
+    def share(self) -> str:
+        """The share that is kept, in words."""
+        return "over 99 %" if self.kept > 0.99 else f"{100 * self.kept:.0f} %"
+
+    @property
+    def about(self) -> str:
+        """The same within a sentence."""
+        return self.share if self.kept > 0.99 else f"about {self.share}"
+
+    def __str__(self) -> str:
+        said = f"keeps {self.about} of what true labels would give"
+        if self.error is None or self.with_labels is None:
+            return said
+        added = f"{self.error - self.with_labels:.2g}" if self.error else "0"
+        return (
+            f"{said}. The typical error of one prediction is {self.error:.3g}, of which bags and "
+            f"privacy add {added}"
+        )
