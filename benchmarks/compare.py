@@ -54,7 +54,6 @@ COMPARED = {
         },
         ("small", "medium", "large"),
     ),
-    "release": Compared(("case",), {"peak_over_x": "less", "release_bytes_over_x": "less"}),
     "noise": Compared(("scale",), {"times_as_fast": "more"}),
     "learn": Compared(("part", "ours", "peer"), {"ratio": "less", "extra / X": "less"}, ("speed",)),
     "theory": Compared(("rows", "threads", "ours"), {"ratio": "less"}),

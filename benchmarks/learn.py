@@ -1,15 +1,12 @@
-"""What learning from bags costs, and whether its error bars are honest.
+"""What learning from bags costs, in time and memory, and by loss.
 
 speed      1,000,000 x 32, random bags of 10: Gaussian bag loss against scikit-learn's least squares
            on the rows, Poisson bag loss against glum on the row labels; each the best of three, in
            one run. Memory: peak of a process of its own above what it held before the fit.
 mixture    picked labels on random bags at the paper's setting (50,000 x 32, label noise 0.5, not
            private): squared error of the coefficients by loss, 15 draws.
-coverage   1,000 real releases of clustered mean bags, private and not, for Poisson and Bernoulli
-           labels: how often the 95 % interval holds the true coefficient, and the squared error
-           against what the standard errors derive.
 
-python -m benchmarks.learn [speed] [mixture] [coverage] [--runs N]
+python -m benchmarks.learn [speed] [mixture] [--runs N]
 """
 
 import argparse
@@ -19,15 +16,11 @@ import sys
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
 
 import bagwise as bw
-from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.bags import Bags
 from bagwise.families import find_family
 from benchmarks._results import RESULTS, keep
@@ -158,69 +151,6 @@ def measure_mixture(runs):
     return rows
 
 
-@dataclass(frozen=True)
-class Given(BaggingStrategy):
-    """Bags that were made once, so that a thousand releases do not cluster a thousand times."""
-
-    name: ClassVar[str] = "given"
-    index: tuple[int, ...]
-
-    def assign(self, X, scores, *, bag_size, rng):
-        """Return them."""
-        del X, scores, bag_size, rng
-        return Bags(np.array(self.index))
-
-
-SETTINGS = {
-    "poisson": {"bounds": (0.0, 12.0), "theta": [0.6, -0.4, 0.3], "intercept": -0.3},
-    "bernoulli": {"bounds": (0.0, 1.0), "theta": [1.0, -0.8, 0.5], "intercept": -0.4},
-}
-
-
-def measure_coverage(runs, n=10_000, size=50):
-    rows = []
-    for family, setting in SETTINGS.items():
-        for epsilon in (None, 2.0):
-            rng = np.random.default_rng(7)
-            X = rng.uniform(-1.5, 1.5, size=(n, 3))
-            truth = np.array([*setting["theta"], setting["intercept"]])
-            eta = X @ truth[:3] + truth[3]
-            fixed = Given(
-                tuple(bw.make_bags(X, bag_size=size, strategy="kmeans", seed=0).index.tolist())
-            )
-            privacy = (
-                {"not_private": True}
-                if epsilon is None
-                else {"epsilon": epsilon, "delta": 1e-6, "bounds": setting["bounds"]}
-            )
-            inside, squares, derived = np.zeros(4), [], []
-            for _ in range(runs):
-                y = find_family(family).sample(eta, phi=1.0, rng=rng)
-                table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y})
-                release = bw.make_release(
-                    table, label="y", bag_size=size, strategy=fixed, **privacy
-                )
-                found = bw.fit_release(release, family=family).summary()
-                low, high = found.interval.T
-                inside += (low <= truth) & (truth <= high)
-                squares.append((found.estimate - truth) ** 2)
-                derived.append(found.standard_error**2)
-            rows.append(
-                {
-                    "part": "coverage",
-                    "family": family,
-                    "epsilon": epsilon,
-                    "releases": runs,
-                    "covered": (inside / runs).round(4).tolist(),
-                    "covered, all": float(inside.mean() / runs),
-                    "squared error": float(np.sum(np.mean(squares, axis=0)[:3])),
-                    "derived error": float(np.sum(np.mean(derived, axis=0)[:3])),
-                }
-            )
-            print(rows[-1], flush=True)
-    return rows
-
-
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("parts", nargs="*", default=[])
@@ -235,7 +165,6 @@ def main():
     measures = {
         "speed": measure_speed,
         "mixture": lambda: measure_mixture(asked.runs or 15),
-        "coverage": lambda: measure_coverage(asked.runs or 1000),
     }
     kept = RESULTS / "learn.json"
     rows = json.loads(kept.read_text())["rows"] if kept.exists() else []

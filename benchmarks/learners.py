@@ -31,7 +31,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 import bagwise as bw
 from bagwise._types import FloatArray
 from benchmarks import _real_tables as tables
-from benchmarks._learners_timing import compare_hessians, time_a_fit
 from benchmarks._real_ways import MadeBefore
 
 MEASURED, QUICK = Path("build/learners"), Path("build/learners-quick")
@@ -144,18 +143,14 @@ def _key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _about(data: Any, job: Job) -> dict[str, Any]:
-    """Return what a table is, what bounds the shares, and what a single fit costs."""
+    """Return what a table is, and what bounds the shares."""
     ceiling, mean = (_scores(data, job, predicted) for predicted in _references(data, job))
-    X, held_out = data.encoded
+    X, _ = data.encoded
     return {
         "source": data.source, "about": data.about, "label": data.label,
         "classes": job.classes, "rows_to_learn_from": data.train.num_rows,
         "rows_held_out": data.test.num_rows, "columns_of_X": X.shape[1],
         "row_labels": ceiling, "mean_label": mean, "rows": [],
-        "timing": [] if job.classes else time_a_fit(X, data.labels),
-        "hessians": []
-        if job.classes
-        else compare_hessians((X, held_out), data.labels, data.held_out),
     }  # fmt: skip
 
 

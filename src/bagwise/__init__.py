@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from bagwise.planner import plan as plan
     from bagwise.privacy import Certificate as Certificate
     from bagwise.release.release import Release as Release
-    from bagwise.release.spread import SpreadRelease as SpreadRelease
+    from bagwise.release.release_in_parts import PartsRelease as PartsRelease
     from bagwise.release.verify import Verification as Verification
     from bagwise.rows.encode import Encoder as Encoder
     from bagwise.rows.sources import Csv as Csv
@@ -127,7 +127,7 @@ _HOMES = {
     "planner": ["Plan", "Prior", "plan"],
     "privacy": ["Certificate"],
     "release.release": ["Release"],
-    "release.spread": ["SpreadRelease"],
+    "release.release_in_parts": ["PartsRelease"],
     "release.verify": ["Verification"],
     "verifier": ["verify"],
 }

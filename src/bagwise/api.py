@@ -272,7 +272,7 @@ def make_release(
         On Spark all machines must be able to reach it, and it is best beside the output.
     engine : {"auto", "local", "spark"}
         "spark" is for tables past one machine (extra ``spark``, docs/scale.md): Parquet files are
-        read by the tasks of a session, and what comes back is a `SpreadRelease`, which `save`
+        read by the tasks of a session, and what comes back is a `PartsRelease`, which `save`
         writes. "auto" is that for a DataFrame of Spark, and "local" for everything else.
     spark : mapping, optional
         Settings of Spark, ``spark.master`` for instance, for a session that is opened here.
@@ -343,11 +343,11 @@ def _release_on_spark(
     settings: Mapping[str, str] | None,
 ) -> Any:
     """Make a release on Spark, whose modules are imported by nobody else."""
-    from bagwise.release.on_spark import build_on_spark, refuse_on_spark
+    from bagwise.release.build_in_parts import build_in_parts, refuse_in_parts
     from bagwise.rows.spark.opening import open_on_spark
 
     columns, budget = request.columns, request.budget
-    refuse_on_spark(request)  # what cannot be done, before Spark starts
+    refuse_in_parts(request)  # what cannot be done, before Spark starts
     with stage("starting Spark, reading the table"):
         rows = open_on_spark(
             table,
@@ -360,7 +360,7 @@ def _release_on_spark(
     account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build_on_spark(
+    return build_in_parts(
         rows, request, account=account, confirmed=confirmed, on_stage=stage.on_stage
     )
 

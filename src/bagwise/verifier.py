@@ -41,16 +41,20 @@ def verify(
     path = Path(path)
     if path.is_dir():
         release = Release.load(path, key=key)
-        found = release.verify(strict=strict)
+        verification = release.verify(strict=strict)
         if key is not None:
             signed = (
                 "the owner of the key has signed the manifest, which has the hash of every file"
             )
-            found = dataclasses.replace(found, checks=(signed, *found.checks), signed=True)
+            verification = dataclasses.replace(
+                verification, checks=(signed, *verification.checks), signed=True
+            )
         elif (path / SIGNATURE).exists():
             whose = f"whose signature {SIGNATURE} is, without a key (--key)"
-            found = dataclasses.replace(found, unchecked=(*found.unchecked, whose))
-        return found, release.certificate
+            verification = dataclasses.replace(
+                verification, unchecked=(*verification.unchecked, whose)
+            )
+        return verification, release.certificate
     if key is not None:
         raise SignatureError(f"{path} is not a release directory; only those are signed.")
     plain = read_json(path, error=ReleaseError, what="a file of bagwise", limit=LARGEST)
@@ -97,7 +101,7 @@ def _certified(
     unchecked: tuple[str, ...],
     n_rows: int | None = None,
 ) -> tuple[Verification, Certificate | None]:
-    found = Verification(
+    verification = Verification(
         headline=certificate.headline,
         epsilon=certificate.epsilon,
         delta=certificate.delta,
@@ -106,11 +110,7 @@ def _certified(
         digest=digest,
         n_rows=n_rows,
     )
-    return found, certificate
-
-
-def _verify_trees(path: Path) -> tuple[Verification, Certificate | None]:
-    return _verify_fitted(TreeModel.load(path)), None
+    return verification, certificate
 
 
 def _verify_fitted(model: RowModel | TreeModel) -> Verification:
@@ -129,14 +129,14 @@ def _verify_fitted(model: RowModel | TreeModel) -> Verification:
 
 
 def _verify_bounds(path: Path) -> tuple[Verification, Certificate | None]:
-    found = PrivateBounds.load(path)
-    found.certificate.check()
+    bounds = PrivateBounds.load(path)
+    bounds.certificate.check()
     checks = (
         "the file has the hash that it names",
         "both bounds are from the public candidates",
     )
     unchecked = ("whether the bounds were found as claimed",)
-    return _certified(found.certificate, found.digest, checks, unchecked)
+    return _certified(bounds.certificate, bounds.digest, checks, unchecked)
 
 
 def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
@@ -158,7 +158,7 @@ def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
 
 _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {
     "bagwise-model": _verify_model,
-    "bagwise-trees": _verify_trees,
+    "bagwise-trees": lambda path: (_verify_fitted(TreeModel.load(path)), None),
     "bagwise-bounds": _verify_bounds,
     "bagwise-evaluation": _verify_evaluation,
 }
@@ -214,10 +214,10 @@ class Spending:
 
 def find_files(places: Iterable[str | Path]) -> list[Path]:
     """Return everything in some directories that may have a certificate, and files as they are."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in map(Path, places):
         if not place.is_dir() or (place / MANIFEST).exists():
-            found.append(place)
+            paths.append(place)
             continue
         inside = sorted(path for path in place.rglob("*") if not path.name.startswith("."))
         releases = {path.parent for path in inside if path.name == MANIFEST}
@@ -226,8 +226,8 @@ def find_files(places: Iterable[str | Path]) -> list[Path]:
             for path in inside
             if path.suffix == ".json" and path.parent not in releases and _is_ours(path)
         ]
-        found += [*sorted(releases), *files]
-    return found
+        paths += [*sorted(releases), *files]
+    return paths
 
 
 def _is_ours(path: Path) -> bool:
@@ -260,7 +260,7 @@ def add_up(
     """
     groups: dict[str | None, dict[str, _Act]] = {}
     for path in map(Path, paths):
-        found, certificate = verify(path)
+        verification, certificate = verify(path)
         if certificate is None:
             continue
         mark = certificate.mark
@@ -268,11 +268,13 @@ def add_up(
         known = () if mark is None or ledger is None else ledger.acts(mark.id, certificate.events)
         for charge in known:
             acts.setdefault(charge.id, _Act(certificate.delta, charge.mechanisms))
-        name = str(found.digest if mark is None else mark.id)
-        if name in acts and not acts[name].made(found.digest):  # noise was drawn twice under one id
-            name = f"{name} {found.digest}"
+        name = str(verification.digest if mark is None else mark.id)
+        if name in acts and not acts[name].made(
+            verification.digest
+        ):  # noise was drawn twice under one id
+            name = f"{name} {verification.digest}"
         act = acts.setdefault(name, _Act(certificate.delta, certificate.events))
-        act.files.append((path, found.digest))
+        act.files.append((path, verification.digest))
     return [_spending(dataset, list(acts.values()), delta) for dataset, acts in groups.items()]
 
 
@@ -308,11 +310,15 @@ def uncharged(paths: Iterable[str | Path], ledger: Ledger) -> list[Path]:
     """
     strangers, paid = [], dict[str, str | None]()
     for path in map(Path, paths):
-        found, certificate = verify(path)
+        verification, certificate = verify(path)
         if certificate is None:
             continue
         mark = certificate.mark
         charged = mark is not None and bool(ledger.acts(mark.id, certificate.events))
-        if mark is None or not charged or paid.setdefault(mark.id, found.digest) != found.digest:
+        if (
+            mark is None
+            or not charged
+            or paid.setdefault(mark.id, verification.digest) != verification.digest
+        ):
             strangers.append(path)
     return strangers

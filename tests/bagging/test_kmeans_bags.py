@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import StrategyError
@@ -241,3 +242,50 @@ def test_bags_that_have_nothing_to_do_with_the_features_are_suspected(scale):
     index = make_bags(X, bag_size=20, seed=0).index
     found = strategy.contradiction(index, X=X, scores=X[:, 0])
     assert "not compact" in found
+
+
+def test_free_sizes_are_no_less_compact_in_few_dimensions():
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    near_equal, free = (
+        bw.make_bags(X, bag_size=10, strategy=bw.KMeansBags(sizes=sizes), seed=0)
+        for sizes in ("near-equal", "free")
+    )
+    assert free.sizes.min() == 10
+    assert 10 < free.sizes.max() <= 19
+    assert reference.spread(X, free.index) < 1.005 * reference.spread(X, near_equal.index)
+
+
+@pytest.mark.parametrize("strategy", ["kmeans", "optimal"])
+@pytest.mark.parametrize(("n", "k"), [(5, 5), (9, 5), (10, 2), (11, 2), (29, 10), (7, 1)])
+def test_small_and_awkward_sizes(strategy, n, k):
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    bags = bw.make_bags(X, bag_size=k, strategy=strategy, seed=0)
+    assert bags.n_bags == n // k
+    assert bags.sizes.max() - bags.sizes.min() <= 1
+
+
+@pytest.mark.parametrize("strategy", ["kmeans", "optimal"])
+def test_not_a_number_is_refused(strategy):
+    X = np.ones((20, 2))
+    X[3, 1] = np.nan
+    with pytest.raises(StrategyError, match="NaN"):
+        bw.make_bags(X, bag_size=5, strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"scale": "cm"}, {"effort": "hard"}, {"sizes": "any"}, {"time_budget": 0.0}]
+)
+def test_unknown_parameters_are_refused(parameters):
+    with pytest.raises(StrategyError, match=next(iter(parameters))):
+        bw.KMeansBags(**parameters)
+    if "sizes" not in parameters:
+        with pytest.raises(StrategyError):
+            bw.OptimalBags(**parameters)
+
+
+def test_sparse_rows_make_bags_and_dense_strategies_say_so():
+    X = sparse.random_array((200, 300), density=0.02, random_state=np.random.default_rng(0))
+    assert bw.make_bags(X, bag_size=10, strategy="kmeans", seed=0).sizes.min() >= 10
+    assert bw.make_bags(X, bag_size=10, strategy="random", seed=0).sizes.min() >= 10
+    with pytest.raises(StrategyError, match="toarray"):
+        bw.make_bags(X, bag_size=10, strategy="optimal", seed=0)

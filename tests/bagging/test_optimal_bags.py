@@ -3,10 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags, _spanning, draw_in
 from bagwise.cluster.workers import Patience
+from bagwise.errors import StrategyError
 from tests.bagging.tables import tables
 from tests.cluster import reference
 
@@ -138,3 +140,36 @@ def test_a_column_in_much_smaller_units_is_a_direction_all_the_same():
     assert _spanning(X, "none").shape == _spanning(X, "std").shape == (300, 4)
     turned = _spanning(X, "none")
     assert np.allclose(turned @ turned.T, (X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T)
+
+
+@pytest.mark.parametrize("clip", [0.5, float("inf"), float("nan")])
+def test_an_impossible_clip_is_refused(clip):
+    with pytest.raises(StrategyError, match="clip"):
+        bw.OptimalBags(clip=clip)
+
+
+def test_optimal_bags_lower_the_error_where_directions_differ():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 6)) * [0.2, 1, 1, 2, 3, 3]
+    errors = {
+        name: bw.make_bags(X, bag_size=10, strategy=name, seed=0).quality(X).error_ratio
+        for name in ("random", "kmeans", "optimal")
+    }
+    assert errors["kmeans"] < 0.3 * errors["random"]
+    assert errors["optimal"] < 0.97 * errors["kmeans"]
+
+
+def test_clipping_keeps_optimal_bags_from_living_on_outliers():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    X[:40] *= 30
+    chosen = {
+        clip: bw.make_bags(X, bag_size=10, strategy=bw.OptimalBags(clip=clip), seed=0)
+        for clip in (None, 1.5)
+    }
+    ordinary = X[40:]
+    kept = {
+        clip: bw.Bags.from_labels(bags.index[40:]).quality(ordinary).prediction_ratio
+        for clip, bags in chosen.items()
+    }
+    assert kept[1.5] < kept[None]

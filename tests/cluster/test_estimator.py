@@ -4,7 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bagwise.cluster import estimator
 from bagwise.cluster.estimator import SizeConstrainedKMeans
@@ -216,3 +219,53 @@ def test_threads_do_not_change_labels_of_many_rows():
     )
     assert np.array_equal(one.labels_, two.labels_)
     assert np.array_equal(one.predict(X), two.predict(X))
+
+
+@parametrize_with_checks(
+    [
+        SizeConstrainedKMeans(),
+        SizeConstrainedKMeans(size_min=2, n_clusters=3),
+        SizeConstrainedKMeans(size_min=1, effort="fast"),
+    ]
+)
+def test_it_is_a_scikit_learn_estimator(estimator, check):
+    check(estimator)
+
+
+def blobs(n=300, seed=0):
+    return make_blobs(n_samples=n, centers=5, random_state=seed)[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_limits_are_as_good_as_k_means(seed):
+    X, _ = make_blobs(n_samples=[50, 400, 300, 150], cluster_std=1.0, random_state=seed)
+    peer = KMeans(4, n_init=10, random_state=0).fit(X)
+    model = SizeConstrainedKMeans(size_min=5, n_clusters=4, random_state=0).fit(X)
+    assert model.inertia_ <= 1.01 * peer.inertia_
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"size_min": 400}, "300.*400"),
+        ({"size_min": 10, "n_clusters": 40}, "400"),
+        ({"size_min": 2, "size_max": 3, "n_clusters": 5}, "10 to 15"),
+        ({"size_min": 9, "size_max": 3}, "below"),
+    ],
+)
+def test_impossible_requests_say_why(parameters, words):
+    with pytest.raises(ValueError, match=words):
+        SizeConstrainedKMeans(**parameters).fit(blobs())
+
+
+def test_a_time_budget_holds_for_all_starts():
+    X = np.random.default_rng(0).normal(size=(3000, 4))
+    model = SizeConstrainedKMeans(size_min=10, n_clusters=100, time_budget=1e-6, random_state=0)
+    assert model.fit(X).cluster_sizes_.min() >= 10
+
+
+def test_centres_have_the_precision_of_the_rows():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    for kind in (np.float32, np.float64):
+        model = SizeConstrainedKMeans(size_min=5, random_state=0).fit(X.astype(kind))
+        assert model.cluster_centers_.dtype == kind

@@ -9,8 +9,7 @@ from scipy import stats as distributions
 from bagwise.cluster import kernels
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import NOISE, exchange_rows, tournament
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import EFFORTS, Effort, Rows, Search
+from bagwise.cluster.state import EFFORTS, Effort, Rows, Search, SizeRange
 from bagwise.cluster.workers import Patience
 from tests import stats
 from tests.cluster import reference

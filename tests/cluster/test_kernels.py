@@ -32,8 +32,8 @@ bw.SizeConstrainedKMeans(5, n_clusters=9).fit(X.astype(np.float32))
 bw.SizeConstrainedKMeans(5, 9).fit(X)
 centre_graph.EXACT_CENTRES = centre_graph.EXACT_ROWS = 0
 bw.make_bags(X, bag_size=5, strategy="kmeans", seed=0)
-from bagwise.cluster import kernels, repairing
-repairing.ROUNDS = 0
+from bagwise.cluster import kernels, moving
+moving.HANDINGS_ON = 0
 bw.make_bags(X, bag_size=5, strategy="kmeans", seed=0)
 used = 0
 bisect, exchange, moves = kernels.bisect, kernels.exchange, kernels.moves

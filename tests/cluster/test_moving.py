@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from bagwise.cluster import kernels
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.moving import move_rows, repair_sizes
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import EFFORTS, Rows, Search
+from bagwise.cluster.state import EFFORTS, Rows, Search, SizeRange
 from bagwise.cluster.workers import Patience
 from tests.cluster import reference
 

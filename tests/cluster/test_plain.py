@@ -14,7 +14,7 @@ from bagwise.cluster.plain import (
     swap_gains,
 )
 from bagwise.cluster.search import find_clusters
-from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import SizeRange
 from bagwise.cluster.workers import Patience
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from bagwise.cluster import centre_graph, exchanging, workers
 from bagwise.cluster import search as search_module
-from bagwise.cluster.search import effective_dimension, free_range, partition
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import EFFORTS, Effort, Search
+from bagwise.cluster.search import effective_dimension, find_effort, free_range, partition
+from bagwise.cluster.state import EFFORTS, Effort, Search, SizeRange
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import progress_to
 from tests.cluster import reference
@@ -285,3 +284,9 @@ def test_progress_runs_from_zero_to_one_stage_by_stage():
         assert shares[0] == 0
         assert shares == sorted(shares)
         assert shares[-1] < 1
+
+
+def test_few_rows_are_given_more_sweeps():
+    assert find_effort("default", 1000).sweeps > find_effort("default", 10**6).sweeps
+    assert find_effort("best", 1000).restarts > 1
+    assert find_effort("fast", 1000) == EFFORTS["fast"]

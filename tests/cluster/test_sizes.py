@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import SizeRange
 
 
 @given(n=st.integers(1, 500), least=st.integers(1, 60))

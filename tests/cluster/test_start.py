@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bagwise.cluster import kernels, search
-from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import SizeRange
 from bagwise.cluster.workers import Patience
 
 

@@ -1,12 +1,9 @@
-import xml.etree.ElementTree as ET
-
 import pytest
 
-from reproduction.cells import Cell, printed_values
-from reproduction.document import Figure, Grid, Paragraph, to_markdown
+from reproduction.cells import Cell
 from reproduction.measured import Measured
-from reproduction.report import summary, write_report
-from reproduction.reproduce import QUICK, Scale
+from reproduction.report import summary
+from reproduction.reproduce import Scale
 from reproduction.tables import describe_cell, make_cell_table, make_table
 from tests.reproduction.fabricated import SCALE, as_printed, fabricate
 
@@ -14,59 +11,6 @@ from tests.reproduction.fabricated import SCALE, as_printed, fabricate
 @pytest.fixture(scope="module")
 def results():
     return fabricate(as_printed())
-
-
-def test_a_report_has_every_table_and_figure(results, tmp_path):
-    write_report(results, tmp_path, scale=SCALE, command="bagwise reproduce --table all")
-    text = (tmp_path / "report.md").read_text()
-    assert all(f"### Table {table}:" in text for table in (1, 2, 3, 4, 5))
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert sum(" ± " in row for row in rows) == len(printed_values())
-    assert "bagwise reproduce --table all" in text
-    assert "do not compare" not in text
-    figures = sorted((tmp_path / "figures").iterdir())
-    assert len(figures) == 5
-    for figure in figures:
-        assert f"(figures/{figure.name})" in text
-        assert ET.parse(figure).getroot().tag.endswith("svg")  # noqa: S314 (our own file)
-
-
-def test_a_report_of_one_table_has_no_more(results, tmp_path):
-    private = [result for result in results if result.job.cell.epsilon in (0.5, 1.0, 2.0)]
-    write_report(private, tmp_path, scale=SCALE, command="bagwise reproduce --table 2")
-    text = (tmp_path / "report.md").read_text()
-    assert "### Table 2:" in text
-    assert "### Table 1:" not in text
-    assert "Over the" not in text  # the appendix was not run
-    assert "In table 2 the protocol has" in text
-
-
-def test_a_small_run_says_so(tmp_path):
-    write_report(fabricate(as_printed(), scale=QUICK), tmp_path, scale=QUICK, command="x")
-    text = (tmp_path / "report.md").read_text()
-    assert "This has 20,000 rows, and the paper 50,000: do not compare" in text
-    assert "There are 3 runs of each cell" in text
-    assert "Over the 156 cells" not in text  # they are not the paper's
-    assert summary(fabricate(as_printed(), scale=QUICK), QUICK)["protocol"] is None
-
-
-def test_a_new_report_leaves_no_figure_of_an_old_one(results, tmp_path):
-    write_report(results, tmp_path, scale=SCALE, command="x")
-    (tmp_path / "figures" / "mine.svg").write_text("<svg/>")
-    private = [result for result in results if result.job.cell.epsilon is not None]
-    write_report(private, tmp_path, scale=SCALE, command="x")
-    left = sorted(path.name for path in (tmp_path / "figures").iterdir())
-    assert len(left) == 2
-    assert left[0].startswith("error-against-epsilon")
-    assert left[1] == "mine.svg"  # what somebody else put there
-
-
-def test_one_run_is_reported_without_numbers_that_are_none(tmp_path):
-    alone = Scale(runs=1)
-    results = fabricate(as_printed(), scale=alone)
-    write_report(results, tmp_path, scale=alone, command="x")
-    assert "nan" not in (tmp_path / "report.md").read_text()
-    assert summary(results, alone)["protocol"] is None
 
 
 def test_tables_hold_what_was_measured():
@@ -108,8 +52,3 @@ def test_a_summary_is_plain_values(results):
     assert found["claims"][0]["settings"]["printed"] == {
         "in_favour": 4, "undecided": 0, "against": 0,
     }  # fmt: skip
-
-
-def test_documents_are_markdown():
-    blocks = [Paragraph("a < b"), Grid([["x"], ["1"]]), Figure("t", "t.svg", "<svg/>")]
-    assert to_markdown(blocks) == "a < b\n\n| x |\n|---|\n| 1 |\n\n**t**\n\n![t](t.svg)\n"

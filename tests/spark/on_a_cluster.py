@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import bagwise as bw
-from bagwise.release import spread_bags
+from bagwise.release import bags_in_parts
 from bagwise.rows.spark.tasks import Cluster
 from tests.spark import faults
 from tests.spark.conftest import PRIVATE
@@ -14,7 +14,7 @@ from tests.spark.conftest import PRIVATE
 
 def main(asked):
     folder = Path(asked["folder"])
-    spread_bags.BUCKET = 1000
+    bags_in_parts.BUCKET = 1000
     fault = functools.partial(
         faults.Once, marker=str(folder / "marker"), accident=getattr(faults, asked["accident"])
     )

@@ -17,19 +17,19 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import EngineError
-from bagwise.release import spread_bags
+from bagwise.release import bags_in_parts
 from bagwise.rows.spark import table as spark_table
 from bagwise.rows.spark.tasks import Cluster
 from tests.spark import faults
 from tests.spark.conftest import HERE, PRIVATE, N
 
-METHODS = ("each", "exchange", "columns", "gather")
+METHODS = ("each", "exchange")
 OPTIONS = {**PRIVATE, "strategy": "random", "tighten": "none"}
 
 
 @pytest.fixture(autouse=True)
 def several_buckets(monkeypatch):
-    monkeypatch.setattr(spread_bags, "BUCKET", 1000)
+    monkeypatch.setattr(bags_in_parts, "BUCKET", 1000)
 
 
 def faulty(monkeypatch, fault):
@@ -150,7 +150,7 @@ def two_workers(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("accident", "method"), [("kill_the_executor", "exchange"), ("sleep_long", "gather")]
+    ("accident", "method"), [("kill_the_executor", "exchange"), ("sleep_long", "each")]
 )
 def test_a_lost_machine_and_a_slow_one(accident, method, two_workers, files, table, tmp_path):
     """An executor is killed with its work done; or a task sleeps, and a copy of it overtakes."""

@@ -8,7 +8,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
-from bagwise.release import on_spark, spread_bags
+from bagwise.release import bags_in_parts, build_in_parts
 from tests.contracts.replay import (
     in_python,
     on_the_command_line,
@@ -65,8 +65,8 @@ def compiled():
 
 @pytest.fixture(autouse=True)
 def several_buckets(monkeypatch):
-    monkeypatch.setattr(spread_bags, "BUCKET", 120)
-    monkeypatch.setattr(spread_bags, "CELL", 120)
+    monkeypatch.setattr(bags_in_parts, "BUCKET", 120)
+    monkeypatch.setattr(bags_in_parts, "CELL", 120)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -79,7 +79,7 @@ def test_a_twin_that_tells_of_labels_is_found(spark, tmp_path, monkeypatch):
     def tell(_kind, labels, *, bounds):
         warnings.warn(f"{labels} in {bounds}", BagwiseWarning, stacklevel=2)
 
-    monkeypatch.setattr(on_spark, "remark_on_wide_bounds", tell)
+    monkeypatch.setattr(build_in_parts, "remark_on_wide_bounds", tell)
     first, one, _ = tables_of("number")
     (found,) = replay(tmp_path / "run", partial(from_files, spark, PLAIN), first, one)
     assert found.startswith("warned: ")

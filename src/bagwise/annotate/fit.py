@@ -135,8 +135,10 @@ def _shrunk(problem: BagLabels, encoder: Encoder, deviations: FloatArray) -> Sol
         # 2. What is expected of their squares, and how many of them the labels decide.
         covariance, _ = inverse_symmetric(solution.information * solution.problem.total)
         between = np.einsum("iaja->ija", covariance.reshape(outputs, width, outputs, width))
-        found = beta.reshape(outputs, width)
-        squares = np.einsum("ij,ija->a", among, between + found[:, None] * found[None, :])
+        coefficients = beta.reshape(outputs, width)
+        squares = np.einsum(
+            "ij,ija->a", among, between + coefficients[:, None] * coefficients[None, :]
+        )
         of_input = np.bincount(inputs, weights=squares[:-1] * units**2)
         used = beta.size - float(np.sum(prior.precision * covariance))
         # 3. Dispersion and sizes, given the slopes.

@@ -203,14 +203,14 @@ def _records(reader: Any, path: str, id_name: str, label: str) -> Iterator[Line]
 
 
 def _places(names: Sequence[str], path: str, id_name: str, label: str) -> tuple[int, int]:
-    found = [name.strip() for name in names]
+    columns = [name.strip() for name in names]
     for name in (id_name, label):
-        if found.count(name) != 1:
+        if columns.count(name) != 1:
             raise ColumnError(
                 f"{path} must have the columns {id_name!r} and {label!r}, each once; {name!r} is "
-                f"there {found.count(name)} times."
+                f"there {columns.count(name)} times."
             )
-    return found.index(id_name), found.index(label)
+    return columns.index(id_name), columns.index(label)
 
 
 def _table_lines(table: pa.Table, id_name: str, label: str) -> Iterator[Line]:

@@ -1,7 +1,7 @@
 """How good a fit of a few labels is on rows it has not seen, and what more labels would buy.
 
-Labels at hand are all that is known, so each is predicted by fits to others: to four fifths of
-the labels, and to half of them. With n labels the expected loss of a fit is about
+Labels at hand are all that is known, so each is predicted by fits to others: to most of the
+labels, and to half of them. With n labels the expected loss of a fit is about
 ``a + b / n``: what the model cannot say, and what its coefficients are off by, which falls as one
 over n (Akaike 1974; Amari and Murata 1993). The two sizes determine a and b, row by row, and so the
 slope and its standard error s. The slope is shrunk to ``b (1 - s^2 / b^2)``, or 0, since few labels
@@ -28,7 +28,6 @@ FEWEST = 30
 MORE = 100
 """Labels whose worth is estimated."""
 
-_FOLDS = 5
 _HARDLY = 0.005  # a gain that nobody would notice
 _MUCH = 0.25  # with so few labels for each coefficient, the curve says no more than that
 
@@ -100,9 +99,10 @@ def measure_quality(
     rng = np.random.default_rng(n)  # the same labels give the same figures
     # 1. Predict every row by fits to others: to most of them, and to half of them.
     predictions = []
-    # Fits of many classes take a second each: those are cut once each way.
-    foldings, halvings = (2, 4) if y.ndim == 1 or y.shape[1] == 2 else (1, 1)
-    for folds in (*[_FOLDS] * foldings, *[2] * halvings):
+    # Fits of many classes take a second each: those are fewer.
+    cheap = y.ndim == 1 or y.shape[1] == 2
+    most_folds, foldings, halvings = (5, 2, 4) if cheap else (3, 1, 1)
+    for folds in (*[most_folds] * foldings, *[2] * halvings):
         part = rng.permutation(np.arange(n) % folds)
         held_out = _predict_parts(X, y, part, family, encoder, deviations)
         if held_out is None:
@@ -114,15 +114,16 @@ def measure_quality(
     most, half = np.mean(losses[:foldings], axis=0), np.mean(losses[foldings:], axis=0)
     none = _losses(y, means, classes=classes)
     # 3. The learning curve a + b / n through both, row by row.
-    falls = (half - most) / (2 / n - _FOLDS / (_FOLDS - 1) / n)
+    fitted = n * (most_folds - 1) / most_folds
+    falls = (half - most) / (2 / n - 1 / fitted)
     slope, error = float(falls.mean()), float(falls.std(ddof=1) / np.sqrt(n))
     slope = slope * (1 - (error / slope) ** 2) if slope > error else 0.0
     loss = float(most.mean())
-    now = loss - slope * (_FOLDS / (_FOLDS - 1) / n - 1 / n)
+    now = loss - slope * (1 / fitted - 1 / n)
     later = now - slope * (1 / n - 1 / (n + MORE))
     left = 1.0
     if slope > 0 and now > 0:
-        power = np.log(half.mean() / loss) / np.log(2 * (_FOLDS - 1) / _FOLDS)
+        power = np.log(half.mean() / loss) / np.log(2 * fitted / n)
         left = max(later / now, float((n / (n + MORE)) ** power))
     explained = 1 - loss / float(none.mean()) if none.mean() > 0 else 0.0
     wrong = [_wrong(y, predictions[0]), _wrong(y, means)] if classes else []

@@ -170,10 +170,10 @@ async def _json_of(request: Request) -> dict[str, Any]:
         if len(content) > _LARGEST:
             return {}
     try:
-        found = json.loads(content)
+        values = json.loads(content)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 async def _refused(_request: Request, problem: Exception) -> Response:

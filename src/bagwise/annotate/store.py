@@ -119,8 +119,8 @@ class AnswerStore:
     def rounds(self) -> list[Round]:
         """Return all rounds, the first one first."""
         with self._connected() as file:
-            found = file.execute("SELECT number, design FROM rounds ORDER BY number")
-            return [Round(*line) for line in found]
+            lines = file.execute("SELECT number, design FROM rounds ORDER BY number")
+            return [Round(*line) for line in lines]
 
     def tasks(self) -> list[Task]:
         """Return all rows that were ever to be labelled, in their order."""
@@ -133,10 +133,10 @@ class AnswerStore:
 
     def _tasks(self, which: str) -> list[Task]:
         with self._connected() as file:
-            found = file.execute(
+            lines = file.execute(
                 f"SELECT place, id, round FROM tasks {which} ORDER BY place"  # noqa: S608
             )
-            return [Task(*line) for line in found]
+            return [Task(*line) for line in lines]
 
     def answers(self) -> list[Answer]:
         """Return the label of each row that has one, in the order in which they came."""
@@ -196,11 +196,11 @@ class AnswerStore:
 
     @staticmethod
     def _answers(file: sqlite3.Connection) -> list[Answer]:
-        found = file.execute(
+        lines = file.execute(
             f"SELECT number, id, value FROM answers WHERE number IN ({_LAST}) "  # noqa: S608
             "AND value IS NOT NULL ORDER BY number"
         )
-        return [Answer(*line) for line in found]
+        return [Answer(*line) for line in lines]
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:

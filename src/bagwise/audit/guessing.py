@@ -46,8 +46,8 @@ def dp_limit(epsilon: float, delta: float, *, share: float = 1.0) -> float:
 def over_chance(right: AnyArray, *, alpha: float) -> Advantage | None:
     """Return the advantage over a coin of independent guesses; None if there are none.
 
-    >>> found = over_chance(np.arange(100) < 75, alpha=0.05)
-    >>> found.estimate, round(found.low, 2), round(found.high, 2)
+    >>> advantage = over_chance(np.arange(100) < 75, alpha=0.05)
+    >>> advantage.estimate, round(advantage.low, 2), round(advantage.high, 2)
     (0.5, 0.31, 0.66)
     """
     count, total = int(np.sum(right)), int(np.size(right))
@@ -64,8 +64,8 @@ def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage
     gets half of alpha.
 
     >>> mine, theirs = np.arange(100) < 80, np.arange(100) < 50
-    >>> found = over_others(mine, theirs, alpha=0.05)
-    >>> found.estimate, found.low > 0.1, found.high < 0.45
+    >>> advantage = over_others(mine, theirs, alpha=0.05)
+    >>> advantage.estimate, advantage.low > 0.1, advantage.high < 0.45
     (0.3, True, True)
     """
     total = int(np.size(right))

@@ -143,12 +143,12 @@ def infer_labels(
     known = _KnownNeighbours(release.bags, hidden, shown, usable, reader, rng)
     redrawn = known.redrawn(trials, noise)
     published = known.published()
-    found = [
+    attacks = [
         _attack("neighbours known, redrawn", release, *_over_coin(*redrawn, alpha)),
         _attack("neighbours known, as published", release, *_over_coin(*published, alpha)),
         *_learned(release, values, usable, rng, alpha),
     ]
-    return LabelInference(tuple(found), confidence, release.bags.n_bags, usable.size)
+    return LabelInference(tuple(attacks), confidence, release.bags.n_bags, usable.size)
 
 
 def _usable_bags(release: Release, certain: AnyArray) -> IntArray:
@@ -282,12 +282,14 @@ def _learned(
     # Whoever knows the features alone would name the end that is nearer to the prediction.
     named = np.where(np.abs(without - low) < np.abs(without - high), low, high)
     pure = (np.abs(np.clip(shown, low, high) - truth) <= same, np.abs(named - truth) <= same)
-    found = {
+    guesses = {
         "regression": (np.abs(own - truth) <= close, np.abs(without - truth) <= close),
         "threshold": ((own > middle) == (truth > middle), (without > middle) == (truth > middle)),
         "homogeneous bags": (pure[0][ends], pure[1][ends]),
     }
-    return [_attack(name, release, over_others(*pair, alpha=alpha)) for name, pair in found.items()]
+    return [
+        _attack(name, release, over_others(*pair, alpha=alpha)) for name, pair in guesses.items()
+    ]
 
 
 def _attack(

@@ -68,19 +68,19 @@ def _by_features(release: Release, table: pa.Table, values: AnyArray) -> tuple[A
             "the features of the table of labels are not those of the release. Give the very table "
             "that was released."
         )
-    found = np.empty_like(values)
-    found[my_order] = values[their_order]
+    matched = np.empty_like(values)
+    matched[my_order] = values[their_order]
     _, group = np.unique(mine, return_inverse=True)
     bags = release.bags.index
     low, high = np.full(group.max() + 1, bags.max() + 1), np.full(group.max() + 1, -2)
     np.minimum.at(low, group, bags)
     np.maximum.at(high, group, bags)
     smallest, largest = np.full(low.size, np.inf), np.full(low.size, -np.inf)
-    np.minimum.at(smallest, group, found)
-    np.maximum.at(largest, group, found)
+    np.minimum.at(smallest, group, matched)
+    np.maximum.at(largest, group, matched)
     # Rows that look alike but are in different bags are told apart only if it makes no difference.
     certain = (low == high) | (smallest == largest)
-    return found, certain[group]
+    return matched, certain[group]
 
 
 def _keys(release: Release, table: pa.Table) -> AnyArray:

@@ -68,16 +68,16 @@ def audit_events(
     Examples
     --------
     >>> event = mechanism_for("laplace-bag-means", epsilon=1.0)
-    >>> found, = audit_events([event], delta=0.0, draws=20_000, alpha=1e-6)
-    >>> found.verdict, 0.7 < found.shown <= found.claimed <= 1.0
+    >>> audit, = audit_events([event], delta=0.0, draws=20_000, alpha=1e-6)
+    >>> audit.verdict, 0.7 < audit.shown <= audit.claimed <= 1.0
     ('not refuted', True)
     """
     noise = source or SecureNoise()
     pairs = [event.neighbours(noise) for event in events]
     each = alpha / max(1, sum(map(len, pairs)))
     return [
-        _audit_one(event, found, delta=delta, draws=draws, alpha=each)
-        for event, found in zip(events, pairs, strict=True)
+        _audit_one(event, pair, delta=delta, draws=draws, alpha=each)
+        for event, pair in zip(events, pairs, strict=True)
     ]
 
 

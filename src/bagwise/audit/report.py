@@ -37,18 +37,18 @@ class AuditReport:
     @property
     def colour(self) -> Colour:
         """Red if a claim was refuted or labels can be read; the worst of all parts."""
-        if any(found.verdict == "refuted" for found in self.mechanisms):
+        if any(audit.verdict == "refuted" for audit in self.mechanisms):
             return "red"
         if self.inference is not None:
             return self.inference.colour
-        untested = any(found.verdict == "not tested" for found in self.mechanisms)
+        untested = any(audit.verdict == "not tested" for audit in self.mechanisms)
         private = self.verification is None or self.verification.epsilon is not None
         return "green" if private and not untested else "amber"
 
     @property
     def verdict(self) -> str:
         """The colour in words."""
-        if any(found.verdict == "refuted" for found in self.mechanisms):
+        if any(audit.verdict == "refuted" for audit in self.mechanisms):
             return "a mechanism spends more than it claims."
         if self.colour == "red":
             return "labels of single rows can be read from this release."
@@ -64,7 +64,7 @@ class AuditReport:
             "recomputed": None if self.verification is None else self.verification.to_json(),
             "mechanisms": {
                 "confidence": 1 - self.alpha,
-                "audits": [found.to_json() for found in self.mechanisms],
+                "audits": [audit.to_json() for audit in self.mechanisms],
             },
             "label_inference": None if self.inference is None else self.inference.to_json(),
         }
@@ -74,14 +74,15 @@ class AuditReport:
         if self.verification is not None:
             yield from (f"ok: {check}" for check in self.verification.checks)
             yield self.verification.headline
-        yield from (_mechanism_line(found, 1 - self.alpha) for found in self.mechanisms)
+        yield from (_mechanism_line(audit, 1 - self.alpha) for audit in self.mechanisms)
         if self.inference is not None:
-            found = self.inference
+            inference = self.inference
             yield (
-                f"guesses about single labels, one in each of {found.bags_used} bags (of "
-                f"{found.bags}); intervals hold together with confidence {found.confidence:g}:"
+                f"guesses about single labels, one in each of {inference.bags_used} bags (of "
+                f"{inference.bags}); intervals hold together with confidence "
+                f"{inference.confidence:g}:"
             )
-            for attack in found.attacks:
+            for attack in inference.attacks:
                 sure = f"; when sure {_interval(attack.when_sure)}" if attack.when_sure else ""
                 yield (
                     f"  {attack.colour:5} {attack.name}: advantage {_interval(attack.advantage)}"
@@ -90,20 +91,20 @@ class AuditReport:
             yield NOTE
 
 
-def _mechanism_line(found: MechanismAudit, confidence: float) -> str:
-    if found.shown is None:
-        return f"{found.kind}: claims epsilon {found.claimed:.3g}; not tested."
+def _mechanism_line(audit: MechanismAudit, confidence: float) -> str:
+    if audit.shown is None:
+        return f"{audit.kind}: claims epsilon {audit.claimed:.3g}; not tested."
     return (
-        f"{found.kind}: claims epsilon {found.claimed:.3g} at delta {found.delta:g}; at least "
-        f"{found.shown:.3g} was shown in {found.draws} draws (confidence {confidence:g}): "
-        f"{found.verdict}."
+        f"{audit.kind}: claims epsilon {audit.claimed:.3g} at delta {audit.delta:g}; at least "
+        f"{audit.shown:.3g} was shown in {audit.draws} draws (confidence {confidence:g}): "
+        f"{audit.verdict}."
     )
 
 
-def _interval(found: Advantage | None) -> str:
-    if found is None:
+def _interval(of: Advantage | None) -> str:
+    if of is None:
         return "none (nothing to guess)"
-    return f"{found.estimate:.2f} ({found.low:.2f} to {found.high:.2f}, {found.guesses} guesses)"
+    return f"{of.estimate:.2f} ({of.low:.2f} to {of.high:.2f}, {of.guesses} guesses)"
 
 
 def audit_file(
@@ -130,7 +131,7 @@ def audit_file(
     alpha : float
         Chance that any of the bounds on mechanisms is wrong.
     """
-    found, certificate = verify(path)
+    verification, certificate = verify(path)
     delta = USUAL_DELTA
     if certificate is not None and certificate.is_private:
         delta = certificate.delta or 0.0
@@ -143,4 +144,4 @@ def audit_file(
             Release.load(path), labels, trials=trials, confidence=confidence, seed=seed
         )
     audits = audit_events(events, delta=delta, draws=draws, alpha=alpha)
-    return AuditReport(found, tuple(audits), inference, alpha)
+    return AuditReport(verification, tuple(audits), inference, alpha)

@@ -84,13 +84,13 @@ def far_apart(index: IntArray, points: FloatArray) -> str | None:
     points = np.asarray(points, dtype=np.float64) - points.mean(axis=0)
     cut = np.repeat(np.arange(numbers.size), sizes)
     order = _cut_apart(points, np.concatenate([[0], np.cumsum(sizes)]))
-    found, plain = spread_within(points, bag), spread_within(points[order], cut)
-    if found > _SLACK * plain + _ROOM * float(np.sum(points**2)):
+    scatter, plain = scatter_within(points, bag), scatter_within(points[order], cut)
+    if scatter > _SLACK * plain + _ROOM * float(np.sum(points**2)):
         return "its bags are not compact in the metric that they were made for"
     return None
 
 
-def spread_within(points: FloatArray, bag: IntArray) -> float:
+def scatter_within(points: FloatArray, bag: IntArray) -> float:
     """Return the sum of squared distances from the means of the bags."""
     sizes = np.bincount(bag)
     between = sum(float(np.sum(np.bincount(bag, column) ** 2 / sizes)) for column in points.T)

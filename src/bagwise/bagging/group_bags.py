@@ -70,17 +70,13 @@ class GroupBags(BaggingStrategy):
         index = np.unique(groups, return_inverse=True)[1]
         sizes = np.bincount(index)
         if sizes.min() < bag_size:
-            centres = _centres(X, index, self.scale, rng)
+            centres = np.zeros((sizes.size, 1))
+            if X.shape[1] > 0:
+                order = rng.permutation(index.size)  # places must not show, not even in rounding
+                points = make_points(X, self.scale, rng, order=order)
+                centres = Bags(index[order]).mean(points)
             index = merge_small(centres, sizes, bag_size, rng)[index]
         return Bags.from_labels(index)
-
-
-def _centres(X: AnyArray, index: IntArray, scale: Scale, rng: np.random.Generator) -> FloatArray:
-    """Return the mean of each group's rows, in units in which distances count."""
-    if X.shape[1] == 0:
-        return np.zeros((index.max() + 1, 1))
-    order = rng.permutation(index.size)  # places must not show, not even in rounding
-    return Bags(index[order]).mean(make_points(X, scale, rng, order=order))
 
 
 def merge_small(
@@ -118,16 +114,16 @@ def merge_small(
 
 def _cells(centres: FloatArray, groups: IntArray) -> list[IntArray]:
     """Halve along the widest column until there are few enough groups in each part."""
-    waiting, found = [groups], []
+    waiting, cells = [groups], []
     while waiting:
         part = waiting.pop()
         if part.size <= CELL:
-            found.append(part)
+            cells.append(part)
             continue
         widest = int(np.argmax(centres[part].var(axis=0)))
         ordered = part[np.argsort(centres[part, widest], kind="stable")]
         waiting.extend([ordered[: part.size // 2], ordered[part.size // 2 :]])
-    return found
+    return cells
 
 
 def _merge_cell(centres: FloatArray, sizes: IntArray, bag_size: int) -> IntArray:

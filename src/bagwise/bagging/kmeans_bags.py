@@ -12,7 +12,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.bagging.strategy import BaggingStrategy, check_time_budget
 from bagwise.cluster.metric import ScaleOrModel, linear_map, make_points
 from bagwise.cluster.search import EffortName, find_clusters, time_limit
-from bagwise.cluster.sizes import SizeRange
+from bagwise.cluster.state import SizeRange
 from bagwise.cluster.workers import Patience
 from bagwise.errors import StrategyError
 from bagwise.rows.whitening import Columns

@@ -70,10 +70,10 @@ class BagQuality:
     Examples
     --------
     >>> X = np.array([[0.0], [2.0], [10.0], [12.0]])
-    >>> found = Bags(np.array([0, 0, 1, 1])).quality(X)
-    >>> found.kept.round(4), round(found.error_ratio, 4)
+    >>> quality = Bags(np.array([0, 0, 1, 1])).quality(X)
+    >>> quality.kept.round(4), round(quality.error_ratio, 4)
     (array([0.9615]), 1.04)
-    >>> print(found)
+    >>> print(quality)
     rows                                 4
     left out                             0
     bags                                 2
@@ -107,17 +107,10 @@ class BagQuality:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite ratio is None."""
+        plain = {**vars(self), "kept": self.kept.tolist()}
         return {
-            "n_rows": self.n_rows,
-            "n_bags": self.n_bags,
-            "smallest": self.smallest,
-            "largest": self.largest,
-            "mean_size": self.mean_size,
-            "left_out": self.left_out,
-            "sse_ratio": self.sse_ratio,
-            "kept": self.kept.tolist(),
-            "error_ratio": _or_none(self.error_ratio),
-            "prediction_ratio": _or_none(self.prediction_ratio),
+            name: None if isinstance(value, float) and math.isinf(value) else value
+            for name, value in plain.items()
         }
 
     def headlines(self, *, label_free: bool = True) -> dict[str, str]:
@@ -179,7 +172,7 @@ def measure_quality(bags: Bags, X: Any) -> BagQuality:
     if X.dtype.kind not in "biuf":
         raise BagsError(f"X must hold numbers, got an array of type {X.dtype}.")
     if sparse.issparse(X):
-        return _quality(bags, _add_up_sparse(bags, X))
+        return _compare(bags, _add_up_sparse(bags, X))
     return measure_blocks(bags, lambda rows: X[rows], X.shape[1])
 
 
@@ -188,32 +181,10 @@ def measure_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], width: int)
 
     `width` is the number of its columns.
 
-    >>> found = measure_blocks(Bags(np.array([0, 0, 1, 1])), lambda rows: rows[:, None] % 4, 1)
-    >>> found.error_ratio
+    >>> measure_blocks(Bags(np.array([0, 0, 1, 1])), lambda rows: rows[:, None] % 4, 1).error_ratio
     1.25
     """
-    return _quality(bags, _add_up_blocks(bags, take, width))
-
-
-def _quality(bags: Bags, sums: "_Sums") -> BagQuality:
-    found = _compare(sums, int(bags.sizes.sum()))
-    found.kept.flags.writeable = False
-    return BagQuality(
-        n_rows=bags.n_rows,
-        n_bags=bags.n_bags,
-        smallest=int(bags.sizes.min()),
-        largest=int(bags.sizes.max()),
-        mean_size=float(bags.sizes.mean()),
-        left_out=int((~bags.in_bag).sum()),
-        sse_ratio=found.sse_ratio,
-        kept=found.kept,
-        error_ratio=found.error_ratio,
-        prediction_ratio=found.prediction_ratio,
-    )
-
-
-def _or_none(ratio: float) -> float | None:
-    return ratio if math.isfinite(ratio) else None
+    return _compare(bags, _add_up_blocks(bags, take, width))
 
 
 def _in_words(ratio: float) -> str:
@@ -224,11 +195,12 @@ def _in_words(ratio: float) -> str:
     )
 
 
-def _check_finite(values: AnyArray) -> None:
+def _check_finite(values: AnyArray) -> AnyArray:
     # The smallest and the largest value say it without a mask of the size of X; NaN is either.
     low, high = values.min(initial=0.0), values.max(initial=0.0)
     if not (low >= -_LARGEST and high <= _LARGEST):
         raise BagsError("X holds missing, infinite or huge values. Replace or rescale them.")
+    return values
 
 
 class _Sums(NamedTuple):
@@ -246,38 +218,24 @@ def _add_up_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], d: int) -> 
     order = order[np.count_nonzero(~bags.in_bag) :]  # left-out rows have -1 and come first
     step = max(_BLOCK // max(d, 1), d, 1)
     # Near the mean, so that squares keep the digits of columns that are far from zero.
-    origin = _as_finite(take(order[:step])).mean(axis=0)
+    origin = _check_finite(np.asarray(take(order[:step]), dtype=np.float64)).mean(axis=0)
     total, rows, means = np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
     begun = np.zeros(d)  # sum of the bag that the last block left unfinished
     for start in range(0, order.size, step):
-        x = _as_finite(take(order[start : start + step]))
+        x = _check_finite(np.asarray(take(order[start : start + step]), dtype=np.float64))
         x -= origin
         # One id more than rows in the block: it tells whether the last bag goes on.
         ids = bags.index[order[start : start + step + 1]]
-        sums, begun = _finished_sums(x, ids, begun)
+        here = ids[: x.shape[0]]
+        sums = np.add.reduceat(x, np.flatnonzero(np.diff(here, prepend=-1)), axis=0)
+        sums[0] += begun
+        goes_on = ids.size > here.size and ids[-1] == here[-1]
+        sums, begun = (sums[:-1], sums[-1]) if goes_on else (sums, np.zeros(d))
         scaled = sums / np.sqrt(bags.sizes[ids[0] : ids[0] + sums.shape[0], None])
         total += x.sum(axis=0)
         rows += x.T @ x
         means += scaled.T @ scaled
     return _Sums(origin, total, rows, means, rounding=64 * max(d, 1) * _EPS)
-
-
-def _as_finite(block: AnyArray) -> FloatArray:
-    block = np.asarray(block, dtype=np.float64)
-    _check_finite(block)
-    return block
-
-
-def _finished_sums(
-    x: FloatArray, ids: IntArray, begun: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Add up sorted rows by bag; return the sums of bags that end here, and that of the rest."""
-    here = ids[: x.shape[0]]
-    sums = np.add.reduceat(x, np.flatnonzero(np.diff(here, prepend=-1)), axis=0)
-    sums[0] += begun
-    if ids.size > here.size and ids[-1] == here[-1]:
-        return sums[:-1], sums[-1]
-    return sums, np.zeros_like(begun)
 
 
 def _add_up_sparse(bags: Bags, X: Any) -> _Sums:
@@ -315,24 +273,30 @@ def _centre_full_columns(X: Any) -> tuple[Any, FloatArray]:
     return sparse.csr_array((data, X.indices, X.indptr), shape=(n, d)), origin
 
 
-class _Figures(NamedTuple):
-    sse_ratio: float
-    kept: FloatArray
-    error_ratio: float
-    prediction_ratio: float
-
-
-def _compare(sums: _Sums, n: int) -> _Figures:
+def _compare(bags: Bags, sums: _Sums) -> BagQuality:
+    n = int(bags.sizes.sum())
     drift = np.outer(sums.total, sums.total) / n
     S, N = sums.rows - drift, sums.bags - drift
     # A column that differs by its last digits only is constant.
     varies = np.diag(S) > n * (4 * _EPS * sums.origin) ** 2
-    if not varies.any():
-        return _Figures(0.0, np.ones(0), 1.0, 1.0)
-    S, N = S[np.ix_(varies, varies)], N[np.ix_(varies, varies)]
-    lost = 1 - float(np.trace(N) / np.trace(S))
-    sse_ratio = min(lost, 1.0) if lost > sums.rounding else 0.0
-    return _Figures(sse_ratio, *_compare_directions(S, N, sums.rounding))
+    lost, kept, error_ratio, prediction_ratio = 0.0, np.ones(0), 1.0, 1.0
+    if varies.any():
+        S, N = S[np.ix_(varies, varies)], N[np.ix_(varies, varies)]
+        lost = 1 - float(np.trace(N) / np.trace(S))
+        kept, error_ratio, prediction_ratio = _compare_directions(S, N, sums.rounding)
+    kept.flags.writeable = False
+    return BagQuality(
+        n_rows=bags.n_rows,
+        n_bags=bags.n_bags,
+        smallest=int(bags.sizes.min()),
+        largest=int(bags.sizes.max()),
+        mean_size=float(bags.sizes.mean()),
+        left_out=int((~bags.in_bag).sum()),
+        sse_ratio=min(lost, 1.0) if lost > sums.rounding else 0.0,
+        kept=kept,
+        error_ratio=error_ratio,
+        prediction_ratio=prediction_ratio,
+    )
 
 
 def _compare_directions(

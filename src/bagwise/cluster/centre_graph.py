@@ -35,18 +35,18 @@ class CentreGraph:
 
     def refresh_with(self, centres: AnyArray, queries: AnyArray, length: int) -> AnyArray:
         """Bring the lists up to date; return the `length` nearest centres of each query."""
-        found = np.full((queries.shape[0], length), -1, dtype=np.int32)
+        nearest = np.full((queries.shape[0], length), -1, dtype=np.int32)
         if _work(centres, centres) <= EXACT_CENTRES:
             exact_lists(centres, centres, self.lists, self._workers, own=True)
             guessed = min(length, self.lists.shape[1])
-            found[:, :guessed] = self.lists[: found.shape[0], :guessed]
-            exact_lists(queries, centres, found, self._workers)
-            return found
+            nearest[:, :guessed] = self.lists[: nearest.shape[0], :guessed]
+            exact_lists(queries, centres, nearest, self._workers)
+            return nearest
         for _ in range(TREES if self._is_new else 0):
-            self._improve(centres, queries[:0], found[:0])
+            self._improve(centres, queries[:0], nearest[:0])
         self._is_new = False
-        self._improve(centres, queries, found)
-        return found
+        self._improve(centres, queries, nearest)
+        return nearest
 
     def fill_rows(self, Z: AnyArray, centres: AnyArray, labels: AnyArray, lists: AnyArray) -> None:
         """Bring the lists of nearest centres of all rows up to date."""
@@ -62,7 +62,7 @@ class CentreGraph:
             ],
         )
 
-    def _improve(self, centres: AnyArray, queries: AnyArray, found: AnyArray) -> None:
+    def _improve(self, centres: AnyArray, queries: AnyArray, nearest: AnyArray) -> None:
         """Ask neighbours of neighbours, then look into the leaves of one more tree."""
         count, length = self.lists.shape
         starts, neighbours = kernels.neighbours.both_ways(self.lists)
@@ -90,7 +90,7 @@ class CentreGraph:
             ],
         )
         self.lists = np.ascontiguousarray(ids[:count])
-        found[:] = ids[count:, : found.shape[1]]
+        nearest[:] = ids[count:, : nearest.shape[1]]
 
 
 def exact_lists(

@@ -14,13 +14,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.centre_graph import exact_lists
 from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.metric import make_points
 from bagwise.cluster.search import EffortName, find_clusters, time_limit
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import CHUNK, sums_of_clusters
+from bagwise.cluster.state import CHUNK, SizeRange, sums_of_clusters
 from bagwise.cluster.workers import Workers
 
 # Up to this many clusters a start from ordinary k-means is tried too: with few and large clusters
@@ -110,7 +109,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Find the clusters of X, (n, d), dense or sparse."""
         self._validate_params()
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        sizes = self._sizes(X.shape[0])
+        sizes = self._size_range(X.shape[0])
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         points = make_points(X, "none", np.random.default_rng(seed))
@@ -127,7 +126,10 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             )
         _, self.labels_ = np.unique(labels, return_inverse=True)
         self.cluster_sizes_ = np.bincount(self.labels_)
-        self.cluster_centers_ = _centres(X, self.labels_, self.cluster_sizes_)
+        # Added up in double precision, whatever that of X.
+        clusters = self.cluster_sizes_.size
+        sums = sums_of_clusters(X.astype(np.float64, copy=False), self.labels_, clusters)
+        self.cluster_centers_ = (sums / self.cluster_sizes_[:, None]).astype(X.dtype, copy=False)
         self.inertia_ = 0.0
         for first in range(0, self.labels_.size, CHUNK):
             part = slice(first, first + CHUNK)
@@ -154,22 +156,16 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 nearest.append(lists[:, 0])
         return np.concatenate(nearest).astype(np.int64)
 
-    def _sizes(self, n: int) -> SizeRange | None:
-        if n < self.size_min:
-            raise ValueError(
-                f"n_samples={n} should be >= size_min={self.size_min}: no cluster can be filled."
-            )
-        if self.n_clusters is not None:
-            return self._limits(n, self.n_clusters)
-        if self.size_max is None:
-            return None
-        if self.size_max < self.size_min:
-            raise ValueError(f"size_max={self.size_max} is below size_min={self.size_min}.")
-        clusters = max(n // self.size_min, 1)
-        return self._limits(n, clusters)
-
-    def _limits(self, n: int, clusters: int) -> SizeRange:
+    def _size_range(self, n: int) -> SizeRange | None:
+        """Return the sizes that were asked for; None leaves their number to the search."""
         least, most = self.size_min, n if self.size_max is None else self.size_max
+        if n < least:
+            raise ValueError(f"n_samples={n} should be >= size_min={least}: no cluster is filled.")
+        if self.n_clusters is None and self.size_max is None:
+            return None
+        if self.n_clusters is None and most < least:
+            raise ValueError(f"size_max={most} is below size_min={least}.")
+        clusters = max(n // least, 1) if self.n_clusters is None else self.n_clusters
         if not clusters * least <= n <= clusters * most:
             raise ValueError(
                 f"{clusters} clusters of {least} to {most} rows hold {clusters * least} to "
@@ -197,9 +193,3 @@ def _kmeans(points: AnyArray, clusters: int, seed: int) -> IntArray:
         warnings.simplefilter("ignore", ConvergenceWarning)  # equal rows; it is only a start
         model = KMeans(clusters, n_init=1, random_state=seed).fit(points)
     return np.asarray(model.labels_, dtype=np.int64)
-
-
-def _centres(X: Any, labels: IntArray, sizes: IntArray) -> FloatArray:
-    """Return the means of clusters, added up in double precision, in the precision of X."""
-    sums = sums_of_clusters(X.astype(np.float64, copy=False), labels, sizes.size)
-    return np.asarray((sums / sizes[:, None]).astype(X.dtype, copy=False))

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.rows.whitening import Axes, Columns
+from bagwise.rows.whitening import Axes, Columns, RowValues
 
 Scale = Literal["whiten", "std", "none"]
 ScaleOrModel = Literal["whiten", "std", "none", "model"]
@@ -89,7 +89,7 @@ def linear_map(
     return np.eye(columns.mean.size) if W is None else _dense(W)
 
 
-def importance(columns: Columns, scores: FloatArray) -> FloatArray:
+def importance(columns: Columns, scores: RowValues) -> FloatArray:
     """Return what scores owe to each column, (d,), for columns in standard deviations.
 
     It is the absolute CAR score, with a floor; 1 for all columns if they tell nothing of the
@@ -101,7 +101,7 @@ def importance(columns: Columns, scores: FloatArray) -> FloatArray:
     >>> importance(Columns(X), X[:, 0] - 0.5 * X[:, 1]).round(1)
     array([0.9, 0.5, 0.2])
     """
-    axes, spread = columns.axes, float(np.std(scores))
+    axes, spread = columns.axes, columns.spread_of(scores)
     if spread == 0 or axes.rank == 0:
         return np.ones(axes.units.size)
     correlations = axes.units * columns.covariance_with(scores) / spread

@@ -1,4 +1,12 @@
-"""Rows move to nearer clusters: first with sizes that float, then with sizes in range."""
+"""Rows move to nearer clusters: first with sizes that float, then with sizes in range.
+
+Sizes are then repaired, also where neighbours do not lead. Text columns with many levels put rows
+on islands: clusters that are near each other, and far from all others. One island may have too many
+rows and another too few, with no way between them, or one of very many steps. So rows are handed on
+along neighbours for some rounds. What is left goes to the need directly, the cheapest rows first:
+those of clusters with too many are compared with all clusters with too few, or with the nearest of
+them where that would be too much work.
+"""
 
 import numpy as np
 
@@ -6,7 +14,6 @@ from bagwise._types import AnyArray, IntArray
 from bagwise.cluster import kernels
 from bagwise.cluster.bisection import ROUNDS, bisect
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.repairing import reach_targets
 from bagwise.cluster.state import Rows, Search, geometric
 
 REFRESH_EVERY = 4  # passes between two looks at which clusters are near
@@ -14,6 +21,10 @@ BATCHES = 32  # of a pass; each sees the centres as the ones before have left th
 # The price of sizes out of range rises over the passes, in units of what one row has to gain.
 FIRST_WEIGHT, LAST_WEIGHT = 0.05, 3.0
 USUAL_SIZE = 10.0  # a price per row counts for less in large clusters
+HANDINGS_ON = 20  # rounds: what neighbours lead to is mostly reached by then
+BRIDGES = 8  # clusters with too few that a row is offered to, at least
+PAIRS = 2e7  # of rows and such clusters that are compared at once
+_AT_ONCE = 1_000  # clusters whose distances are computed together
 MUCH = 0.05  # of the rows in clusters that are full: too many to be handed on one by one
 
 
@@ -116,3 +127,71 @@ def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
     near = graph.refresh(rows.centres)
     reach_targets(rows.Z, rows.centres, rows.sizes, targets, rows.labels, near)
     rows.settle()
+
+
+def reach_targets(
+    Z: AnyArray,
+    centres: AnyArray,
+    sizes: IntArray,
+    targets: IntArray,
+    labels: AnyArray,
+    graph: AnyArray,
+) -> None:
+    """Hand rows on until ``sizes == targets``; all but `targets` and `graph` are changed in place.
+
+    Parameters
+    ----------
+    graph : (clusters, length) ints
+        Neighbours of each cluster; -1 is none.
+    """
+    starts, neighbours = kernels.neighbours.both_ways(graph)
+    kernels.repair.hand_on(Z, centres, sizes, targets, labels, starts, neighbours, HANDINGS_ON)
+    while not np.array_equal(sizes, targets):  # the cheapest offer is taken, so this ends
+        rows, to = _offers(Z, centres, sizes, targets, labels)
+        kernels.repair.hand_over(Z, centres, sizes, targets, labels, rows, to)
+
+
+def _offers(
+    Z: AnyArray,
+    centres: AnyArray,
+    sizes: IntArray,
+    targets: IntArray,
+    labels: AnyArray,
+) -> tuple[IntArray, IntArray]:
+    """Return rows of clusters with too many, and clusters with too few: the cheapest pairs first.
+
+    A pair costs what `kernels.repair` takes for a row that is handed on.
+    """
+    needy = np.flatnonzero(sizes < targets)
+    rows = np.flatnonzero((sizes > targets)[labels])
+    own = labels[rows]
+    count = int(np.clip(PAIRS // rows.size, BRIDGES, needy.size))
+    bridges = _bridges(centres, sizes, targets, count)[own]
+    left = np.where(sizes[own] > 1, sizes[own] / np.maximum(sizes[own] - 1, 1), 1.0)
+    right = sizes / (sizes + 1.0)
+    prices = np.empty(bridges.shape, dtype=np.float32)
+    for first in range(0, rows.size, _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        x, to = Z[rows[part]], bridges[part]
+        here = x - centres[own[part]]
+        here = np.einsum("ij,ij->i", here, here)
+        apart = x[:, None] - centres[to]
+        prices[part] = right[to] * np.einsum("ijk,ijk->ij", apart, apart)
+        prices[part] -= (left[part] * here)[:, None]
+    order = np.argsort(prices, axis=None, kind="stable")
+    row, place = np.divmod(order, bridges.shape[1])
+    return rows[row], bridges[row, place].astype(np.int64)
+
+
+def _bridges(centres: AnyArray, sizes: IntArray, targets: IntArray, count: int) -> IntArray:
+    """Return the nearest clusters with too few rows, for those with too many; -1 for others."""
+    needy, rich = np.flatnonzero(sizes < targets), np.flatnonzero(sizes > targets)
+    count = min(count, needy.size)
+    bridges = np.full((len(centres), count), -1)
+    squares = np.einsum("ij,ij->i", centres[needy], centres[needy])
+    for first in range(0, rich.size, _AT_ONCE):
+        part = rich[first : first + _AT_ONCE]
+        distances = squares - 2 * centres[part] @ centres[needy].T  # up to what a row has in common
+        nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
+        bridges[part] = needy[nearest]
+    return bridges

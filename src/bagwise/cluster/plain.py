@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster.dimension import effective_dimension
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import geometric
+from bagwise.cluster.bisection import effective_dimension
+from bagwise.cluster.state import SizeRange, geometric
 from bagwise.cluster.workers import Patience
 
 MOST_ROWS, MOST_CLUSTERS = 10_000, 2_000  # seconds of work; more rows are worth compiling for
@@ -82,10 +81,10 @@ class Clusters:
 
     def labels(self) -> IntArray:
         """Return the cluster of each row."""
-        found = np.empty(len(self.Z), dtype=np.int64)
+        labels = np.empty(len(self.Z), dtype=np.int64)
         cluster, place = np.nonzero(self.members >= 0)
-        found[self.members[cluster, place]] = cluster
-        return found
+        labels[self.members[cluster, place]] = cluster
+        return labels
 
     def swap(self, a: IntArray, i: IntArray, b: IntArray, j: IntArray) -> None:
         """Exchange the i-th row of each cluster a with the j-th of b; no cluster is named twice."""

@@ -20,14 +20,12 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster import kernels
-from bagwise.cluster.bisection import ROUNDS, bisect
+from bagwise.cluster.bisection import ROUNDS, bisect, effective_dimension
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.dimension import effective_dimension
 from bagwise.cluster.exchanging import exchange_rows
 from bagwise.cluster.moving import move_rows, repair_sizes
 from bagwise.cluster.plain import find_clusters_plainly, is_small
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import EFFORTS, Effort, Rows, Search
+from bagwise.cluster.state import EFFORTS, Effort, Rows, Search, SizeRange
 from bagwise.cluster.workers import Patience, Workers, patience
 from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import report_progress
@@ -151,10 +149,16 @@ def partition(Z: AnyArray, search: Search, *, starts: Iterable[IntArray] = ()) -
 
 
 def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntArray, float]:
-    rows = _bisected(Z, search)
+    # 1. Cut into compact groups of the right sizes: from here on a valid partition is at hand.
+    starts = search.sizes.starts(Z.shape[0])
+    ids = np.arange(Z.shape[0], dtype=np.int32)
+    bisect(Z, ids, starts, rounds=ROUNDS, seed=search.seed, workers=search.workers)
+    labels = np.repeat(np.arange(search.sizes.clusters, dtype=np.int32), np.diff(starts))
+    rows = Rows.of(Z, ids, labels, search.sizes.clusters)
     first, first_spread = _in_order(rows), rows.spread
     if first_spread == 0:
         return first, first_spread
+    # 2. Let single rows move, with sizes in range at the end.
     dimension = effective_dimension(rows.Z, search.sizes.clusters)
     scale = 2.0 / dimension
     graph = CentreGraph(search.sizes.clusters, seed=search.seed, workers=search.workers)
@@ -164,20 +168,13 @@ def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntAr
         repair_sizes(rows, graph, search)
     if search.effort.passes:
         move_rows(rows, graph, scale, search)
+    # 3. Exchange rows between neighbours, as long as the landscape is rough enough for it to pay.
     roughness = min(1.0, ROUGH_DIMENSION / dimension) ** 2
     roughness *= min(1.0, ROUGH_SIZE * search.sizes.clusters / rows.labels.size)
     sweeps = min(search.effort.sweeps * roughness, MOST_WORK / rows.Z.size)
     exchange_rows(rows, graph, scale, round(sweeps), search)
     spread = rows.spread
     return (_in_order(rows), spread) if spread <= first_spread else (first, first_spread)
-
-
-def _bisected(Z: AnyArray, search: Search) -> Rows:
-    starts = search.sizes.starts(Z.shape[0])
-    ids = np.arange(Z.shape[0], dtype=np.int32)
-    bisect(Z, ids, starts, rounds=ROUNDS, seed=search.seed, workers=search.workers)
-    labels = np.repeat(np.arange(search.sizes.clusters, dtype=np.int32), np.diff(starts))
-    return Rows.of(Z, ids, labels, search.sizes.clusters)
 
 
 def _in_order(rows: Rows) -> IntArray:

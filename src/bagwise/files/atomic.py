@@ -203,12 +203,12 @@ def check_target(target: Path, *, force: bool, kind: DirectoryKind) -> None:
 
 def _refuse_strangers(directory: Path, target: Path, kind: DirectoryKind) -> None:
     """Refuse to replace `target`, now in `directory`, if anything in it is not of its kind."""
-    found = _stranger(directory, kind)
-    if found is None and kind.is_ours(directory):
+    stranger = _stranger(directory, kind)
+    if stranger is None and kind.is_ours(directory):
         return
     raise OutputExistsError(
-        f"{target}{f' holds {found}, so it' if found else ''} is not {kind.name}, and --force will "
-        "not delete it. Choose another output directory or remove it yourself."
+        f"{target}{f' holds {stranger}, so it' if stranger else ''} is not {kind.name}, and "
+        "--force will not delete it. Choose another output directory or remove it yourself."
     )
 
 

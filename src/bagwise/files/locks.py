@@ -90,7 +90,7 @@ def _lock(descriptor: int, *, wait: bool, without_locks: bool = False) -> bool:
 
 def _is_still(path: Path, descriptor: int) -> bool:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return os.path.samestat(found, os.fstat(descriptor))
+    return os.path.samestat(status, os.fstat(descriptor))

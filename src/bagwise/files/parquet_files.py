@@ -150,8 +150,8 @@ def _in_arrow_memory(opened: BufferedReader, size: int) -> pa.BufferReader:
 
 
 def _last_touched(handle: BinaryIO) -> tuple[int, int]:
-    found = os.fstat(handle.fileno())
-    return found.st_mtime_ns, found.st_ctime_ns
+    status = os.fstat(handle.fileno())
+    return status.st_mtime_ns, status.st_ctime_ns
 
 
 def _row_groups(rows: pa.Table | pa.RecordBatchReader, sizes: Iterator[int]) -> Iterator[pa.Table]:
@@ -228,12 +228,9 @@ def _layout_of(handle: BinaryIO, path: Path, error: type[BagwiseError]) -> Layou
 
 def _estimate(layout: Layout, schema: pa.Schema) -> int:
     """Return how many bytes the table takes while its text is still in lists of strings."""
-    bits = sum(32 if _is_text(kind) else _bit_width(kind) for kind in schema.types)
+    kinds = [kind for kind in schema.types if not pa.types.is_null(kind)]
+    bits = sum(32 if _is_text(kind) else int(kind.bit_width) for kind in kinds)
     return layout.rows * bits // 8 + layout.strings + layout.largest_page
-
-
-def _bit_width(kind: pa.DataType) -> int:
-    return 0 if pa.types.is_null(kind) else int(kind.bit_width)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -40,9 +40,9 @@ def read_record(kind: type[R], values: Any, *, error: type[Exception], what: str
     and ``1`` is not ``1.0``. Neither can carry a message.
     """
     try:
-        found = msgspec.convert(values, kind, strict=True)
-        if canonical(_listed(msgspec.to_builtins(found))) == canonical(values):
-            return found
+        record = msgspec.convert(values, kind, strict=True)
+        if canonical(_listed(msgspec.to_builtins(record))) == canonical(values):
+            return record
         failure = error(f"{what} is not written the way bagwise writes it: it was edited.")
     except msgspec.ValidationError as problem:
         where = str(problem).rpartition(" - at ")[2] if " - at " in str(problem) else "at its top"
@@ -76,10 +76,10 @@ def closed_schemas(records: Iterable[type]) -> list[dict[str, Any]]:
         {
             "type": "object",
             "additionalProperties": False,
-            "required": list(found["properties"]),
-            "properties": found["properties"],
+            "required": list(component["properties"]),
+            "properties": component["properties"],
         }
-        for found in components.values()
+        for component in components.values()
     ]
 
 

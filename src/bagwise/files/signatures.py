@@ -82,11 +82,11 @@ def check_signature(content: bytes, signature: Path, key: "Ed25519PublicKey") ->
     if not signature.exists():
         raise SignatureError(f"{signature.parent} is not signed: there is no {signature.name}.")
     with open_regular(signature, error=SignatureError) as handle:
-        found = handle.read(LENGTH + 1)
-    if len(found) != LENGTH:
+        signed = handle.read(LENGTH + 1)
+    if len(signed) != LENGTH:
         raise SignatureError(f"{signature} is not a signature of {LENGTH} bytes.")
     shielded(
-        lambda: key.verify(found, content),
+        lambda: key.verify(signed, content),
         lambda _: SignatureError(
             f"{signature} is not a signature of the manifest beside it by this key: it was made by "
             "somebody else, or the manifest was changed since."

@@ -30,8 +30,8 @@ from bagwise.release.files import BAGS, instance_files
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import BAG_ID
 from bagwise.rows.encode import Encoder
+from bagwise.rows.matrix import blocks_of
 from bagwise.rows.parts import Reader, Split
-from bagwise.rows.spark.matrix import blocks_of
 from bagwise.rows.spark.tasks import Cluster, Kept
 from bagwise.rows.whitening import Moments
 from bagwise.rows.workers import split_rows
@@ -148,7 +148,9 @@ def _rows_in_bags(
     """Yield the rows of a split that are in a bag, with its number, block by block."""
     numbers = reader.read(split, [BAG_ID], secret).column(0)
     bags, start = numbers.fill_null(_ALL_ROWS).to_numpy(), 0
-    for X, times in blocks_of(split, secret, reader, encoder, exposure):
+    names = encoder.inputs if exposure is None else [*encoder.inputs, exposure]
+    rows = reader.read(split, list(dict.fromkeys(names)), secret)
+    for X, times in blocks_of(rows, encoder, exposure):
         here = bags[start : start + len(X)]
         start += len(X)
         kept = here >= 0  # others are left out of all bags

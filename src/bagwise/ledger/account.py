@@ -112,12 +112,12 @@ class LedgerAccount:
         places = self.ledger.paid_files(verb=entry.verb, request=entry.request, table=entry.table)
         for place in places:
             try:
-                found = load(place.path)
+                made = load(place.path)
             except (BagwiseError, OSError):
                 continue  # moved, replaced or damaged since
-            mark = None if found.certificate is None else found.certificate.mark
-            if found.digest == place.digest and mark is not None and mark.id == place.id:
-                return found
+            mark = None if made.certificate is None else made.certificate.mark
+            if made.digest == place.digest and mark is not None and mark.id == place.id:
+                return made
         return None
 
 

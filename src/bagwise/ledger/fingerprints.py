@@ -53,10 +53,10 @@ class Key:
     def read(cls, path: Path, *, own: bool = False) -> "Key":
         """Read a key; refuse one that others may read as well, or that is not our `own`."""
         with open_regular(path, error=LedgerError) as handle:
-            found = os.fstat(handle.fileno())
+            status = os.fstat(handle.fileno())
             text = handle.read(2 * _LENGTH + 2)
-        mode = stat.S_IMODE(found.st_mode)
-        if own and os.name == "posix" and found.st_uid != os.geteuid():
+        mode = stat.S_IMODE(status.st_mode)
+        if own and os.name == "posix" and status.st_uid != os.geteuid():
             raise LedgerError(
                 f"{path} is already there and belongs to another user, who may know this key. "
                 "Choose another name for the ledger, or remove the file."
@@ -108,19 +108,18 @@ class Key:
         Equal ids have equal fingerprints. Where two different ones should share theirs, a part
         looks larger than it is, and more is charged: never less.
         """
-        found = {self._short(text) for text in ids}
-        return np.array(sorted(found), dtype=np.uint64)
-
-    def _short(self, text: str) -> int:
-        data = text.encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(data, key=self.secret, digest_size=8, person=b"bagwise-id")
-        return int.from_bytes(digest.digest(), "big")
+        prints = set()
+        for text in ids:
+            data = text.encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(data, key=self.secret, digest_size=8, person=b"bagwise-id")
+            prints.add(int.from_bytes(digest.digest(), "big"))
+        return np.array(sorted(prints), dtype=np.uint64)
 
     def _hasher(self, *parts: bytes) -> "hashlib.blake2b":
-        found = hashlib.blake2b(key=self.secret, digest_size=32, person=b"bagwise")
+        hasher = hashlib.blake2b(key=self.secret, digest_size=32, person=b"bagwise")
         for part in parts:
-            found.update(len(part).to_bytes(8, "big") + part)
-        return found
+            hasher.update(len(part).to_bytes(8, "big") + part)
+        return hasher
 
 
 @runtime_checkable

@@ -238,15 +238,15 @@ class Ledger:
             Spent(
                 charge=state.charges[i],
                 alone=self.filter.total([costs[i]]),
-                total=self._total_of_first(i + 1, state, costs),
+                total=max(
+                    self.filter.total([costs[j] for j in spent])
+                    for spent in self._histories(
+                        dataclasses.replace(state, charges=state.charges[: i + 1]), None
+                    )
+                ),
             )
             for i in range(first, len(costs))
         )
-
-    def _total_of_first(self, number: int, state: State, costs: Sequence[Cost]) -> float:
-        until = dataclasses.replace(state, charges=state.charges[:number])
-        histories = self._histories(until, None)
-        return max(self.filter.total([costs[i] for i in spent]) for spent in histories)
 
     def charge(
         self, entry: Charge, subset: Subset | None, *, delta: float, paid: str | None = None
@@ -284,10 +284,10 @@ class Ledger:
         main = state.find(id)
         if main is None:
             return []
-        found = [main, *(one for one in state.charges if one.id in main.paid)]
-        order, paid = self.filter.order, tuple(e for one in found for e in one.mechanisms)
+        charges = [main, *(one for one in state.charges if one.id in main.paid)]
+        order, paid = self.filter.order, tuple(e for one in charges for e in one.mechanisms)
         enough = Cost.of(paid, order=order).covers(Cost.of(tuple(events), order=order))
-        return found if enough else []
+        return charges if enough else []
 
     def remember(self, path: str | Path, *, id: str, digest: str) -> None:
         """Keep where the files of a charge are, for an identical request later.

@@ -182,18 +182,18 @@ class Store:
     def subsets(self, digests: set[str]) -> dict[str, Subset]:
         """Return parts of the data set by their digests."""
         with self._opened() as file:
-            found = {
+            subsets = {
                 digest: Subset.from_bytes(kind, members)
                 for digest, kind, members in file.execute(
                     "SELECT digest, kind, members FROM subsets"
                 )
                 if digest in digests
             }
-        if any(subset.digest != digest for digest, subset in found.items()):
+        if any(subset.digest != digest for digest, subset in subsets.items()):
             raise self._edited("a part of the data set is not the one that was charged")
-        if missing := digests - found.keys():
+        if missing := digests - subsets.keys():
             raise self._edited(f"{len(missing)} part(s) of the data set are missing")
-        return found
+        return subsets
 
     def remember(self, place: Place) -> None:
         """Keep where files are."""
@@ -223,10 +223,10 @@ class Store:
         raise failure
 
     def _checked(self, file: sqlite3.Connection) -> State:
-        found = file.execute("SELECT body, seal FROM terms").fetchall()
-        if len(found) != 1:
+        terms_rows = file.execute("SELECT body, seal FROM terms").fetchall()
+        if len(terms_rows) != 1:
             raise self._edited("it does not have one set of terms")
-        ((body, seal),) = found
+        ((body, seal),) = terms_rows
         terms = read_terms(self._parse(body), str(self.path))
         digest = first_digest(terms)
         if not hmac.compare_digest(seal, self.key.seal(digest)):

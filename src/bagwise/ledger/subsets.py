@@ -61,12 +61,14 @@ def patterns_of(subsets: Mapping[str, Subset]) -> list[frozenset[str]]:
         return [frozenset()]
     everybody = np.unique(np.concatenate([subset.members for subset in subsets.values()]))
     pattern: IntArray = np.zeros(everybody.size, dtype=np.int64)
-    found: list[frozenset[str]] = [frozenset()]
+    patterns: list[frozenset[str]] = [frozenset()]
     for name, subset in subsets.items():
         inside = np.isin(everybody, subset.members, assume_unique=True)
         codes, pattern = np.unique(2 * pattern + inside, return_inverse=True)
-        found = [found[code // 2] | ({name} if code % 2 else set()) for code in codes.tolist()]
-    return [frozenset(), *(one for one in found if one)]
+        patterns = [
+            patterns[code // 2] | ({name} if code % 2 else set()) for code in codes.tolist()
+        ]
+    return [frozenset(), *(one for one in patterns if one)]
 
 
 def paying(

@@ -18,7 +18,7 @@ per bag. The errors suppose that the fit knows how strong slopes and noise are, 
 the same everywhere. Real fits have to find out, and real misfits are often in a few bags that lie
 far out. Neighbouring bag sizes of 88 public tables differ in what a model keeps as if it were 0.05
 at epsilon 0.5, 0.09 at 1 and more at 4, and sizes chosen with 0.02 to 0.1 keep about as much as
-those with 0.05 (measured as `benchmarks.many_tables` does, with other labels by lot)."""
+those with 0.05."""
 _SPREAD = 8.0  # ranges in standard deviations of a label: its bounds are rarely reached
 
 

@@ -54,7 +54,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
-from bagwise.rows.blocks import SpreadRows, over_blocks, over_labelled_blocks
+from bagwise.rows.blocks import BlockedRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
 from bagwise.rows.whitening import Axes, Columns
 
@@ -265,7 +265,7 @@ class Designs:
 def _sampled(X: FloatArray) -> FloatArray:
     """Return X, or of many rows short blocks from everywhere: they may be sorted by a feature."""
     n = X.shape[0]
-    if isinstance(X, SpreadRows):
+    if isinstance(X, BlockedRows):
         return X.sampled(SAMPLED_ROWS)
     if n <= SAMPLED_ROWS:
         return X
@@ -459,7 +459,7 @@ def _measured(X: FloatArray, design: ModelDesign, *, is_white: bool = False) -> 
     `is_white` says that the rows of X are coordinates z already.
     """
     if design.even > 0:
-        if isinstance(X, SpreadRows):
+        if isinstance(X, BlockedRows):
             raise AssertionError("strengths of all rows would have to fit into one machine")
         strengths = list(over_blocks(X, partial(_strengths, design=design, is_white=is_white)))
         shortest = float(np.quantile(np.concatenate(strengths), design.even))

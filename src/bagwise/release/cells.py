@@ -114,12 +114,12 @@ def assign_by_cells(
 
 
 def metric_of(
-    strategy: BaggingStrategy, X: Any, scores: FloatArray | None = None
+    strategy: BaggingStrategy, X: Any, scores: Any = None
 ) -> tuple[Callable[[FloatArray], FloatArray], BaggingStrategy]:
     """Return the map from X to points, and the strategy for these.
 
     What is near is told by all rows: the same in every cell. A strategy that does not say gets X as
-    it is.
+    it is. Scores are those of the rows, or a function that finds them.
     """
     columns = Columns(X)
     metric = strategy.shared_metric(columns, scores)

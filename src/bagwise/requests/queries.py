@@ -81,7 +81,7 @@ from bagwise.privacy.private_range import (
 )
 from bagwise.privacy.promise import LARGEST_EPSILON
 from bagwise.rng import NoiseSource
-from bagwise.rows.blocks import SpreadRows, over_blocks, over_labelled_blocks
+from bagwise.rows.blocks import BlockedRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
@@ -761,7 +761,7 @@ def _leftovers(
 class SpreadLeftovers:
     """What a model leaves of labels on many machines: it can be counted, and is secret."""
 
-    X: SpreadRows
+    X: BlockedRows
     model: LinearScores
     bounds: Bounds
 

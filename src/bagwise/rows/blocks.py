@@ -1,13 +1,14 @@
 """Work that is done on blocks of rows, wherever these are.
 
 A matrix in memory, or one that is encoded block by block, is gone through here. One whose rows are
-on many machines (`SpreadRows`) does the work where they are, and hands back what came of it, put
-together by `merge` as far as it is in one place: so what is asked of a block must be small.
+in parts (`matrix`) does the work where they are, and hands back what came of it, put together by
+`merge` as far as it is in one place: so what is asked of a block must be small.
 """
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from bagwise._types import FloatArray
 
@@ -16,22 +17,27 @@ T = TypeVar("T")
 BLOCK = 65_536  # rows that are looked at together
 
 
-@runtime_checkable
-class SpreadRows(Protocol):
-    """X, and the labels of its rows, on many machines; `work` is pickled on its way to them."""
+class BlockedRows(ABC):
+    """X, and the labels of its rows, in parts; `work` is pickled on its way to them."""
 
-    shape: tuple[int, int]
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns of X."""
 
+    @abstractmethod
     def over_blocks(
         self, work: Callable[[FloatArray], T], merge: Callable[[T, T], T]
     ) -> Iterable[T]:
         """Return what work makes of blocks of X."""
 
+    @abstractmethod
     def over_labelled_blocks(
         self, work: Callable[[FloatArray, FloatArray], T], merge: Callable[[T, T], T]
     ) -> Iterable[T]:
         """Return what work makes of blocks of X and their labels."""
 
+    @abstractmethod
     def sampled(self, count: int) -> FloatArray:
         """Return about so many rows from everywhere."""
 
@@ -45,7 +51,7 @@ def over_blocks(
     >>> [part.tolist() for part in over_blocks(np.ones((3, 2)), np.sum)]
     [6.0]
     """
-    if isinstance(X, SpreadRows):
+    if isinstance(X, BlockedRows):
         yield from X.over_blocks(work, merge)
         return
     for start in range(0, X.shape[0], BLOCK):
@@ -59,7 +65,7 @@ def over_labelled_blocks(
     merge: Callable[[T, T], T] = operator.add,
 ) -> Iterator[T]:
     """Yield what work makes of blocks of X and their labels; X on many machines has its own."""
-    if isinstance(X, SpreadRows):
+    if isinstance(X, BlockedRows):
         yield from X.over_labelled_blocks(work, merge)
         return
     if labels is None:

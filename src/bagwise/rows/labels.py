@@ -62,6 +62,23 @@ def check_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
     return names
 
 
+def check_label(kinds: pa.Schema, label: str, classes: Sequence[str] | None) -> None:
+    """Refuse a label that is no column, and no number where it has no classes."""
+    if classes is None:
+        label_vector(kinds.empty_table(), label)
+    else:
+        label_codes(kinds.empty_table(), label, classes)
+
+
+def codes_of(table: pa.Table, label: str, classes: Sequence[str], *, coded: bool) -> IntArray:
+    """Return the number of each row's class, -1 if it is none; in a frame labels are codes."""
+    if coded:
+        return np.asarray(table.column(label).to_numpy(), dtype=np.int64)
+    text = as_text(table.column(label), name=label)
+    codes = pc.index_in(text, value_set=pa.array(classes, text.type), skip_nulls=True)
+    return np.asarray(pc.fill_null(codes, -1).to_numpy(), dtype=np.int64)
+
+
 def check_bounds(bounds: Sequence[float] | str | None) -> Bounds | None:
     """Return public label bounds as two floats lo < hi."""
     if bounds is None:

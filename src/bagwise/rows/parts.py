@@ -35,8 +35,6 @@ from bagwise.rows.workers import Workers, split_rows
 
 T = TypeVar("T")
 
-_KEY = "key of the row"  # beside columns that are named by numbers
-
 
 @dataclass(frozen=True)
 class Part:
@@ -122,6 +120,10 @@ class Parts(ABC):
         """Send every row to the part that deal names; keep what finish makes of each."""
 
     @abstractmethod
+    def head(self) -> "Parts":
+        """Return the first part alone."""
+
+    @abstractmethod
     def reordered(self, order: IntArray) -> "Parts":
         """Return the parts in another order."""
 
@@ -160,8 +162,8 @@ class TableParts(Parts):
     def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
         """Return what work makes of the table, in a secret order."""
         whole = self._part(columns)
-        order = np.argsort(whole.keys("regroup"), kind="stable")
-        return {0: work(replace(whole, table=deal(whole)[1].take(pa.array(order))))}
+        rows = deal(whole)[1]
+        return {0: _gathered(0, _with_keys(rows, whole), self.secret, work=work)}
 
     def regroup(
         self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
@@ -169,6 +171,10 @@ class TableParts(Parts):
         """Return what finish makes of the table, in a secret order; nothing is written."""
         del masked
         return TableParts(self.gather(deal, finish, columns)[0], secret=self.secret)
+
+    def head(self) -> "TableParts":
+        """Return the one part that there is."""
+        return self
 
     def reordered(self, order: IntArray) -> "TableParts":
         """Return the one part that there is."""
@@ -329,6 +335,10 @@ class FileParts(Parts):
         hidden = schema.set(schema.get_field_index(masked), pa.field(masked, pa.int64()))
         return FileParts(self.workers, Reader(hidden, masked=masked), tuple(splits), schema)
 
+    def head(self) -> "FileParts":
+        """Return the first split alone."""
+        return replace(self, splits=self.splits[:1])
+
     def reordered(self, order: IntArray) -> "FileParts":
         """Return the splits in another order, numbered anew."""
         splits, first = list[Split](), 0
@@ -388,18 +398,28 @@ def _scatter(
 ) -> Iterator[tuple[int, pa.Table]]:
     part = _read_part(split, secret, reader, columns)
     targets, rows = deal(part)
-    yield from split_rows(targets, rows.append_column(_KEY, pa.array(part.keys("regroup"))))
+    yield from split_rows(targets, _with_keys(rows, part))
+
+
+def _with_keys(rows: pa.Table, part: Part) -> pa.Table:
+    """Return what goes elsewhere of a part, perhaps not all rows, with a key for each in the end.
+
+    Columns are found by their places: nobody knows what those of a table are called.
+    """
+    keys = row_keys(part.secret, "regroup", part.first, rows.num_rows)
+    return pa.table([*rows.columns, pa.array(keys)], names=[*rows.column_names, "key"])
 
 
 def _gathered(target: int, dealt: pa.Table, secret: bytes, *, work: Callable[[Part], T]) -> T:
     # In the order of their keys, so that nothing depends on which task was first.
-    order = np.argsort(dealt.column(_KEY).to_numpy(), kind="stable")
+    last = dealt.num_columns - 1
+    order = np.argsort(dealt.column(last).to_numpy(), kind="stable")
     rows = dealt.take(pa.array(order))
-    keys = rows.column(_KEY).to_numpy()
+    keys = rows.column(last).to_numpy()
     if np.any(keys[1:] == keys[:-1]):
         # Once in 2**24 parts of 2**20 rows; to break the tie would favour an order.
         raise EngineError("two rows have drawn the same key. Nothing was released; start again.")
-    return work(Part(target, 0, rows.drop_columns([_KEY]), secret))
+    return work(Part(target, 0, rows.select(range(last)), secret))
 
 
 def _keep(

@@ -22,9 +22,12 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.rows.blocks import SpreadRows
+from bagwise.rows.blocks import BlockedRows
 
 T = TypeVar("T")
+
+RowValues = FloatArray | Callable[[FloatArray], FloatArray]
+"""Values of rows, (n,), or a function that finds those of some rows."""
 
 CHUNK = 65_536  # rows that are looked at together
 RANK_TOLERANCE = 1e-10
@@ -190,7 +193,7 @@ class Columns:
 
     def over_parts(self, work: Callable[[Any], T]) -> Iterator[T]:
         """Yield what work makes of each block."""
-        if isinstance(self._X, SpreadRows):
+        if isinstance(self._X, BlockedRows):
             yield from self._X.over_blocks(work, operator.add)
             return
         for part in self.parts():
@@ -235,15 +238,27 @@ class Columns:
             total += part
         return np.asarray(total / self.n_rows)
 
-    def covariance_with(self, values: FloatArray) -> FloatArray:
+    def spread_of(self, values: RowValues) -> float:
+        """Return the standard deviation of values of the rows."""
+        if not callable(values):
+            return float(np.std(values))
+        total = sum(self.over_parts(partial(_sum_of, values=values, origin=0.0, power=1)))
+        work = partial(_sum_of, values=values, origin=total / self.n_rows, power=2)
+        return float(np.sqrt(sum(self.over_parts(work)) / self.n_rows))
+
+    def covariance_with(self, values: RowValues) -> FloatArray:
         """Return the population covariance of each column with values of the rows, (d,).
 
-        With `order`, values are those of the rows before they were ordered, as X is.
+        With `order`, values are those of the rows before they were ordered, as X is. A function of
+        rows is asked for their values where they are.
 
         >>> X, values = np.array([[1.0, 7.0], [3.0, 7.0]]), np.array([0.0, 4.0])
         >>> Columns(X).covariance_with(values).tolist()
         [2.0, 0.0]
         """
+        if callable(values):  # centred columns need no centred values, but for rounding
+            sums = self.over_parts(partial(_products_with, mean=self.mean, values=values))
+            return np.asarray(sum(sums) / self.n_rows)
         values = values if self._given_order is None else values[self._given_order]
         centred = values - values.mean()
         total = np.zeros(self.mean.size)
@@ -277,6 +292,18 @@ def _column_squares(block: Any, *, mean: FloatArray) -> FloatArray:
 def _products(block: Any, *, mean: FloatArray) -> FloatArray:
     centred = block - mean
     return np.asarray(centred.T @ centred)
+
+
+def _products_with(
+    block: Any, *, mean: FloatArray, values: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    return np.asarray((block - mean).T @ values(block))
+
+
+def _sum_of(
+    block: Any, *, values: Callable[[FloatArray], FloatArray], origin: float, power: int
+) -> float:
+    return float(np.sum((values(block) - origin) ** power))
 
 
 def _inverse_roots(variances: FloatArray, varies: AnyArray) -> FloatArray:

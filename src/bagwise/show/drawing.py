@@ -93,7 +93,7 @@ def to_svg(chart: "alt.TopLevelMixin", *, width: int, numbers: Iterator[int] | N
     specification["config"] = _look(narrow=width < WIDE)
     drawn = str(vl_convert.vegalite_to_svg(specification))
     prefix = f"c{next(numbers or count())}-"
-    drawn = _NAME.sub(lambda found: found[0] + prefix, drawn)
+    drawn = _NAME.sub(lambda match: match[0] + prefix, drawn)
     # The frame around it says in words what is drawn.
     return drawn.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
 

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import FloatArray
 from bagwise.errors import LabelError, TableError, shielded
-from bagwise.rows.columns import as_float, as_text
-from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.columns import as_float
+from bagwise.rows.labels import check_label, codes_of
 from bagwise.rows.parts import FileParts, Reader, Split, mask_column
 from bagwise.rows.sources import open_source
 from bagwise.rows.sources.arrow_files import ParquetFiles
@@ -87,23 +86,6 @@ def open_frame(
     place = kinds.get_field_index(label)
     kept = kinds.set(place, pa.field(label, pa.int64()))  # as it is under its mask
     return FileParts(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
-
-
-def check_label(kinds: pa.Schema, label: str, classes: Sequence[str] | None) -> None:
-    """Refuse a label that is no column, and no number where it has no classes."""
-    if classes is None:
-        label_vector(kinds.empty_table(), label)
-    else:
-        label_codes(kinds.empty_table(), label, classes)
-
-
-def codes_of(table: pa.Table, label: str, classes: Sequence[str], *, coded: bool) -> IntArray:
-    """Return the number of each row's class, -1 if it is none; in a frame labels are codes."""
-    if coded:
-        return np.asarray(table.column(label).to_numpy(), dtype=np.int64)
-    text = as_text(table.column(label), name=label)
-    codes = pc.index_in(text, value_set=pa.array(classes, text.type), skip_nulls=True)
-    return np.asarray(pc.fill_null(codes, -1).to_numpy(), dtype=np.int64)
 
 
 def _arrow_schema(frame: Any) -> pa.Schema:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -23,7 +22,6 @@ from bagwise.rows.workers import (
     Refusal,
     Scatter,
     Work,
-    Workers,
     guarded,
     pack,
     steps,
@@ -60,38 +58,21 @@ class Cluster:
         """Send tables from items to targets; return what gather makes of each target's."""
         with self._few_cells():
             sent = self.stream(items, scatter)
-            return self._collect(
-                sent.groupBy("task").applyInArrow(_gathering(_run_gather, gather), _RESULT)
-            )
+            return self._collect(sent.groupBy("task").applyInArrow(_gathering(gather), _RESULT))
 
     def stream(self, items: Sequence[Any], scatter: Scatter) -> Any:
         """Return a DataFrame of packed tables, each with its target as `task`."""
         return self._items(items).mapInArrow(partial(_run_scatter, scatter), _RESULT)
-
-    def columns(
-        self, items: Sequence[Any], produce: Callable[[Any, bytes], Iterable[pa.Table]], schema: str
-    ) -> Any:
-        """Return a DataFrame of plain columns, for what Spark does by itself."""
-        return self._items(items).mapInArrow(partial(_run_produce, produce), schema)
-
-    def gather(self, frame: Any, by: Any, gather: Callable[[int, pa.Table], T]) -> dict[int, T]:
-        """Group a DataFrame by a whole number; return what gather makes of each group."""
-        grouped = frame.withColumn("task", by).groupBy("task")
-        return self._collect(grouped.applyInArrow(_gathering(_run_plain_gather, gather), _RESULT))
 
     def keep(
         self, items: Sequence[Any], scatter: Scatter, gather: Gather[T], *, targets: int
     ) -> "Kept[T]":
         """Send tables from items to targets; what gather makes of each stays where it is."""
         sent = self.stream(items, scatter)
-        made = sent.groupBy("task").applyInArrow(_gathering(_run_gather, gather), _RESULT)
+        made = sent.groupBy("task").applyInArrow(_gathering(gather), _RESULT)
         # Spark keeps the partitions of a shuffle as they are, and most of them would be empty: each
         # costs every pass a task.
         return Kept(self, made.coalesce(targets).persist())
-
-    def new_file(self, kind: str) -> Path:
-        """Return the beginning of names of files that tasks write."""
-        return self.scratch.new_file(kind)
 
     def _items(self, items: Sequence[Any]) -> Any:
         """Return one row for each item, each in a partition of its own, with the secret.
@@ -138,13 +119,6 @@ class Cluster:
             yield
         finally:
             self.session.conf.set(_CELLS_AT_ONCE, before)
-
-
-def cluster_of(workers: Workers) -> Cluster:
-    """Return workers that are Spark's."""
-    if not isinstance(workers, Cluster):
-        raise AssertionError("these rows are on Spark")
-    return workers
 
 
 @dataclass(frozen=True)
@@ -231,19 +205,11 @@ def _run_scatter(scatter: Scatter, batches: Iterable[pa.RecordBatch]) -> Iterato
             yield _row(target, pack(table.replace_schema_metadata({_SECRET: secret})))
 
 
-def _run_produce(
-    produce: Callable[[Any, bytes], Iterable[pa.Table]], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for _, item, secret in _told(batches):
-        for table in steps(produce, item, secret):
-            yield from table.to_batches()
-
-
-def _gathering(run: Callable[..., pa.Table], gather: Callable[..., Any]) -> Callable[..., pa.Table]:
+def _gathering(gather: Gather[Any]) -> Callable[..., pa.Table]:
     """Return a function with hints of types, by which Spark decides what to hand over."""
 
     def gathered(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
-        return run(gather, key, table)
+        return _run_gather(gather, key, table)
 
     return gathered
 
@@ -255,10 +221,3 @@ def _run_gather(gather: Gather[Any], key: tuple[Any, ...], cells: pa.Table) -> p
         return gather(key[0].as_py(), whole.replace_schema_metadata(None), secret)
 
     return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(guarded(collected)))])
-
-
-def _run_plain_gather(
-    gather: Callable[[int, pa.Table], Any], key: tuple[Any, ...], rows: pa.Table
-) -> pa.Table:
-    found = guarded(lambda: gather(key[0].as_py(), rows))
-    return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(found))])

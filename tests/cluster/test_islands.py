@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from bagwise.cluster import moving, repairing
+from bagwise.cluster import moving
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.moving import repair_sizes, replace_the_nearly_empty
-from bagwise.cluster.sizes import SizeRange
-from bagwise.cluster.state import EFFORTS, Rows, Search
+from bagwise.cluster.state import EFFORTS, Rows, Search, SizeRange
 from bagwise.cluster.workers import Patience, Workers
 
 
@@ -28,17 +27,17 @@ def test_islands_without_neighbours_reach_their_targets_at_little_more_cost(monk
     Z, labels = islands(60, 600)
     near = SizeRange.near_equal(600, 10)
     costs = {}
-    for pairs in (0, repairing.PAIRS):  # 0: every row is compared with few clusters in need
-        monkeypatch.setattr(repairing, "PAIRS", pairs)
+    for pairs in (0, moving.PAIRS):  # 0: every row is compared with few clusters in need
+        monkeypatch.setattr(moving, "PAIRS", pairs)
         rows = Rows.of(Z.copy(), np.arange(600), labels.copy(), 60)
         graph = np.full((60, 1), -1, dtype=np.int32)
         targets = near.nearest(rows.sizes)
         state = rows.Z, rows.centres, rows.sizes, targets, rows.labels, graph
-        repairing.reach_targets(*state)
+        moving.reach_targets(*state)
         assert np.array_equal(rows.sizes, targets)
         assert np.array_equal(np.bincount(rows.labels, minlength=60), targets)
         costs[pairs] = spread(rows.Z, rows.labels)
-    assert costs[0] < 1.3 * costs[repairing.PAIRS]
+    assert costs[0] < 1.3 * costs[moving.PAIRS]
 
 
 def search_for(sizes):

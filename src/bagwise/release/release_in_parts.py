@@ -1,7 +1,8 @@
-"""A release whose rows are on many machines, until it is written."""
+"""A release whose rows are in parts, until it is written."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from bagwise._version import SOFTWARE
 from bagwise.errors import ReleaseError
 from bagwise.files import signatures
 from bagwise.files.parquet_files import WrittenTable
+from bagwise.files.spill import SpillDirectory
 from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
+from bagwise.release.bags_in_parts import PartBags, leaving_rows
 from bagwise.release.files import ReleaseFiles, check_rows_per_file
 from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
 from bagwise.release.release import (
@@ -27,22 +30,19 @@ from bagwise.release.release import (
 from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.encode import Encoder
-from bagwise.rows.parts import FileParts
-from bagwise.rows.spark.leaving import write_rows
-from bagwise.rows.spark.places import Places
 from bagwise.show import html
 
 ROWS_PER_FILE = 2**20
-"""Rows of a file where nobody says how many: one task brings them into their order."""
+"""Rows of a file where nobody says how many."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SpreadRelease:
-    """What leaves the custodian, made on Spark: drawn, and not yet written.
+class PartsRelease:
+    """What is published, made in parts: drawn, and not yet written.
 
     Bags have their labels, once and for all: to save it twice writes the same labels twice. Rows
-    are where they were until `save` brings them out. The session of Spark, and the private
-    directory of the run, must be there until then; the directory goes with this object.
+    are in their parts until `save` writes them. The private directory of the run, and the session
+    of Spark, if there is one, must be there until then; the directory goes with this object.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class SpreadRelease:
     largest_bag : int
     """
 
-    table: FileParts
-    places: Places
+    bags: PartBags
+    scratch: SpillDirectory
     columns: pa.Schema
     bag_table: WrittenTable
     certificate: Certificate
@@ -70,12 +70,12 @@ class SpreadRelease:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return self.table.num_rows
+        return self.bags.parts.num_rows
 
     @property
     def n_bags(self) -> int:
         """Number of bags."""
-        return self.places.n_bags
+        return self.bags.n_bags
 
     def save(
         self,
@@ -88,8 +88,8 @@ class SpreadRelease:
     ) -> Path:
         """Write the release as a directory, whole or not at all; see `Release.save`.
 
-        Rows are written by tasks, 2^20 to a file by default, to the private directory of the run,
-        and moved: it is best in the file system of `path`.
+        Rows are written 2^20 to a file by default, to the private directory of the run, and moved:
+        it is best in the file system of `path`.
         """
         key = None if sign is None else signatures.read_signing_key(Path(sign))
         if self.certificate.noise_source == SimulatedNoise.name and not simulated_noise:
@@ -101,9 +101,14 @@ class SpreadRelease:
         check_rows_per_file(size, self.n_rows)
         target = Path(path)
         check_output(target, force=force)
-        parts = write_rows(
-            self.table, self.places, self.columns, bag_column=BAG_ID, rows_per_file=size
+        parts = self.bags.parts.write(
+            partial(leaving_rows, schema=self.columns, firsts=self.bags.firsts.tolist()),
+            [*self.columns.names, BAG_ID],
+            self.scratch.new_file("rows"),
+            rows_per_file=size,
         )
+        if sum(part.rows for part in parts) != self.n_rows:
+            raise AssertionError("every row leaves once")
         contents = ReleaseFiles(
             instances=parts,
             bags=self.bag_table,
@@ -124,7 +129,7 @@ class SpreadRelease:
             label_kind=self.label_kind,
             n_rows=self.n_rows,
             n_bags=self.n_bags,
-            n_left_out=self.places.left_out,
+            n_left_out=self.bags.left_out,
             columns=TableColumns(
                 instances=described(self.columns.append(pa.field(BAG_ID, pa.int64()))),
                 bags=described(bag_schema(self.provenance.classes)),
@@ -138,9 +143,9 @@ class SpreadRelease:
         return {
             "privacy": self.certificate.headline,
             "rows": self.n_rows,
-            "left_out": self.places.left_out,
+            "left_out": self.bags.left_out,
             "bags": self.n_bags,
-            "smallest_bag": self.places.smallest,
+            "smallest_bag": self.bags.smallest,
             "largest_bag": self.largest_bag,
             "label": self.provenance.label,
             "label_kind": self.label_kind,
@@ -151,8 +156,8 @@ class SpreadRelease:
 
     def __repr__(self) -> str:
         return (
-            f"SpreadRelease({self.n_rows} rows, {self.n_bags} bags of at least "
-            f"{self.places.smallest}, {self.label_kind} labels, {self.certificate.headline})"
+            f"PartsRelease({self.n_rows} rows, {self.n_bags} bags of at least "
+            f"{self.bags.smallest}, {self.label_kind} labels, {self.certificate.headline})"
         )
 
     def _repr_html_(self) -> str:

@@ -1,12 +1,12 @@
-"""Facts about columns that add up over splits: what an encoder needs, and what labels must be."""
+"""Facts about columns that add up over parts: what an encoder needs, and what labels must be."""
 
 import dataclasses
 import functools
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,16 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray
 from bagwise.errors import ColumnError, LabelError
-from bagwise.rows.columns import as_float, is_text, without_dictionary
+from bagwise.rows.columns import as_float, without_dictionary
+from bagwise.rows.counts import deal_by_name, targets_for
 from bagwise.rows.encode import like_an_id
 from bagwise.rows.exposure import check_exposure, count_unexposed
 from bagwise.rows.label_copies import MOST_ROWS, is_copy
-from bagwise.rows.parts import FileParts, Reader, Split
-from bagwise.rows.spark.table import codes_of
-from bagwise.rows.spark.tasks import cluster_of
+from bagwise.rows.labels import codes_of
+from bagwise.rows.parts import Part, Parts
 from bagwise.rows.summary import ColumnSummary
+
+T = TypeVar("T")
 
 MOST_LEVELS = 2**20
 """Different values of a text column that the driver may count."""
@@ -29,7 +31,7 @@ MOST_LEVELS = 2**20
 
 @dataclass(frozen=True)
 class _Part:
-    """What one split tells.
+    """What one part tells.
 
     Attributes
     ----------
@@ -73,7 +75,7 @@ class Facts:
 
 
 def gather_facts(
-    table: FileParts,
+    table: Parts,
     features: Sequence[str],
     leaving: Sequence[str],
     *,
@@ -98,15 +100,15 @@ def gather_facts(
     """
     look = partial(
         _look,
-        reader=table.reader,
         features=features,
         leaving=leaving,
         label=label,
         classes=classes,
+        coded=table.masked == label,
         exposure=exposure,
         share=min(1.0, MOST_ROWS / table.num_rows),
     )
-    parts = table.workers.each(table.splits, look)
+    parts = table.map(look, list(dict.fromkeys([*leaving, label])))
     if bad := sum(part.bad for part in parts):
         first = min(part.first_bad for part in parts if part.first_bad is not None)
         what = "missing, NaN or infinite" if classes is None else "missing or none of the classes"
@@ -138,38 +140,37 @@ def gather_facts(
 
 
 def _look(
-    split: Split,
-    secret: bytes,
+    part: Part,
     *,
-    reader: Reader,
     features: Sequence[str],
     leaving: Sequence[str],
     label: str,
     classes: Sequence[str] | None,
+    coded: bool,
     exposure: str | None,
     share: float,
 ) -> _Part:
-    read = reader.read(split, [*leaving, label], secret)
+    read = part.table
     if classes is None:
         labels, copies = as_float(read.column(label)), is_copy
     else:
-        codes = codes_of(read, label, classes, coded=reader.masked == label)
+        codes = codes_of(read, label, classes, coded=coded)
         labels, copies = np.where(codes < 0, np.nan, codes), partial(_spells_class, classes=classes)
     fine = np.isfinite(labels)
     bad = np.flatnonzero(~fine)
     columns = {name: ColumnSummary.of(name, read.column(name), whole=True) for name in features}
-    count = min(split.rows, int(np.ceil(share * split.rows)))
-    some = np.sort(np.random.default_rng().choice(split.rows, size=count, replace=False))
+    count = min(read.num_rows, int(np.ceil(share * read.num_rows)))
+    some = np.sort(part.generator("look").choice(read.num_rows, size=count, replace=False))
     return _Part(
         columns={name: dataclasses.replace(found, keys=None) for name, found in columns.items()},
         different=frozenset(n for n in leaving if _differs(read.column(n), columns.get(n))),
         copies=frozenset(name for name in leaving if copies(read.column(name), labels)),
         bad=bad.size,
-        first_bad=split.first + int(bad[0]) if bad.size else None,
+        first_bad=part.first + int(bad[0]) if bad.size else None,
         unexposed=0 if exposure is None else count_unexposed(as_float(read.column(exposure))),
         least=float(labels[fine].min(initial=np.inf)),
         most=float(labels[fine].max(initial=-np.inf)),
-        # Without lists of levels, which differ from split to split.
+        # Without lists of levels, which differ from part to part.
         sample=pa.table(
             {**{name: without_dictionary(read.column(name)) for name in leaving}, label: labels}
         ).take(pa.array(some)),
@@ -195,55 +196,36 @@ def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:
     return bool(column.null_count == 0 and pc.count_distinct(column).as_py() == len(column))
 
 
-def _no_value_twice(table: FileParts, name: str) -> bool:
-    """Have Spark count the different values of a column that has none twice within a split."""
-    if len(table.splits) == 1:
+def _no_value_twice(table: Parts, name: str) -> bool:
+    """Tell whether a column that has no value twice within a part has none twice at all."""
+    if len(table.sizes) == 1:
         return True
-    from pyspark.sql import functions
-
-    spelled = partial(_spelled, reader=table.reader, name=name)
-    column = cluster_of(table.workers).columns(table.splits, spelled, "value string")
-    found = column.agg(
-        functions.count("value").alias("all"), functions.countDistinct("value").alias("different")
-    )
-    everything, different = found.toArrow().to_pylist()[0].values()
-    return bool(everything == different)
+    deal = partial(deal_by_name, column=name, parts=targets_for(table.num_rows))
+    return all(table.gather(deal, _all_differ, [name]).values())
 
 
-def _spelled(split: Split, secret: bytes, *, reader: Reader, name: str) -> Iterable[pa.Table]:
-    column = without_dictionary(reader.read(split, [name], secret).column(0))
-    text = column if is_text(column.type) else pc.cast(column, pa.string())
-    yield pa.table({"value": pc.cast(text, pa.string()).drop_null()})
+def _all_differ(part: Part) -> bool:
+    column = part.table.column(0).drop_null()
+    return bool(pc.count_distinct(column).as_py() == len(column))
 
 
-def _totals(table: FileParts, names: Sequence[str]) -> dict[str, ColumnSummary]:
+def _totals(table: Parts, names: Sequence[str]) -> dict[str, ColumnSummary]:
     """Return facts with exact sums, which take long: only where something is missing."""
     if not names:
         return {}
-    summarise = partial(_summarise, reader=table.reader, names=names)
-    parts = table.workers.each(table.splits, summarise)
+    parts = table.map(partial(_summarise, names=names), names)
     return {name: functools.reduce(operator.add, (part[name] for part in parts)) for name in names}
 
 
-def _summarise(
-    split: Split, secret: bytes, *, reader: Reader, names: Sequence[str]
-) -> dict[str, ColumnSummary]:
-    read = reader.read(split, names, secret)
-    found = {name: ColumnSummary.of(name, read.column(name)) for name in names}
+def _summarise(part: Part, *, names: Sequence[str]) -> dict[str, ColumnSummary]:
+    found = {name: ColumnSummary.of(name, part.table.column(name)) for name in names}
     return {name: dataclasses.replace(one, keys=None) for name, one in found.items()}
 
 
-def labels_of(split: Split, secret: bytes, *, reader: Reader, label: str) -> FloatArray:
-    """Return the labels of a split, which were found to be numbers before."""
-    return as_float(reader.read(split, [label], secret).column(0))
+def count_labels(table: Parts, label: str, count: Callable[[FloatArray], T]) -> list[T]:
+    """Return what `count` makes of the labels of each part, which were found to be numbers."""
+    return table.map(partial(_counted, count=count), [label])
 
 
-def count_labels(table: FileParts, label: str, count: Any) -> list[Any]:
-    """Return what `count` makes of the labels of each split."""
-    return table.workers.each(
-        table.splits, partial(_counted, reader=table.reader, label=label, count=count)
-    )
-
-
-def _counted(split: Split, secret: bytes, *, reader: Reader, label: str, count: Any) -> Any:
-    return count(labels_of(split, secret, reader=reader, label=label))
+def _counted(part: Part, *, count: Callable[[FloatArray], T]) -> T:
+    return count(as_float(part.table.column(0)))

@@ -1,0 +1,424 @@
+"""Bags of rows in parts: every bag lives in one part, formed there by the ordinary strategy.
+
+Rows are regrouped so that those which may share a bag meet: for `random` and `super` by secret
+keys, for sorting strategies by ranges of the scores, for compact ones by the cells of a balanced
+tree. In a part the strategy is the one that runs in memory, with a generator that the secret of the
+run seeds: the same for every attempt of a task, and unknown to whoever does not have the secret.
+Strategies see features and scores that were paid for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.bagging import BaggingStrategy, Given, assign_bags
+from bagwise.bagging._strata import check_strata
+from bagwise.errors import StrategyError
+from bagwise.privacy.private_model import LinearScores
+from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of
+from bagwise.release.release import BAG_ID
+from bagwise.requests.columns import Columns
+from bagwise.rng import NoiseSource
+from bagwise.rows.columns import as_float, without_dictionary
+from bagwise.rows.counts import Strata
+from bagwise.rows.encode import Encoder
+from bagwise.rows.labels import codes_of
+from bagwise.rows.matrix import PartsMatrix, blocks_of, sampled_rows
+from bagwise.rows.parts import Part, Parts, by_key
+
+BUCKET = 2**20
+"""Rows of a part, about, where bags need few numbers for each."""
+
+CELL = 2**18
+"""Rows of a part, about, in which bags of neighbours are searched for."""
+
+_FULL = 8  # bags in a part at least, so that none is short of rows by chance
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What goes along with a row from part to part.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns.
+    label : str
+        A number, or the number of its class, which is under a stream where it is written.
+    classes : tuple of str, optional
+    """
+
+    names: tuple[str, ...]
+    label: str
+    classes: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, leaving: Sequence[str], columns: Columns) -> Self:
+        """Return what leaves, the unit and the label."""
+        unit = () if columns.unit is None else (columns.unit,)
+        return cls(tuple(dict.fromkeys((*leaving, *unit))), columns.label, columns.classes)
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns, the label last."""
+        return [*self.names, self.label]
+
+    def take(self, table: pa.Table, *, coded: bool) -> pa.Table:
+        """Return the columns without lists of levels, and labels as numbers."""
+        columns = [without_dictionary(table.column(name)) for name in self.names]
+        if self.classes is None:
+            labels = as_float(table.column(self.label))
+        else:  # they were found to be classes before
+            codes = codes_of(table, self.label, self.classes, coded=coded)
+            labels = codes.astype(np.float64)
+        return pa.table([*columns, pa.array(labels)], names=self.columns)
+
+
+def in_secret_order(table: Parts, moved: Moved) -> Parts:
+    """Return all rows in a uniformly random order, before anything is computed from features.
+
+    A table is often exported in the order of its labels. A sum of doubles depends on the order of
+    its rows in the last bits, and so do the coefficients of a model, the score of a row and the
+    direction in which cells are cut, all of which are published or show in bags. In memory rows are
+    brought into another order first, too (`rows.row_order`).
+    """
+    route = partial(_by_key, parts=max(1, round(table.num_rows / CELL)), purpose="rows")
+    deal = partial(_dealt, route=route, moved=moved, coded=table.masked == moved.label)
+    return table.regroup(deal, _as_it_is, moved.columns, masked=moved.label)
+
+
+@dataclass(frozen=True)
+class PartBags:
+    """Rows in parts with their bags.
+
+    Attributes
+    ----------
+    parts : Parts
+        With a column of bags, counted from 0 in each part, and -1 where a row is left out. Rows of
+        a bag stand together.
+    counts : tuple of int
+        Bags of each part.
+    sizes : dict of int to int
+        How many bags have so many rows.
+    left_out : int
+        Rows in no bag.
+    """
+
+    parts: Parts
+    counts: tuple[int, ...]
+    sizes: dict[int, int]
+    left_out: int
+
+    @property
+    def n_bags(self) -> int:
+        """Number of bags."""
+        return sum(self.counts)
+
+    @property
+    def smallest(self) -> int:
+        """Rows of the smallest bag."""
+        return min(self.sizes)
+
+    @property
+    def firsts(self) -> IntArray:
+        """Number of the first bag of each part, among all bags."""
+        return np.cumsum([0, *self.counts[:-1]])
+
+    def count_sizes(self) -> dict[int, int]:
+        """Return how many bags there are of each size."""
+        return self.sizes
+
+
+def check_formable(strategy: BaggingStrategy) -> None:
+    """Refuse a strategy that cannot work in parts."""
+    if strategy.needs_features and not (strategy.compact or strategy.keeps_groups):
+        raise StrategyError(
+            f"the strategy {strategy.name!r} needs all rows in one place, and these are on Spark. "
+            "Choose random, super, sorted, kmeans or optimal."
+        )
+
+
+def check_strata_of(strategy: BaggingStrategy, strata: Strata) -> None:
+    """Refuse strata that a strategy would have to cut, and cannot cut at random."""
+    most, largest = _most_at_once(strategy), int(strata.rows.max())
+    if most is not None and largest > most:
+        raise StrategyError(
+            f"not on Spark yet: bags by {strategy.name!r} within strata of more than {most} rows, "
+            f"and one has {largest}. Choose random, or cut the strata by one more column."
+        )
+
+
+def _most_at_once(strategy: BaggingStrategy) -> int | None:
+    """Return how many rows of a stratum can be kept together; None where they need not be."""
+    if strategy.needs_features:
+        return 2 * CELL
+    return 2 * BUCKET if strategy.uses_scores else None
+
+
+Route = Callable[[Part], IntArray]
+"""From a part to the part that each of its rows goes to."""
+
+Features = Callable[[pa.Table], tuple[FloatArray, FloatArray | None]]
+"""From rows to the points and the scores that a strategy sees of them."""
+
+
+def form_bags(
+    strategy: BaggingStrategy,
+    X: PartsMatrix,
+    model: LinearScores | None,
+    moved: Moved,
+    *,
+    bag_size: int,
+    source: NoiseSource,
+    strata: Strata | None = None,
+    groups: Strata | None = None,
+) -> PartBags:
+    """Put all rows into bags; rows of a bag will stand together, in an order that is secret.
+
+    Parameters
+    ----------
+    model : LinearScores or None
+        That scores are computed by. Where a strategy needs scores and there is none, rows are
+        sorted by their labels.
+    strata, groups : Strata or None
+        Rows that must not share a bag, and rows that must.
+    """
+    n_rows = X.shape[0]
+    # 1. Which rows may share a bag, from features, scores and secret keys. Strata have parts of
+    #    their own.
+    room = max(1, n_rows // (_FULL * bag_size)) if strata is None else 1
+    buckets = min(room, max(1, round(n_rows / BUCKET)))
+    route: Route
+    features: Features
+    if groups is not None:
+        whole = _groups((groups if strata is None else strata).rows, max(bag_size, CELL))
+        route = partial(_whole, names=groups if strata is None else strata, parts=whole)
+        features = partial(_points, encoder=X.encoder, to_points=_as_they_are)
+    elif strategy.needs_features:
+        strategy, route, features = _cells(strategy, X, model, bag_size, room)
+    elif strategy.uses_scores:
+        score, seen = _score_of(X, model)
+        route, features = _ranges(X, score, seen, buckets), partial(_only_scores, score=score)
+    else:
+        route, features = partial(_by_key, parts=buckets, purpose="order"), _no_features
+    if strata is not None and groups is None:
+        route = _within(strategy, strata, bag_size)
+    # 2. They meet, and are bagged where they are.
+    parts = X.parts.regroup(
+        partial(_dealt, route=route, moved=moved, coded=X.parts.masked == moved.label),
+        partial(
+            _bagged,
+            strategy=strategy,
+            bag_size=bag_size,
+            features=features,
+            strata=strata,
+            groups=groups,
+        ),
+        moved.columns,
+        masked=moved.label,
+    )
+    # 3. The order of the parts is drawn here, so that it tells nothing of keys, scores or cells.
+    parts = parts.reordered(source.permutation(len(parts.sizes)))
+    found = parts.map(_count_bags, [BAG_ID])
+    sizes = sum((Counter(one) for one, _ in found), Counter[int]())
+    return PartBags(
+        parts=parts,
+        counts=tuple(sum(one.values()) for one, _ in found),
+        sizes=dict(sorted(sizes.items())),
+        left_out=sum(left_out for _, left_out in found),
+    )
+
+
+def _dealt(part: Part, *, route: Route, moved: Moved, coded: bool) -> tuple[IntArray, pa.Table]:
+    return route(part), moved.take(part.table, coded=coded)
+
+
+def _as_it_is(part: Part) -> pa.Table:
+    return part.table
+
+
+def _by_key(part: Part, *, parts: int, purpose: str) -> IntArray:
+    return by_key(part.keys(purpose), parts)
+
+
+def _no_features(table: pa.Table) -> tuple[FloatArray, None]:
+    return np.empty((table.num_rows, 0)), None
+
+
+def _bagged(
+    part: Part,
+    *,
+    strategy: BaggingStrategy,
+    bag_size: int,
+    features: Features,
+    strata: Strata | None,
+    groups: Strata | None,
+) -> pa.Table:
+    """Form the bags of a part, whose rows are in a secret order."""
+    X, scores = features(part.table)
+    given = Given(
+        None if groups is None else groups.number(part.table),
+        None if strata is None else strata.number(part.table),
+    )
+    rng = part.generator("bags")
+    bags = assign_bags(strategy, X, scores, bag_size=bag_size, rng=rng, given=given).renumbered()
+    # By bag, and in a bag by key: both orders are those of the secret keys.
+    order = np.argsort(bags.index, kind="stable")
+    index = pa.array(bags.index[order], pa.int64())
+    return part.table.take(pa.array(order)).append_column(BAG_ID, index)
+
+
+def _count_bags(part: Part) -> tuple[dict[int, int], int]:
+    bags = part.table.column(0).to_numpy()
+    sizes, times = np.unique(np.bincount(bags[bags >= 0]), return_counts=True)
+    return dict(zip(sizes.tolist(), times.tolist(), strict=True)), int((bags < 0).sum())
+
+
+Score = Callable[[pa.Table], FloatArray]
+"""From rows to what they are sorted by."""
+
+
+def _score_of(X: PartsMatrix, model: LinearScores | None) -> tuple[Score, list[str]]:
+    """Return the scores of a model, or the labels themselves, and the columns that they need."""
+    if model is None:
+        return partial(_label_of, label=X.label), [X.label]
+    return partial(_score, encoder=X.encoder, model=model), list(X.encoder.inputs)
+
+
+def _label_of(table: pa.Table, *, label: str) -> FloatArray:
+    return as_float(table.column(label))
+
+
+def _ranges(X: PartsMatrix, score: Score, seen: Sequence[str], buckets: int) -> Route:
+    """Return the way to ranges of scores that are about as full, as far as a sample tells."""
+    share = min(1.0, SAMPLED / X.shape[0])
+    scores = np.concatenate(X.parts.map(partial(_some_scores, score=score, share=share), seen))
+    cuts = np.quantile(scores, np.arange(1, buckets) / buckets)
+    return partial(_in_range, score=score, cuts=cuts)
+
+
+def _some_scores(part: Part, *, score: Score, share: float) -> FloatArray:
+    rows = sampled_rows(part, share)
+    return score(part.table.take(pa.array(rows))) if rows.size else np.empty(0)
+
+
+def _score(table: pa.Table, *, encoder: Encoder, model: LinearScores) -> FloatArray:
+    return np.concatenate([model.predict(block) for block, _ in blocks_of(table, encoder)])
+
+
+def _only_scores(table: pa.Table, *, score: Score) -> tuple[FloatArray, FloatArray]:
+    return np.empty((table.num_rows, 0)), score(table)
+
+
+def _in_range(part: Part, *, score: Score, cuts: FloatArray) -> IntArray:
+    # Rows with a score at which several ranges meet are dealt to all of them.
+    scores = score(part.table)
+    low, high = (np.searchsorted(cuts, scores, side=side) for side in ("left", "right"))
+    share = (part.keys("order") >> np.uint64(11)).astype(np.float64) / 2**53
+    return np.asarray(low + ((high - low + 1) * share).astype(np.int64))
+
+
+def _cells(
+    strategy: BaggingStrategy,
+    X: PartsMatrix,
+    model: LinearScores | None,
+    bag_size: int,
+    room: int,
+) -> tuple[BaggingStrategy, Route, Features]:
+    """Return the strategy for points, the way to cells of neighbours, and the points."""
+    to_points, inner = metric_of(strategy, X, None if model is None else model.predict)
+    cells = min(room, max(1, X.shape[0] / CELL))
+    depth = max(0, int(np.ceil(np.log2(cells))))
+    tree = Tree.learn(to_points(X.sampled(SAMPLED)), depth)
+    points = partial(_points, encoder=X.encoder, to_points=to_points)
+    count = partial(_count_cells, tree=tree, to_points=to_points)
+    groups = _groups(np.sum(X.over_blocks(count, np.add), axis=0), bag_size)
+    return inner, partial(_in_cell, points=points, tree=tree, groups=groups), points
+
+
+def _points(
+    table: pa.Table, *, encoder: Encoder, to_points: Callable[[FloatArray], FloatArray]
+) -> tuple[FloatArray, None]:
+    return np.concatenate([to_points(block) for block, _ in blocks_of(table, encoder)]), None
+
+
+def _count_cells(
+    block: FloatArray, *, tree: Tree, to_points: Callable[[FloatArray], FloatArray]
+) -> IntArray:
+    return np.bincount(tree.route(to_points(block)), minlength=tree.cuts.size)
+
+
+def _in_cell(part: Part, *, points: Features, tree: Tree, groups: IntArray) -> IntArray:
+    return groups[tree.route(points(part.table)[0])]
+
+
+def _as_they_are(block: FloatArray) -> FloatArray:
+    return block
+
+
+def _whole(part: Part, *, names: Strata, parts: IntArray) -> IntArray:
+    return np.asarray(parts[names.number(part.table)])
+
+
+def _groups(counts: IntArray, least: int) -> IntArray:
+    """Return the group of each cell; cells that are short of rows go together with the next.
+
+    >>> _groups(np.array([0, 3, 9, 8, 2]), 5)
+    array([0, 0, 0, 1, 1])
+    """
+    ends = np.cumsum(merged_cells(counts, least))
+    return np.minimum(np.searchsorted(ends, np.cumsum(counts), side="left"), ends.size - 1)
+
+
+def _within(strategy: BaggingStrategy, strata: Strata, bag_size: int) -> Route:
+    """Return the way to parts of whole strata, or to several of one that is too large for one."""
+    check_strata(int(strata.rows.min()), bag_size)
+    check_strata_of(strategy, strata)
+    rows = strata.rows
+    parts = np.ones(rows.size, dtype=np.int64)
+    most = BUCKET
+    if _most_at_once(strategy) is None:
+        room = np.maximum(1, rows // (_FULL * bag_size))
+        parts = np.minimum(room, np.maximum(1, np.rint(rows / BUCKET).astype(np.int64)))
+    elif strategy.needs_features:
+        most = CELL
+    first = _first_parts(rows, parts, most)
+    return partial(_in_stratum, strata=strata, first=first, parts=parts)
+
+
+def _first_parts(rows: IntArray, parts: IntArray, most: int) -> IntArray:
+    """Return the first part of each stratum; small ones share a part with the next.
+
+    >>> _first_parts(np.array([3, 4, 5, 30, 2]), np.array([1, 1, 1, 3, 1]), 10)
+    array([0, 0, 1, 2, 5])
+    """
+    first, part, held = np.empty(rows.size, dtype=np.int64), 0, 0
+    for stratum, (count, several) in enumerate(zip(rows.tolist(), parts.tolist(), strict=True)):
+        if held and (several > 1 or held + count > most):
+            part, held = part + 1, 0
+        first[stratum] = part
+        if several > 1:
+            part, held = part + several, 0
+        else:
+            held += count
+    return first
+
+
+def _in_stratum(part: Part, *, strata: Strata, first: IntArray, parts: IntArray) -> IntArray:
+    number, keys = strata.number(part.table), part.keys("order")
+    share = (keys >> np.uint64(32)) * parts[number].astype(np.uint64) >> np.uint64(32)
+    return np.asarray(first[number] + share.astype(np.int64))
+
+
+def leaving_rows(part: Part, *, schema: pa.Schema, firsts: Sequence[int]) -> pa.Table:
+    """Return the rows of a part as they leave: in the types of a release, with their bags."""
+    bags = part.table.column(BAG_ID).to_numpy()
+    numbers = pa.array(bags + firsts[part.number], pa.int64(), mask=bags < 0)
+    columns = [part.table.column(field.name).cast(field.type) for field in schema]
+    return pa.table([*columns, numbers], names=[*schema.names, BAG_ID])

@@ -1,0 +1,317 @@
+"""Counts over rows in parts: of units, of strata, and of rows that are alike.
+
+Rows that belong together are brought together by a hash of what they are called, so that a count
+is of all of them, wherever they are. Hashes follow from cells alone: neither the order of the rows
+nor how they are cut into parts has a share in them.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bagwise._types import IntArray
+from bagwise.errors import ColumnError
+from bagwise.rows.columns import as_float, as_text, is_numeric, is_text, without_dictionary
+from bagwise.rows.groups import number_groups
+from bagwise.rows.parts import Part, Parts
+
+MOST_OF_ONE = 2**31
+"""Rows of a unit whose square is a whole number of 64 bits."""
+
+ROWS_OF_ONE = 2**17
+"""Rows of a unit that one process may hold with their features."""
+
+MOST_STRATA = 2**16
+"""Strata whose names everyone has to know who works on a part."""
+
+_COUNTED = 2**20  # rows that are counted together
+_ROW, _FIRST, _SECOND, _UNIT, _BAG, _HASH = "row", "first", "second", "unit", "bag", "hash"
+
+
+def targets_for(n_rows: int) -> int:
+    """Return how many parts there are to be where rows are counted."""
+    return max(1, -(-n_rows // _COUNTED))
+
+
+# -- units -----------------------------------------------------------------------------------------
+
+
+def largest_unit(table: Parts, column: str) -> int:
+    """Return the rows of the unit with the most; refuse rows that belong to none."""
+    kind = without_dictionary(table.schema.empty_table().column(column)).type
+    known = is_numeric(kind) or is_text(kind) or pa.types.is_temporal(kind)
+    if not (known or pa.types.is_boolean(kind)):
+        raise ColumnError(
+            f"unit {column!r} of type {kind} cannot be told apart on Spark. Convert it to text or "
+            "to whole numbers."
+        )
+    deal = partial(deal_by_name, column=column, parts=targets_for(table.num_rows))
+    found = table.gather(deal, _most_of_one, [column]).values()
+    if any(missing for _, missing in found):
+        raise ColumnError(f"unit {column!r} is missing in some rows: whose labels are they?")
+    largest = max(rows for rows, _ in found)
+    if largest >= MOST_OF_ONE:
+        raise ColumnError(f"a unit of {column!r} has {largest} rows: nothing can be told of it.")
+    return largest
+
+
+def _most_of_one(part: Part) -> tuple[int, bool]:
+    names = part.table.column(0)
+    counts = pc.value_counts(names).field("counts")
+    return int(pc.max(counts).as_py()), bool(names.null_count)
+
+
+def reach_of_units(table: Parts, column: str, bag: str) -> tuple[int, int]:
+    """Return the most that a unit has of squared rows in a bag, added up, and of bags.
+
+    Rows that are left out of bags, whose number is below zero, are not counted. A bag is in one
+    part, and `bag` has its number there.
+    """
+    deal = partial(_deal_units, column=column, bag=bag, parts=targets_for(table.num_rows))
+    found = list(table.gather(deal, _reach, [column, bag]).values())
+    return max(square for square, _ in found), max(touched for _, touched in found)
+
+
+def _deal_units(part: Part, *, column: str, bag: str, parts: int) -> tuple[IntArray, pa.Table]:
+    names, bags = spelled(part.table.column(column)), part.table.column(bag).to_numpy()
+    kept = np.flatnonzero(bags >= 0)
+    numbers = (np.int64(part.number) << np.int64(32)) + bags[kept]
+    table = pa.table({_UNIT: names.take(pa.array(kept)), _BAG: numbers})
+    return _targets(table[_UNIT], parts), table
+
+
+def _reach(part: Part) -> tuple[int, int]:
+    in_bags = part.table.group_by([_UNIT, _BAG]).aggregate([([], "count_all")])
+    rows = in_bags["count_all"]
+    squared = in_bags.append_column("square", pc.multiply(rows, rows))
+    by_unit = squared.group_by(_UNIT).aggregate([("square", "sum"), ([], "count_all")])
+    most = [pc.max(by_unit[name]).as_py() or 0 for name in ("square_sum", "count_all")]
+    return int(most[0]), int(most[1])
+
+
+def sample_units(
+    table: Parts, names: Sequence[str], column: str, count: int, *, largest: int
+) -> pa.Table:
+    """Return all rows of some units, the largest among them: about `count` rows, or all.
+
+    Hashes of what units are called decide which.
+    """
+    if largest > ROWS_OF_ONE:
+        raise ColumnError(
+            f"a unit of {column!r} has {largest} rows, too many for a plan. Name a strategy and a "
+            "bag size."
+        )
+    deal = partial(deal_by_name, column=column, parts=targets_for(table.num_rows))
+    counted = table.gather(deal, partial(_first_units, count=count), [column]).values()
+    units = pa.concat_tables(counted).sort_by([(_HASH, "ascending"), (_UNIT, "ascending")])
+    rows = units["rows"].to_numpy()
+    chosen = np.cumsum(rows) - rows < count
+    chosen[np.argmax(rows)] = True
+    wanted = units[_UNIT].filter(pa.array(chosen)).combine_chunks()
+    take = partial(_take_units, names=tuple(names), column=column, wanted=wanted)
+    return pa.concat_tables(table.map(take, [*names, column]))
+
+
+def _first_units(part: Part, *, count: int) -> pa.Table:
+    """Return the units with the lowest hashes, as many as could be wanted, and the largest."""
+    found = pc.value_counts(part.table.column(0))
+    units = pa.table({_UNIT: found.field("values"), "rows": found.field("counts")})
+    units = units.append_column(_HASH, pa.array(_name_hashes(units[_UNIT])))
+    order = np.argsort(units[_HASH].to_numpy(), kind="stable")
+    kept = np.unique(np.append(order[:count], np.argmax(units["rows"].to_numpy())))
+    return units.take(pa.array(kept))
+
+
+def _take_units(part: Part, *, names: Sequence[str], column: str, wanted: pa.Array) -> pa.Table:
+    kept = part.table.filter(pc.is_in(spelled(part.table.column(column)), value_set=wanted))
+    return pa.table({name: without_dictionary(kept.column(name)) for name in [*names, column]})
+
+
+def deal_by_name(part: Part, *, column: str, parts: int) -> tuple[IntArray, pa.Table]:
+    """Send every row to where all rows with the same value in a column are; the name goes along."""
+    names = spelled(part.table.column(column))
+    return _targets(names, parts), pa.table({_UNIT: names})
+
+
+def spelled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return what values are called: the same for the same value, in whichever part it is."""
+    column = without_dictionary(column)
+    if pa.types.is_floating(column.type):
+        # There is one zero. NaN is a name like any other, and a missing value is none.
+        whole = pa.array(as_float(column) + 0.0)
+        column = pc.if_else(pc.is_valid(column), whole, pa.scalar(None, pa.float64()))
+    return pc.cast(column, pa.string())
+
+
+def _targets(names: pa.ChunkedArray, parts: int) -> IntArray:
+    return (_name_hashes(names) % np.uint64(parts)).astype(np.int64)
+
+
+def _name_hashes(names: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Return 64 bits for each name; a missing one has its own."""
+    coded = pc.dictionary_encode(names)
+    coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+    digests = b"".join(
+        hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        for name in coded.dictionary.to_pylist()
+    )
+    hashes = np.append(np.frombuffer(digests, dtype="<u8"), np.uint64(0)).astype(np.uint64)
+    places = pc.fill_null(coded.indices, hashes.size - 1).to_numpy(zero_copy_only=False)
+    return np.asarray(hashes[places])
+
+
+# -- strata ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Strata, in an order of their names.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns; rows that agree in all of them are of one stratum.
+    keys : pyarrow.Array
+        What each stratum is called.
+    rows : (strata,) integers
+    """
+
+    names: tuple[str, ...]
+    keys: pa.Array
+    rows: IntArray
+
+    def number(self, table: pa.Table) -> IntArray:
+        """Return the stratum of each row of a table."""
+        numbers = pc.index_in(_stratum_names(table, self.names), value_set=self.keys)
+        if numbers.null_count:
+            raise AssertionError("every row is of a stratum that was counted")
+        return np.asarray(numbers.to_numpy(), dtype=np.int64)
+
+
+def count_strata(table: Parts, names: Sequence[str], *, role: str) -> Strata:
+    """Count the rows of each stratum."""
+    number_groups(table.schema.empty_table(), names, role=role)  # refuses what has no levels
+    counts: Counter[str] = Counter()
+    for found in table.map(partial(_count_names, names=tuple(names)), names):
+        counts.update(found)
+        if len(counts) > MOST_STRATA:
+            raise ColumnError(
+                f"columns {', '.join(map(repr, names))} have more than {MOST_STRATA} groups or "
+                "strata. Join some that are alike."
+            )
+    keys = sorted(counts)
+    rows = np.array([counts[key] for key in keys], dtype=np.int64)
+    return Strata(tuple(names), pa.array(keys, pa.string()), rows)
+
+
+def _count_names(part: Part, *, names: Sequence[str]) -> dict[str, int]:
+    found = pc.value_counts(_stratum_names(part.table, names))
+    some = found.slice(0, MOST_STRATA + 1)  # more are too many, however many they are
+    return dict(
+        zip(some.field("values").to_pylist(), some.field("counts").to_pylist(), strict=True)
+    )
+
+
+def _stratum_names(table: pa.Table, names: Sequence[str]) -> Any:
+    """Return what the stratum of each row is called: its cells, each after its length.
+
+    A missing value is a value like any other.
+    """
+    parts = []
+    for name in names:
+        text = as_text(table.column(name), name=name)
+        length = pc.cast(pc.binary_length(text), pa.string())
+        parts.append(pc.fill_null(pc.binary_join_element_wise(length, text, ":"), "-"))
+    return pc.binary_join_element_wise(*parts, "")
+
+
+# -- rows that are alike ---------------------------------------------------------------------------
+
+
+class _Taken(NamedTuple):
+    """Numbers of rows, and how often each is taken."""
+
+    rows: IntArray
+    times: IntArray
+
+
+def sample_rows(table: Parts, names: Sequence[str], count: int) -> pa.Table:
+    """Return about `count` rows with these columns, or all if there are fewer.
+
+    Rows that are equal in all columns are counted, and of each kind its share is taken, rounded up
+    or down by a hash of the cells: as many as the share says on average, and of few rows all.
+    """
+    share = min(1.0, count / table.num_rows)
+    deal = partial(_deal_alike, names=tuple(names), parts=targets_for(table.num_rows))
+    found = table.gather(deal, partial(_share_of_alike, share=share), names).values()
+    rows, times = (np.concatenate(one) for one in zip(*found, strict=True))
+    order = np.argsort(rows)
+    taken = _Taken(rows[order], times[order])
+    take = partial(_take_rows, names=tuple(names), taken=taken)
+    return pa.concat_tables(table.map(take, names))
+
+
+def _deal_alike(part: Part, *, names: Sequence[str], parts: int) -> tuple[IntArray, pa.Table]:
+    # Two hashes, so that rows which differ are not taken for equal.
+    first, second = (cell_hashes(part.table, names, seed=seed) for seed in (1, 2))
+    rows = np.arange(part.first, part.first + part.table.num_rows, dtype=np.int64)
+    table = pa.table({_FIRST: first, _SECOND: second, _ROW: rows})
+    return (first % np.uint64(parts)).astype(np.int64), table
+
+
+def _share_of_alike(part: Part, *, share: float) -> _Taken:
+    alike = part.table.group_by([_FIRST, _SECOND]).aggregate([(_ROW, "min"), ([], "count_all")])
+    first, rows, counts = (alike[name].to_numpy() for name in (_FIRST, f"{_ROW}_min", "count_all"))
+    # Other bits than those that sent them here, as a number from 0 up to 1.
+    part_of_one = (first >> np.uint64(11)).astype(np.float64) / 2.0**53
+    times = np.floor(counts * share + part_of_one).astype(np.int64)
+    return _Taken(rows[times > 0], times[times > 0])
+
+
+def _take_rows(part: Part, *, names: Sequence[str], taken: _Taken) -> pa.Table:
+    start, stop = np.searchsorted(taken.rows, [part.first, part.first + part.table.num_rows])
+    rows = np.repeat(taken.rows[start:stop] - part.first, taken.times[start:stop])
+    read = part.table.take(pa.array(rows))
+    return pa.table({name: without_dictionary(read.column(name)) for name in names})
+
+
+def cell_hashes(table: pa.Table, names: Sequence[str], *, seed: int) -> NDArray[np.uint64]:
+    """Return 64 bits for each row that follow from its cells, numbers as doubles, others as text.
+
+    >>> one, other = pa.table({"x": [1, 2]}), pa.table({"x": [2.0, -0.0]})
+    >>> bool(cell_hashes(one, ["x"], seed=1)[1] == cell_hashes(other, ["x"], seed=1)[0])
+    True
+    """
+    hashes = np.full(table.num_rows, seed, dtype=np.uint64)
+    for name in names:
+        column = without_dictionary(table.column(name))
+        if is_numeric(column.type) or pa.types.is_boolean(column.type):
+            values = as_float(column) + 0.0  # there is one zero
+            values[np.isnan(values)] = np.nan  # and one NaN
+            cells = values.view(np.uint64)
+        else:
+            try:
+                cells = _name_hashes(as_text(column, name=name).cast(pa.string()))
+            except ColumnError:  # nobody can compare a list or a picture
+                cells = np.zeros(table.num_rows, dtype=np.uint64)
+        hashes = _mixed(hashes ^ _mixed(cells))
+    return hashes
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return words of which every bit depends on all bits: the finalizer of SplitMix64.
+
+    Steele, Lea and Flood (2014), Fast splittable pseudorandom number generators, OOPSLA.
+    """
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)))
