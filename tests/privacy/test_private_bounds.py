@@ -6,7 +6,6 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BoundsError, BudgetError, CertificateError
-from bagwise.evaluate.privately import evaluate_rows_privately
 from bagwise.files.json_files import write_json
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
@@ -14,6 +13,7 @@ from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.private_range import candidates
 from bagwise.rng import SecureNoise, SimulatedNoise
+from bagwise.scoring.privately import evaluate_rows_privately
 
 
 @pytest.mark.parametrize(

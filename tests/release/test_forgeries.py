@@ -17,7 +17,6 @@ import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.cli import app
 from bagwise.errors import BagwiseError, BoundsError, CertificateError, ModelFileError, ReleaseError
-from bagwise.evaluate.privately import PrivateScores
 from bagwise.files.json_files import canonical
 from bagwise.privacy.circumstances import KeptOrder, SimulatedNoise
 from bagwise.privacy.dispersion import (
@@ -32,6 +31,7 @@ from bagwise.privacy.private_loss import half_width, noise_sd
 from bagwise.privacy.queries import MeanLoss
 from bagwise.privacy.samplers import discrete_laplace
 from bagwise.rng import SecureNoise
+from bagwise.scoring.privately import PrivateScores
 from bagwise.verifier import verify
 from tests.forging import rehash
 from tests.release.test_release import edit_json, edit_provenance

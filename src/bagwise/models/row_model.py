@@ -84,7 +84,7 @@ class _ModelFile(Record, frozen=True):
     sha256: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RowModel(Model):
     """A row-level generalised linear model that needs nothing but a table with its feature columns.
 

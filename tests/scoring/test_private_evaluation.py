@@ -21,11 +21,11 @@ from bagwise.errors import (
     LeakWarning,
     OutputExistsError,
 )
-from bagwise.evaluate import privately
 from bagwise.privacy import Certificate, total_epsilon
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.rng import SimulatedNoise
+from bagwise.scoring import privately
 
 BOUNDS = (-10.0, 20.0)
 

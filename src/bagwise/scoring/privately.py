@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from bagwise._version import SOFTWARE
 from bagwise.errors import BoundsError, CertificateError, LabelError
-from bagwise.evaluate.openly import row_labels
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
@@ -41,6 +40,7 @@ from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.local import LocalRows
 from bagwise.rows.table import read_table
+from bagwise.scoring.openly import row_labels
 from bagwise.show import charts, html
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
