@@ -9,10 +9,10 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagTooSmallError, DominatedWarning, StrategyError
-from bagwise.planner import automatic, rank
-from bagwise.planner.regret import ranked, regrets
+from bagwise.planner import automatic
+from bagwise.planner.request import FEWEST_BAGS, grid
 from bagwise.planner.sample import sample_matrix, sample_rows
-from bagwise.planner.sizes import FEWEST_BAGS, grid
+from bagwise.planner.search import rank, ranked, regrets
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.theory.beliefs import draw_misfit

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 
 from bagwise.audit.mechanism import audit_events, mechanism_for
 from bagwise.errors import BudgetError, CertificateError
-from bagwise.planner.single_labels import response_of
+from bagwise.planner.candidates import response_of
 from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration
 from bagwise.privacy.dispersion import frequencies_p_value
 from bagwise.privacy.laws import Unbiased, unbiased

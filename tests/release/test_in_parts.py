@@ -211,11 +211,13 @@ def test_the_certificate_is_that_of_the_local_engine(make, table, case):
     ours, theirs = (one.certificate.to_json() for one in (release, local))
     for drawn in ("id", "smallest_bag", "statement"):
         ours.pop(drawn), theirs.pop(drawn)
-    events = [event.pop("sensitivity", 0) for one in (ours, theirs) for event in one["events"]]
+    asked = [event["query"] for one in (ours, theirs) for event in one["events"]]
+    events = [query.pop("reach", 0) for query in asked]
     half = len(events) // 2
     # A design is found on a sample, and rounded up: nearly the same columns, as long.
     np.testing.assert_allclose(events[:half], events[half:], rtol=1e-5)
-    scales = [event.pop("noise_scale") for one in (ours, theirs) for event in one["events"]]
+    laws = [event["laws"][0] for one in (ours, theirs) for event in one["events"]]
+    scales = [law.pop("scale") for law in laws]
     np.testing.assert_allclose(scales[:half], scales[half:], rtol=0.02 if case == "sorted" else 0)
     assert ours == theirs
     assert release.provenance == local.provenance
@@ -309,7 +311,7 @@ def test_a_label_bounds_and_an_epsilon_suffice(people, tmp_path):
         features=["a", "city"], on_stage=stages.append,
     )  # fmt: skip
     bw.Release.load(release.save(tmp_path / "out")).verify()
-    looks = ["planning looks", "finding a range", "centring the labels", "planning"]
+    looks = ["settling what to ask", "finding a range", "centring the labels", "planning"]
     assert [stage for stage in stages if stage in looks] == looks
     assert release.provenance.chosen_because is not None
     assert in_a_fair_order(read_all(release.bags.parts, ["a"])["a"].to_numpy())

@@ -88,7 +88,6 @@ class Problem:
     effort: str = "fast"
     _bagged: dict[tuple[str, int], Bagged] = field(default_factory=dict, repr=False)
     _means: dict[tuple[object, ...], Mechanism] = field(default_factory=dict, repr=False)
-    _designs: dict[ScoreNoise, ModelDesign] = field(default_factory=dict, repr=False)
 
     @property
     def copies(self) -> float:
@@ -114,6 +113,10 @@ class Problem:
     def coefficients(self) -> int:
         """How many a linear model has, the intercept included."""
         return int(self.white.rows.shape[1]) + 1
+
+    @cached_property
+    def _designs(self) -> dict[ScoreNoise, ModelDesign]:
+        return {}  # of this sample: another problem has its own
 
     def design_for(self, noise: ScoreNoise) -> ModelDesign:
         """Return how a private model with this noise would weigh its rows."""

@@ -201,7 +201,13 @@ def certify(
     mark: Mark | None = None,
 ) -> Certificate:
     """Return the certificate of whatever spent a budget, checked against its own events."""
-    rule, why_not = budget.calibration, _why_no_promise(budget)
+    rule = budget.calibration
+    why_not: tuple[Circumstance, ...] = ()
+    # Nothing is claimed where the noise, or the rule for it, is for experiments.
+    if rule is not None and not budget.noise_source.is_secret:
+        why_not = (SimulatedNoise(),)
+    elif rule is not None and not rule.is_exact:
+        why_not = (OtherRule(epsilon=float(rule.epsilon), delta=float(rule.delta)),)
     asked = None if why_not or rule is None else (rule.epsilon, rule.delta)
     epsilon, delta = (None, None) if asked is None else delivered(events, *asked)
     certificate = Certificate(
@@ -225,13 +231,3 @@ def certify(
     )
     certificate.check()
     return certificate
-
-
-def _why_no_promise(budget: Budget) -> tuple[Circumstance, ...]:
-    """Return why nothing is claimed: the noise, or the rule for it, is for experiments."""
-    rule = budget.calibration
-    if rule is None or (rule.is_exact and budget.noise_source.is_secret):
-        return ()
-    if not budget.noise_source.is_secret:
-        return (SimulatedNoise(),)
-    return (OtherRule(epsilon=float(rule.epsilon), delta=float(rule.delta)),)
