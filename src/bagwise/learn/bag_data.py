@@ -42,7 +42,7 @@ class BagData:
         What is known of each row's linear predictor.
     axes : Axes or None
         The directions in which rows differ, where X is not all of them.
-    spread : BagParts or None
+    parts : BagParts or None
         The rows, where they are on many machines and X has none.
     """
 
@@ -54,7 +54,7 @@ class BagData:
     row_weight: FloatArray | None = None
     offset: FloatArray | None = None
     axes: Axes | None = None
-    spread: BagParts | None = None
+    parts: BagParts | None = None
 
 
 def read_bags(

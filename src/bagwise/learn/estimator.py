@@ -389,8 +389,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.covariance_, self.freedom_ = fitted.covariance, fitted.freedom
         self.note_ = fitted.note
         self.unshrunk_ = kept.unshrunk
-        spread = fitted.spread
-        self.posterior_covariance_ = None if spread is None else spread.posterior
+        uncertainty = fitted.uncertainty
+        self.posterior_covariance_ = None if uncertainty is None else uncertainty.posterior
         self.threshold_ = self._decide(setting)
         if self.threshold_ not in (None, 0.5):
             self.fitted_ = replace(fitted, threshold=self.threshold_)

@@ -83,7 +83,7 @@ class Setting:
         data = self.data
         chances = self.family.has_classes or self.family.name == "bernoulli"
         left_to_us = (self.ridge, self.rule, self.label_kind) == ("auto", "known-noise", "mean")
-        if not (chances and left_to_us) or data.noise_sd.any() or data.spread is not None:
+        if not (chances and left_to_us) or data.noise_sd.any() or data.parts is not None:
             return False
         several = bool(data.bags.sizes.min() > 1)
         return several and self.n_used < BAGS_PER_COEFFICIENT * (data.X.shape[1] + 1)
@@ -128,8 +128,8 @@ class Setting:
 def instance_problem(setting: Setting) -> BagLabels:
     """Give every row its bag's label (Def. 1; estimator F1 of the theory page)."""
     data = setting.data
-    if data.spread is not None:
-        return parts_problem(data.spread, setting, of_rows=True)
+    if data.parts is not None:
+        return parts_problem(data.parts, setting, of_rows=True)
     weight = data.bags.repeat(data.weight) if data.row_weight is None else data.row_weight
     design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
     labels = spread_by_exposure(data.labels, data.offset, data.bags, setting.family)
@@ -162,8 +162,8 @@ def bag_problem(setting: Setting) -> BagLabels:
     Where a bag is one row, or the expected label is linear, that is the prediction at the
     centroid, which is less work.
     """
-    if setting.data.spread is not None:
-        return parts_problem(setting.data.spread, setting)
+    if setting.data.parts is not None:
+        return parts_problem(setting.data.parts, setting)
     if setting.single_rows or setting.family.name == "gaussian":
         return aggregate_problem(setting)
     data, trust = setting.data, setting.trust()

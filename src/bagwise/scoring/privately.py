@@ -172,11 +172,11 @@ class PrivateScores:
         """Recompute what follows from the certificate; raise CertificateError where it differs."""
         if self.certificate.covers != self.digest:
             raise CertificateError("the certificate belongs to other scores.")
-        found = [e for e in self.certificate.events if e.hides == "mean loss"]
+        losses = [e for e in self.certificate.events if e.hides == "mean loss"]
         others = [e.hides for e in self.certificate.events if e.hides != "mean loss"]
-        if len(found) != 1 or set(others) - {"bounds"}:
+        if len(losses) != 1 or set(others) - {"bounds"}:
             raise CertificateError("the certificate does not account for a mean loss.")
-        event, rows = found[0], self.certificate.unit_rows
+        event, rows = losses[0], self.certificate.unit_rows
         low, high = self.certificate.bounds or (0.0, 0.0)
         if self.largest_loss > (high - low) ** POWERS[self.loss] * (1 + 1e-9):
             raise CertificateError("the largest loss is more than the bounds allow.")
