@@ -48,6 +48,7 @@ _HIDDEN = {
     "labels": "noisy labels, to sort rows by",
     "model": "a private model of the labels",
     "bag means": "the mean label of each bag",
+    "class shares": "the share of each class in each bag",
     "bag picks": "the label of one row of each bag",
     "class picks": "the class of one row of each bag",
     "mean loss": "the mean loss of a model",
