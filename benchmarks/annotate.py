@@ -4,8 +4,8 @@
 
 Ten thousand rows of a real table are taken to be without labels; a project chooses some of them,
 their labels are looked up, and `annotate fit` predicts held-out rows. scikit-learn's model of the
-same rows has its default settings, on columns as they are and on standardised ones. Figures go to
-docs/results/annotate.
+same rows has its default settings, on columns as they are and on standardised ones. Every draw
+goes to docs/results/annotate/results.json.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import json
 import tempfile
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +38,6 @@ PEERS: dict[str, Callable[[], Any]] = {
     "poisson": PoissonRegressor,
     "bernoulli": LogisticRegression,
     "multinomial": LogisticRegression,
-}
-LOSSES = {
-    "gaussian": "squared error",
-    "poisson": "deviance",
-    "bernoulli": "log loss",
-    "multinomial": "log loss",
 }
 
 
@@ -155,51 +148,8 @@ def _predicted(problem: Problem, peer: Any, X: FloatArray, y: Any, other: FloatA
     return every
 
 
-_PAGE = """# What a labelling budget buys
-
-Ten thousand rows of a real table are taken to be without labels, some are chosen by `annotate`,
-their labels are looked up, and `annotate fit` predicts held-out rows. Beside it are scikit-learn's
-`LogisticRegression`, `Ridge` and `PoissonRegressor` with their default settings on the same rows:
-as the columns are, and standardised. Predictions of numbers and counts are clipped to stated bounds
-for all. Figures are means over ten draws of the rows; ± is one standard error of the difference to
-bagwise, draw by draw. Written by `python -m benchmarks.annotate`; `results.json` has every draw.
-
-{counts}
-
-| label | loss | labels | rows | bagwise | scikit-learn | standardised | seconds |
-|---|---|---:|---|---:|---:|---:|---:|
-"""
-
-
-def write_page(folder: Path) -> None:
-    """Write docs/results/annotate from what was measured."""
-    measured = json.loads((folder / "results.json").read_text())
-    rows, better, worse = [], Counter[str](), Counter[str]()
-    for cell in measured:
-        names = cell["draws"][0]
-        draws = {name: np.array([draw[name] for draw in cell["draws"]]) for name in names}
-        ours, seconds = draws.pop("bagwise"), draws.pop("seconds")
-        others = []
-        for name, found in draws.items():
-            error = (found - ours).std(ddof=1) / np.sqrt(ours.size)
-            better[name] += (found - ours).mean() > 2 * error
-            worse[name] += (ours - found).mean() > 2 * error
-            others.append(f"{found.mean():.4g} ± {error:.2g}")
-        about, _, _, family = TABLES[cell["table"]]
-        rows.append(
-            f"| {about} | {LOSSES[family]} | {cell['budget']:,} | {cell['design']} | "
-            f"{ours.mean():.4g} | {' | '.join(others)} | {seconds.mean():.1f} |"
-        )
-    counts = "\n".join(
-        f"- {name}: bagwise is better by more than two standard errors in {better[name]} of "
-        f"{len(measured)} lines, and worse in {worse[name]}."
-        for name in better
-    )
-    (folder / "README.md").write_text(_PAGE.format(counts=counts) + "\n".join(rows) + "\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, keep, and write the page."""
+    """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=TABLES)
     parser.add_argument("--budgets", nargs="*", type=int, default=BUDGETS)
@@ -217,7 +167,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(cell) for cell in cells)
     (options.folder / "results.json").write_text(f"[\n{lines}\n]\n")
-    write_page(options.folder)
 
 
 def _means(draws: Sequence[dict[str, float]]) -> dict[str, float]:

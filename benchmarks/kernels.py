@@ -6,7 +6,6 @@ small      n = 10,000 and 5,000 against k-means-constrained with one start
 medium     n = 50,000 against 20 rounds of unconstrained faiss k-means, and MDAV
 large      n = 1,000,000 against one exact faiss assignment pass; memory
 scaling    processor time from 10,000 to 1,000,000 rows
-optimal    A-optimal bags, and the error of a model learned from bags
 start      compiling, and starting with compiled kernels
 reference  Tarragona and Census of the microaggregation literature (tarragona.csv and census.csv in
            --reference DIR)
@@ -26,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from bagwise import BaggedGLM, Bags, KMeansBags, OptimalBags, RandomBags, make_bags
+from bagwise import Bags, KMeansBags, OptimalBags, make_bags
 from benchmarks._mdav import mdav
 from benchmarks._results import keep
 
@@ -218,87 +217,6 @@ def scaling():
     return [*rows, {"part": "scaling", "cpu_exponent": round(float(slope), 3)}]
 
 
-def optimal():
-    n, d, rows = 50_000, 32, []
-    rng = np.random.default_rng(0)
-    isotropic = rng.normal(size=(n, d))
-    problems = {"isotropic": isotropic}
-    for seed in range(3):
-        values = np.random.default_rng(seed).uniform(0.1, 10, size=d)
-        problems[f"independent, eigenvalues U(0.1, 10), draw {seed}"] = isotropic * np.sqrt(values)
-    problems["dependent, M'M"] = isotropic @ rng.normal(size=(d, d))
-    strategies = {
-        "random": RandomBags(),
-        "kmeans none": KMeansBags(scale="none"),
-        "kmeans": KMeansBags(),
-        "optimal": OptimalBags(),
-        "optimal best": OptimalBags(effort="best"),
-    }
-    for name, X in problems.items():
-        for k in (10, 50):
-            row = {"part": "optimal", "data": name, "bag_size": k}
-            for label, strategy in strategies.items():
-                seconds, bags = timed(make_bags, X, bag_size=k, strategy=strategy, seed=0)
-                row[label] = [round(bags.quality(X).error_ratio, 3), round(seconds, 1)]
-            rows.append(row)
-            print(row, flush=True)
-    return rows + learned_error(isotropic) + misspecified()
-
-
-def misspecified(k=10):
-    """Share of variance explained by a linear model that is not quite right, learned from bags."""
-    import pandas as pd
-    from plotnine.data import diamonds
-
-    X = pd.get_dummies(diamonds.drop(columns="price"), drop_first=True).to_numpy(dtype=float)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    y = np.log(diamonds["price"].to_numpy(dtype=float))
-    row = {"part": "optimal", "data": "diamonds, log price, 23 columns", "bag_size": k}
-    for label, strategy in {
-        "random": RandomBags(),
-        "kmeans": KMeansBags(),
-        "optimal": OptimalBags(),
-        "optimal, no clipping": OptimalBags(clip=None),
-    }.items():
-        bags = make_bags(X, bag_size=k, strategy=strategy, seed=0)
-        model = BaggedGLM(loss="aggregate").fit(X, bags.repeat(bags.mean(y)), bags=bags.index)
-        unexplained = np.var(y - model.predict(X)) / np.var(y)
-        row[label] = [round(bags.quality(X).error_ratio, 3), round(1 - float(unexplained), 4)]
-    rows_alone = BaggedGLM(loss="aggregate").fit(X, y)
-    row["rows"] = [1.0, round(1 - float(np.var(y - rows_alone.predict(X)) / np.var(y)), 4)]
-    return [row]
-
-
-def learned_error(X, *, runs=200, sigma=0.5, k=10):
-    """Squared error of a model learned from exact bag means, over fresh coefficients and labels."""
-    rows = []
-    for label, strategy in {
-        "random": RandomBags(),
-        "kmeans": KMeansBags(),
-        "kmeans best": KMeansBags(effort="best"),
-    }.items():
-        bags = make_bags(X, bag_size=k, strategy=strategy, seed=0)
-        means, errors = bags.mean(X), []
-        for run in range(runs):
-            rng = np.random.default_rng(run)
-            theta = rng.normal(size=X.shape[1])
-            labels = means @ theta + sigma / np.sqrt(bags.sizes) * rng.normal(size=bags.n_bags)
-            model = BaggedGLM(loss="aggregate", fit_intercept=False)
-            # A bag's mean prediction is the prediction at its mean, so bags of one row suffice.
-            model.fit(means, labels)
-            errors.append(np.sum((model.coef_ - theta) ** 2))
-        rows.append(
-            {
-                "part": "optimal",
-                "bags": label,
-                "bag_size": k,
-                "mean_squared_error": float(f"{np.mean(errors):.3g}"),
-                "standard_error": float(f"{np.std(errors) / np.sqrt(runs):.2g}"),
-            }
-        )
-    return rows
-
-
 def start():
     """Seconds of a first fit of 2,000 rows in a new process, without and with compiled kernels."""
     code = (
@@ -339,7 +257,7 @@ def reference(directory):
     return rows
 
 
-PARTS = {part.__name__: part for part in (small, medium, large, scaling, optimal, start, reference)}
+PARTS = {part.__name__: part for part in (small, medium, large, scaling, start, reference)}
 
 
 def main():

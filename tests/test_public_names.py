@@ -21,7 +21,9 @@ def test_registered_strategies_are_public_and_nothing_lists_them_twice():
     classes = {strategy.__name__: strategy for strategy in bw.STRATEGIES.values()}
     for name, strategy in classes.items():
         assert getattr(bw, name) is strategy
-    assert set(bw._HOME_OF) | set(classes) | {"__version__"} == set(bw.__all__)
+    assert set(bw._EVERYDAY.split()) | set(classes) | {"__version__"} == set(bw.__all__)
+    assert set(bw._HOME_OF) >= set(bw._EVERYDAY.split())
+    assert len(bw.__all__) <= 36
     assert not set(bw._HOME_OF) & set(classes)
 
 

@@ -20,7 +20,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Bags and releases": ("bagging", "cluster", "release", "api"),
     "Learning": ("learn", "models", "families"),
     "Privacy, budgets and audits": ("privacy", "ledger", "audit", "verifier"),
-    "Planning and evaluation": ("planner", "evaluate"),
+    "Planning and evaluation": ("planner", "scoring", "learner"),
     "Tables": ("rows",),
     "Errors": ("errors",),
 }
@@ -36,7 +36,7 @@ ROOMS: Mapping[str, str] = {
     "families": "Families: further names",
     "bagging": "Bagging: further names",
     "rows": "Tables: further names",
-    "evaluate": "Evaluation: further names",
+    "scoring": "Evaluation: further names",
     "planner": "Planning: further names",
     "ledger": "Ledgers: further names",
     "audit": "Audits: further names",
@@ -68,7 +68,7 @@ def write_reference(folder: Path) -> None:
 def names_by_group() -> dict[str, list[str]]:
     """Return every public name under the heading of the part that it comes from."""
     found: dict[str, list[str]] = {title: [] for title in (*GROUPS, REST)}
-    for name in sorted(set(bagwise.__all__) - {"__version__"}):
+    for name in sorted({*bagwise.__all__, *bagwise._HOME_OF} - {"__version__"}):
         home = getattr(getattr(bagwise, name), "__module__", "")
         part = home.removeprefix("bagwise.").partition(".")[0]
         title = next((title for title, parts in GROUPS.items() if part in parts), REST)
@@ -81,7 +81,7 @@ def names_by_room() -> dict[str, list[str]]:
     found = {}
     for room in ROOMS:
         names = set(getattr(import_module(f"bagwise.{room}"), "__all__", ()))
-        if rest := sorted(names - set(bagwise.__all__)):
+        if rest := sorted(names - {*bagwise.__all__, *bagwise._HOME_OF}):
             found[room] = [f"{room}.{name}" for name in rest]
     return found
 

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from bagwise.cluster.estimator import SizeConstrainedKMeans as SizeConstrainedKMeans
     from bagwise.errors import BagwiseError as BagwiseError
     from bagwise.errors import BagwiseWarning as BagwiseWarning
-    from bagwise.evaluate.openly import evaluate_release as evaluate_release
-    from bagwise.evaluate.openly import evaluate_rows as evaluate_rows
-    from bagwise.evaluate.privately import PrivateScores as PrivateScores
-    from bagwise.evaluate.privately import evaluate_rows_privately as evaluate_rows_privately
     from bagwise.families import FAMILIES as FAMILIES
     from bagwise.learn import BaggedGLM as BaggedGLM
     from bagwise.learn import fit_release as fit_release
@@ -61,6 +57,12 @@ if TYPE_CHECKING:
     from bagwise.learn.model_selection import bag_r2_score as bag_r2_score
     from bagwise.learn.model_selection import bag_scorer as bag_scorer
     from bagwise.learn.on_spark import fit_on_spark as fit_on_spark
+    from bagwise.learn.tables import LabelTable as LabelTable
+    from bagwise.learn.tables import TablesModel as TablesModel
+    from bagwise.learn.tables import fit_tables as fit_tables
+    from bagwise.learner import evaluate as evaluate
+    from bagwise.learner import fit as fit
+    from bagwise.learner import load_release as load_release
     from bagwise.ledger import Ledger as Ledger
     from bagwise.models.coefficients import Coefficients as Coefficients
     from bagwise.models.load import load_model as load_model
@@ -77,6 +79,10 @@ if TYPE_CHECKING:
     from bagwise.rows.encode import Encoder as Encoder
     from bagwise.rows.sources import Csv as Csv
     from bagwise.rows.sources import Query as Query
+    from bagwise.scoring.openly import evaluate_release as evaluate_release
+    from bagwise.scoring.openly import evaluate_rows as evaluate_rows
+    from bagwise.scoring.privately import PrivateScores as PrivateScores
+    from bagwise.scoring.privately import evaluate_rows_privately as evaluate_rows_privately
     from bagwise.verifier import verify as verify
 
 # Names are fetched from their home on first use: the command line's help should not wait for
@@ -92,8 +98,8 @@ _HOMES = {
     "rows.encode": ["Encoder"],
     "rows.sources": ["Csv", "Query"],
     "errors": ["BagwiseError", "BagwiseWarning"],
-    "evaluate.openly": ["evaluate_release", "evaluate_rows"],
-    "evaluate.privately": ["PrivateScores", "evaluate_rows_privately"],
+    "scoring.openly": ["evaluate_release", "evaluate_rows"],
+    "scoring.privately": ["PrivateScores", "evaluate_rows_privately"],
     "families": ["FAMILIES"],
     "learn": ["BaggedGLM", "fit_release"],
     "learn.bag_mean_loss": ["BagMeanLoss"],
@@ -118,6 +124,8 @@ _HOMES = {
         "bag_scorer",
     ],
     "learn.on_spark": ["fit_on_spark"],
+    "learn.tables": ["LabelTable", "TablesModel", "fit_tables"],
+    "learner": ["evaluate", "fit", "load_release"],
     "ledger": ["Ledger"],
     "models.coefficients": ["Coefficients"],
     "models.load": ["load_model"],
@@ -134,11 +142,21 @@ _HOMES = {
 _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name in names}
 
 
+_EVERYDAY = """
+    make_release release_model make_bags plan verify fit evaluate audit_file load_release load_model
+    Release Certificate Ledger Plan Prior Bags RowModel BaggedGLM BaggedBooster BaggedClassifier
+    BaggedRegressor BagKFold BagMeanLoss SizeConstrainedKMeans AnnotationProject BagwiseError
+    BagwiseWarning
+"""
+"""What `dir` shows and `import *` brings, beside the strategies: one name for each job. The others
+are there for those who know them, and are documented with their part of the package."""
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
     if name == "__all__":
-        return sorted({"__version__", *_HOME_OF, *_strategies()} - _without_their_extra())
+        return sorted({"__version__", *_EVERYDAY.split(), *_strategies()} - _without_their_extra())
     # Modules and what Python itself asks for are lower case, and not worth an import.
     if name[:1].isupper() and name in _strategies():
         return _strategies()[name]
@@ -157,4 +175,4 @@ def _strategies() -> dict[str, Any]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    return [*__getattr__("__all__"), "__doc__", "__file__", "__name__", "__path__", "__spec__"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from bagwise.errors import ModelFileError, ReleaseError, SignatureError
-from bagwise.evaluate.privately import PrivateScores
 from bagwise.files.json_files import read_json
 from bagwise.glm.statistic import RELEASED_NOTE
 from bagwise.ledger import Ledger
@@ -25,6 +24,7 @@ from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.files import MANIFEST, SIGNATURE
 from bagwise.release.release import Release
 from bagwise.release.verify import Verification
+from bagwise.scoring.privately import PrivateScores
 
 _NOISE_AND_BOUNDS = ("whether the noise was drawn as claimed", "whether the bounds were public")
 

@@ -378,7 +378,7 @@ def test_figures_can_be_printed_and_kept():
     assert kept["kept"] == pytest.approx([0.8])
     assert kept["error_ratio"] == pytest.approx(1.25)
     text = str(found)
-    assert "spread lost within bags (SSE ratio)  0.2" in text
+    assert "feature variance lost by averaging  0.2" in text
     assert "1.25 times" in text
     assert len({line.rindex("  ") for line in text.splitlines()}) == 1
     assert "<caption>Bag quality</caption>" in found._repr_html_()

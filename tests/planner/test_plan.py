@@ -23,8 +23,8 @@ from bagwise.errors import (
 )
 from bagwise.planner import features_of
 from bagwise.planner.candidates import buy_model
-from bagwise.planner.regret import regrets
 from bagwise.planner.request import planned
+from bagwise.planner.search import regrets
 from bagwise.requests.columns import Columns
 from tests import stats
 
@@ -396,7 +396,8 @@ def test_everything_can_be_left_to_the_planner():
 
 
 def test_the_planner_never_sees_the_label(monkeypatch):
-    from bagwise.planner import automatic, rank
+    from bagwise.planner import automatic
+    from bagwise.planner.search import rank
 
     seen = []
     real = rank

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, StrategyError
-from bagwise.evaluate.openly import evaluate_release, evaluate_rows
-from bagwise.evaluate.privately import evaluate_rows_privately
 from bagwise.models.row_model import RowModel
+from bagwise.scoring.openly import evaluate_release, evaluate_rows
+from bagwise.scoring.privately import evaluate_rows_privately
 
 PRIVATE = {"label": "claims", "bounds": (0, 8), "epsilon": 4.0, "bag_size": 20}
 OPEN = {"label": "claims", "bag_size": 5, "not_private": True}

@@ -86,7 +86,7 @@ def positive(table, tmp_path_factory):
             "inverse_gaussian",
             {"epsilon": None, "not_private": True},
             {"link": "log"},
-            marks=pytest.mark.slow,  # tests/learn/test_spread.py has it without Spark
+            marks=pytest.mark.slow,  # tests/learn/test_parts.py has it without Spark
         ),
     ],
 )

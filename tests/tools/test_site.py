@@ -29,7 +29,7 @@ def test_every_public_name_is_documented_once():
     contents, *pages = api_pages().values()
     page = "\n".join(pages)
     named = re.findall(r"^\.\. (?:auto\w+|py:data):: bagwise\.(\w+)$", page, re.MULTILINE)
-    assert sorted(named) == sorted(set(bw.__all__) - {"__version__"})
+    assert sorted(named) == sorted({*bw.__all__, *bw._HOME_OF} - {"__version__"})
     assert "Other names" in names_by_group()  # registries, which know no home
     listed = re.findall(r"^\| \{py:obj\}`~bagwise\.(\w+)` \| \S", contents, re.MULTILINE)
     assert sorted(listed) == sorted(named)
@@ -145,7 +145,7 @@ _ENTRY = re.compile(r"[\w*][\w*, ]*( : .*)?")
 
 def documented():
     """Yield the name and docstring of everything public."""
-    for name in sorted(bw.__all__):
+    for name in sorted({*bw.__all__, *bw._HOME_OF}):
         thing = getattr(bw, name)
         yield name, inspect.getdoc(thing) or ""
         for member, value in vars(thing).items() if inspect.isclass(thing) else ():

@@ -74,14 +74,14 @@ class BagQuality:
     >>> quality.kept.round(4), round(quality.error_ratio, 4)
     (array([0.9615]), 1.04)
     >>> print(quality)
-    rows                                 4
-    left out                             0
-    bags                                 2
-    rows in a bag                        2 to 2, 2 on average
-    spread lost within bags (SSE ratio)  0.0385
-    error against row labels             1.04 times, with exact bag means
-    error of predictions                 1.04 times
-    least variance kept                  0.962, of 1 direction(s)
+    rows                                4
+    left out                            0
+    bags                                2
+    rows in a bag                       2 to 2, 2 on average
+    feature variance lost by averaging  0.0385
+    error against row labels            1.04 times, with exact bag means
+    error of predictions                1.04 times
+    least variance kept                 0.962, of 1 direction(s)
     """
 
     n_rows: int
@@ -122,7 +122,7 @@ class BagQuality:
         if math.isfinite(self.error_ratio):
             error += ", with exact bag means"
         return {
-            "spread lost within bags (SSE ratio)": f"{self.sse_ratio:.3g}",
+            "feature variance lost by averaging": f"{self.sse_ratio:.3g}",
             "error against row labels": error if label_free else "not known: bags follow scores",
         }
 

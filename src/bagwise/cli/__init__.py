@@ -43,7 +43,7 @@ VERBS = (
 
 app = typer.Typer(
     name="bagwise",
-    help="Share bags of rows with one aggregate label each; learn row-level models from them.",
+    help="Share training data without sharing its labels; fit row-level models to it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # they print local variables, and those hold labels
     rich_markup_mode="rich",

@@ -42,13 +42,15 @@ Design = Annotated[
 
 def start(
     table: Tables,
-    label: Annotated[str, typer.Option(help="What the label is to be called.")],
+    label: Annotated[str, typer.Option(help="Name of the label.")],
     budget: Budget,
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the project.")],
     design: Design = "kmeans",
     show: Annotated[
         str | None,
-        typer.Option(help="Columns that an annotator sees, by commas. Default: the features."),
+        typer.Option(
+            help="Columns that an annotator sees, separated by commas. Default: the features."
+        ),
     ] = None,
     id_: Annotated[
         str | None, typer.Option("--id", help="Key column. Default: ids from a row's content.")
@@ -61,7 +63,8 @@ def start(
         typer.Option(help="Range LO HI of a label; others are refused."),
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Classes of a label that is not a number, by commas.")
+        str | None,
+        typer.Option(help="Classes of a label that is not a number, separated by commas."),
     ] = None,
     features: Features = None,
     exclude: Exclude = None,
@@ -74,7 +77,7 @@ def start(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the rows of a table that are worth a label, and write a list to fill in.
+    """Choose which rows of a table to label, and write a list to fill in.
 
     Example: [bold]bagwise annotate start flats.csv --label rent --budget 200 -o flats[/]
     """
@@ -109,7 +112,7 @@ def import_(
         Path, typer.Argument(help="A list with labels: CSV, Parquet, or JSON from Label Studio.")
     ],
     correct: Annotated[
-        bool, typer.Option("--correct", help="Replace labels that rows have already.")
+        bool, typer.Option("--correct", help="Replace labels of rows that already have one.")
     ] = False,
     read: Read = None,
     quiet: Quiet = False,
@@ -137,7 +140,7 @@ def import_(
 
 
 def status(directory: Directory, quiet: Quiet = False, as_json: AsJson = False) -> None:
-    """Say how many labels are there, and how many are missing.
+    """Show how many labels there are, and how many are missing.
 
     Example: [bold]bagwise annotate status flats[/]
     """
@@ -168,7 +171,7 @@ def fit(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a model to the labelled rows; coefficients are shrunk as far as the labels suggest.
+    """Fit a model to the labelled rows, shrunk as far as the labels suggest.
 
     Example: [bold]bagwise annotate fit flats -o model.json[/]
     """
@@ -229,7 +232,7 @@ def serve(
     ] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Label rows by keyboard on a page of this machine, with undo; it can be closed at any time.
+    """Label rows by keyboard on a local page, with undo; you can close it at any time.
 
     Example: [bold]bagwise annotate serve flats[/]
     """
@@ -276,7 +279,7 @@ def _say_what_next(directory: Path, n_open: int) -> None:
 
 
 app = typer.Typer(
-    help="Spend a labelling budget: choose rows, buy their labels, learn, buy more.",
+    help="Spend a labelling budget: choose rows, import their labels, fit a model.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )

@@ -22,7 +22,7 @@ def audit(
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="The table that was released: guess its labels from the release, too."),
+        typer.Option(help="The original table: also guess its labels from the release."),
     ] = None,
     mechanism: Annotated[
         str | None,
@@ -41,12 +41,12 @@ def audit(
     ] = 100_000,
     confidence: Annotated[
         float,
-        typer.Option(help="With --labels: confidence with which all intervals hold together."),
+        typer.Option(help="With --labels: joint confidence level of all intervals."),
     ] = 0.95,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a release or a mechanism: recompute it, redraw its noise, guess labels from it.
+    """Attack a release or a mechanism: recompute it, redraw its noise, and guess labels.
 
     Exit code 4: a claim was refuted, or labels can be read. With --labels the figures depend on the
     labels; they are for whoever may see those.

@@ -34,12 +34,12 @@ def init(
         str | None, typer.Option(help="Column naming people; every request must protect it.")
     ] = None,
     row_id: Annotated[
-        str | None, typer.Option(help="Without --unit: column that tells rows apart.")
+        str | None, typer.Option(help="Without --unit: column that identifies rows.")
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a ledger for a data set, and its key beside it.
+    """Create a ledger for a data set, with its key beside it.
 
     Example: [bold]bagwise ledger init rents.ledger --epsilon-total 4 --delta-total 1e-6
     --unit person[/]
@@ -143,7 +143,7 @@ def check(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify everything in some folders, and add up what it has spent together.
+    """Verify everything in some folders, and add up what was spent.
 
     Example: [bold]bagwise ledger check releases models --ledger rents.ledger[/]
     """
@@ -181,7 +181,7 @@ def check(
 
 
 app = typer.Typer(
-    help="Keep account of everything that is released of one data set.",
+    help="Keep one privacy budget for all releases of a data set.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

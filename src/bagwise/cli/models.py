@@ -57,9 +57,9 @@ from bagwise.files.atomic import check_file
 from bagwise.files.records import to_plain
 
 if TYPE_CHECKING:
-    from bagwise.evaluate.privately import PrivateScores
     from bagwise.models.row_model import RowModel
     from bagwise.models.tree_model import TreeModel
+    from bagwise.scoring.privately import PrivateScores
 
 
 READ_IN_PARTS = "1GB"
@@ -67,7 +67,7 @@ READ_IN_PARTS = "1GB"
 
 _EXACT_SCORES = (
     "Exact scores describe the labels of these rows: keep them with the labels, or give --epsilon "
-    "for scores that may leave."
+    "for scores that may be published."
 )
 
 
@@ -101,7 +101,7 @@ def fit(
         bool, typer.Option("--no-intercept", help="Fit without an intercept.")
     ] = False,
     rows: Annotated[
-        Path | None, typer.Option(help="A table of your own rows with labels, used as well.")
+        Path | None, typer.Option(help="A table of your own labelled rows, used in addition.")
     ] = None,
     rows_noise_sd: Annotated[
         float, typer.Option(help="Known noise on the labels of --rows, a standard deviation.")
@@ -117,7 +117,7 @@ def fit(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a row-level model to a release, with error bars that hold all of its noise.
+    """Fit a row-level model to a release, with error bars that account for all noise.
 
     Example: [bold]bagwise fit out --family poisson -o model.json --plot coefficients.html[/]
 
@@ -212,7 +212,7 @@ def release_model(
     delta: Annotated[
         float | None,
         typer.Option(
-            help="Slack of the promise, far below 1/rows (label-DP delta). Default: none."
+            help="Chance that more is revealed, far below 1/rows (label-DP delta). Default: none."
         ),
     ] = None,
     bounds: Annotated[
@@ -245,7 +245,7 @@ def release_model(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Release a private model instead of bags, with error bars: for when a model is all you need.
+    """Release a private model instead of bags, with error bars, if a model is all you need.
 
     Example: [bold]bagwise release-model visits.csv --label visits --family poisson --bounds 0 40
     --epsilon 1 --delta 1e-6 -o model.json[/]
@@ -309,7 +309,7 @@ def predict(
     no_clip: Annotated[
         bool,
         typer.Option(
-            "--no-clip", help="Show predictions outside of the label's stated bounds as they are."
+            "--no-clip", help="Do not clip predictions to the stated bounds of the label."
         ),
     ] = False,
     memory_limit: MemoryLimit = None,
@@ -399,7 +399,9 @@ def evaluate(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Score secret labels privately; this is spent on every evaluation."),
+        typer.Option(
+            help="Score confidential labels privately; every evaluation spends this much."
+        ),
     ] = None,
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="With --epsilon: public range of a label.")
@@ -410,7 +412,7 @@ def evaluate(
     ] = None,
     clip: Annotated[
         float | None,
-        typer.Option(help="With --epsilon: largest loss that one row counts with."),
+        typer.Option(help="With --epsilon: the largest loss that one row may contribute."),
     ] = None,
     unit: Annotated[
         str | None, typer.Option(help="With --epsilon: column naming people with several rows.")
@@ -460,7 +462,7 @@ def evaluate(
         elif not quiet:
             _print_exact(scores, f"{model} on {where}")
         return
-    from bagwise.evaluate.privately import evaluate_rows_privately
+    from bagwise.scoring.privately import evaluate_rows_privately
 
     if _release_in(data) is not None:
         raise BudgetError(
@@ -500,8 +502,8 @@ def _score_openly(
     read: list[str] | None,
     label: str | None,
 ) -> dict[str, Any]:
-    from bagwise.evaluate.openly import evaluate_release, evaluate_rows
     from bagwise.release.release import Release
+    from bagwise.scoring.openly import evaluate_release, evaluate_rows
 
     release = _release_in(data)
     if release is None:

@@ -41,7 +41,9 @@ Read = Annotated[
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(help="Such as 8GB: rows beyond it stay on disk. Default: half the machine."),
+    typer.Option(
+        help="Such as 8GB; larger tables stay on disk. Default: half of the machine's memory."
+    ),
 ]
 Engine = Annotated[
     str,
@@ -68,20 +70,23 @@ Learner = Annotated[
 Tighten = Annotated[
     str,
     typer.Option(
-        help="Private range within the bounds first: auto, range, or none for tight bounds."
+        help="First find a tighter range privately: auto, range, or none for tight bounds."
     ),
 ]
 Unit = Annotated[
-    str | None, typer.Option(help="Column naming people with several rows; it does not leave.")
+    str | None,
+    typer.Option(
+        help="Column naming people with several rows, protected together; it is not published."
+    ),
 ]
 Features = Annotated[
     str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
 ]
-Exclude = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+Exclude = Annotated[str | None, typer.Option(help="Columns to exclude, separated by commas.")]
 By = Annotated[
     str | None,
     typer.Option(
-        help="Public columns that bags are given by, separated by commas; small groups are merged."
+        help="Public columns that define the bags, separated by commas; small groups are merged."
     ),
 ]
 Within = Annotated[
@@ -93,10 +98,12 @@ Exposure = Annotated[
     typer.Option(help="Public column that a label is counted over, such as years; not a feature."),
 ]
 BoundsFile = Annotated[
-    Path | None, typer.Option(help="Bounds found by `bagwise bounds`; what they cost counts.")
+    Path | None, typer.Option(help="Bounds found by `bagwise bounds`; their cost is included.")
 ]
 Nulls = Annotated[str, typer.Option(help="Missing features: indicator or error.")]
-MaxLevels = Annotated[int, typer.Option(help="Levels of a text column before pooling.")]
+MaxLevels = Annotated[
+    int, typer.Option(help="Categories of a text column before the rest are pooled.")
+]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but errors: no warnings, no notes.")
 ]
@@ -133,7 +140,8 @@ ChosenBy = Annotated[
 Anew = Annotated[
     bool,
     typer.Option(
-        "--anew", help="With --ledger: draw and charge again what an identical request has paid."
+        "--anew",
+        help="With --ledger: draw and charge again instead of reusing an identical request.",
     ),
 ]
 SignWith = Annotated[

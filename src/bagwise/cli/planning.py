@@ -42,10 +42,12 @@ def plan(
         ),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Slack of the promise, far below 1/rows (label-DP delta).")
+        float | None,
+        typer.Option(help="Chance that more is revealed, far below 1/rows (label-DP delta)."),
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Public classes of a label that is not a number, by commas.")
+        str | None,
+        typer.Option(help="Public classes of a label that is not a number, separated by commas."),
     ] = None,
     not_private: Annotated[
         bool, typer.Option("--not-private", help="Plan a release without noise.")
@@ -53,18 +55,22 @@ def plan(
     family: Annotated[str, typer.Option(help="Distribution of a label, as for fit.")] = "auto",
     bag_sizes: Annotated[
         str | None,
-        typer.Option(help="Bag sizes to consider, by commas. Default: 10,20,50,100 and so on."),
+        typer.Option(
+            help="Bag sizes to consider, separated by commas. Default: 10,20,50,100 and so on."
+        ),
     ] = None,
     min_bag_size: Annotated[
         int | None, typer.Option(help="Smallest bag that may be published. Default: 10.")
     ] = None,
     strategies: Annotated[
-        str | None, typer.Option(help="Strategies to consider, by commas. Default: all.")
+        str | None, typer.Option(help="Strategies to consider, separated by commas. Default: all.")
     ] = None,
     learner: Learner = "linear",
     single_labels: Annotated[
         bool,
-        typer.Option("--single-labels", help="Rank single labels, reported by chance, as well."),
+        typer.Option(
+            "--single-labels", help="Also rank single labels, each reported with randomness."
+        ),
     ] = False,
     prior: Annotated[
         tuple[float, float] | None,
@@ -76,7 +82,9 @@ def plan(
             help="With --prior: share of the signal's variance that no linear model explains."
         ),
     ] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="Key column that is no feature.")] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Key column, not used as a feature.")
+    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(help="Column naming people with several rows, protected together."),
@@ -94,7 +102,7 @@ def plan(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rank the ways to release a table by the error they leave to a learner, without any label.
+    """Rank possible releases of a table by the expected error of a model, without using any label.
 
     Example: [bold]bagwise plan rents.parquet --label rent --bounds 0 5000 --epsilon 1
     --delta 1e-6 -o plan.html[/]

@@ -106,7 +106,7 @@ def release(
     delta: Annotated[
         float | None,
         typer.Option(
-            help="Slack of the promise, far below 1/rows (label-DP delta). Default: none."
+            help="Chance that more is revealed, far below 1/rows (label-DP delta). Default: none."
         ),
     ] = None,
     noise: Annotated[
@@ -118,13 +118,14 @@ def release(
     ] = "auto",
     tighten: Tighten = "auto",
     centre: Annotated[
-        str, typer.Option(help="Centre labels on a private model first: auto, model, none.")
+        str, typer.Option(help="First centre labels on a private model: auto, model, none.")
     ] = "auto",
     not_private: Annotated[
         bool, typer.Option("--not-private", help="Release exact aggregates, without noise.")
     ] = False,
     classes: Annotated[
-        str | None, typer.Option(help="Public classes of a label that is not a number, by commas.")
+        str | None,
+        typer.Option(help="Public classes of a label that is not a number, separated by commas."),
     ] = None,
     label_kind: Annotated[
         str, typer.Option(help="mean: average of a bag's labels; pick: the label of one row.")
@@ -134,7 +135,8 @@ def release(
         typer.Option(help="How rows are put together. auto: as the planner says; {strategies}."),
     ] = "auto",
     strategies: Annotated[
-        str | None, typer.Option(help="Strategies that the planner may choose from, by commas.")
+        str | None,
+        typer.Option(help="Strategies that the planner may choose from, separated by commas."),
     ] = None,
     learner: Learner = "linear",
     family: Annotated[
@@ -153,13 +155,16 @@ def release(
     features: Features = None,
     exclude: Exclude = None,
     id_: Annotated[
-        str | None, typer.Option("--id", help="Public key column that leaves with the rows.")
+        str | None, typer.Option("--id", help="Public key column, published with the rows.")
     ] = None,
     by: By = None,
     within: Within = None,
     exposure: Exposure = None,
     keep_order: Annotated[
-        bool, typer.Option("--keep-order", help="Do not shuffle the rows; recorded.")
+        bool,
+        typer.Option(
+            "--keep-order", help="Publish rows in the order of the table; recorded in the release."
+        ),
     ] = False,
     nulls: Nulls = "indicator",
     max_levels: MaxLevels = 32,
@@ -167,7 +172,7 @@ def release(
         int | None, typer.Option(help="Seed of the partition only; recorded in the release.")
     ] = None,
     rows_per_file: Annotated[
-        int | None, typer.Option(min=1, help="Write the rows to files of so many. Default: one.")
+        int | None, typer.Option(min=1, help="Rows per file. Default: one file.")
     ] = None,
     memory_limit: MemoryLimit = None,
     engine: Engine = "local",
@@ -306,7 +311,7 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
 def bounds(
     table: Tables,
     label: Label,
-    epsilon: Annotated[float, typer.Option(help="What finding the bounds may spend.")],
+    epsilon: Annotated[float, typer.Option(help="How much epsilon to spend on the bounds.")],
     outside: Annotated[
         float | None,
         typer.Option(
@@ -326,7 +331,7 @@ def bounds(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find label bounds privately, where nobody knows public ones. It spends epsilon.
+    """Find label bounds privately if no public ones are known. This spends epsilon.
 
     Example: [bold]bagwise bounds rents.csv --label rent --epsilon 0.1 -o bounds.json[/]
     """
@@ -362,9 +367,9 @@ def verify(
     ],
     max_epsilon: Annotated[
         float | None,
-        typer.Option(help="Exit with 3 if more is spent, or delta is above 1 in n."),
+        typer.Option(help="Exit with 3 if more was spent, or if delta is above 1/n."),
     ] = None,
-    max_delta: Annotated[float | None, typer.Option(help="Exit with 3 if more is spent.")] = None,
+    max_delta: Annotated[float | None, typer.Option(help="Exit with 3 if more was spent.")] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Refuse bags of a strategy that is not part of bagwise."),
@@ -376,7 +381,7 @@ def verify(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recheck a release, model, bounds or evaluation: hashes, contents, and that it adds up.
+    """Check a release, model, bounds or evaluation: hashes, contents and guarantee.
 
     Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
     """

@@ -56,14 +56,16 @@ def report(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Public column: how far a model is off in each of its groups."),
+        typer.Option(help="Public column: the error of a model in each of its groups."),
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="With --group: the model. Default: one fitted to the bags.")
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="With --group: a table with labels, for exact errors; keep them secret."),
+        typer.Option(
+            help="With --group: a table with labels, for exact errors; keep those confidential."
+        ),
     ] = None,
     audit: Annotated[
         Path | None, typer.Option(help="What `bagwise audit DIR --json` printed, for the page.")
@@ -78,7 +80,7 @@ def report(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a release, a model or a ledger as a page for people; or answer questions as text.
+    """Write a release, a model or a ledger as a page, or print answers as text.
 
     A page is complete in itself and needs no network. Without -o, a release answers what
     evaluations of privacy ask (NIST SP 800-226), and says where a model's error comes from. The

@@ -2,14 +2,11 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bagwise.cli.console import emit, print_grid, say_next, show_progress
 from bagwise.errors import StrategyError
 from bagwise.files.records import to_plain
-
-if TYPE_CHECKING:
-    from bagwise.release.release import Release
 
 
 def refuse_for_trees(options: Iterable[str]) -> None:
@@ -34,21 +31,14 @@ def fit_trees(
     as_json: bool,
 ) -> None:
     """Boost trees on a release, write them, and say what was tried."""
-    from bagwise.learn.frames import fit_estimator
-    from bagwise.release.release import Release
+    from bagwise.learner import fit_trees as boost
+    from bagwise.learner import load_release
 
     with show_progress(quiet or as_json, steps=3) as on_stage:
         on_stage("reading the release")
-        loaded = Release.load(directory)
-        loaded.verify()
+        loaded = load_release(directory)
         on_stage("boosting trees")
-        fitted = fit_estimator(
-            loaded,
-            _estimator(loaded, family, target),
-            target=target,
-            rows=rows,
-            rows_noise_sd=rows_noise_sd,
-        )
+        fitted = boost(loaded, family=family, target=target, rows=rows, rows_noise_sd=rows_noise_sd)
         model, ways = fitted.to_trees(), fitted.estimator.ways_
         on_stage("writing the model")
         model.save(output, force=force)
@@ -58,19 +48,6 @@ def fit_trees(
     elif not quiet:
         print_grid(f"Boosted trees in {output}: {model.n_trees} trees", _cells(ways))
         say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
-
-
-def _estimator(release: "Release", family: str, target: str | None) -> Any:
-    from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
-    from bagwise.learn.from_release import check_family, family_name
-
-    name = family_name(release, family, target)
-    check_family(release, name, target)
-    if name == "multinomial":
-        return BaggedClassifier(random_state=0)
-    if family == "auto" and release.classes:  # the share of one class
-        name = "bernoulli"
-    return BaggedBooster(name, random_state=0)
 
 
 def _cells(ways: list[dict[str, Any]]) -> list[tuple[str, ...]]:

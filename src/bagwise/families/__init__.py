@@ -25,6 +25,9 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+_ALSO = {"binomial": "bernoulli", "normal": "gaussian"}  # what others call them
+
+
 def find_family(family: str | Family, link: str | None = None) -> Family:
     """Return a family by name, or the instance as given; `link` replaces its link function.
 
@@ -32,6 +35,7 @@ def find_family(family: str | Family, link: str | None = None) -> Family:
     Gamma(link='log')
     """
     if not isinstance(family, Family):
+        family = _ALSO.get(family, family)
         check_name("family", family, FAMILIES)
         family = FAMILIES[family]
     return family if link is None else family.with_link(link)

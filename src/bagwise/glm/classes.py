@@ -109,10 +109,10 @@ class ClassProblem(UnitsAtHand):
             score += pull[part].T @ rows
             for i in range(q):
                 for j in range(i + 1):
-                    found = rows.T @ (square[part, i, j, None] * rows)
-                    information[i, :, j] += found
+                    block = rows.T @ (square[part, i, j, None] * rows)
+                    information[i, :, j] += block
                     if i != j:
-                        information[j, :, i] += found
+                        information[j, :, i] += block
         matrix = information.reshape(self.width, self.width)
         return Equations(score.ravel() / self.total, matrix / self.total)
 
@@ -176,8 +176,8 @@ class ClassProblem(UnitsAtHand):
         out = np.empty((len(range(*part.indices(len(self.labels)))), q, q, self.design.width))
         for i in range(q):
             for j in range(i + 1):  # slopes of chances are symmetric
-                found = self.members.mean_rows(self.design, slope[:, i, j], part)
-                out[:, i, j] = out[:, j, i] = found
+                jacobian = self.members.mean_rows(self.design, slope[:, i, j], part)
+                out[:, i, j] = out[:, j, i] = jacobian
         return out.reshape(-1, q, self.width)
 
     def at_centroids(self) -> "ClassProblem | None":

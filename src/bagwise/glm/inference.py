@@ -135,7 +135,7 @@ def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> Flo
 
 
 @dataclass(frozen=True)
-class Spread:
+class Uncertainty:
     """How sure a shrunken fit can be, two ways, in the coefficients' own units.
 
     Attributes
@@ -154,10 +154,10 @@ class Spread:
     posterior: FloatArray
 
 
-def spread_of(
+def uncertainty_of(
     model: LinearModel, solution: Solution[BagLabels], precision: FloatArray, *, kind: str
-) -> Spread:
-    """Return both spreads from the linear model that the labels are close to the fit.
+) -> Uncertainty:
+    """Return both from the linear model that the labels are close to the fit.
 
     Parameters
     ----------
@@ -180,4 +180,4 @@ def spread_of(
     )
     change = problem.to_own_units()
     posterior = change @ inverse_symmetric(information + precision)[0] @ change.T
-    return Spread(change @ (beta + moved), covariance, posterior)
+    return Uncertainty(change @ (beta + moved), covariance, posterior)

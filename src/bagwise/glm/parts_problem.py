@@ -71,16 +71,16 @@ class PartsProblem(BagLabels):
 
     def equations(self, beta: FloatArray) -> Equations:
         """Return score and information."""
-        found = self._sums(beta, self._weights)
-        return Equations(found.score / self.total, found.information / self.total)
+        sums = self._sums(beta, self._weights)
+        return Equations(sums.score / self.total, sums.information / self.total)
 
     def reweighted(self, beta: FloatArray) -> Self:
         """Return the same problem with weights from the variances at beta."""
         if self.trust is None:  # every row counts the same, whatever beta is
             weights = self._next_weights(beta)
-            found = self._sums(beta, weights)
-            phi = found.pearson / found.total
-            return replace(self, weights=weights, weight_total=found.total, phi=phi)
+            sums = self._sums(beta, weights)
+            phi = sums.pearson / sums.total
+            return replace(self, weights=weights, weight_total=sums.total, phi=phi)
         phi = self._dispersion(beta)
         weights = Weights(beta, phi)
         reach = self._sums(beta, weights).reach
@@ -103,8 +103,8 @@ class PartsProblem(BagLabels):
         go: Callable[[Chunk], T] = partial(
             _over_weighted, recipe=self.recipe, weights=self.weights, work=work
         )
-        found: T = self.chunks.over(go, merge)
-        return found
+        merged: T = self.chunks.over(go, merge)
+        return merged
 
     def at_centroids(self) -> "PartsProblem | None":
         """Return the aggregate loss, where rows cannot be beyond the range of eta."""
@@ -129,8 +129,8 @@ class PartsProblem(BagLabels):
         if key not in self._fetch:
             fetch = partial(_moments_of, recipe=self.recipe, beta=beta)
             parts = sorted(self.chunks.over(fetch, operator.add), key=operator.itemgetter(0))
-            found = zip(*(part for _, part in parts), strict=True)
-            self._fetch[key] = [np.concatenate(each) for each in found]
+            columns = zip(*(part for _, part in parts), strict=True)
+            self._fetch[key] = [np.concatenate(each) for each in columns]
             _forget(self._fetch, 2)
         return self._fetch[key]
 
@@ -197,8 +197,8 @@ class PartsProblem(BagLabels):
         if key not in self._seen:
             wanted = dict(zip([key, *ahead], asked, strict=True))
             judge = partial(_judged, recipe=self.recipe, beta=beta, asked=tuple(wanted.values()))
-            found = self.chunks.over(judge, _each_merged)
-            self._seen.update(zip(wanted, found, strict=True))
+            sums = self.chunks.over(judge, _each_merged)
+            self._seen.update(zip(wanted, sums, strict=True))
             _forget(self._seen, _REMEMBERED)
         return self._seen[key]
 
@@ -229,7 +229,7 @@ def _each_merged(one: tuple[Sums, ...], other: tuple[Sums, ...]) -> tuple[Sums, 
 
 
 def _sums_of(local: UnitsAtHand, beta: FloatArray) -> Sums:
-    total, found = local.total, local.equations(beta)
+    total, equations = local.total, local.equations(beta)
     variance = local.weight() * local.omega
     off, ratio = local.labels - local.moments(beta)[0], np.ones(1)
     pearson = float(np.sum(off**2 / local.omega))
@@ -243,8 +243,8 @@ def _sums_of(local: UnitsAtHand, beta: FloatArray) -> Sums:
         local.loss(beta) * total,
         total,
         pearson,
-        found.score * total,
-        found.information * total,
+        equations.score * total,
+        equations.information * total,
         reach,
     )
 

@@ -85,8 +85,8 @@ class PartsWorking:
         with np.errstate(divide="ignore"):  # of classes nothing is unknown, and t is minus infinity
             low, high = np.log(ratios)
         add = partial(_products_of, recipe=recipe, weights=weights, beta=beta)
-        found = chunks.over(partial(add, span=(low, high), terms=_terms(low, high)), all_added)
-        return cls(chunks, recipe, beta, weights, (low, high), *found)
+        products = chunks.over(partial(add, span=(low, high), terms=_terms(low, high)), all_added)
+        return cls(chunks, recipe, beta, weights, (low, high), *products)
 
     def rebased(self, beta: FloatArray) -> "PartsWorking":
         """Return the same model with residuals at another beta."""

@@ -343,9 +343,9 @@ def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P
         prior = shrunk.prior.scaled(shrunk.prior.variance / 2**weaker)
         fixed = problem.reweighted(start).with_dispersion(phi)
         solution = solve(fixed, start, penalty=prior, tolerance=TOLERANCE)
-        found = solution.problem
+        settled = solution.problem
         if solution.is_sound(penalised=True):
-            working = found.working(solution.beta).with_dispersion(found.phi)
+            working = settled.working(solution.beta).with_dispersion(settled.phi)
             return Shrunk(solution, prior, working)
     return None
 

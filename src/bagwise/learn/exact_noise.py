@@ -142,8 +142,8 @@ class NoisyLabels:
 
         usual = float(np.mean(honest**2 / variance.share))
         high = np.log(max(usual, 1e-300)) + 0.5
-        found = minimize_scalar(cost, bounds=(high - 12, high), method="bounded")
-        return variance.least + float(np.exp(found.x))
+        best = minimize_scalar(cost, bounds=(high - 12, high), method="bounded")
+        return variance.least + float(np.exp(best.x))
 
     def correction(self, beta: FloatArray) -> "Correction":
         """Return how far least squares would move the predictions.
@@ -226,14 +226,14 @@ def follow_the_noise(shrunk: Shrunk[BagLabels], law: NoiseLaw) -> Shrunk[BagLabe
         last = now
     if here.correction(beta).is_due:
         return shrunk
-    found = replace(
+    solution = replace(
         shrunk.solution,
         beta=beta,
         problem=replace(problem, phi=here.phi),
         converged=shrunk.solution.converged and converged,
     )
     pseudo = here.pseudo(beta)
-    fit = Shrunk(found, here.prior, pseudo)
+    fit = Shrunk(solution, here.prior, pseudo)
     # The information is that of infinitely many labels for each coefficient. With few, the score
     # is taken at residuals that the fit has made smaller (Huber 1973), so that variances are those
     # of as many labels as are not spent on coefficients.

@@ -7,7 +7,7 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.errors import NoEvidenceWarning
-from bagwise.glm.inference import Spread, covariance_of, spread_of
+from bagwise.glm.inference import Uncertainty, covariance_of, uncertainty_of
 from bagwise.glm.problems import BagLabels, UnitsAtHand
 from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrunk
 from bagwise.glm.solver import Ridge, Solution, solve
@@ -64,7 +64,7 @@ class Fitted:
         Whether the labels are told apart without error, so that the estimates mean nothing.
     remedy : str
         What to do about a fit that did not converge, where the usual advice is wrong.
-    spread : Spread or None
+    uncertainty : Uncertainty or None
         For estimates that were shrunk: what they would be without, and both kinds of error.
     threshold : float or None
         The chance above which a row counts as 1, where that is not a half.
@@ -80,17 +80,17 @@ class Fitted:
     note: str
     separated: bool = False
     remedy: str = ""
-    spread: Spread | None = None
+    uncertainty: Uncertainty | None = None
     threshold: float | None = None
 
     def kept(self, *, classes: bool) -> Estimates:
         """Return what a model keeps of it; for classes there is one row for each but the first."""
-        table, spread, matrix = self.estimates, self.spread, self.covariance
+        table, uncertainty, matrix = self.estimates, self.uncertainty, self.covariance
         return Estimates(
             coef=table[:, :-1] if classes else table[0, :-1],
             intercept=table[:, -1] if classes else float(table[0, -1]),
             standard_errors=None if matrix is None else np.sqrt(np.diag(matrix)),
-            unshrunk=None if spread is None else spread.unpenalised,
+            unshrunk=None if uncertainty is None else uncertainty.unpenalised,
             freedom=self.freedom,
             note=self.note,
             dispersion=None if self.phi is None else float(self.phi),
@@ -187,18 +187,18 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
 
     # 4. Judge how sure it is, without the shrinking.
     solution = shrunk.solution
-    spread = spread_of(shrunk.working, solution, shrunk.prior.even.form, kind=covariance)
-    off = warn_of_gap(solution, spread.covariance)
+    uncertainty = uncertainty_of(shrunk.working, solution, shrunk.prior.even.form, kind=covariance)
+    off = warn_of_gap(solution, uncertainty.covariance)
     return Fitted(
         estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
         rank=max(0, solution.rank // problem.outputs - setting.fit_intercept),
         phi=float(solution.problem.phi),
         converged=True,
         gradient=solution.gradient,
-        covariance=None if off else spread.covariance,
+        covariance=None if off else uncertainty.covariance,
         freedom=max(1, setting.n_used - solution.rank),
         note=_OFF if off else _how_sure(setting, solution, covariance),
-        spread=None if off else spread,
+        uncertainty=None if off else uncertainty,
     )
 
 

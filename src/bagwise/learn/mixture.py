@@ -91,7 +91,7 @@ def fit_mixture(setting: Setting) -> Fitted:
     # 2. Climb: from the best of many starts, or from the solution of bag loss.
     separated = False
     if setting.family.name == "gaussian":
-        found = fit_normal_picks(bags, whitening, setting.family, ridge=setting.fixed_ridge)
+        maximum = fit_normal_picks(bags, whitening, setting.family, ridge=setting.fixed_ridge)
     else:
         rows = PickedRows.of(bags, whitening, setting.family, setting.fixed_ridge)
         solution = solve_loss(setting, "bag")
@@ -100,9 +100,9 @@ def fit_mixture(setting: Setting) -> Fitted:
         theta = whitening.theta(start[:-1], float(start[-1]))
         phi = 1.0 if setting.family.knows_dispersion else widest_dispersion(rows, theta)
         point, converged = climb(rows, Point.at(rows, theta, phi))
-        found = Maximum.at(rows, point, whitening, converged=converged)
+        maximum = Maximum.at(rows, point, whitening, converged=converged)
     # 3. Judge how sure it is.
-    if found.collapsed:
+    if maximum.collapsed:
         warnings.warn(
             f"the labels of {setting.n_used} bags are met without error by {whitening.width} "
             "coefficients and a free choice of the rows, so that the fit may mean nothing. Set "
@@ -114,31 +114,31 @@ def fit_mixture(setting: Setting) -> Fitted:
     matrix, note = None, ""
     if separated:
         note = "No intervals: the labels are separated, and no coefficients are best."
-    elif found.collapsed:
+    elif maximum.collapsed:
         note = "No intervals: the labels are met without error, which leaves nothing to judge by."
-    elif found.by_chance:
+    elif maximum.by_chance:
         note = (
             "No intervals: the search ended in one of many maxima, and it explains the labels no "
             "better than shuffled ones can be explained. Use smaller bags, more bags, fewer "
             "columns, or loss='bag'."
         )
-    elif not found.converged:
+    elif not maximum.converged:
         note = "No intervals: the fit did not converge."
     else:
-        matrix = covariance_of_scores(found.scores, bags.weight, whitening)
+        matrix = covariance_of_scores(maximum.scores, bags.weight, whitening)
         matrix *= bags.total / freedom
         note = _note(setting, whitening.width, bags.total)
     return Fitted(
-        estimates=found.estimates[None, :],
+        estimates=maximum.estimates[None, :],
         rank=min(whitening.kept, max(0, setting.n_used - setting.fit_intercept)),
-        phi=found.phi,
-        converged=found.converged and not found.by_chance,
-        gradient=found.gradient,
+        phi=maximum.phi,
+        converged=maximum.converged and not maximum.by_chance,
+        gradient=maximum.gradient,
         covariance=matrix,
         freedom=freedom,
         note=note,
         separated=separated,
-        remedy=note if found.by_chance else "",
+        remedy=note if maximum.by_chance else "",
     )
 
 
@@ -400,8 +400,8 @@ def phi_of_squares(rows: PickedRows, squares: FloatArray) -> float:
 
     high = float(np.log(squares.max() + _SMALL))
     low = high + float(np.log(_NARROWEST))
-    found = minimize_scalar(minus_log_likelihood, bounds=(low, high), method="bounded")
-    return float(np.exp(found.x))
+    best = minimize_scalar(minus_log_likelihood, bounds=(low, high), method="bounded")
+    return float(np.exp(best.x))
 
 
 def scores_by_scale(rows: PickedRows, point: Point) -> FloatArray:
@@ -422,20 +422,20 @@ def fit_normal_picks(
     rows = PickedRows.of(standard, whitening, family, ridge)
     met = bags.total <= whitening.width and not bags.noise_sd.all()
     if met:  # by means of rows already: there is nothing to search for
-        found = replace(
+        maximum = replace(
             Maximum.at(rows, aggregate_fit(rows), whitening, converged=True), collapsed=True
         )
     else:
         best, alone = best_of_starts(rows)
         point, converged = climb(rows, best)
         by_chance = not alone and is_by_chance(rows, point)
-        found = Maximum.at(rows, point, whitening, converged=converged, by_chance=by_chance)
+        maximum = Maximum.at(rows, point, whitening, converged=converged, by_chance=by_chance)
     # Back from labels of spread 1.
-    scores = found.scores.copy()
+    scores = maximum.scores.copy()
     scores[:, :-1] /= scale
-    estimates = scale * found.estimates
+    estimates = scale * maximum.estimates
     estimates[-1] += level
-    return replace(found, estimates=estimates, phi=scale**2 * found.phi, scores=scores)
+    return replace(maximum, estimates=estimates, phi=scale**2 * maximum.phi, scores=scores)
 
 
 def best_of_starts(rows: PickedRows) -> tuple[Point, bool]:

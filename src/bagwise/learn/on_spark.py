@@ -26,10 +26,9 @@ from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
 from bagwise.learn.from_release import check_classes, model_of_release, why_no_intervals
 from bagwise.learn.losses import Setting
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank
-from bagwise.learn.spark_chunks import spread_bags
+from bagwise.learn.spark_chunks import bags_in_parts
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
-from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.release.files import ReleaseFiles, read_without_rows
 from bagwise.release.manifest import Manifest
@@ -101,17 +100,17 @@ def fit_on_spark(
     centroids = kind.name == "gaussian" and loss == "bag"
     cluster = Cluster(open_session(spark), SpillDirectory(Path(gettempdir())))
     columns = label_columns(made.classes, target)
-    chunked = spread_bags(
+    chunked = bags_in_parts(
         cluster, Path(path), manifest, centroids=centroids, family=kind, labels=columns
     )
     try:
-        with chunked as spread:
+        with chunked as parts:
             # Of few bags, one row each is held: many steps go over them.
             held = centroids and law.name != GaussianLaw().name
             if held:
-                spread = replace(spread, chunks=HeldChunks.of(spread.chunks))  # noqa: PLW2901
+                parts = replace(parts, chunks=HeldChunks.of(parts.chunks))  # noqa: PLW2901
             setting = _setting(
-                bags, spread, manifest, certificate, kind, law, loss=loss,
+                bags, parts, manifest, certificate, kind, law, loss=loss,
                 ridge=ridge, fit_intercept=fit_intercept,
             )  # fmt: skip
             fitted = fit_equations(setting, loss, covariance=default_covariance(setting))
@@ -168,7 +167,7 @@ class _BagTable:
 
 def _setting(
     table: _BagTable,
-    spread: BagParts,
+    parts: BagParts,
     manifest: Manifest,
     certificate: Certificate,
     family: Family,
@@ -180,7 +179,7 @@ def _setting(
 ) -> Setting:
     rows, ones = np.zeros((0, len(manifest.encoder.feature_names))), np.ones(table.n_bags)
     bags: Any = table
-    data = BagData(rows, bags, table.labels, table.noise_sd, ones, axes=spread.axes, spread=spread)
+    data = BagData(rows, bags, table.labels, table.noise_sd, ones, axes=parts.axes, parts=parts)
     bounds = certificate.clipped_to
     width = np.inf if bounds is None else bounds[1] - bounds[0]
     names = tuple(manifest.encoder.feature_names)
@@ -190,7 +189,8 @@ def _setting(
 
 def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str]:
     """Return the law of the noise, as far as a fit follows it, and what the note says of that."""
-    laws = [event.law for event in certificate.events if isinstance(event, HidesBagMeans)]
+    means = ("bag means", "class shares")
+    laws = [event.law.density for event in certificate.events if event.hides in means]
     law = laws[0] if laws else GaussianLaw()
     if n_bags > FOLLOWED and law.name != GaussianLaw().name:
         return GaussianLaw(), _AS_NORMAL
@@ -218,8 +218,8 @@ def _check(manifest: Manifest, *, loss: str) -> None:
         ),
         f"loss {loss!r} (bag loss is)": loss not in ("instance", "bag"),
     }
-    if found := [what for what, asked in missing.items() if asked]:
-        raise StrategyError(f"not on Spark yet: {found[0]}. Or fit without Spark (fit_release).")
+    if refused := [what for what, asked in missing.items() if asked]:
+        raise StrategyError(f"not on Spark yet: {refused[0]}. Or fit without Spark (fit_release).")
 
 
 def _read_bags(files: ReleaseFiles, certificate: Certificate, target: str | None) -> _BagTable:

@@ -175,8 +175,8 @@ def _gains(problem: UnitsAtHand) -> FloatArray:
 def _by_programme(gains: FloatArray) -> FloatArray:
     """Return the direction, each entry between -1 and 1, with the largest gain and no loss."""
     limits = np.zeros(len(gains))
-    found = linprog(-gains.sum(axis=0), A_ub=-gains, b_ub=limits, bounds=(-1, 1), method="highs")
-    return np.asarray(found.x) if found.x is not None else np.zeros(gains.shape[1])
+    best = linprog(-gains.sum(axis=0), A_ub=-gains, b_ub=limits, bounds=(-1, 1), method="highs")
+    return np.asarray(best.x) if best.x is not None else np.zeros(gains.shape[1])
 
 
 def _columns(direction: FloatArray, names: Sequence[str]) -> str:

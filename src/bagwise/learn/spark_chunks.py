@@ -57,12 +57,12 @@ class SparkChunks:
 
     def moments(self) -> Moments:
         """Return the moments of all rows, where chunks have centroids."""
-        found: Moments = self.kept.over(_if_moments, operator.add)
-        return found
+        moments: Moments = self.kept.over(_if_moments, operator.add)
+        return moments
 
 
 @contextmanager
-def spread_bags(
+def bags_in_parts(
     cluster: Cluster,
     path: Path,
     manifest: Manifest,
@@ -92,10 +92,10 @@ def spread_bags(
     kept = cluster.keep(splits, send, take, targets=targets)
     try:
         chunks = SparkChunks(kept)
-        spread = BagParts.of(chunks, chunks.moments().axes if centroids else None)
-        if spread.facts.bags != manifest.n_bags:
+        parts = BagParts.of(chunks, chunks.moments().axes if centroids else None)
+        if parts.facts.bags != manifest.n_bags:
             raise _other_sizes()
-        yield spread
+        yield parts
     finally:
         kept.close()
 
@@ -138,8 +138,8 @@ def _check_file(hashed: tuple[str, str], _secret: bytes) -> list[int]:
             problem = ReleaseError(f"{path} {strange}")
         if problem is not None:
             raise problem
-        found = pq.read_metadata(path)
-    return [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+        metadata = pq.read_metadata(path)
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 def _rows_in_bags(
@@ -227,8 +227,8 @@ def _chunk(
     sizes, labels, noise_sd = bags.read(first)
     if index.size and (index.min() < 0 or index.max() >= sizes.size):
         raise ReleaseError("instances name bags other than those that there are.")
-    found = np.bincount(index, weights=counts, minlength=sizes.size)
-    if not np.array_equal(found, sizes):
+    seen = np.bincount(index, weights=counts, minlength=sizes.size)
+    if not np.array_equal(seen, sizes):
         raise _other_sizes()
     return Chunk(first, rows, index, sizes, labels, noise_sd)
 
@@ -274,9 +274,9 @@ class _BagRows:
 
 def _by_bag(bags: IntArray, counts: IntArray, sums: FloatArray) -> pa.Table:
     order = np.argsort(bags, kind="stable")
-    found, starts = np.unique(bags[order], return_index=True)
+    numbers, starts = np.unique(bags[order], return_index=True)
     columns = np.add.reduceat(sums[order], starts, axis=0).T
-    return _table([found, np.add.reduceat(counts[order], starts), *columns])
+    return _table([numbers, np.add.reduceat(counts[order], starts), *columns])
 
 
 def _table(columns: Sequence[Any]) -> pa.Table:

@@ -44,10 +44,10 @@ class Coefficients:
 
     Examples
     --------
-    >>> found = Coefficients(("rooms",), np.array([2.0]), np.array([0.5]), freedom=30)
-    >>> found.interval.round(3).tolist()
+    >>> summary = Coefficients(("rooms",), np.array([2.0]), np.array([0.5]), freedom=30)
+    >>> summary.interval.round(3).tolist()
     [[0.979, 3.021]]
-    >>> print(found)
+    >>> print(summary)
     Coefficients
            estimate  std. error     t       p  95 % interval
     rooms         2         0.5  4.00  0.0004  0.9789 to 3.021

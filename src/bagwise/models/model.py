@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 import pyarrow as pa
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
@@ -171,6 +172,30 @@ class Model(ABC):
             for start in range(0, max(1, part.num_rows), AT_ONCE):
                 some = part.slice(start, AT_ONCE)
                 yield self.predict_table(some, id=id, rate=rate, clip=clip)
+
+    def predict_proba(self, table: Any) -> FloatArray:
+        """Return the chance of each class, (n, classes); of a yes-or-no label those of no and yes.
+
+        For the share of one class (`target`) they are those of all others, and of that class.
+        """
+        chances = self.predict(table)
+        if self.classes is not None:
+            return chances
+        if self.target is None and self.family != "bernoulli":
+            raise StrategyError("this model predicts numbers, and so no chances: use predict.")
+        return np.column_stack([1 - chances, chances])
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002
+        """Return the names of the columns of X that table columns become, as scikit-learn does."""
+        return np.array(self.encoder.feature_names, dtype=object)
+
+    def __repr__(self) -> str:
+        trained = self.trained_on
+        bags = "" if trained.n_bags is None else f", {trained.n_bags} bags"
+        return (
+            f"{type(self).__name__}({self.family} model of {self.label!r} by "
+            f"{len(self.encoder.feature_names)} features, from {trained.n_rows} rows{bags})"
+        )
 
     @property
     def outputs(self) -> list[str]:

@@ -44,7 +44,7 @@ def _predict(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = pa.Table.from_batches([batch])
-        found: Any = guarded(partial(model.predict_table, rows, id=id, rate=rate, clip=clip))
-        if not isinstance(found, pa.Table):
-            raise RuntimeError(found.text)  # of ours: names of columns, and no cells
-        yield from found.to_batches()
+        predicted: Any = guarded(partial(model.predict_table, rows, id=id, rate=rate, clip=clip))
+        if not isinstance(predicted, pa.Table):
+            raise RuntimeError(predicted.text)  # of ours: names of columns, and no cells
+        yield from predicted.to_batches()

@@ -84,7 +84,7 @@ class _ModelFile(Record, frozen=True):
     sha256: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RowModel(Model):
     """A row-level generalised linear model that needs nothing but a table with its feature columns.
 
@@ -153,8 +153,8 @@ class RowModel(Model):
 
     def coefficients(self) -> dict[str, float]:
         """Return the coefficient of each column of X, and the intercept, by name."""
-        found = self.summary()
-        return dict(zip(found.names, found.estimate.tolist(), strict=True))
+        summary = self.summary()
+        return dict(zip(summary.names, summary.estimate.tolist(), strict=True))
 
     def summary(self, *, level: float = 0.95) -> Coefficients:
         """Return coefficients with standard errors, intervals and p-values, where there are any."""

@@ -32,7 +32,7 @@ class _TreesFile(Record, frozen=True):
     sha256: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TreeModel(Model):
     """Boosted trees of rows that need nothing but a table with their feature columns.
 

@@ -17,12 +17,10 @@ from bagwise.bagging import BaggingStrategy
 from bagwise.errors import StrategyError
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
-from bagwise.planner.problem import Problem
 from bagwise.planner.ranking import Plan
-from bagwise.planner.regret import ranked
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import Sample, sample_matrix, sample_rows
-from bagwise.planner.search import find_candidates
+from bagwise.planner.search import rank
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.rows.columns import select_features
@@ -130,32 +128,6 @@ def plan(
     sample = _sample(features, columns, budget, n_rows or 0)
     budget.check_rows(sample.n_rows)
     return dataclasses.replace(rank(sample, request), label=label, options=options)
-
-
-def rank(sample: Sample, request: PlanRequest) -> Plan:
-    """Rank what is asked for by its error on a sample of the features."""
-    problem = problem_of(sample, request)
-    found = find_candidates(problem, request)
-    if not found:
-        raise StrategyError(
-            "the planner knows no error for labels of this kind here. Name a strategy and a bag "
-            "size, or label_kind='mean'."
-        )
-    candidates = tuple(found)
-    if request.learner == "linear":
-        candidates = ranked(
-            found,
-            request.prior,
-            intervals_first=not request.are_named,
-            classes=request.classes or 1,
-        )
-    bounds, family = request.budget.bounds, request.family.name
-    return Plan(candidates, problem, bounds, family, learner=request.learner)
-
-
-def problem_of(sample: Sample, request: PlanRequest) -> Problem:
-    """Return what a plan is made for."""
-    return Problem(sample, request.prior, request.rule, request.classes, request.effort)
 
 
 def _sample(features: Any, columns: Columns, budget: Budget, n_rows: int) -> Sample:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from bagwise.bagging import check_bag_size, find_strategy
 from bagwise.errors import BagTooSmallError, StrategyError
-from bagwise.planner import problem_of, rank
 from bagwise.planner.flexible import SINGLY, FlexibleProblem, bags_for_flexible
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import Population, sample_rows
+from bagwise.planner.search import problem_of, rank
 from bagwise.requests.columns import read_given
 from bagwise.requests.provenance import FlexibleLearner, LeastRegret, NothingToPlan
 from bagwise.requests.queries import Outlook
@@ -91,7 +91,10 @@ def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -
     prior = None
     if outlook is not None:
         budget = replace(budget, calibration=outlook.rule, bounds=outlook.rule.bounds)
-        prior = None if outlook.belief is None else _told(*outlook.belief)
+        if outlook.belief is not None:
+            # A private model has told what labels are like; a fit has the less to find out.
+            signal_sd, label_noise_sd, misfit = outlook.belief
+            prior = Prior(signal_sd, label_noise_sd, misfit=misfit, few_bags=0.0)
     if request.learner == "flexible":
         named = None
     return PlanRequest.of(
@@ -107,8 +110,3 @@ def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -
         max_bag_size=most,
         learner=request.learner,
     )
-
-
-def _told(signal_sd: float, label_noise_sd: float, misfit: float) -> Prior:
-    """Return what a private model has told of the labels; a fit has the less to find out."""
-    return Prior(signal_sd, label_noise_sd, misfit=misfit, few_bags=0.0)

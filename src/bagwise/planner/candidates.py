@@ -3,13 +3,14 @@
 Labels are not an argument of anything here. Bags that need no scores are made from the features as
 a release would make them, and their error is exact. Bags that follow a private model depend on that
 model's noise and on theta: both are drawn from what is stated, a few times, and the exact error
-given the bags is averaged.
+given the bags is averaged. Single labels, each reported by chance, are candidates like others.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,11 +25,14 @@ from bagwise.bagging import (
 from bagwise.errors import BudgetError
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Bagged, Problem, title
+from bagwise.planner.request import BAGS_PER_COEFFICIENT, LABEL_KINDS
 from bagwise.planner.sample import SEED
-from bagwise.planner.sizes import BAGS_PER_COEFFICIENT
 from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
+from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration, ScoreNoise
+from bagwise.privacy.laws import Unbiased
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import best_share, instance_error
+from bagwise.privacy.queries import SingleLabels
 from bagwise.requests.queries import (
     METRIC_SHARES,
     ModelQuery,
@@ -40,7 +44,8 @@ from bagwise.theory.moments import prior_risk
 
 DRAWS = 3  # of theta and of the private model's noise, for bags that follow that model
 LOSSES = ("bag", "instance")
-LABEL_KINDS: tuple[LabelKind, ...] = ("mean", "pick")
+_PLACES = 2001  # of labels, for integrals over their distribution
+_SPREADS = 6.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,39 @@ class Candidate:
         return float(np.sqrt(self.predictions.total))
 
 
+def _candidate(
+    problem: Problem,
+    strategy: BaggingStrategy,
+    bag_size: int,
+    n_bags: int,
+    risks: dict[str, Risk],
+    *,
+    slopes: float,
+    delta: float | None,
+    label_kind: LabelKind = "mean",
+    loss: str = "bag",
+    scores: str = "none",
+    score_share: float | None = None,
+    noise: str = "auto",
+) -> Candidate:
+    """Return a candidate with the risk of predictions in every scenario."""
+    return Candidate(
+        bagging=strategy,
+        scores=scores,
+        bag_size=bag_size,
+        label_kind=label_kind,
+        loss=loss,
+        score_share=score_share,
+        delta=delta,
+        n_bags=n_bags,
+        coefficients=problem.coefficients,
+        predictions=risks["as stated"],
+        slopes=slopes,
+        scenarios={name: risk.total for name, risk in risks.items()},
+        noise=noise,
+    )
+
+
 def label_agnostic(
     problem: Problem,
     strategy: BaggingStrategy,
@@ -141,19 +179,16 @@ def label_agnostic(
             }
             metric = problem.slope_metric
             own_units = _risk(problem, bagged, problem.prior, kind, loss, noise.sd, metric)
-            yield Candidate(
-                bagging=strategy,
-                scores="none",
-                bag_size=bag_size,
+            yield _candidate(
+                problem,
+                strategy,
+                bag_size,
+                bagged.n_bags,
+                risks,
+                slopes=own_units.total,
+                delta=noise.delta,
                 label_kind=kind,
                 loss=loss,
-                score_share=None,
-                delta=noise.delta,
-                n_bags=bagged.n_bags,
-                coefficients=problem.coefficients,
-                predictions=risks["as stated"],
-                slopes=own_units.total,
-                scenarios={name: risk.total for name, risk in risks.items()},
             )
 
 
@@ -229,21 +264,17 @@ def by_model(
         ]
         for name, prior in problem.prior.scenarios().items()
     }
-    predictions = {name: _mean(draws, 0) for name, draws in by_scenario.items()}
-    n_bags = max(1, problem.sample.n_rows // bag_size)
-    yield Candidate(
-        bagging=strategy,
-        scores="model",
-        bag_size=bag_size,
-        label_kind="mean",
-        loss=loss,
-        score_share=None if metric else bought.share,  # a metric may share a model to centre on
-        delta=noise.delta,
-        n_bags=n_bags,
-        coefficients=problem.coefficients,
-        predictions=predictions["as stated"],
+    yield _candidate(
+        problem,
+        strategy,
+        bag_size,
+        max(1, problem.sample.n_rows // bag_size),
+        {name: _mean(draws, 0) for name, draws in by_scenario.items()},
         slopes=_mean(by_scenario["as stated"], 1).total,
-        scenarios={name: risk.total for name, risk in predictions.items()},
+        delta=noise.delta,
+        loss=loss,
+        scores="model",
+        score_share=None if metric else bought.share,  # a metric may share a model to centre on
     )
 
 
@@ -270,7 +301,7 @@ def buy_model(
             n_rows=n_rows,
             bag_size=bag_size,
             model_sd=offer.event.number_sd,
-            sum_sd=problem.means_after(rule, offer.event).sum_sd,
+            sum_sd=problem.means_after(rule, offer.event).number_sd,
         )
 
     offers = [buy(noise) for noise in rule.score_noises]
@@ -332,6 +363,94 @@ def _risk_by_model(
         for metric in (None, problem.slope_metric)
     )
     return predictions, own_units
+
+
+class Response(NamedTuple):
+    """What is reported of labels: a line, and what varies around it.
+
+    What is reported of a label y has the expected value r(y), which is y within the bounds and a
+    bound beyond. Over labels that vary as the prior says, around the middle of the bounds, r is
+    close to the line with slope ``b = cov(r, y) / var(y)``. A learner then finds b times the
+    slopes, which costs ``(1 - b)^2`` of the signal's variance, however many rows there are;
+    whatever else varies around the line is noise, which becomes less with more rows.
+    """
+
+    slope: float
+    noise_sd: float
+
+
+def response_of(channel: Mechanism, label_sd: float) -> Response:
+    """Return slope and noise of what is reported of normal labels around the middle of the bounds.
+
+    >>> from bagwise.privacy.calibrate import ExactCalibration
+    >>> unbiased = ExactCalibration(1.0, 0.0, (0.0, 1.0)).single_labels("unbiased")
+    >>> [round(response_of(unbiased, label_sd).slope, 2) for label_sd in (0.125, 0.5)]
+    [1.0, 0.68]
+    """
+    spread = np.linspace(-_SPREADS, _SPREADS, _PLACES)
+    weight = np.exp(-(spread**2) / 2)
+    weight /= weight.sum()
+    query, law = cast(SingleLabels, channel.query), cast(Unbiased, channel.law)
+    labels = (query.low + query.high) / 2 + label_sd * spread
+    shares, outputs = law.shares_of(query.scaled(labels)), query.reported(channel.laws)
+    expected = shares @ outputs
+    square = shares @ outputs**2
+    slope = float(weight @ (expected * label_sd * spread)) / label_sd**2
+    line = float(weight @ expected) + slope * label_sd * spread
+    around = float(weight @ (square - 2 * expected * line + line**2))
+    return Response(slope, math.sqrt(max(around, 0.0)))
+
+
+def single_labels(problem: Problem) -> Iterator[Candidate]:
+    """Yield every way to report single labels under the promise, if labels are numbers."""
+    rule = problem.calibration
+    if rule is None or problem.classes is not None:
+        return
+    strategy = find_strategy("random")
+    bagged = problem.bag(strategy, 1)
+    for noise in SINGLE_LABELS:
+        try:
+            channel = rule.single_labels(noise, rows=problem.sample.largest)
+        except BudgetError:
+            continue
+        risks = {
+            name: _risk_of_single(bagged, prior, channel)
+            for name, prior in problem.prior.scenarios().items()
+        }
+        yield _candidate(
+            problem,
+            strategy,
+            1,
+            bagged.n_bags,
+            risks,
+            slopes=_risk_of_single(bagged, problem.prior, channel, problem.slope_metric).total,
+            noise=noise,
+            delta=0.0,
+        )
+
+
+def _risk_of_single(
+    bagged: Bagged,
+    prior: Prior,
+    channel: Mechanism,
+    metric: FloatArray | None = None,
+) -> Risk:
+    label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)
+    response = response_of(channel, label_sd)
+    size = response.slope if response.slope > 0 else 1.0
+    risk = prior_risk(
+        bagged.moments,
+        signal_sd=size * prior.signal_sd,
+        label_noise_sd=size * prior.label_noise_sd,
+        misfit=prior.misfit,
+        label_kind="mean",
+        loss="bag",
+        noise_sd=response.noise_sd,
+        repeats=bagged.repeats,
+        metric=metric,
+    )
+    bias = risk.bias + (1 - size) ** 2 * prior.signal_sd**2
+    return dataclasses.replace(risk, bias=bias, total=risk.total - risk.bias + bias)
 
 
 def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:

@@ -30,11 +30,10 @@ import numpy as np
 from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import BudgetError, StrategyError
-from bagwise.planner.candidates import buy_model
+from bagwise.planner.candidates import buy_model, response_of
 from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
-from bagwise.planner.single_labels import response_of
-from bagwise.planner.sizes import powers, usable
+from bagwise.planner.request import powers, usable
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
 

@@ -1,4 +1,6 @@
-"""Which candidates are worth their time: cheap bags at every size, costly ones near the best.
+"""Which candidates are worth their time, and which of them to regret least.
+
+Cheap bags are tried at every size, costly ones near the best.
 
 The error of compact bags is a smooth function of their size with one valley. So every second size
 is tried, and then the neighbours of the best. Where several strategies make compact bags, those
@@ -6,19 +8,68 @@ after the first are tried where the first is best: they start from its bags, and
 Where all that has intervals would lose most of the signal, larger bags are tried as well. Bags
 sorted by a private model, which come last unless they are named, are tried at every second
 size. For learners that are not linear there is one kind of bags (`flexible`).
+
+No scenario of the prior is the truth. A choice that is best in one may be bad in the next: few
+large bags are best where a linear model is right, and lead astray where it is not. So each choice
+is judged by its regret in every scenario: which share of the signal's variance its error is, less
+that of the best choice there. The mean of these over the scenarios ranks it.
+
+A share of the signal, since that is what a release is judged by: how much of what the labels say a
+model keeps. Ratios of errors would let a choice between a thousandth and two thousandths of the
+signal, which nobody notices, outweigh one between a tenth and two tenths.
+
+A mean, and not the largest regret: the latter depends on which other choices happen to be listed,
+so that one more that nobody wants could swap the first two. To a mean the best of each scenario
+adds the same for all.
+
+Few bags are regretted for one thing more, which is in no scenario (`Prior.few_bags`).
 """
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy
-from bagwise.planner.candidates import Candidate, by_model, label_agnostic
+from bagwise.errors import StrategyError
+from bagwise.planner.candidates import Candidate, by_model, label_agnostic, single_labels
 from bagwise.planner.flexible import SINGLY, FlexibleProblem, bags_for_flexible
+from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem, title
-from bagwise.planner.regret import is_hopeless, ranked
-from bagwise.planner.request import PlanRequest
-from bagwise.planner.single_labels import single_labels
-from bagwise.planner.sizes import grid, usable, without_intervals
+from bagwise.planner.ranking import Plan
+from bagwise.planner.request import PlanRequest, grid, usable, without_intervals
+from bagwise.planner.sample import Sample
 from bagwise.show.stages import report_progress
+
+HOPELESS = 0.5
+"""Error of a choice, as a share of the signal's variance, from which on its intervals are no reason
+to prefer it: they would be about a model that says next to nothing."""
+
+
+def rank(sample: Sample, request: PlanRequest) -> Plan:
+    """Rank what is asked for by its error on a sample of the features."""
+    problem = problem_of(sample, request)
+    found = find_candidates(problem, request)
+    if not found:
+        raise StrategyError(
+            "the planner knows no error for labels of this kind here. Name a strategy and a bag "
+            "size, or label_kind='mean'."
+        )
+    candidates = tuple(found)
+    if request.learner == "linear":
+        candidates = ranked(
+            found,
+            request.prior,
+            intervals_first=not request.are_named,
+            classes=request.classes or 1,
+        )
+    bounds, family = request.budget.bounds, request.family.name
+    return Plan(candidates, problem, bounds, family, learner=request.learner)
+
+
+def problem_of(sample: Sample, request: PlanRequest) -> Problem:
+    """Return what a plan is made for."""
+    return Problem(sample, request.prior, request.rule, request.classes, request.effort)
 
 
 def find_candidates(problem: Problem, request: PlanRequest) -> list[Candidate]:
@@ -116,3 +167,45 @@ class _Search:
             return min(size for _, size in self._tried)
         classes = self.problem.classes or 1
         return ranked(own, self.problem.prior, intervals_first=True, classes=classes)[0].bag_size
+
+
+def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) -> FloatArray:
+    """Return the mean regret of each candidate, a share of the signal's variance."""
+    scenarios = prior.scenarios()
+    few = np.array([prior.few_bags * one.coefficients / one.n_bags for one in candidates])
+    total = np.zeros(len(candidates))
+    for name, believed in scenarios.items():
+        # Without any signal the noise of labels is what an error can be compared with.
+        scale = classes * (believed.signal_sd or believed.label_noise_sd) ** 2
+        errors = np.array([candidate.scenarios[name] for candidate in candidates])
+        total += (errors - errors.min()) / scale
+    return np.asarray(total / len(scenarios) + few)
+
+
+def is_hopeless(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) -> bool:
+    """Tell whether whatever has intervals would lose most of a signal as it is believed to be."""
+    limit = HOPELESS * classes * prior.signal_sd**2
+    return all(
+        candidate.predictions.total > limit for candidate in candidates if candidate.intervals
+    )
+
+
+def ranked(
+    candidates: Sequence[Candidate], prior: Prior, *, intervals_first: bool, classes: int = 1
+) -> tuple[Candidate, ...]:
+    """Return the candidates by their regret, those with intervals before all others if asked for.
+
+    Bags that nobody asked for by name must serve whoever fits a model to them, and intervals belong
+    to that. Few bags leave nothing to tell errors by, and instance loss has a bias that is in no
+    interval. Where intervals leave no model to speak of, larger bags of the same kinds come with
+    them: at a small epsilon the noise of many bags hides even the mean of the labels.
+    """
+    regret = regrets(candidates, prior, classes=classes)
+    hopeless = is_hopeless(candidates, prior, classes=classes)
+    last = np.array(
+        [
+            intervals_first and not (one.could_have_intervals if hopeless else one.intervals)
+            for one in candidates
+        ]
+    )
+    return tuple(candidates[i] for i in np.lexsort((regret, last)))

@@ -1,25 +1,38 @@
-"""From a table and a request to a release: the steps in order.
+"""From a table and a request to a release: the way that the data takes, step by step.
 
 ::
 
-    table ─► checked, in a secret order ─► X          public; labels stay aside
-                  │
-       ┌──────────┴─ which comes first depends on what follows from what ──────────┐
-       │ bags from features      plan ► bag ► ask      noise may depend on the bags │
-       │ bags from scores        plan ► ask ► bag      bags depend on paid answers  │
-       │ planned with answers    ask ► plan ► bag      so does the plan             │
-       └──────────┬───────────────────────────────────────────────────────────────┘
-                  │   ask: settle every query ► charge ► range ► scores ► centre
-                  ▼
-       rows in the order they leave ► one noisy label a bag ► certificate ► Release
+    source ─► rows ─► checked: labels, names, encoder        rows.local, release.checks
+                │     shown to the custodian, who confirms   release.preview
+                ▼
+       in a secret order, with units, groups and strata      release.labelled
+                │
+       ┌────────┴── what comes first depends on what follows from what ───────────┐
+       │ bags from features     plan ► bag ► ask     noise may depend on the bags  │
+       │ bags from scores       plan ► ask ► bag     bags depend on paid answers   │
+       │ planned with answers   ask ► plan ► bag     and so does the plan          │
+       └────────┬──────────────────────────────────────────────────────────────────┘
+                │  plan: strategy and size, from a sample    planner.automatic
+                │  ask: settle all queries ► charge ►        requests.queries
+                │       range ► scores ► centre
+                │  bag: features and paid scores, no labels  bagging, release.cells
+                ▼
+       rows in the order in which they leave                 release.labelled
+                ▼
+       one label a bag: charge, aggregate, add noise         release.label_bags
+                ▼
+       certificate, provenance ─► Release ─► files           requests.budget, release.release
 
 Rules that keep it safe:
 
-1. How privately each query is asked is settled before the first draw (`requests.queries`), and
-   charged before it (`charge_ahead`).
+1. How privately each query is asked is settled before the first draw, from public quantities alone
+   (`settle_queries`), and everything is charged before it (`charge_ahead`).
 2. Strategies and the planner see features and paid answers, never labels.
 3. A seed drives the partition only. Noise, picks and the order of rows have none.
 4. A step that fails tells its name and never a label (`show.stages`).
+
+On Spark the same steps run where the rows are (`release.build_in_parts`); `ask` is shared.
+``python -m tools.walk`` counts the functions on this way.
 """
 
 import dataclasses
@@ -121,8 +134,10 @@ def build(
             _check_cells(table, choice)  # refused before anything is asked and charged for
             asked = _ask(table, X, choice.scores_request, None, request, account, stage)
             bags = _form_bags(table, X, asked.scores, choice, stage)
-    del X
-    return _answer(table, bags, choice.within(asked.rule), asked, account, stage)
+    del X, checked, given
+    choice = choice.within(asked.rule)
+    table, bags, asked = _as_they_leave(table, bags, choice, asked)
+    return _answer(table, bags, choice, asked, account, stage)
 
 
 @dataclass(frozen=True)
@@ -226,7 +241,7 @@ def ask(
     """
     budget, source = request.budget, request.budget.noise_source
     # 1. Settle, from public quantities alone, what is asked and how privately. Then pay.
-    with stage("planning looks"):
+    with stage("settling what to ask"):
         queries = settle_queries(
             budget.calibration,
             X,
@@ -308,21 +323,27 @@ def _form_bags(table: Labelled, X: Any, scores: Scores, choice: Choice, stage: S
         )
 
 
+def _as_they_leave(
+    table: Labelled, bags: Bags, choice: Choice, asked: Asked
+) -> tuple[Labelled, Bags, Asked]:
+    """Put all that has an entry a row into the order in which rows leave."""
+    # Scores have done their work, and there is one for each row.
+    asked = dataclasses.replace(asked, scores=dataclasses.replace(asked.scores, values=None))
+    order = leaving_order(table, seed=choice.seed, source=choice.noise_source)
+    if order is None:  # they are in a secret one already
+        return table, bags.renumbered(), asked
+    centred = dataclasses.replace(asked, centring=asked.centring.take(order))
+    return table.take(order), bags.take(order), centred
+
+
 def _answer(
     table: Labelled, bags: Bags, choice: Choice, asked: Asked, account: Account, stage: Stages
 ) -> Release:
     """Give every bag its label, and certify what was spent."""
-    rows, labels, units, centring = table.rows, table.labels, table.units, asked.centring
-    # 1. Rows leave in the order of the table, or in a secret one.
-    order = leaving_order(table, seed=choice.seed, source=choice.noise_source)
-    if order is None:  # they are in a secret one already
-        bags = bags.renumbered()
-    else:
-        rows, labels, bags = rows.take(order), labels[order], bags.take(order)
-        units, centring = units.take(order), centring.take(order)
+    labels, units, centring = table.labels, table.units, asked.centring
     with stage("taking the rows"):
-        instances, stored = take_leaving(rows, table.names, choice.columns)
-    # 2. One label a bag, drawn once, after the account is charged.
+        instances, stored = take_leaving(table.rows, table.names, choice.columns)
+    # One label a bag, drawn once, after the account is charged.
     with stage("aggregating labels"):
         values, events = label_bags(
             labels, bags, units, asked.scores, centring, choice, before_draw=account.charge
@@ -337,7 +358,7 @@ def _answer(
                 bounds=choice.bounds,
                 warn=choice.scores != "labels",  # of which the scores have warned already
             )
-    # 3. What leaves, and what it promises.
+    # What leaves, and what it promises.
     certificate = certify(
         events,
         choice.budget,

@@ -1,5 +1,6 @@
 """A table with its labels, as a build looks at it: checked, encoded, and in a secret order."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,17 @@ class Labelled:
     def fits(self) -> bool:
         """Whether all rows may be in memory at once."""
         return self.rows.rows_at_once >= self.rows.num_rows
+
+    def take(self, order: IntArray) -> "Labelled":
+        """Reorder rows."""
+        return dataclasses.replace(
+            self,
+            rows=self.rows.take(order),
+            labels=self.labels[order],
+            units=self.units.take(order),
+            given=self.given.take(order),
+            kept=None,
+        )
 
     def encoded(self) -> Any:
         """Return X: whole if it fits, else in blocks of rows."""

@@ -23,7 +23,6 @@ from bagwise.files.records import Record, read_record, to_plain
 from bagwise.files.stored import StoredTable
 from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
@@ -147,16 +146,36 @@ class Release:
             )
         return self.labels[:, self.classes.index(target)]
 
-    def training_data(self, target: str | None = None) -> tuple[FloatArray, FloatArray, IntArray]:
+    def training_data(
+        self, target: str | None = None, *, as_frame: bool = False
+    ) -> tuple[Any, FloatArray, IntArray]:
         """Return X, y, bag_ids: y repeats each bag's label; rows left out of bags are dropped.
 
         For a label with classes, `target` names the class whose shares to learn; without it y has
-        one column for each class.
+        one column for each class. With `as_frame`, X is a pandas frame with names.
         """
         kept = self.bags.in_bag
         features = self.features if kept.all() else self.features.filter(pa.array(kept))
         bag_ids = self.bags.index[kept]
-        return self.encoder.transform(features), self.labels_of(target)[bag_ids], bag_ids
+        X: Any = self.encoder.transform(features)
+        if as_frame:
+            names = self.encoder.feature_names
+            X = pa.table({name: X[:, i] for i, name in enumerate(names)}).to_pandas()
+        return X, self.labels_of(target)[bag_ids], bag_ids
+
+    def to_pandas(self) -> Any:
+        """Return the published rows as a pandas frame, each with its bag and the bag's label.
+
+        A row that is in no bag has the bag -1 and no label. With classes there is a column with
+        the share of each.
+        """
+        bags = self.bags.index
+        labels = np.where(
+            bags[:, None] < 0, np.nan, self.labels.reshape(len(self.labels), -1)[bags]
+        )
+        names = [f"{self.provenance.label}={name}" for name in self.classes or ()]
+        columns = dict(zip(names or [f"{self.provenance.label} (bag)"], labels.T, strict=True))
+        return self.instances.to_pandas().assign(**{BAG_ID: bags, **columns})
 
     @property
     def noise_law(self) -> NoiseLaw:
@@ -164,7 +183,9 @@ class Release:
 
         For means; picks and class shares are treated as if their noise were normal.
         """
-        laws = [event.law for event in self.certificate.events if isinstance(event, HidesBagMeans)]
+        means = ("bag means", "class shares")
+        events = self.certificate.events
+        laws = [event.law.density for event in events if event.hides in means]
         return laws[0] if laws else GaussianLaw()
 
     def fit_params(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bagwise.evaluate.openly import evaluate_release
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.models.row_model import RowModel
 from bagwise.models.tree_model import TreeModel
@@ -18,6 +17,7 @@ from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.release.release import Release
 from bagwise.report.bag_fit import SMALLEST_GROUP, BagFit, fit_of_bags
 from bagwise.report.promise import promise_of
+from bagwise.scoring.openly import evaluate_release
 from bagwise.show import charts
 from bagwise.show.page import (
     Block,

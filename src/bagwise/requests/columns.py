@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from bagwise.bagging import Given
 from bagwise.errors import (
     ColumnError,
 )
+from bagwise.requests.provenance import Provenance
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, refuse_duplicates, select_features
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
@@ -139,18 +140,7 @@ def read_given(table: Any, *, by: Sequence[str], within: Sequence[str]) -> Given
     )
 
 
-class NamesColumns(Protocol):
-    """What names public columns that need not be features."""
-
-    @property
-    def by(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def within(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def exposure(self) -> str | None: ...  # noqa: D102
-
-
-def carried_columns(named: NamesColumns, features: Sequence[str]) -> list[str]:
+def carried_columns(named: Columns | Provenance, features: Sequence[str]) -> list[str]:
     """Return the columns that bags follow, and the exposure, that are no features.
 
     They leave all the same: bags are held against them, and a learner needs the exposure.

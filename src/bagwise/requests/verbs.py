@@ -406,19 +406,16 @@ def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None
 
 
 def resolve_tighten(tighten: str, budget: Budget, *, classes: bool, family: str) -> Tighten:
-    """Return which range to look for: none where labels have no range, or it is known.
+    """Return which range to ask for: none where labels have no range, or it is known.
 
     Bounds of 0 and 1 are those of an answer or of a share, and bounds that were found privately are
     tight already.
     """
-    asked: Tighten = _look("tighten", tighten, get_args(Tighten), budget)
+    found_privately = budget.calibration is not None and bool(budget.calibration.prior)
+    needless = classes or found_privately or _is_yes_or_no(budget, family)
+    asked: Tighten = _resolve_query("tighten", tighten, get_args(Tighten), budget, needless)
     if asked == "range" and classes:
         raise BudgetError("classes have no range to tighten; leave tighten at 'auto'.")
-    rule = budget.calibration
-    if asked == AUTO and (
-        rule is None or classes or rule.prior or _are_natural(rule.bounds) or family == "bernoulli"
-    ):
-        return "none"
     return asked
 
 
@@ -429,38 +426,34 @@ def _resolve_centre(
 
     A label that is 0 or 1 moves what a model leaves by as much as it moves itself.
     """
-    asked: Centre = _look("centre", centre, get_args(Centre), budget)
-    if asked == "model" and (classes or label_kind == "pick"):
+    uncentred = classes or label_kind == "pick"
+    needless = uncentred or _is_yes_or_no(budget, family)
+    asked: Centre = _resolve_query("centre", centre, get_args(Centre), budget, needless)
+    if asked == "model" and uncentred:
         what = "classes" if classes else "picked labels"
         raise BudgetError(
             f"{what} cannot be centred: a changed label moves what a model leaves by as much as it "
             "moves itself. Leave centre at 'auto' (--centre auto)."
         )
-    rule = budget.calibration
-    if asked == AUTO and (
-        rule is None
-        or classes
-        or label_kind == "pick"
-        or _are_natural(rule.bounds)
-        or family == "bernoulli"
-    ):
-        return "none"
     return asked
 
 
-def _look(name: str, value: str, known: tuple[L, ...], budget: Budget) -> L:
-    """Return the option if there can be such a look; experiments have rules of their own."""
+def _is_yes_or_no(budget: Budget, family: str) -> bool:
+    rule = budget.calibration
+    return family == "bernoulli" or (rule is not None and rule.bounds == (0.0, 1.0))
+
+
+def _resolve_query(
+    name: str, value: str, known: tuple[L, ...], budget: Budget, needless: bool
+) -> L:
+    """Return the option: "none" if nobody asks for what is needless, or for an experiment."""
     check_name(name, value, known, BudgetError)
-    asked = known[known.index(cast(Any, value))]
+    asked, none = known[known.index(cast(Any, value))], cast(L, "none")
     if isinstance(budget.calibration, ExactCalibration):
-        return asked
+        return none if asked == AUTO and needless else asked
     if asked not in (AUTO, "none"):
-        raise BudgetError(f"{name}={value!r} is a private look at labels; give an epsilon for it.")
-    return cast(L, "none")
-
-
-def _are_natural(bounds: Bounds) -> bool:
-    return bounds == (0.0, 1.0)
+        raise BudgetError(f"{name}={value!r} asks the labels privately; give an epsilon for it.")
+    return none
 
 
 def _check_seed(seed: int | None) -> int | None:

@@ -76,10 +76,10 @@ def draw_misfit(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
     Examples
     --------
     >>> rows = np.random.default_rng(0).normal(size=(500, 2))
-    >>> found = draw_misfit(rows, np.random.default_rng(1))
-    >>> found.shape, bool(np.allclose(found.var(axis=0), 1))
+    >>> drawn = draw_misfit(rows, np.random.default_rng(1))
+    >>> drawn.shape, bool(np.allclose(drawn.var(axis=0), 1))
     ((500, 96), True)
-    >>> bool(np.abs(rows.T @ found / 500).max() < 1e-9)
+    >>> bool(np.abs(rows.T @ drawn / 500).max() < 1e-9)
     True
     """
     n, directions = rows.shape

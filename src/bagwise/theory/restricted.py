@@ -88,8 +88,8 @@ class Spectrum:
 
         Examples
         --------
-        >>> found = Spectrum.of(np.eye(3)[:, :2], np.eye(3)[:, 2:], np.array([1.0, 2.0, 9.0]))
-        >>> found.values.tolist(), sorted(found.squares.tolist()), found.rest
+        >>> spectrum = Spectrum.of(np.eye(3)[:, :2], np.eye(3)[:, 2:], np.array([1.0, 2.0, 9.0]))
+        >>> spectrum.values.tolist(), sorted(spectrum.squares.tolist()), spectrum.rest
         ([1.0, 1.0], [1.0, 4.0], 5.0)
         """
         lost = log_determinant
@@ -127,8 +127,9 @@ class Spectrum:
         >>> rng = np.random.default_rng(0)
         >>> columns, response, one = rng.normal(size=(9, 3)), rng.normal(size=9), np.eye(3)
         >>> sums = columns.T @ columns, columns.T @ response, response @ response
-        >>> found = Spectrum.of_sums(*sums, basis=one[:, :2], free=one[:, 2:])
-        >>> bool(np.isclose(found.rest, Spectrum.of(columns[:, :2], columns[:, 2:], response).rest))
+        >>> spectrum = Spectrum.of_sums(*sums, basis=one[:, :2], free=one[:, 2:])
+        >>> other = Spectrum.of(columns[:, :2], columns[:, 2:], response)
+        >>> bool(np.isclose(spectrum.rest, other.rest))
         True
         """
         inner, scores, lost = without_free(gram, score, basis=basis, free=free)
@@ -185,12 +186,12 @@ def minimum(objective: Callable[[FloatArray], FloatArray], grid: FloatArray) -> 
     values = objective(grid)
     at = int(np.argmin(values))
     around = grid[max(0, at - 1)], grid[min(grid.size - 1, at + 1)]
-    found = scipy.optimize.minimize_scalar(
+    best = scipy.optimize.minimize_scalar(
         lambda x: float(objective(np.asarray(x))),
         bounds=around,
         method="bounded",
         options={"xatol": 1e-3},
     )
-    if found.fun <= values[at]:
-        return float(found.x), float(found.fun)
+    if best.fun <= values[at]:
+        return float(best.x), float(best.fun)
     return float(grid[at]), float(values[at])

@@ -163,8 +163,8 @@ class Boosting:
         usable = _counts(weight)
         for name in self.starts:
             kept = [folds != fold for fold in range(n_folds)]
-            found = [STARTS[name](self.data, self.model, weight, usable & here) for here in kept]
-            starts = [start for start in found if start is not None]
+            tried = [STARTS[name](self.data, self.model, weight, usable & here) for here in kept]
+            starts = [start for start in tried if start is not None]
             if len(starts) < n_folds:
                 continue
             objectives = [
@@ -238,8 +238,8 @@ class Boosting:
 
     def _start(self, name: str, weight: FloatArray, usable: AnyArray) -> Start:
         """Start from all bags, which may have no linear fit even if every fold had one."""
-        found = STARTS[name](self.data, self.model, weight, usable)
-        return found or constant_start(self.data, self.model, weight, usable)
+        start = STARTS[name](self.data, self.model, weight, usable)
+        return start or constant_start(self.data, self.model, weight, usable)
 
     def _objective(self, start: Start, weight: FloatArray) -> BagObjective:
         scores = start.scores(self.data.X)
@@ -327,9 +327,9 @@ def blend_weights(
     plain = _weights_of_least_error(columns, target, pull=0.0)
     variance = float(np.mean((columns @ plain - target) ** 2))
     # A normal belief of deviation 1/K about each of K weights is worth so much in squared errors.
-    found = _weights_of_least_error(columns, target, pull=variance * columns.shape[1] ** 2)
-    found = np.where(found >= _NEGLIGIBLE, found, 0.0)
-    return np.asarray(found / found.sum())
+    blend = _weights_of_least_error(columns, target, pull=variance * columns.shape[1] ** 2)
+    blend = np.where(blend >= _NEGLIGIBLE, blend, 0.0)
+    return np.asarray(blend / blend.sum())
 
 
 def _weights_of_least_error(columns: FloatArray, target: FloatArray, *, pull: float) -> FloatArray:
@@ -338,11 +338,11 @@ def _weights_of_least_error(columns: FloatArray, target: FloatArray, *, pull: fl
     # A row of its own that outweighs all others makes them add up to 1.
     heavy = 1e4 * max(1e-300, float(np.abs(columns).max()), float(np.abs(target).max()))
     root = np.sqrt(pull)
-    found, _ = nnls(
+    weights, _ = nnls(
         np.vstack([columns, root * np.eye(count), np.full(count, heavy)]),
         np.concatenate([target, np.full(count, root / count), [heavy]]),
     )
-    return np.asarray(found / found.sum())
+    return np.asarray(weights / weights.sum())
 
 
 def _where(chosen: AnyArray, weight: FloatArray) -> FloatArray:

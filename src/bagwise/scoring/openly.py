@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import roc_auc_score
 
 from bagwise._types import FloatArray
 from bagwise.errors import LabelError, ReleaseError
@@ -24,15 +25,20 @@ from bagwise.show import charts, html
 class RowScores:
     """Errors on single rows; for classes, those of their chances. They are exact: NOT PRIVATE.
 
-    ``accuracy`` and ``log_loss`` are there for models of classes only.
+    ``rmse`` is the typical error of one prediction, and ``rmse_of_mean`` that of predicting the
+    mean label. ``accuracy``, ``log_loss``, ``log_loss_of_mean`` (of the base rates) and ``auc``
+    (the mean over classes, one against the others) are there for classes and yes-or-no labels.
     """
 
     n_rows: int
     rmse: float
     mae: float
     r2: float
+    rmse_of_mean: float | None = None
     accuracy: float | None = None
     log_loss: float | None = None
+    log_loss_of_mean: float | None = None
+    auc: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the scores as plain values, which say themselves that nothing protects them."""
@@ -102,18 +108,39 @@ def evaluate_rows(
         mae=float(np.mean(np.abs(residuals))),
         # Where labels do not vary, 1 or 0 as scikit-learn has it.
         r2=1.0 - error / variance if variance > 0 else float(error == 0),
-        **({} if model.classes is None else _class_scores(labels, predicted)),
+        rmse_of_mean=float(np.sqrt(variance)),
+        **_class_scores(*_as_classes(labels, predicted)),
+    )
+
+
+def _as_classes(labels: FloatArray, predicted: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return marks and chances of classes; none for labels that are neither classes nor 0 and 1."""
+    if labels.ndim == 2:
+        return labels, predicted
+    chances = np.all((predicted >= 0) & (predicted <= 1))
+    if not chances or not np.isin(labels, (0.0, 1.0)).all():
+        return np.empty((0, 0)), np.empty((0, 0))
+    return (
+        np.column_stack([1 - labels, labels]),
+        np.column_stack([1 - predicted, predicted]),
     )
 
 
 def _class_scores(labels: FloatArray, chances: FloatArray) -> dict[str, float]:
+    if not labels.size:
+        return {}
     right = labels.argmax(axis=1)
     chance = np.take_along_axis(chances, right[:, None], axis=1)
     # A chance of exactly zero for what happened would be infinitely bad.
     losses = -np.log(np.maximum(chance, np.finfo(float).tiny))
+    rates = labels.mean(axis=0)
+    seen = (rates > 0) & (rates < 1)  # of the others nobody can tell whether they are ranked well
+    areas = [roc_auc_score(labels[:, i], chances[:, i]) for i in np.flatnonzero(seen)]
     return {
         "accuracy": float(np.mean(chances.argmax(axis=1) == right)),
         "log_loss": float(np.mean(losses)),
+        "log_loss_of_mean": float(-np.sum(rates[rates > 0] * np.log(rates[rates > 0]))),
+        **({"auc": float(np.mean(areas))} if areas else {}),
     }
 
 

@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from bagwise._version import SOFTWARE
 from bagwise.errors import BoundsError, CertificateError, LabelError
-from bagwise.evaluate.openly import row_labels
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
@@ -26,7 +25,6 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
 from bagwise.privacy.circumstances import EvaluatedModel, MeanLoss
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
     POWERS,
@@ -42,6 +40,7 @@ from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.local import LocalRows
 from bagwise.rows.table import read_table
+from bagwise.scoring.openly import row_labels
 from bagwise.show import charts, html
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
@@ -173,11 +172,11 @@ class PrivateScores:
         """Recompute what follows from the certificate; raise CertificateError where it differs."""
         if self.certificate.covers != self.digest:
             raise CertificateError("the certificate belongs to other scores.")
-        found = [e for e in self.certificate.events if isinstance(e, LaplaceMeanLoss)]
+        losses = [e for e in self.certificate.events if e.hides == "mean loss"]
         others = [e.hides for e in self.certificate.events if e.hides != "mean loss"]
-        if len(found) != 1 or set(others) - {"bounds"}:
+        if len(losses) != 1 or set(others) - {"bounds"}:
             raise CertificateError("the certificate does not account for a mean loss.")
-        event, rows = found[0], self.certificate.unit_rows
+        event, rows = losses[0], self.certificate.unit_rows
         low, high = self.certificate.bounds or (0.0, 0.0)
         if self.largest_loss > (high - low) ** POWERS[self.loss] * (1 + 1e-9):
             raise CertificateError("the largest loss is more than the bounds allow.")

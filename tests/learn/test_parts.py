@@ -85,19 +85,19 @@ def settings(
     here = Here(chunks[::-1])  # they come back in any order
     axes = BagParts.of(Here([Chunk(0, X, bags.index, bags.sizes, labels, sd)])).axes
     sizes = SimpleNamespace(sizes=bags.sizes, n_bags=bags.n_bags, n_rows=bags.n_rows)
-    spread = BagData(
+    in_parts = BagData(
         np.zeros((0, 3)), sizes, labels, sd, np.ones(bags.n_bags), axes=axes,
-        spread=BagParts.of(here, axes),
+        parts=BagParts.of(here, axes),
     )  # fmt: skip
-    return Setting(data, *options), Setting(spread, *options), here
+    return Setting(data, *options), Setting(in_parts, *options), here
 
 
-def assert_same_fit(at_hand, spread, loss="bag", rtol=1e-6):
+def assert_same_fit(at_hand, in_parts, loss="bag", rtol=1e-6):
     kind = default_covariance(at_hand)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)
         theirs = fit_equations(at_hand, loss, covariance=kind)
-        ours = fit_equations(spread, loss, covariance=kind)
+        ours = fit_equations(in_parts, loss, covariance=kind)
     assert (ours.note, ours.converged, ours.rank) == (theirs.note, theirs.converged, theirs.rank)
     assert (ours.freedom, ours.separated) == (theirs.freedom, theirs.separated)
     np.testing.assert_allclose(ours.estimates, theirs.estimates, rtol=rtol, atol=1e-9)
@@ -108,11 +108,13 @@ def assert_same_fit(at_hand, spread, loss="bag", rtol=1e-6):
     if ours.covariance is not None:
         variances, expected = (np.diag(found.covariance) for found in (ours, theirs))
         np.testing.assert_allclose(variances, expected, rtol=2 * rtol)
-    if theirs.spread is not None:
+    if theirs.uncertainty is not None:
         np.testing.assert_allclose(
-            ours.spread.unpenalised, theirs.spread.unpenalised, rtol=rtol, atol=1e-9
+            ours.uncertainty.unpenalised, theirs.uncertainty.unpenalised, rtol=rtol, atol=1e-9
         )
-        np.testing.assert_allclose(ours.spread.posterior, theirs.spread.posterior, rtol=10 * rtol)
+        np.testing.assert_allclose(
+            ours.uncertainty.posterior, theirs.uncertainty.posterior, rtol=10 * rtol
+        )
     return ours
 
 
@@ -130,8 +132,8 @@ def test_other_penalties_are_those_in_memory(family, link, noise, ridge):
 
 @pytest.mark.parametrize("family", ["gaussian", "poisson", "gamma"])
 def test_the_law_of_the_noise_is_followed(family):
-    at_hand, spread, _ = settings(family, "log" if family == "gamma" else None, law="laplace")
-    assert_same_fit(at_hand, spread)
+    at_hand, in_parts, _ = settings(family, "log" if family == "gamma" else None, law="laplace")
+    assert_same_fit(at_hand, in_parts)
 
 
 @pytest.mark.parametrize(("family", "link"), CASES[:5])
@@ -140,8 +142,8 @@ def test_without_an_intercept(family, link):
 
 
 def test_a_start_without_an_intercept_is_that_in_memory():
-    at_hand, spread, _ = settings("poisson", fit_intercept=False)
-    ours, theirs = (PROBLEMS["bag"](setting)._closest_to(2.0) for setting in (spread, at_hand))
+    at_hand, in_parts, _ = settings("poisson", fit_intercept=False)
+    ours, theirs = (PROBLEMS["bag"](setting)._closest_to(2.0) for setting in (in_parts, at_hand))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
     refused = settings("gamma", fit_intercept=False)[1]
     with pytest.raises(StrategyError, match="positive predictor for every row"):
@@ -149,8 +151,8 @@ def test_a_start_without_an_intercept_is_that_in_memory():
 
 
 def test_a_step_is_a_pass():
-    _, spread, here = settings("poisson")
-    problem = PROBLEMS["bag"](spread)
+    _, in_parts, here = settings("poisson")
+    problem = PROBLEMS["bag"](in_parts)
     start = problem.constant_start()
     before = here.passes
     solution = solve(problem, start, penalty=Ridge.of(problem, 0.0))
@@ -160,24 +162,24 @@ def test_a_step_is_a_pass():
 
 
 def test_labels_that_are_told_apart_are_told_from_chunks():
-    _, spread, here = settings("bernoulli", noise=0.0)
-    told = np.arange(spread.data.labels.size) % 2.0
+    _, in_parts, here = settings("bernoulli", noise=0.0)
+    told = np.arange(in_parts.data.labels.size) % 2.0
     for place, chunk in enumerate(here.chunks):
         labels, rows = told[chunk.first :][: chunk.sizes.size], chunk.rows.copy()
         rows[:, 1] = labels[chunk.index]
         here.chunks[place] = replace(chunk, labels=labels, rows=rows)
-    data = replace(spread.data, labels=told, spread=BagParts.of(here))
+    data = replace(in_parts.data, labels=told, parts=BagParts.of(here))
     with pytest.warns(SeparationWarning):
-        fitted = fit_equations(replace(spread, data=data), "bag", covariance="cautious")
+        fitted = fit_equations(replace(in_parts, data=data), "bag", covariance="cautious")
     assert fitted.separated
 
 
 @pytest.mark.parametrize(("family", "link"), CASES)
 @pytest.mark.parametrize("ridge", ["auto", 0.1])
 def test_instance_loss_is_that_in_memory(family, link, ridge):
-    at_hand, spread, _ = settings(family, link, ridge=ridge, centroids=False)
-    at_hand, spread = (replace(setting, rule="equal") for setting in (at_hand, spread))
-    assert_same_fit(at_hand, spread, "instance")
+    at_hand, in_parts, _ = settings(family, link, ridge=ridge, centroids=False)
+    at_hand, in_parts = (replace(setting, rule="equal") for setting in (at_hand, in_parts))
+    assert_same_fit(at_hand, in_parts, "instance")
 
 
 @pytest.mark.parametrize("loss", ["bag", "instance"])
@@ -185,7 +187,7 @@ def test_instance_loss_is_that_in_memory(family, link, ridge):
     ("family", "link", "noise"), [("poisson", None, 0.1), ("gamma", "log", 0.0)]
 )
 def test_exposure_is_that_in_memory(family, link, noise, loss):
-    at_hand, spread, here = settings(family, link, noise=noise)
+    at_hand, in_parts, here = settings(family, link, noise=noise)
     offset = np.random.default_rng(1).normal(size=at_hand.data.bags.n_rows)
     rule = "equal" if loss == "instance" else "known-noise"
     at_hand = replace(at_hand, data=replace(at_hand.data, offset=offset), rule=rule)
@@ -193,16 +195,16 @@ def test_exposure_is_that_in_memory(family, link, noise, loss):
     for place, chunk in enumerate(here.chunks):
         mine = (index >= chunk.first) & (index < chunk.first + chunk.sizes.size)
         here.chunks[place] = replace(chunk, offset=offset[mine])
-    data = replace(spread.data, spread=BagParts.of(here))
-    assert_same_fit(at_hand, replace(spread, data=data, rule=rule), loss)
+    data = replace(in_parts.data, parts=BagParts.of(here))
+    assert_same_fit(at_hand, replace(in_parts, data=data, rule=rule), loss)
 
 
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize(("noise", "ridge"), [(0.05, "auto"), (0.05, 0.1), (0.0, "auto")])
 def test_classes_are_those_in_memory(noise, ridge, single):
-    at_hand, spread, here = settings("bernoulli", noise=noise, ridge=ridge)
+    at_hand, in_parts, here = settings("bernoulli", noise=noise, ridge=ridge)
     if single:
-        at_hand, spread, here = in_bags_of_one(at_hand, spread, here)
+        at_hand, in_parts, here = in_bags_of_one(at_hand, in_parts, here)
     bags = at_hand.data.bags
     rng = np.random.default_rng(5)
     drawn = np.eye(3)[rng.integers(0, 3, size=bags.n_rows)]
@@ -212,14 +214,14 @@ def test_classes_are_those_in_memory(noise, ridge, single):
         labels = shares[chunk.first :][: chunk.sizes.size]
         here.chunks[place] = replace(chunk, labels=labels)
     kind = find_family("multinomial")
-    at_hand, spread = (
+    at_hand, in_parts = (
         replace(setting, family=kind, data=replace(setting.data, labels=shares))
-        for setting in (at_hand, spread)
+        for setting in (at_hand, in_parts)
     )
-    assert_same_fit(at_hand, spread, rtol=1e-8)
+    assert_same_fit(at_hand, in_parts, rtol=1e-8)
 
 
-def in_bags_of_one(at_hand, spread, here):
+def in_bags_of_one(at_hand, in_parts, here):
     """The first rows of all chunks, each a bag."""
     first, sd = 0, np.full(200, at_hand.data.noise_sd.max())
     for place, chunk in enumerate(here.chunks):
@@ -231,13 +233,13 @@ def in_bags_of_one(at_hand, spread, here):
     X, bags = np.concatenate([chunk.rows for chunk in here.chunks]), Bags.singletons(200)
     data = BagData(X, bags, np.zeros(200), sd, np.ones(200))
     found = BagParts.of(here)
-    elsewhere = replace(data, X=X[:0], axes=found.axes, spread=found)
-    return replace(at_hand, data=data), replace(spread, data=elsewhere), here
+    elsewhere = replace(data, X=X[:0], axes=found.axes, parts=found)
+    return replace(at_hand, data=data), replace(in_parts, data=elsewhere), here
 
 
 def test_sums_serve_for_every_dispersion():
-    at_hand, spread, _ = settings("poisson")
-    ours, theirs = PROBLEMS["bag"](spread), PROBLEMS["bag"](at_hand)
+    at_hand, in_parts, _ = settings("poisson")
+    ours, theirs = PROBLEMS["bag"](in_parts), PROBLEMS["bag"](at_hand)
     start = theirs.constant_start() + np.array([0.3, -0.2, 0.1, 0.0])
     prior = SlopePrior.of(theirs, at_hand.data.X, start)
     models = [problem.reweighted(start).working(start) for problem in (ours, theirs)]

@@ -1,0 +1,111 @@
+"""The verbs of a learner: read a release, fit a model to it, and say how good it is."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from bagwise.errors import StrategyError, check_name
+from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
+from bagwise.learn.frames import FrameModel, fit_estimator
+from bagwise.learn.from_release import check_family, family_name, fit_release
+from bagwise.models.row_model import RowModel
+from bagwise.models.tree_model import TreeModel
+from bagwise.release.files import MANIFEST
+from bagwise.release.release import Release
+from bagwise.scoring.openly import BagScores, RowScores, evaluate_release, evaluate_rows
+from bagwise.scoring.privately import PrivateScores, evaluate_rows_privately
+
+
+def load_release(path: str | Path, *, key: str | Path | None = None) -> Release:
+    """Read a release, and check that its files, its noise and its promise agree.
+
+    Parameters
+    ----------
+    key : path, optional
+        Public key (Ed25519) of whoever must have signed it.
+    """
+    release = Release.load(path, key=key)
+    release.verify()
+    return release
+
+
+def fit(
+    release: Release | str | Path, *, model: Literal["glm", "boosted"] = "glm", **options: Any
+) -> RowModel | TreeModel:
+    """Fit a row-level model to a release.
+
+    Parameters
+    ----------
+    release : Release or path
+        A path is checked first (`load_release`).
+    model : {"glm", "boosted"}
+        A generalised linear model with error bars, or boosted trees (extra ``trees``).
+    **options
+        `family`, `target`, `rows` and `rows_noise_sd` for both; for "glm" all others of
+        `bagwise.learn.fit_release`.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> from bagwise import make_release
+    >>> x = np.random.default_rng(0).normal(size=2000)
+    >>> noise = np.random.default_rng(1).normal(size=2000)
+    >>> table = pa.table({"x": x, "y": 1 + 2 * x + noise})
+    >>> release = make_release(table, label="y", bounds=(-9, 11), epsilon=4.0)
+    >>> abs(fit(release).coefficients()["x"] - 2) < 0.5
+    True
+    """
+    check_name("model", model, ("glm", "boosted"))
+    loaded = release if isinstance(release, Release) else load_release(release)
+    if model == "glm":
+        return fit_release(loaded, **options)
+    allowed = ("family", "target", "rows", "rows_noise_sd")
+    for name in options:
+        check_name("option of boosted trees", name, allowed, StrategyError)
+    return fit_trees(loaded, **options).to_trees()
+
+
+def fit_trees(
+    release: Release,
+    *,
+    family: str = "auto",
+    target: str | None = None,
+    rows: Any = None,
+    rows_noise_sd: float = 0.0,
+) -> FrameModel:
+    """Boost trees on a release; return the estimator, with what it tried."""
+    name = family_name(release, family, target)
+    check_family(release, name, target)
+    if family == "auto" and release.classes and target is not None:
+        name = "bernoulli"  # the share of one class
+    estimator = (
+        BaggedClassifier(random_state=0)
+        if name == "multinomial"
+        else BaggedBooster(name, random_state=0)
+    )
+    return fit_estimator(release, estimator, target=target, rows=rows, rows_noise_sd=rows_noise_sd)
+
+
+def evaluate(
+    model: RowModel | TreeModel, data: Any, *, epsilon: float | None = None, **options: Any
+) -> RowScores | BagScores | PrivateScores:
+    """Score a model on rows with labels, on the bags of a release, or privately on secret labels.
+
+    Parameters
+    ----------
+    data : table, Release, or path of either
+        A release has only bag labels, which are public already.
+    epsilon : float, optional
+        Score secret labels privately; it is spent anew each time. Without it, scores on rows are
+        exact: NOT PRIVATE.
+    **options
+        `label` for tables; with an epsilon all others of
+        `bagwise.scoring.privately.evaluate_rows_privately`.
+    """
+    model = model.to_trees() if hasattr(model, "to_trees") else model
+    if epsilon is not None:
+        return evaluate_rows_privately(model, data, epsilon=epsilon, **options)
+    if isinstance(data, str | Path) and (Path(data) / MANIFEST).is_file():
+        data = load_release(data)
+    if isinstance(data, Release):
+        return evaluate_release(model, data, **options)
+    return evaluate_rows(model, data, **options)
