@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import bagwise as bw
 from bagwise._types import FloatArray
-from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.privacy.noise import private_bag_means
 from bagwise.rng import NoiseSource
 
@@ -16,7 +15,7 @@ from bagwise.rng import NoiseSource
 def can_be_redrawn(release: bw.Release) -> bool:
     """Return whether only the noise on bag means was drawn from labels, in the table's order."""
     how, events = release.provenance, release.certificate.events
-    alone = len(events) == 1 and isinstance(events[0], HidesBagMeans)
+    alone = len(events) == 1 and events[0].hides == "bag means"
     return alone and how.scores == "none" and how.row_order == "kept"
 
 

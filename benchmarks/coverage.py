@@ -14,7 +14,6 @@ import argparse
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ import pyarrow as pa
 import bagwise as bw
 from bagwise._types import FloatArray
 from bagwise.families import find_family
-from bagwise.privacy.grid import grid_step
-from bagwise.privacy.mechanisms import HidesBagMeans, MeansBudget, bag_means_mechanisms
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_bag_means
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.labels import Bounds
@@ -42,7 +41,7 @@ INTERVALS: dict[str, dict[str, Any]] = {
 }
 
 
-def fit_params(bags: bw.Bags, event: HidesBagMeans | None) -> dict[str, Any]:
+def fit_params(bags: bw.Bags, event: Mechanism | None) -> dict[str, Any]:
     """Return what `BaggedGLM.fit` is told about the noise on labels."""
     if event is None:
         return {"bags": bags.index}
@@ -92,15 +91,11 @@ class Setting:
     columns: Callable[[int, np.random.Generator], FloatArray] = field(default=dense_columns)
     looks: Mapping[str, str] | None = None
 
-    def event(self) -> HidesBagMeans | None:
+    def event(self) -> Mechanism | None:
         """Return the noise on bag sums that the promise asks for."""
         if self.noise is None:
             return None
-        budget = MeansBudget(
-            epsilon=Fraction(self.epsilon), mu=None, step=grid_step(self.bounds), square=1, rows=1,
-            numbers=1,
-        )  # fmt: skip
-        return bag_means_mechanisms()[self.noise].for_budget(budget)
+        return ExactCalibration(self.epsilon, 0.0, self.bounds, noise=self.noise).bag_means()
 
 
 GAUSSIAN: dict[str, Any] = {
@@ -168,14 +163,14 @@ def fit_means(
     X: FloatArray,
     labels: FloatArray,
     bags: bw.Bags,
-    event: HidesBagMeans | None,
+    event: Mechanism | None,
     source: SimulatedNoise,
 ) -> bw.BaggedGLM:
     """Fit bag means, with noise if there is any."""
     means = bags.mean(labels)
     if event is not None:
         means = private_bag_means(labels, bags, bounds=setting.bounds, event=event, source=source)
-    model = bw.BaggedGLM(setting.family, noise="gaussian" if event is None else event.law)
+    model = bw.BaggedGLM(setting.family, noise="gaussian" if event is None else event.law.density)
     return model.fit(X, means[bags.index], **fit_params(bags, event))
 
 

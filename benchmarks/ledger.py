@@ -175,7 +175,7 @@ def peer_epsilon(releases, delta):
 def histories():
     """Return lists of releases, each with the events that its certificate has."""
     from bagwise.privacy.calibrate import ExactCalibration
-    from bagwise.privacy.mechanisms import LaplaceMeanLoss, NoisyChoice
+    from bagwise.privacy.mechanisms import noisy_choice
 
     def means(epsilon, delta, noise):
         rule = ExactCalibration(epsilon, delta, (0.0, 10.0), (), noise)
@@ -184,7 +184,7 @@ def histories():
     def loss(epsilon):
         rule = ExactCalibration(epsilon, 0.0, (0.0, 10.0), (), "auto")
         event = rule.mean_loss(sensitivity_steps=2**20, step=1e-4)
-        assert isinstance(event, LaplaceMeanLoss)
+        assert event.kind == "laplace-mean-loss"
         return (event,)
 
     gaussian, laplace = means(0.3, DELTA, "gaussian"), means(0.2, 0.0, "laplace")
@@ -196,7 +196,7 @@ def histories():
         "10 Gaussian of 0.3": [gaussian] * 10,
         "50 Gaussian of 0.3": [gaussian] * 50,
         "bounds, 10 Gaussian, 2 evaluations": [
-            (NoisyChoice(0.1),), *[gaussian] * 10, loss(0.1), loss(0.1)
+            (noisy_choice("bounds", 0.1),), *[gaussian] * 10, loss(0.1), loss(0.1)
         ],
         "20 Gaussian of 0.3, 20 Laplace of 0.2": [*[gaussian] * 20, *[laplace] * 20],
     }  # fmt: skip
@@ -206,14 +206,14 @@ def charges(folder):
     import bagwise as bw
     from bagwise.ledger.entries import Charge
     from bagwise.privacy.mark import Mark
-    from bagwise.privacy.mechanisms import NoisyChoice
+    from bagwise.privacy.mechanisms import noisy_choice
 
     ledger = bw.Ledger.create(folder / "l", epsilon_total=400.0, delta_total=DELTA)
     seconds = []
     for number in range(1000):
         entry = Charge(
             id=Mark.new().id, time="", software="", verb="bounds", label="y", paid=(),
-            events=Charge.events_of((NoisyChoice(0.1 + number / 1e6),)), chosen_by="all",
+            events=Charge.events_of((noisy_choice("bounds", 0.1 + number / 1e6),)), chosen_by="all",
             subset=None, request="0" * 64, table="0" * 64,
         )  # fmt: skip
         start = time.perf_counter()

@@ -11,17 +11,10 @@ from typing import ClassVar
 
 from bagwise.errors import BudgetError
 from bagwise.privacy.calibrate import ScoreNoise
-from bagwise.privacy.grid import LABEL_STEPS, grid_step
-from bagwise.privacy.mechanisms import (
-    GaussianBagMeans,
-    GaussianLabels,
-    GaussianModel,
-    LaplaceModel,
-    Mechanism,
-    NoisyChoice,
-    PickedLabels,
-    RandomisedPicks,
-)
+from bagwise.privacy.grid import grid_step
+from bagwise.privacy.laws import Gaussian
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.queries import BagMeans, BagPicks, Labels
 from bagwise.rows.labels import Bounds
 
 
@@ -61,7 +54,7 @@ class PrintedCalibration:
     epsilon: float
     delta: float
     bounds: Bounds
-    prior: tuple[NoisyChoice, ...] = ()
+    prior: tuple[Mechanism, ...] = ()
 
     @property
     def _radius(self) -> float:
@@ -72,17 +65,18 @@ class PrintedCalibration:
         """Return Gaussian: the paper has no other."""
         return ("gaussian",)
 
-    def labels(self, *, share: float = 0.5, square: int = 1) -> GaussianLabels:
+    def labels(self, *, share: float = 0.5, square: int = 1) -> Mechanism:
         """Return the printed noise on labels; the paper knows no other split than half."""
         del share
-        return GaussianLabels(*self._parameters(self._label_noise(), square))
+        step = grid_step(self.bounds)
+        return Mechanism(Labels(step, square), (_on_grid(self._label_noise(), step),))
 
-    def model(self, *, share: float, sensitivity_steps: int) -> GaussianModel:
+    def model(self, *, share: float, sensitivity_steps: int) -> Mechanism:
         """Refuse: the paper has no private model."""
         del share, sensitivity_steps
         raise BudgetError("the paper prints no noise for a private model.")
 
-    def laplace_model(self, *, share: float, sensitivity_steps: int) -> LaplaceModel:
+    def laplace_model(self, *, share: float, sensitivity_steps: int) -> Mechanism:
         """Refuse: the paper has no private model."""
         del share, sensitivity_steps
         raise BudgetError("the paper prints no noise for a private model.")
@@ -94,11 +88,18 @@ class PrintedCalibration:
         rows: int = 1,
         numbers: int | None = None,
         spent: Sequence[Mechanism] = (),
-    ) -> GaussianBagMeans:
+    ) -> Mechanism:
         """Return the printed noise on bag sums."""
-        del rows, numbers, spent
+        del spent
         noise = printed_sum_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
-        return GaussianBagMeans(*self._parameters(noise, square))
+        step, together = grid_step(self.bounds), (rows if numbers is None else numbers) == 1
+        query = BagMeans(step, rows, max(square, rows), together)
+        return Mechanism(query, (_on_grid(noise, step),))
+
+    def shares(self, *, square: int = 1, rows: int = 1) -> Mechanism:
+        """Refuse: the paper has no classes."""
+        del square, rows
+        raise BudgetError("the paper prints no noise for classes.")
 
     def picks(
         self,
@@ -107,15 +108,14 @@ class PrintedCalibration:
         rows: int = 1,
         spent: Sequence[Mechanism] = (),
         smallest: int | None = None,
-    ) -> PickedLabels:
+    ) -> Mechanism:
         """Return the printed noise on picks: that on labels, divided by the size of the bag."""
         del spent, smallest
-        sensitivity, _, step = self._parameters(1.0, 1)
-        alpha = self._label_noise()
-        scales = ((size, _on_grid(alpha / size, step)) for size in sorted(set(sizes)))
-        return PickedLabels(sensitivity, tuple(scales), step, rows)
+        step, alpha, every = grid_step(self.bounds), self._label_noise(), sorted(set(sizes))
+        laws = tuple(_on_grid(alpha / size, step) for size in every)
+        return Mechanism(BagPicks(tuple(every), rows, step), laws)
 
-    def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> RandomisedPicks:
+    def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> Mechanism:
         """Refuse: the paper has no classes."""
         del classes, sizes, rows
         raise BudgetError("the paper prints no noise for classes.")
@@ -128,10 +128,6 @@ class PrintedCalibration:
     def _label_noise(self) -> float:
         return printed_label_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
 
-    def _parameters(self, noise: float, square: int) -> tuple[float, float, float]:
-        step = grid_step(self.bounds)
-        return _on_grid(LABEL_STEPS * step * math.sqrt(square), step), _on_grid(noise, step), step
 
-
-def _on_grid(noise: float, step: float) -> float:
-    return max(1, round(noise / step)) * step
+def _on_grid(noise: float, step: float) -> Gaussian:
+    return Gaussian(max(1, round(noise / step)))

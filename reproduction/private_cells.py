@@ -107,7 +107,7 @@ def _make(
     sizes = bags.sizes.tolist()
     picks = calibration.picks(sizes=sizes, spent=scores.events, smallest=None)
     values = private_picks(labels, bags, bounds=calibration.bounds, event=picks, source=source)
-    return _Made(bags, values, (*scores.events, picks), dict(picks.scales)[sizes[0]])
+    return _Made(bags, values, (*scores.events, picks), float(picks.noise_sd(bags.sizes)[0]))
 
 
 def _bags(draw: Draw, cell: Cell, scores: Scores, find_bags: FindBags) -> Bags:

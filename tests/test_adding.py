@@ -1,4 +1,4 @@
-"""The pages on adding a strategy and a family, done to the letter in a copy of bagwise."""
+"""The pages on adding a strategy, a family and a law, done to the letter in a copy of bagwise."""
 
 import json
 import os
@@ -148,7 +148,26 @@ def test_a_family_is_one_file_and_one_line(copy):
     assert copy.test(words, "tests/contracts/test_families.py", "tests/test_tables.py") > 20
 
 
-@pytest.mark.parametrize("page", ["adding-a-strategy.md", "adding-a-family.md"])
+def test_a_law_is_one_file_and_one_line(copy):
+    example = copy.apply("adding-a-law.md")
+    copy.python("-c", example)
+    table = counts(copy.root / "counts.csv")
+    asked = ("--label", "y", "--bounds", "0", "20", "--epsilon", "4", "--delta", "1e-4")
+    bags = ("--bag-size", "6", "--strategy", "random", "--tighten", "none", "--centre", "none")
+    made = ("release", table, *asked, *bags, "-o", "out", "--noise", "discrete-gaussian")
+    copy.bagwise(*made)
+    certificate = json.loads((copy.root / "out" / "certificate.json").read_text())
+    (event,) = certificate["events"]
+    assert event["query"]["kind"] == "bag-means"
+    assert [law["kind"] for law in event["laws"]] == ["discrete-gaussian"]
+    copy.bagwise("verify", "out")
+    copy.bagwise("fit", "out", "-o", "model.json")
+    # Every pair of it with a query is held against brute force, or refused.
+    words = "discrete-gaussian and (covers or worked_out or keys or impossible or units)"
+    assert copy.test(words, "tests/contracts/test_mechanisms.py") > 20
+
+
+@pytest.mark.parametrize("page", ["adding-a-strategy.md", "adding-a-family.md", "adding-a-law.md"])
 def test_its_code_is_in_the_style_of_the_house(copy, page):
     copy.apply(page)
     for arguments in (["check"], ["format", "--check"]):

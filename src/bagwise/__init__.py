@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from bagwise.learn.model_selection import bag_r2_score as bag_r2_score
     from bagwise.learn.model_selection import bag_scorer as bag_scorer
     from bagwise.learn.on_spark import fit_on_spark as fit_on_spark
+    from bagwise.learn.tables import LabelTable as LabelTable
+    from bagwise.learn.tables import TablesModel as TablesModel
+    from bagwise.learn.tables import fit_tables as fit_tables
     from bagwise.learner import evaluate as evaluate
     from bagwise.learner import fit as fit
     from bagwise.learner import load_release as load_release
@@ -121,6 +124,7 @@ _HOMES = {
         "bag_scorer",
     ],
     "learn.on_spark": ["fit_on_spark"],
+    "learn.tables": ["LabelTable", "TablesModel", "fit_tables"],
     "learner": ["evaluate", "fit", "load_release"],
     "ledger": ["Ledger"],
     "models.coefficients": ["Coefficients"],

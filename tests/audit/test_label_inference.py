@@ -270,8 +270,7 @@ def test_rows_that_all_look_alike_cannot_be_matched():
 
 def test_the_printed_calibration_is_the_one_that_is_meant():
     printed = PrintedCalibration(inference.EPSILON, inference.DELTA, inference.BOUNDS)
-    (size, scale), *_ = printed.picks(sizes=[50]).scales
-    assert size == 50
+    scale = printed.picks(sizes=[50]).number_sd
     assert scale < 0.2
     assert all(a < b for a, b in itertools.pairwise((0.0, scale)))
 

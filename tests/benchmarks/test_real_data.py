@@ -70,7 +70,7 @@ def test_noise_on_every_label_is_the_least_that_the_accountant_accepts(data):
         bounds=data.bounds,
     )  # fmt: skip
     event = ExactCalibration(1.0, ways.DELTA, data.bounds).bag_means()
-    np.testing.assert_allclose(release.noise_sd, event.sum_sd, rtol=1e-12)
+    np.testing.assert_allclose(release.noise_sd, event.number_sd, rtol=1e-12)
 
 
 def test_every_way_predicts_all_held_out_rows(data):

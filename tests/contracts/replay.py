@@ -47,7 +47,7 @@ PAID = {
     "bagwise.privacy.noise:hidden_shares": "counts",
     "bagwise.privacy.noise:hidden_picks": "picked",
     "bagwise.privacy.noise:hidden_class_picks": "picked",
-    "bagwise.privacy.mechanisms.label_channel:LabelChannel.report": "labels",
+    "bagwise.privacy.noise:reported_labels": "labels",
     "bagwise.privacy.private_model:release_statistics": "labels",
     "bagwise.privacy.private_range:cheapest": "beyond",
     "bagwise.privacy.private_loss:release_mean_loss": "labels",

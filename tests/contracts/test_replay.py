@@ -557,7 +557,7 @@ PAYING = {
     "hidden_shares": "classes",
     "hidden_picks": "picks",
     "hidden_class_picks": "classes, picks",
-    "LabelChannel.report": "noise unbiased",
+    "reported_labels": "noise unbiased",
     "release_statistics": "strategy sorted",
     "cheapest": "bounds",
     "release_mean_loss": "scores",

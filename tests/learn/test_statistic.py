@@ -191,7 +191,7 @@ def test_labels_with_the_same_noisy_statistics_give_the_same_bytes(family, monke
     released = np.array([40_000, -90_000, 30_000, 9_000_000])
     monkeypatch.setattr(private_model, "_integer_statistics", remembered)
     monkeypatch.setattr(
-        "bagwise.privacy.mechanisms.laplace_model.LaplaceModel.draw",
+        "bagwise.privacy.laws.Laplace.draw",
         lambda *_: released - sums[-1],  # noise that hides everything
     )
     table = small_table()

@@ -10,13 +10,8 @@ from bagwise.errors import BudgetError
 from bagwise.privacy import gaussian_delta, gaussian_epsilon, gaussian_mu
 from bagwise.privacy.accounting import gaussian_part, total_delta, total_epsilon
 from bagwise.privacy.curves import laplace_delta
-from bagwise.privacy.mechanisms import (
-    GaussianBagMeans,
-    GaussianModel,
-    LaplaceBagMeans,
-    LaplaceMeanLoss,
-    NoisyChoice,
-)
+from bagwise.privacy.mechanisms import noisy_choice
+from tests.privacy.events import gaussian, laplace
 
 
 @pytest.mark.parametrize(
@@ -99,7 +94,7 @@ def test_impossible_budgets(epsilon, delta, message):
 
 
 def test_events_compose_by_hypotenuse_and_unknown_ones_are_refused():
-    events = [GaussianBagMeans(3.0, 1.0, 0.1), GaussianBagMeans(8.0, 2.0, 0.1)]
+    events = [gaussian(30, 10), gaussian(80, 20)]
     assert gaussian_part(events) == pytest.approx(5.0)
     assert total_delta(events, 1.0) == gaussian_delta(1.0, 5.0)
     assert total_epsilon(events, 1e-3) == gaussian_epsilon(1e-3, 5.0)
@@ -108,22 +103,22 @@ def test_events_compose_by_hypotenuse_and_unknown_ones_are_refused():
 
 
 def test_a_mean_loss_on_its_own_has_the_exact_curve():
-    event = LaplaceMeanLoss(6.0, 4.0, 2.0)
+    event = laplace(3, 2)
     for epsilon in (-1.0, 0.3, 1.0, 1.5, 2.0):
         assert total_delta([event], epsilon) == laplace_delta(epsilon, shift=3, scale=2)
     # Beside a pure choice it costs less than if that took its epsilon off the top.
-    both = [NoisyChoice(0.2), event]
+    both = [noisy_choice("bounds", 0.2), event]
     assert 0 < total_delta(both, 1.2) < laplace_delta(1.0, shift=3, scale=2)
 
 
 def test_mean_losses_add_their_epsilon_to_whatever_else_was_released():
-    first, second = LaplaceMeanLoss(6.0, 12.0, 2.0), LaplaceMeanLoss(0.3, 1.0, 0.1)
+    first, second = laplace(3, 6), laplace(3, 10)
     assert total_epsilon([first, second], 0.0) == pytest.approx(0.8)
-    model = GaussianModel(1.0, 4.0, 0.1)
+    model = gaussian(10, 40)
     # Composed, they cost less than if their epsilons were taken off the top.
     assert 0 < total_delta([model, first], 1.5) < gaussian_delta(1.0, 0.25)
     assert 0 < total_delta([first, model, second], 1.8) < gaussian_delta(1.0, 0.25)
-    bags = LaplaceBagMeans(0.4, 1.0, 0.1)
+    bags = laplace(4, 10)
     assert total_epsilon([bags, second], 0.0) == pytest.approx(0.7)
     assert total_epsilon([bags, bags, second], 0.0) == pytest.approx(1.1)
 
@@ -131,7 +126,7 @@ def test_mean_losses_add_their_epsilon_to_whatever_else_was_released():
 def test_two_mean_losses_by_brute_force():
     """Sum over all pairs of outcomes that matter, for sums that both move by their sensitivity."""
     shift, scale = 3, 4
-    event = LaplaceMeanLoss(float(shift), float(scale), 1.0)
+    event = laplace(shift, scale)
     y = np.arange(-150, 151)
     here, there = np.exp(-np.abs(y) / scale), np.exp(-np.abs(y - shift) / scale)
     p, q = (np.multiply.outer(w / w.sum(), w / w.sum()) for w in (here, there))

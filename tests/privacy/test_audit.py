@@ -5,10 +5,8 @@ test would show nothing: for a tenth of the noise, and for the noise the paper p
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -16,24 +14,16 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import BoundsError
 from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.grid import LABEL_STEPS, grid_step
-from bagwise.privacy.mechanisms import (
-    LabelChannel,
-    LaplaceBagMeans,
-    LaplacePicks,
-    MeansBudget,
-    NoisyChoice,
-    NoisyLimit,
-    NoisyRange,
-    PickedLabels,
-    StaircaseBagMeans,
-)
+from bagwise.privacy.grid import grid_step
+from bagwise.privacy.laws import Exponential, Unbiased
+from bagwise.privacy.mechanisms import Mechanism, noisy_choice
 from bagwise.privacy.noise import (
     noisy_labels,
     private_bag_means,
     private_centred_means,
     private_picks,
     private_shares,
+    reported_labels,
 )
 from bagwise.privacy.private_bounds import choose_bounds
 from bagwise.privacy.private_loss import design_loss, release_mean_loss
@@ -42,6 +32,7 @@ from bagwise.privacy.private_range import PRICE_OF_DOUBLING, limit_of, tightened
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
 from reproduction.printed_noise import PrintedCalibration
+from tests.privacy.events import with_noise
 
 EPSILON, DELTA, SIZE, DRAWS = 1.0, 1e-5, 50, 40_000
 BOUNDS = (0.0, 1.0)
@@ -59,14 +50,11 @@ def weaker(event, factor):
     """The same event with less noise."""
     if isinstance(event, After):
         return After(weaker(event.scores, factor), weaker(event.means, factor))
-    if isinstance(event, NoisyChoice):
-        return msgspec.structs.replace(event, epsilon=event.epsilon / factor)
-    if isinstance(event, LabelChannel):
-        return type(event).calibrated(epsilon=event.row_epsilon / factor, bounds=BOUNDS)
-    if isinstance(event, PickedLabels | LaplacePicks):
-        scales = tuple((size, scale * factor) for size, scale in event.scales)
-        return msgspec.structs.replace(event, scales=scales)
-    return msgspec.structs.replace(event, noise_scale=event.noise_scale * factor)
+    if isinstance(event.law, Exponential):
+        return noisy_choice(event.hides, event.law.epsilon / factor)
+    if isinstance(event.law, Unbiased):
+        return Mechanism(event.query, (Unbiased.least(event.law.epsilon / factor),))
+    return with_noise(event, factor)
 
 
 def bag_of(label):
@@ -120,7 +108,7 @@ def choice_of_limit(choose, values):
 
             def scores(count):
                 source = SecureNoise()
-                looked = {"epsilon": event.epsilon, "rows": event.rows, "source": source}
+                looked = {"epsilon": event.epsilon, "rows": event.unit_rows, "source": source}
                 return np.array([choose(found, **looked) for _ in range(count)])
 
             return scores
@@ -155,12 +143,12 @@ def choice_of_bounds(event):
 
 def reported(event):
     """Score what is reported for a label at a bound by how much better either of them fits."""
-    one, other = np.log(event.shares_of(np.array([1.0, 0.0])))
+    one, other = np.log(event.law.shares_of(np.array([1.0, 0.0])))
 
     def draw(label):
         def scores(count):
-            found = event.report(np.full(count, label), SecureNoise())
-            return (one - other)[np.searchsorted(event.reported(), found)]
+            found = reported_labels(np.full(count, label), event=event, source=SecureNoise())
+            return (one - other)[np.searchsorted(event.query.reported(event.laws), found)]
 
         return scores
 
@@ -234,10 +222,10 @@ def means_after_scores(event):
         noisy, means_of = every_label(event.scores), means(event.means)
 
         def scores(count):
-            first = (noisy(label)(count) - 0.5) / event.scores.noise_scale**2
+            first = (noisy(label)(count) - 0.5) / event.scores.number_sd**2
             second = SIZE * means_of(label)(count)
             spread = np.abs(second) - np.abs(second - 1)
-            return first + spread / event.means.noise_scale
+            return first + spread / (event.means.number_sd / 2**0.5)
 
         return scores
 
@@ -309,13 +297,10 @@ def mean_loss(event):
 AUTO = ExactCalibration(EPSILON, DELTA, BOUNDS)
 RULE = AUTO.with_noise("gaussian")
 HALF = RULE.labels(share=0.5)
-PURE = MeansBudget(
-    epsilon=Fraction(EPSILON), mu=None, step=1 / LABEL_STEPS, square=1, rows=1, numbers=1
-)
 MECHANISMS = {
     "means": (means, RULE.bag_means(), 20_000),
-    "laplace": (means, LaplaceBagMeans.for_budget(PURE), 20_000),
-    "staircase": (means, StaircaseBagMeans.for_budget(PURE), 20_000),
+    "laplace": (means, AUTO.with_noise("laplace").bag_means(), 20_000),
+    "staircase": (means, AUTO.with_noise("staircase").bag_means(), 20_000),
     "picks": (picks, RULE.picks(sizes=[SIZE]), 20_000),
     "noisy labels": (every_label, RULE.labels(share=1.0), DRAWS),
     "mean loss": (
@@ -338,19 +323,19 @@ MECHANISMS = {
         After(HALF, AUTO.bag_means(spent=[HALF])),
         20_000,
     ),
-    "shares of classes": (shares, AUTO.bag_means(square=2, rows=2, numbers=2), 20_000),
+    "shares of classes": (shares, AUTO.shares(), 20_000),
     "a unit in several bags": (
         spread_unit,
         AUTO.bag_means(square=UNIT_ROWS, rows=UNIT_ROWS, numbers=UNIT_ROWS),
         20_000,
     ),
-    "range": (ranges, NoisyRange(EPSILON), 8000),
-    "limit": (limits, NoisyLimit(EPSILON), 8000),
-    "bounds": (choice_of_bounds, NoisyChoice(EPSILON), 16_000),
+    "range": (ranges, noisy_choice("range", EPSILON), 8000),
+    "limit": (limits, noisy_choice("limit", EPSILON), 8000),
+    "bounds": (choice_of_bounds, noisy_choice("bounds", EPSILON), 16_000),
     "unbiased labels": (reported, AUTO.single_labels("unbiased"), DRAWS),
     "centred means": (
         centred_means,
-        LaplaceBagMeans.for_budget(PURE).on_grid(grid_step((-0.25, 0.25))),
+        AUTO.with_noise("laplace").bag_means().on_grid(grid_step((-0.25, 0.25))),
         20_000,
     ),
 }
@@ -358,10 +343,11 @@ MECHANISMS = {
 
 def test_the_new_paths_have_the_noise_that_they_are_named_for():
     kinds = {name: getattr(event, "kind", None) for name, (_, event, _) in MECHANISMS.items()}
-    assert kinds["laplace picks"] == "laplace-picks"
+    assert kinds["laplace picks"] == "laplace-bag-picks"
     assert kinds["laplace labels"] == "laplace-labels"
     assert kinds["laplace model"] == "laplace-model"
-    assert kinds["shares of classes"] == kinds["a unit in several bags"] == "laplace-bag-means"
+    assert kinds["shares of classes"] == "laplace-class-shares"
+    assert kinds["a unit in several bags"] == "laplace-bag-means"
     assert AUTO.bag_means(spent=[HALF]).kind == "laplace-bag-means"
 
 

@@ -4,7 +4,6 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -21,15 +20,11 @@ from bagwise.privacy.accounting import delivered, gaussian_part, group_delta
 from bagwise.privacy.calibrate import ExactCalibration, row_budget
 from bagwise.privacy.curves import laplace_deltas
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
-from bagwise.privacy.mechanisms import (
-    LaplaceBagMeans,
-    LaplaceMeanLoss,
-    LaplacePicks,
-    Mechanism,
-    NoisyChoice,
-    PickedLabels,
-    StaircaseBagMeans,
-)
+from bagwise.privacy.laws import Staircase
+from bagwise.privacy.laws.law import Move
+from bagwise.privacy.mechanisms import Mechanism, noisy_choice
+from bagwise.privacy.queries import BagPicks
+from tests.privacy.events import laplace, with_noise
 
 BOUNDS = (-2.0, 6.0)
 
@@ -96,10 +91,7 @@ def test_delivered_is_at_most_asked_for_in_a_thousand_random_requests():
 
 def on_the_other_side(mechanism):
     """The same noise with one part in a hundred less of it."""
-    if hasattr(mechanism, "scales"):
-        scales = tuple((size, 0.99 * scale) for size, scale in mechanism.scales)
-        return msgspec.structs.replace(mechanism, scales=scales)
-    return msgspec.structs.replace(mechanism, noise_scale=0.99 * mechanism.noise_scale)
+    return with_noise(mechanism, 0.99)
 
 
 def test_the_twin_one_part_in_a_hundred_less_noise_breaks_the_promise():
@@ -125,7 +117,7 @@ def test_auto_is_the_least_of_all_that_keep_the_promise(epsilon, delta):
         b = math.exp(-epsilon / rows)
         root = ((b * (1 + b) / 2) ** (2 / 3) + b) ** 0.5 / (1 - b)  # Geng and Viswanath
         least = min(laplace, gaussian, root)
-        assert event.sum_sd == pytest.approx(least, rel=0.0102)  # 2 % of the variance, at most
+        assert event.number_sd == pytest.approx(least, rel=0.0102)  # 2 % of the variance, at most
         if least == gaussian and gaussian < 0.98 * laplace:
             assert event.noise == "gaussian"
 
@@ -135,27 +127,30 @@ def test_auto_is_the_least_of_all_that_keep_the_promise(epsilon, delta):
 )
 def test_two_counts_that_move_divide_epsilon_where_a_staircase_saves_enough(epsilon, saved):
     """Each of two counts has a staircase of epsilon / 2; Laplace noise has scale 2 / epsilon."""
-    event = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).bag_means(square=2, rows=2, numbers=2)
+    event = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).shares()
     laplace = math.sqrt(2) * 2 / epsilon
-    assert 1 - event.sum_sd**2 / laplace**2 == pytest.approx(saved, abs=1e-3)
+    assert 1 - event.number_sd**2 / laplace**2 == pytest.approx(saved, abs=1e-3)
     assert event.noise == ("staircase" if saved else "laplace")
     assert event.suits_classes(3)
-    assert event.allows_units(2, (0.0, 1.0))
-    assert not event.allows_units(3, (0.0, 1.0))
+    assert not event.suits_classes(None)
+    assert event.allows_units(1)
+    assert not event.allows_units(2)
     assert total_delta([event], epsilon) == 0.0
 
 
 @pytest.mark.parametrize("moves", [(7, 7), (7, 0), (3, 7), (14, 0), (9, 0), (5, 5)])
 def test_two_moves_of_a_staircase_cost_two_steps_wherever_they_are(moves):
     """Brute force: two labels that move by at most 7 steps each, in one bag or in two."""
-    event = StaircaseBagMeans(7.0, 6.0, 1.0, 3, 2)
+    law = Staircase(7, 6, 3)
     support = np.arange(-400, 401)
-    periods, rest = np.divmod(np.abs(support[:, None] - np.array([0, *moves])), event.shift)
-    logs = -np.where(rest < event.inner, periods, periods + 1) * event.shift / event.scale
+    periods, rest = np.divmod(np.abs(support[:, None] - np.array([0, *moves])), law.shift)
+    logs = -np.where(rest < law.inner, periods, periods + 1) * law.shift / law.scale
     loss = [float(np.abs(logs[:, 0] - logs[:, j]).max()) for j in (1, 2)]
-    assert sum(loss) <= float(event.pure_epsilon) + 1e-12
+    stated = float(law.pure_epsilon(Move(7, 2)))
+    assert stated == float(law.pure_epsilon(Move(14)))  # the same two in one bag
+    assert sum(loss) <= stated + 1e-12
     if moves in ((7, 7), (14, 0)):
-        assert sum(loss) == pytest.approx(float(event.pure_epsilon))
+        assert sum(loss) == pytest.approx(stated)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.8])
@@ -164,11 +159,11 @@ def test_laplace_means_after_gaussian_scores_agree_with_the_integral_over_scores
     rule = ExactCalibration(1.0, 1e-6, BOUNDS)
     scores = rule.with_noise("gaussian").labels(share=share)
     means = rule.with_noise("laplace").bag_means(spent=[scores])
-    assert isinstance(means, LaplaceBagMeans)
+    assert means.kind == "laplace-bag-means"
     mu = gaussian_part([scores])
     u = np.linspace(-12, 12, 400_001)
     threshold = 1.0 - mu * u - mu**2 / 2
-    curve = laplace_deltas(threshold, shift=means.shift, scale=means.scale)
+    curve = laplace_deltas(threshold, shift=LABEL_STEPS, scale=round(means.law.sd / math.sqrt(2)))
     density = np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
     integral = float(np.trapezoid(density * curve, u))
     assert integral <= 1e-6
@@ -196,9 +191,10 @@ def test_a_kind_of_noise_can_be_insisted_on_where_it_is_possible():
 def test_a_pick_with_laplace_noise_has_the_scale_of_its_formula():
     """sd 0.317 and 0.488 ranges at epsilon 1 for bags of 50 and of 10; Gaussian 0.79 and 1.26."""
     event = ExactCalibration(1.0, 1e-5, (0.0, 1.0)).picks(sizes=[10, 50])
-    assert isinstance(event, LaplacePicks)
-    for size, scale in event.scales:
-        assert scale == pytest.approx(1 / math.log(1 + size * (math.e - 1)), rel=1e-4)
+    assert event.kind == "laplace-bag-picks"
+    for size, law in zip(event.query.bag_sizes, event.laws, strict=True):
+        inner = math.log(1 + size * (math.e - 1))
+        assert law.sd * event.grid_step == pytest.approx(math.sqrt(2) / inner, rel=1e-4)
     assert event.noise_sd(np.array([50, 10])) == pytest.approx([0.3167, 0.4876], abs=1e-3)
     gaussian = ExactCalibration(1.0, 1e-5, (0.0, 1.0), noise="gaussian").picks(sizes=[10, 50])
     assert gaussian.noise_sd(np.array([50, 10])) == pytest.approx([0.79, 1.26], abs=0.01)
@@ -211,10 +207,10 @@ def test_what_is_delivered_is_rounded_up_and_never_above_what_was_asked():
         assert found == (epsilon, 0.0)  # noise on whole steps costs a millionth less
         assert delivered([event], 2 * epsilon, 1e-6)[0] < 1.01 * epsilon
         assert total_delta([event], delivered([event], 2 * epsilon, 1e-6)[0]) == 0.0
-    third = LaplaceBagMeans(8.0, 24.0, 8.0)  # costs a third, which no double is
+    third = laplace(1, 3)  # costs a third, which no double is
     value, _ = delivered([third], 0.35, 0.0)
     assert value == 0.334
-    assert delivered([LaplaceBagMeans(3.0, 10.0, 1.0)], 0.35, 0.0)[0] >= Fraction(3, 10)
+    assert delivered([laplace(3, 10)], 0.35, 0.0)[0] >= Fraction(3, 10)
     gaussian = ExactCalibration(0.5, 1e-6, BOUNDS, noise="gaussian").bag_means()
     assert delivered([gaussian], 0.5, 1e-6) == (0.5, 1e-6)
     value, delta = delivered([gaussian], 1.0, 1e-6)
@@ -226,7 +222,7 @@ def test_what_is_delivered_is_rounded_up_and_never_above_what_was_asked():
 def test_laplace_is_pure(epsilon):
     # By default there would be staircase noise where epsilon is large.
     event = ExactCalibration(epsilon, 0.0, BOUNDS, noise="laplace").bag_means()
-    assert isinstance(event, LaplaceBagMeans)
+    assert event.kind == "laplace-bag-means"
     assert total_delta([event], epsilon) == 0.0
     assert total_epsilon([event], 0.0) <= epsilon
     assert total_epsilon([event], 0.0) > epsilon * 0.999
@@ -237,16 +233,16 @@ def test_a_mean_loss_delivers_at_most_what_was_asked_for_in_a_thousand_random_re
     for _ in range(1000):
         epsilon = float(10 ** rng.uniform(-2, 1.3))
         spent = float(rng.uniform(0.05, 0.9)) * epsilon
-        prior = (NoisyChoice(spent),) if rng.integers(2) else ()
+        prior = (noisy_choice("bounds", spent),) if rng.integers(2) else ()
         largest, steps = float(10 ** rng.uniform(-6, 6)), int(rng.integers(2**22, 2**28))
         rule = ExactCalibration(epsilon, 0.0, BOUNDS, prior)
         event = rule.mean_loss(sensitivity_steps=steps, step=largest / LOSS_STEPS)
-        assert isinstance(event, LaplaceMeanLoss)
+        assert event.kind == "laplace-mean-loss"
         assert total_delta([*prior, event], epsilon) == 0.0
         found = total_epsilon([*prior, event], 0.0)
         assert epsilon * 0.999 < found <= epsilon
         # As fractions, which do not round: and one step less would be too little.
-        scale = round(event.noise_scale / event.grid_step)
+        scale = round(event.law.sd / math.sqrt(2))
         left = Fraction(epsilon) - sum(Fraction(choice.epsilon) for choice in prior)
         assert Fraction(steps, scale) <= left < Fraction(steps, scale - 1)
 
@@ -256,7 +252,7 @@ def test_round_numbers_are_no_trouble_for_laplace_noise(bounds):
     """Quotients such as 2**18 / (0.3 - 0.1) are nearly whole, and doubles end on either side."""
     for hundredths in range(2, 120):
         for spent in range(hundredths):
-            prior = (NoisyChoice(spent / 100),) if spent else ()
+            prior = (noisy_choice("bounds", spent / 100),) if spent else ()
             rule = ExactCalibration(hundredths / 100, 0.0, bounds, prior)
             for event in (rule.bag_means(), rule.mean_loss(sensitivity_steps=2**24, step=0.1)):
                 assert total_delta([*prior, event], hundredths / 100) == 0.0
@@ -264,13 +260,11 @@ def test_round_numbers_are_no_trouble_for_laplace_noise(bounds):
 
 def test_each_size_of_bag_gets_its_own_noise():
     event = ExactCalibration(1.0, 1e-6, BOUNDS, noise="gaussian").picks(sizes=[50, 10, 10, 200])
-    assert [size for size, _ in event.scales] == [10, 50, 200]
-    scales = [scale for _, scale in event.scales]
+    assert event.query.bag_sizes == (10, 50, 200)
+    scales = [law.sd for law in event.laws]
     assert scales == sorted(scales, reverse=True)
     # Using the noise of the largest bag for all would break the promise, and is noticed.
-    wrong = PickedLabels(
-        event.sensitivity, tuple((s, scales[-1]) for s, _ in event.scales), event.grid_step
-    )
+    wrong = Mechanism(event.query, event.laws[-1:] * 3)
     assert total_delta([wrong], 1.0) > 1e-6
 
 
@@ -326,19 +320,19 @@ def test_sizes_that_depend_on_scores_share_the_noise_of_the_smallest():
         u = np.linspace(-14, 14, 20_001)
         threshold = 1.0 - mu_scores * u - mu_scores**2 / 2
         curves = [
-            [pick_delta(t, event.sensitivity / scale, size) for t in threshold[::10]]
-            for size, scale in event.scales
+            [pick_delta(t, LABEL_STEPS / law.sd, size) for t in threshold[::10]]
+            for size, law in zip(event.query.bag_sizes, event.laws, strict=True)
         ]
         density = np.exp(-(u[::10] ** 2) / 2) / math.sqrt(2 * math.pi)
         return float(np.trapezoid(density * np.max(curves, axis=0), u[::10]))
 
     event = rule.picks(sizes=[7, 9], spent=spent, smallest=5)
-    assert [size for size, _ in event.scales] == [5, 7, 9]
-    assert len({scale for _, scale in event.scales}) == 1
+    assert event.query.bag_sizes == (5, 7, 9)
+    assert len(set(event.laws)) == 1
     assert worst(event) <= 1e-6 * (1 + 1e-4)
     # The twin: noise by each size's own curve fits every size alone, and breaks the promise.
-    own = tuple((size, rule.picks(sizes=[size], spent=spent).scales[0][1]) for size in sizes)
-    separate = PickedLabels(event.sensitivity, own, event.grid_step)
+    own = tuple(rule.picks(sizes=[size], spent=spent).law for size in sizes)
+    separate = Mechanism(BagPicks(tuple(sizes), 1, event.grid_step), own)
     assert worst(separate) > 1.1e-6
     assert total_delta([*spent, separate], 1.0) > 1e-6
 
@@ -350,5 +344,8 @@ def test_groups_below_zero_are_bounded_by_the_exchanged_data_sets():
     for rows in (1, 2, 5):
         for epsilon in (-0.5, -0.1):
             assert group_delta(curve, epsilon, rows) >= -math.expm1(epsilon)
-    events = [NoisyChoice(0.5), ExactCalibration(1.0, 1e-6, BOUNDS).picks(sizes=[20], rows=2)]
-    assert total_delta(events, 0.1) >= total_delta([NoisyChoice(0.5)], 0.1)
+    events = [
+        noisy_choice("bounds", 0.5),
+        ExactCalibration(1.0, 1e-6, BOUNDS).picks(sizes=[20], rows=2),
+    ]
+    assert total_delta(events, 0.1) >= total_delta([noisy_choice("bounds", 0.5)], 0.1)

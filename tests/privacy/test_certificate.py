@@ -11,15 +11,11 @@ from bagwise.errors import BudgetError, CertificateError
 from bagwise.privacy import Certificate, total_epsilon
 from bagwise.privacy import certificate as certificates
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
+from bagwise.privacy.grid import LOSS_STEPS
+from bagwise.privacy.laws import Gaussian, Laplace
 from bagwise.privacy.loss_distributions import PickCurve
-from bagwise.privacy.mechanisms import (
-    LaplaceMeanLoss,
-    LaplacePicks,
-    NoisyChoice,
-    PickedLabels,
-    mechanism_from_json,
-)
+from bagwise.privacy.mechanisms import Mechanism, mechanism_from_json, noisy_choice
+from tests.privacy.events import laplace, moving, with_noise
 
 BOUNDS = (0.0, 10.0)
 
@@ -80,7 +76,7 @@ def test_claiming_more_than_the_events_give_is_caught(private):
         dataclasses.replace(private, delta=9.9e-6),
         dataclasses.replace(
             private,
-            events=(changed(event, noise_scale=event.noise_scale - event.grid_step),),
+            events=(Mechanism(event.query, (Gaussian(event.law.scale - 1),)),),
         ),
         dataclasses.replace(private, events=(event, event)),
     ):
@@ -134,12 +130,12 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
         (
             dataclasses.replace(
                 private,
-                events=(changed(event, sensitivity=event.sensitivity / 2),),
+                events=(Mechanism(changed(event.query, square=0), event.laws),),
             ),
-            "does not fit the bounds",
+            "impossible parameters",
         ),
         (
-            dataclasses.replace(private, events=(changed(event, grid_step=1e9),)),
+            dataclasses.replace(private, events=(event.on_grid(1e9),)),
             "not on the grid",
         ),
         (dataclasses.replace(private, bounds=None), "an event and no bounds"),
@@ -147,11 +143,11 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
         (dataclasses.replace(private, delta=None), "contradicts itself"),
         (dataclasses.replace(open_one, events=(event,)), "an event and no bounds"),
         (
-            dataclasses.replace(private, events=(changed(event, noise_scale=-1.0),)),
+            dataclasses.replace(private, events=(Mechanism(event.query, (Gaussian(-1),)),)),
             "impossible parameters",
         ),
         (
-            dataclasses.replace(private, events=(changed(event, noise_scale=float("inf")),)),
+            dataclasses.replace(private, events=(Mechanism(event.query, (Gaussian(2**60),)),)),
             "impossible parameters",
         ),
     ):
@@ -161,18 +157,17 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
 
 def test_the_event_of_a_mean_loss_must_fit_the_bounds(of_a_loss):
     of_a_loss.check()
-    event, step = of_a_loss.events[0], 64 / LOSS_STEPS
+    event = of_a_loss.events[0]
     # As far as a loss can be with bounds 10 apart: 100, and a quarter of it at least.
-    square = LaplaceMeanLoss(100.0, 200.0, 100 / LOSS_STEPS)
+    square = laplace(LOSS_STEPS, 2 * LOSS_STEPS, 100 / LOSS_STEPS)
     dataclasses.replace(of_a_loss, events=(square,)).check()
-    dataclasses.replace(of_a_loss, events=(changed(square, sensitivity=25.0),)).check()
+    dataclasses.replace(of_a_loss, events=(moving(square, LOSS_STEPS // 4),)).check()
     for wrong, message in (
-        (changed(event, noise_scale=event.noise_scale - step), "its events give"),
-        (changed(event, noise_scale=event.noise_scale / 2), "its events give"),
-        (changed(event, sensitivity=15.9), "is not on the grid"),
-        (changed(event, sensitivity=16.0 - step), "does not fit the bounds"),
-        (LaplaceMeanLoss(101.0, 202.0, 101 / LOSS_STEPS), "is not on the grid"),
-        (changed(event, noise_scale=0.0), "impossible parameters"),
+        (Mechanism(event.query, (Laplace(event.law.scale - 1),)), "its events give"),
+        (with_noise(event, 0.5), "its events give"),
+        (moving(event, LOSS_STEPS // 4 - 1), "does not fit the bounds"),
+        (laplace(LOSS_STEPS, 2 * LOSS_STEPS, 101 / LOSS_STEPS), "is not on the grid"),
+        (Mechanism(event.query, (Laplace(0),)), "impossible parameters"),
     ):
         with pytest.raises(CertificateError, match=message):
             dataclasses.replace(of_a_loss, events=(wrong,)).check()
@@ -209,27 +204,22 @@ def test_unknown_versions_and_damage_are_caught(private):
     entry = private.to_json()
     with pytest.raises(CertificateError, match="this version reads"):
         Certificate.from_json({**entry, "schema": "bagwise-certificate/9"})
-    for kind in ("magic", "laplace-mean", "laplace-mean-losses"):
-        with pytest.raises(CertificateError, match="unknown event kind"):
-            Certificate.from_json({**entry, "events": [{**entry["events"][0], "kind": kind}]})
+    known = entry["events"][0]
+    for kind in ("magic", "laplace-mean", "gaussian"):
+        with pytest.raises(CertificateError, match="unknown query"):
+            other = {**known, "query": {**known["query"], "kind": kind}}
+            Certificate.from_json({**entry, "events": [other]})
+        with pytest.raises(CertificateError, match=r"unknown law|another type"):
+            Certificate.from_json({**entry, "events": [{**known, "laws": [{"kind": kind}]}]})
     with pytest.raises(CertificateError, match="damaged"):
         Certificate.from_json({key: value for key, value in entry.items() if key != "delta"})
-    with pytest.raises(CertificateError, match=r"another type \(\$\.sensitivity\)"):
-        mechanism_from_json(
-            {"kind": "gaussian-bag-means", "sensitivity": "1", "noise_scale": 1, "grid_step": 1}
-        )
-    with pytest.raises(CertificateError, match=r"another type \(\$\.scales"):
-        mechanism_from_json(
-            {
-                "kind": "picked-labels",
-                "sensitivity": 1.0,
-                "scales": [1],
-                "grid_step": 1.0,
-                "rows": 1,
-            }
-        )
+    with pytest.raises(CertificateError, match=r"another type \(\$\.rows\)"):
+        mechanism_from_json({**known, "query": {**known["query"], "rows": "1"}})
+    picks = {"kind": "bag-picks", "sizes": ["1"], "rows": 1, "grid_step": 1.0}
+    with pytest.raises(CertificateError, match=r"another type \(\$\.sizes"):
+        mechanism_from_json({"query": picks, "laws": known["laws"]})
     with pytest.raises(CertificateError, match="missing, unknown or of another type"):
-        mechanism_from_json({"kind": "gaussian-bag-means", "sensitivity": 1})
+        mechanism_from_json({**known, "query": {"kind": "bag-means", "rows": 1}})
 
 
 @pytest.mark.parametrize(
@@ -354,16 +344,12 @@ def places(node, path=()):
 def picks_certificate(kind, count):
     """Of a release with so many sizes of bags, after private bounds: both are composed."""
     sizes = range(10, 10 + count)
-    options = {"epsilon": 0.9, "sizes": sizes, "step": 10 / LABEL_STEPS, "rows": 1, "alike": False}
-    if kind == "laplace":
-        event = LaplacePicks.calibrated(**options)
-    else:
-        event = PickedLabels.calibrated(delta=1e-6, mu_scores=0.0, **options)
+    event = ExactCalibration(0.9, 1e-6, BOUNDS, noise=kind).picks(sizes=sizes)
     return Certificate(
         epsilon=2.0,
         delta=1e-4,
         bounds=BOUNDS,
-        events=(NoisyChoice(0.1), event),
+        events=(noisy_choice("bounds", 0.1), event),
         smallest_bag=10,
         noise_source="operating system (os.urandom)",
     )
@@ -412,10 +398,12 @@ def test_long_lists_are_refused_before_they_are_accounted_for(private):
     made = private.to_json()
     with pytest.raises(CertificateError, match="at most 10 events"):
         Certificate.from_json({**made, "events": made["events"] * 11})
-    sizes = [[size, 1.0] for size in range(1, 200_001)]
-    picks = {"kind": "picked-labels", "sensitivity": 1.0, "scales": sizes, "grid_step": 1.0}
-    with pytest.raises(CertificateError, match="impossible parameters"):
-        Certificate.from_json({**made, "events": [{**picks, "rows": 1}]})
-    twice = {**picks, "scales": [[5, 1.0], [5, 2.0]], "rows": 1}
-    with pytest.raises(CertificateError, match="impossible parameters"):
-        Certificate.from_json({**made, "events": [twice]})
+    law = {"kind": "gaussian", "scale": 5}
+    for sizes, message in (
+        (list(range(1, 200_001)), "at most 10000"),
+        ([5, 5], "impossible parameters"),
+    ):
+        query = {"kind": "bag-picks", "sizes": sizes, "rows": 1, "grid_step": 1.0}
+        with pytest.raises(CertificateError, match=message):
+            event = {"query": query, "laws": [law] * len(sizes)}
+            Certificate.from_json({**made, "events": [event]})

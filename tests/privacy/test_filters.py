@@ -20,7 +20,7 @@ from bagwise.privacy.loss_distributions import (
     PickCurve,
     PureCurve,
 )
-from bagwise.privacy.mechanisms import NoisyChoice
+from bagwise.privacy.mechanisms import noisy_choice
 
 BOUNDS = (0.0, 10.0)
 EPSILONS = np.linspace(0, 12, 4001)
@@ -104,7 +104,7 @@ def test_the_renyi_measure_is_an_upper_bound_for_gaussian_noise(epsilon, delta):
 
 def test_pure_requests_add_up_to_the_budget_and_no_further():
     budget = PrivacyFilter(1.0, 0.0)
-    tenth = Cost.of((NoisyChoice(0.1),), order=budget.order)
+    tenth = Cost.of((noisy_choice("bounds", 0.1),), order=budget.order)
     assert budget.admits([tenth] * 10)
     assert not budget.admits([tenth] * 11)
     assert not budget.admits([tenth] * 9 + [Cost.of_pure(0.1 + 1e-8, order=budget.order)])
@@ -136,7 +136,7 @@ def test_many_small_pure_requests_cost_less_than_their_sum():
 
 REQUESTS = st.lists(
     st.one_of(
-        st.floats(0.05, 1.5).map(lambda epsilon: (NoisyChoice(epsilon),)),
+        st.floats(0.05, 1.5).map(lambda epsilon: (noisy_choice("bounds", epsilon),)),
         st.floats(0.2, 1.5).map(lambda epsilon: release(epsilon, 1e-6, noise="gaussian")),
         st.floats(0.2, 1.5).map(lambda epsilon: release(epsilon, 0.0)),
         st.floats(0.2, 1.5).map(

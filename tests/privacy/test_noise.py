@@ -7,13 +7,10 @@ from bagwise.errors import BoundsError
 from bagwise.privacy import gaussian_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
-from bagwise.privacy.mechanisms import (
-    GaussianBagMeans,
-    GaussianLabels,
-    LaplaceBagMeans,
-    PickedLabels,
-)
+from bagwise.privacy.laws import Gaussian, Laplace
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_labels, private_bag_means, private_picks
+from bagwise.privacy.queries import BagMeans, BagPicks, Labels
 from bagwise.rng import SecureNoise
 from tests import stats
 
@@ -56,12 +53,10 @@ def test_one_label_moves_a_sum_by_the_sensitivity_at_most(bounds):
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
 def test_calibration_delivers_what_is_asked_with_nothing_to_spare(epsilon, delta):
     event = ExactCalibration(epsilon, delta, BOUNDS, noise="gaussian").bag_means()
-    mu = event.sensitivity / event.noise_scale
+    mu = LABEL_STEPS / event.law.sd
     assert gaussian_delta(epsilon, mu) <= delta
     assert gaussian_delta(epsilon, mu * 1.001) > delta
-    assert event.noise_scale / event.grid_step == pytest.approx(
-        round(event.noise_scale / event.grid_step)
-    )
+    assert event.law.sd == round(event.law.sd)
 
 
 def test_bounds_too_narrow_for_a_grid_are_refused():
@@ -74,7 +69,7 @@ def test_means_carry_noise_by_the_size_of_their_own_bag():
     index = np.repeat(np.arange(40_000), [1, 4] * 20_000)
     bags = Bags(index)
     labels = np.full(index.size, 1.0)
-    event = GaussianBagMeans(sensitivity=4.0, noise_scale=2.0, grid_step=4.0 / LABEL_STEPS)
+    event = Mechanism(BagMeans(STEP), (Gaussian(LABEL_STEPS // 2),))
     noise = private_bag_means(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
     assert stats.sd_is(noise[bags.sizes == 1], 2.0)
     assert stats.sd_is(noise[bags.sizes == 4], 0.5)
@@ -95,7 +90,7 @@ def test_published_values_lie_on_the_public_grid():
 
 def test_laplace_means_carry_laplace_noise():
     bags = Bags(np.repeat(np.arange(60_000), 2))
-    event = LaplaceBagMeans(sensitivity=4.0, noise_scale=2.0, grid_step=STEP)
+    event = Mechanism(BagMeans(STEP), (Laplace(LABEL_STEPS // 2),))
     means = private_bag_means(
         np.ones(120_000), bags, bounds=BOUNDS, event=event, source=SecureNoise()
     )
@@ -104,7 +99,7 @@ def test_laplace_means_carry_laplace_noise():
 
 
 def test_noisy_labels_have_noise_of_their_own():
-    event = GaussianLabels(sensitivity=4.0, noise_scale=2.0, grid_step=STEP)
+    event = Mechanism(Labels(STEP), (Gaussian(LABEL_STEPS // 2),))
     noise = (
         noisy_labels(np.full(40_000, 9.0), bounds=BOUNDS, event=event, source=SecureNoise()) - 3.0
     )
@@ -115,7 +110,9 @@ def test_noisy_labels_have_noise_of_their_own():
 
 def test_picks_carry_noise_by_the_size_of_their_bag():
     bags = Bags(np.repeat(np.arange(40_000), [1, 3] * 20_000))
-    event = PickedLabels(4.0, ((1, 2.0), (3, 0.5)), STEP)
+    event = Mechanism(
+        BagPicks((1, 3), 1, STEP), (Gaussian(LABEL_STEPS // 2), Gaussian(LABEL_STEPS // 8))
+    )
     labels = np.full(bags.n_rows, 1.0)
     noise = private_picks(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
     assert stats.sd_is(noise[bags.sizes == 1], 2.0)

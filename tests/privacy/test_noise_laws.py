@@ -7,8 +7,7 @@ import pytest
 from scipy import integrate
 from scipy import stats as distributions
 
-from bagwise.privacy.mechanisms import StaircaseBagMeans
-from bagwise.privacy.mechanisms.bag_means import MeansBudget
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.noise_laws import (
     GaussianLaw,
     LaplaceLaw,
@@ -86,15 +85,11 @@ def test_information_is_the_variance_of_the_score(law):
 
 
 def test_staircase_law_is_that_of_its_mechanism():
-    from fractions import Fraction
-
-    budget = MeansBudget(Fraction(3), None, 1 / 2**18, 1, 1, 1)
-    event = StaircaseBagMeans.for_budget(budget)
-    assert event is not None
-    drawn = event.draw(200_000, SimulatedNoise(0)) * event.grid_step / event.sum_sd
+    event = ExactCalibration(3.0, 0.0, (0.0, 1.0), noise="staircase").bag_means()
+    drawn = event.draw(200_000, SimulatedNoise(0)) / event.law.sd
     cells = np.linspace(-3, 3, 25)
     grid = np.linspace(-3, 3, 600_001)
-    heights = noise_density(event.law, grid)
+    heights = noise_density(event.law.density, grid)
     mass = np.array(
         [
             integrate.trapezoid(heights[(grid >= a) & (grid <= b)], dx=grid[1] - grid[0])

@@ -9,7 +9,7 @@ from bagwise.errors import BoundsError, BudgetError, CertificateError
 from bagwise.files.json_files import write_json
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.mechanisms import NoisyChoice
+from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.private_range import candidates
 from bagwise.rng import SecureNoise, SimulatedNoise
@@ -46,14 +46,14 @@ def test_what_bounds_cost_is_part_of_the_release(tmp_path):
     assert again == found
     asked = {"label": "y", "bounds": again, "bag_size": 50, "delta": 1e-6, "centre": "none"}
     release = bw.make_release(table, epsilon=1.0, **asked)
-    assert NoisyChoice(0.4) in release.certificate.events
+    assert noisy_choice("bounds", 0.4) in release.certificate.events
     assert bw.Release.load(release.save(tmp_path / "out")).verify().epsilon == 1.0
     alone = ExactCalibration(0.6, 1e-6, found.bounds).bag_means()
     assert release.certificate.events[-1] == alone
     with pytest.raises(BudgetError, match="nothing is left"):
         bw.make_release(table, label="y", bounds=again, bag_size=50, epsilon=0.3, delta=1e-6)
     model = bw.release_model(table, label="y", bounds=again, epsilon=1.0, delta=1e-6)
-    assert NoisyChoice(0.4) in model.certificate.events
+    assert noisy_choice("bounds", 0.4) in model.certificate.events
     write_json({}, tmp_path / "broken.json")
     with pytest.raises(BoundsError, match="not a bounds file"):
         PrivateBounds.load(tmp_path / "broken.json")
@@ -62,11 +62,13 @@ def test_what_bounds_cost_is_part_of_the_release(tmp_path):
 
 
 def test_accounting_of_pure_choices():
-    assert total_epsilon([NoisyChoice(0.3), NoisyChoice(0.2)], 0.0) == pytest.approx(0.5)
+    assert total_epsilon(
+        [noisy_choice("bounds", 0.3), noisy_choice("bounds", 0.2)], 0.0
+    ) == pytest.approx(0.5)
     coin = (math.exp(0.7) - math.exp(0.2)) / (1 + math.exp(0.7))
-    assert total_delta([NoisyChoice(0.7)], 0.2) == pytest.approx(coin)
+    assert total_delta([noisy_choice("bounds", 0.7)], 0.2) == pytest.approx(coin)
     noise = ExactCalibration(1.0, 1e-5, (0, 1), noise="gaussian").bag_means()
-    both = [NoisyChoice(0.5), noise]
+    both = [noisy_choice("bounds", 0.5), noise]
     assert 0 < total_delta(both, 1.5) < total_delta([noise], 1.0)
     assert total_delta(both, 0.2) >= total_delta([noise], 0.2)
 

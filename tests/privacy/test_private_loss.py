@@ -13,10 +13,10 @@ from bagwise.errors import BoundsError, BudgetError, TableError
 from bagwise.privacy import private_loss
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.private_loss import design_loss, half_width, noise_sd, release_mean_loss
 from bagwise.privacy.units import Units
 from bagwise.rng import SimulatedNoise
+from tests.privacy.events import laplace
 from tests.stats import mean_is
 
 BOUNDS = (-2.0, 6.0)
@@ -144,7 +144,7 @@ def test_the_interval_covers_as_often_as_it_says(draws):
 def test_the_interval_covers_at_least_as_often_for_coarse_noise():
     """Noise of two steps: by summation, discrete draws leave the interval no more often."""
     for scale, level in itertools.product((1, 2, 7), (0.5, 0.9, 0.95, 0.999)):
-        event = LaplaceMeanLoss(1.0, float(scale), 1.0)
+        event = laplace(1, scale)
         beyond = math.floor(half_width(event, n_rows=1, level=level)) + 1
         ratio = math.exp(-1 / scale)
         assert 2 * ratio**beyond / (1 + ratio) <= 1 - level + 1e-12

@@ -209,7 +209,7 @@ def test_the_error_of_a_model_with_laplace_noise_is_what_theory_says(X):
     B, _ = columns_in_l1(X, design)
     to_slopes = (design.basis @ design.decoder @ B.T)[1:] / design.spread[:, None]
     shape = (design.basis @ design.decoder)[1:] / design.spread[:, None]
-    privacy = 2 * event.noise_scale**2 * np.sum(shape**2)
+    privacy = event.number_sd**2 * np.sum(shape**2)
     expected = 0.25 * np.sum(to_slopes**2) + privacy
     errors = []
     for _ in range(3000):
@@ -244,7 +244,7 @@ def released_errors(X, theta, runs, noise_factor=1.0):
     to_slopes = (design.basis @ B)[1:] / design.spread[:, None]
     sampling = 0.25 * np.sum(to_slopes**2)
     shape = (design.basis @ power(design, -0.25))[1:] / design.spread[:, None]
-    privacy = (event.noise_scale * noise_factor) ** 2 * np.sum(shape**2)
+    privacy = (event.number_sd * noise_factor) ** 2 * np.sum(shape**2)
     errors = []
     for _ in range(runs):
         y = 1.0 + X @ theta + 0.5 * rng.standard_normal(len(X))

@@ -3,6 +3,7 @@
 import math
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,9 +17,12 @@ from bagwise.errors import BudgetError, CertificateError
 from bagwise.planner.candidates import response_of
 from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration
 from bagwise.privacy.dispersion import frequencies_p_value
-from bagwise.privacy.mechanisms import UnbiasedLabels, unbiased_labels
-from bagwise.privacy.mechanisms.label_channel import CHANCES, ChannelCurve
-from bagwise.privacy.mechanisms.unbiased_labels import POINTS
+from bagwise.privacy.laws import Unbiased, unbiased
+from bagwise.privacy.laws.law import Move
+from bagwise.privacy.laws.unbiased import CHANCES, POINTS, ChannelCurve
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import reported_labels
+from bagwise.privacy.queries import SingleLabels
 from bagwise.rng import SimulatedNoise
 from tests import stats
 
@@ -28,13 +32,13 @@ EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_no_two_labels_are_told_apart_better_than_is_paid_for(epsilon):
     """By enumeration, in whole numbers: every output, every pair of points."""
-    event = UnbiasedLabels.calibrated(epsilon=epsilon, bounds=(0.0, 1.0))
-    event.check((0.0, 1.0))
+    event = Unbiased.least(epsilon)
+    assert event.is_possible(Move())
     columns = zip(*event.chances, strict=True)
     worst = max(Fraction(max(column), min(column)) for column in columns)
     digits = Context(prec=60)
     true = digits.ln(digits.divide(Decimal(worst.numerator), Decimal(worst.denominator)))
-    assert true <= Decimal(float(event.pure_epsilon)) <= Decimal(epsilon)  # doubles, exactly
+    assert true <= Decimal(event.epsilon) <= Decimal(epsilon)  # doubles, exactly
     assert math.log(worst) > epsilon * (1 - 1e-6)  # and nothing is given away
     assert all(sum(row) == CHANCES for row in event.chances)
 
@@ -56,24 +60,24 @@ def deltas_of_pairs(chances, epsilon):
     equal=st.booleans(),
 )
 def test_the_curve_of_a_table_is_that_of_its_worst_pair(table, equal):
-    whole = unbiased_labels._whole(np.array(table[:1] * 2 if equal else table, dtype=float))
+    whole = unbiased._whole(np.array(table[:1] * 2 if equal else table, dtype=float))
     epsilon = np.linspace(0.0, 5.0, 97)
     found = ChannelCurve(tuple(map(tuple, whole.tolist())))(epsilon)
     np.testing.assert_allclose(found, deltas_of_pairs(whole, epsilon), rtol=1e-9, atol=1e-13)
 
 
 def test_the_curve_of_single_labels_is_that_of_the_worst_pair():
-    event = UnbiasedLabels.calibrated(epsilon=2.0, bounds=(0.0, 1.0))
+    event = Unbiased.least(2.0)
     epsilon = np.linspace(0.0, 2.5, 40)
     expected = deltas_of_pairs(event.chances, epsilon)
-    np.testing.assert_allclose(event.curve(epsilon), expected, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(event.curve(Move())(epsilon), expected, rtol=1e-9, atol=1e-13)
     # Tables beyond ours are refused: those of strangers would take long.
     for wrong in (
         msgspec.structs.replace(event, chances=event.chances * 4),
         msgspec.structs.replace(event, outputs=tuple(range(129))),
     ):
         with pytest.raises(CertificateError, match="impossible"):
-            wrong.check((0.0, 1.0))
+            Mechanism(SingleLabels(0.0, 1.0), (wrong,)).check((0.0, 1.0))
 
 
 def independent_optimum(epsilon, points, outputs):
@@ -105,10 +109,10 @@ def independent_optimum(epsilon, points, outputs):
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_the_programme_has_the_optimum_of_another_formulation(epsilon, monkeypatch):
-    monkeypatch.setattr(unbiased_labels, "POINTS", 5)
+    monkeypatch.setattr(unbiased, "POINTS", 5)
     points = np.linspace(0, 1, 5)
     outputs = np.union1d(np.linspace(-2.0, 3.0, 31), points)
-    table = unbiased_labels._solve(outputs, epsilon)
+    table = unbiased._solve(outputs, epsilon)
     weights = np.array([0.5, 1, 1, 1, 0.5]) / 4
     found = float(weights @ (table * (outputs - points[:, None]) ** 2).sum(axis=1))
     assert found == pytest.approx(independent_optimum(epsilon, points, outputs), rel=1e-6)
@@ -117,7 +121,7 @@ def test_the_programme_has_the_optimum_of_another_formulation(epsilon, monkeypat
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_the_unbiased_randomizer_is_unbiased_and_beats_noise(epsilon):
-    event = UnbiasedLabels.calibrated(epsilon=epsilon, bounds=(0.0, 1.0))
+    event = Unbiased.least(epsilon)
     points, outputs = np.linspace(0, 1, POINTS), np.array(event.outputs)
     shares = np.array(event.chances) / CHANCES
     assert np.abs(shares @ outputs - points).max() < 1e-12
@@ -126,25 +130,26 @@ def test_the_unbiased_randomizer_is_unbiased_and_beats_noise(epsilon):
     weights[[0, -1]] = 0.5
     variance = (shares * (outputs - points[:, None]) ** 2).sum(axis=1)
     ours = float(weights @ variance / weights.sum())
-    laplace = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).bag_means().sum_sd ** 2
+    laplace = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).bag_means().number_sd ** 2
     assert ours < 0.6 * laplace
 
 
 def test_reports_of_a_label_have_its_chances():
-    event = UnbiasedLabels.calibrated(epsilon=1.0, bounds=(-3.0, 5.0))
+    event: Any = ExactCalibration(1.0, 0.0, (-3.0, 5.0)).single_labels("unbiased")
     labels = np.full(200_000, 1.7)
-    got = event.report(labels, SimulatedNoise(1))
-    (shares,) = event.shares_of(labels[:1])
-    for output, share in zip(event.reported(), shares, strict=True):
+    got = reported_labels(labels, event=event, source=SimulatedNoise(1))
+    (shares,) = event.law.shares_of(event.query.scaled(labels[:1]))
+    outputs = event.query.reported(event.laws)
+    for output, share in zip(outputs, shares, strict=True):
         assert stats.mean_is(got == output, share)
-    assert not stats.mean_is(got == event.reported()[0], 1.1 * shares[0])
+    assert not stats.mean_is(got == outputs[0], 1.1 * shares[0])
     assert stats.mean_is(got, 1.7)
     assert not stats.mean_is(got, 1.9)
 
 
 def test_an_audit_comes_close_to_what_is_claimed_and_not_beyond():
     (found,) = audit_events(
-        [mechanism_for("unbiased-labels", epsilon=1.0)],
+        [mechanism_for("unbiased-single-labels", epsilon=1.0)],
         delta=0.0,
         draws=60_000,
         alpha=1e-6,
@@ -158,7 +163,7 @@ def test_the_response_of_a_learner_is_that_of_a_simulation():
     labels = rng.normal(5.0, 1.2, size=400_000)
     for noise in SINGLE_LABELS:
         event = ExactCalibration(2.0, 0.0, (0.0, 10.0)).single_labels(noise)
-        got = event.report(labels, SimulatedNoise(2))
+        got = reported_labels(labels, event=event, source=SimulatedNoise(2))
         slope, intercept = np.polyfit(labels, got, 1)
         found = response_of(event, 1.2)
         residual = got - slope * labels - intercept
@@ -172,7 +177,9 @@ def test_the_response_of_a_learner_is_that_of_a_simulation():
 def test_the_accountant_adds_them_up_and_refuses_what_is_nothing():
     rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
     assert float(rule.single_labels("unbiased", rows=4).pure_epsilon) <= 1.0
-    assert float(rule.single_labels("unbiased", rows=4).row_epsilon) <= 0.25
+    assert rule.single_labels("unbiased", rows=4).pure_epsilon == 4 * Fraction(
+        Unbiased.least(0.25).epsilon
+    )
     with pytest.raises(BudgetError, match="nothing of a single label"):
         ExactCalibration(1e-4, 0.0, (0.0, 1.0)).single_labels("unbiased")
     with pytest.raises(BudgetError, match="not picks"):

@@ -2,17 +2,20 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bagwise.errors import BudgetError
 from bagwise.privacy.accounting import group_epsilon, total_delta, total_epsilon
 from bagwise.privacy.calibrate import WORTHWHILE, ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS
-from bagwise.privacy.mechanisms import LaplaceBagMeans, MeansBudget, StaircaseBagMeans
-from bagwise.privacy.mechanisms.staircase_bag_means import Staircase, StaircaseCurve, best_inner
+from bagwise.privacy.laws import Laplace, Staircase
+from bagwise.privacy.laws.law import Move
+from bagwise.privacy.laws.staircase import best_inner
 
 BOUNDS = (0.0, 1.0)
 
@@ -51,9 +54,7 @@ def test_the_curve_by_brute_force_for_every_move(staircase, share):
     _, chance = summed(staircase)
     edge = staircase.shift / staircase.scale
     epsilon = share * edge
-    stated = float(
-        StaircaseCurve(staircase.shift, staircase.scale, staircase.inner)(np.array([epsilon]))[0]
-    )
+    stated = float(staircase.curve(Move(staircase.shift))(np.array([epsilon]))[0])
     deltas = []
     for move in range(1, staircase.shift + 1):
         padded = np.concatenate([chance, np.zeros(move)])
@@ -94,57 +95,46 @@ def test_the_inner_width_is_the_best_of_all(shift, epsilon):
 )
 def test_the_variance_is_that_of_the_paper_s_optimum(epsilon, ratio):
     """Theorem 7: (2^(-2/3) b^(2/3) (1 + b)^(2/3) + b) / (1 - b)^2 of the squared shift."""
-    offer = StaircaseBagMeans.for_budget(budget(epsilon))
-    laplace = LaplaceBagMeans.for_budget(budget(epsilon))
-    found = offer.sum_sd**2 / laplace.sum_sd**2
+    offer = Staircase.least(Move(LABEL_STEPS), Fraction(epsilon))
+    laplace = Laplace.least(Move(LABEL_STEPS), Fraction(epsilon))
+    found = offer.sd**2 / laplace.sd**2
     assert found == pytest.approx(ratio, rel=0.01)
     b = math.exp(-epsilon)
     optimum = ((b * (1 + b) / 2) ** (2 / 3) + b) / (1 - b) ** 2
-    assert offer.sum_sd**2 == pytest.approx(optimum, rel=1e-4)
-
-
-def budget(epsilon, *, rows=1, numbers=1):
-    return MeansBudget(
-        epsilon=Fraction(epsilon),
-        mu=None,
-        step=1 / LABEL_STEPS,
-        square=rows,
-        rows=rows,
-        numbers=numbers,
-    )
+    assert (offer.sd / LABEL_STEPS) ** 2 == pytest.approx(optimum, rel=1e-4)
 
 
 def test_a_step_is_as_wide_as_one_sum_moves():
-    assert StaircaseBagMeans.for_budget(budget(1)).shift == LABEL_STEPS
-    assert StaircaseBagMeans.for_budget(budget(1, rows=3)).shift == 3 * LABEL_STEPS
-    apart = StaircaseBagMeans.for_budget(budget(1, rows=2, numbers=2))
-    assert (apart.shift, apart.units, float(apart.pure_epsilon)) == (LABEL_STEPS, 2, 1.0)
-    assert StaircaseBagMeans.for_budget(budget(1, rows=2**23)) is None  # too wide to be drawn
+    rule: Any = ExactCalibration(1.0, 0.0, BOUNDS, noise="staircase")
+    assert rule.bag_means().law.shift == LABEL_STEPS
+    assert rule.bag_means(rows=3, square=9, numbers=1).law.shift == 3 * LABEL_STEPS
+    apart = rule.bag_means(rows=2, square=2, numbers=2)
+    assert (apart.law.shift, apart.query.move("number").times) == (LABEL_STEPS, 2)
+    assert float(apart.pure_epsilon) == 1.0
+    assert Staircase.least(Move(2**41), Fraction(1)) is None  # too wide to be drawn
+    with pytest.raises(BudgetError, match="not possible"):
+        rule.bag_means(rows=2**23, square=2**46, numbers=1)
 
 
 @pytest.mark.parametrize(
     ("epsilon", "options", "kind"),
     [
-        (0.3, {}, LaplaceBagMeans),
-        (0.65, {}, LaplaceBagMeans),
-        (0.75, {}, StaircaseBagMeans),
-        (1.0, {}, StaircaseBagMeans),
-        (7.5, {}, StaircaseBagMeans),
-        (1.0, {"rows": 2, "square": 2, "numbers": 2}, LaplaceBagMeans),
-        (1.0, {"rows": 2, "square": 4, "numbers": 1}, StaircaseBagMeans),
-        (1.0, {"rows": 2}, LaplaceBagMeans),  # nobody said that both are in one bag
+        (0.3, {}, "laplace"),
+        (0.65, {}, "laplace"),
+        (0.75, {}, "staircase"),
+        (1.0, {}, "staircase"),
+        (7.5, {}, "staircase"),
+        (1.0, {"rows": 2, "square": 2, "numbers": 2}, "laplace"),
+        (1.0, {"rows": 2, "square": 4, "numbers": 1}, "staircase"),
+        (1.0, {"rows": 2}, "laplace"),  # nobody said that both are in one bag
     ],
 )
 def test_it_is_chosen_where_it_is_worthwhile(epsilon, options, kind):
     event = ExactCalibration(epsilon, 0.0, BOUNDS).bag_means(**options)
-    assert isinstance(event, kind)
+    assert event.noise == kind
     assert total_delta([event], epsilon) == 0.0
     assert epsilon * 0.999 < total_epsilon([event], 0.0) <= epsilon
     assert group_epsilon([event], 0.0, 4) == pytest.approx(4 * epsilon, rel=1e-4)
-    numbers = options.get("numbers", options.get("rows", 1))
-    offers = [
-        kind.for_budget(budget(epsilon, rows=options.get("rows", 1), numbers=numbers))
-        for kind in (LaplaceBagMeans, StaircaseBagMeans)
-    ]
-    least = min(offer.sum_sd for offer in offers if offer is not None)
-    assert event.sum_sd**2 * (1 - WORTHWHILE) <= least**2
+    query = event.query
+    offers = [law.least(query.move(law.norm), Fraction(epsilon)) for law in (Laplace, Staircase)]
+    assert event.law.sd**2 * (1 - WORTHWHILE) <= min(offer.sd for offer in offers) ** 2

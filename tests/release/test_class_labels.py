@@ -20,8 +20,10 @@ from bagwise.errors import (
 from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.audit import audit
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.mechanisms import RandomisedPicks
+from bagwise.privacy.laws import RandomisedResponse
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_class_picks, private_shares
+from bagwise.privacy.queries import ClassPicks
 from bagwise.rng import SecureNoise
 from tests import stats
 
@@ -119,14 +121,14 @@ def test_noisy_shares_are_unbiased_and_have_their_noise():
     bags = Bags(np.repeat(np.arange(20_000), 4))
     codes = np.tile([0, 1, 1, 2], 20_000)
     rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0), noise="gaussian")
-    event = rule.bag_means(square=2, rows=2)
+    event = rule.shares()
     noise = private_shares(codes, bags, classes=3, event=event, source=SecureNoise()) - [
         0.25,
         0.5,
         0.25,
     ]
-    assert stats.sd_is(noise.ravel(), event.noise_scale / 4)
-    assert not stats.sd_is(noise.ravel(), event.noise_scale / 4 * 1.05)
+    assert stats.sd_is(noise.ravel(), event.number_sd / 4)
+    assert not stats.sd_is(noise.ravel(), event.number_sd / 4 * 1.05)
 
 
 def test_randomised_picks_are_unbiased_and_keep_their_epsilon():
@@ -159,7 +161,7 @@ def test_an_attack_on_randomised_picks():
     event = ExactCalibration(1.0, 0.0, (0.0, 1.0)).class_picks(classes=3, sizes=[4])
     found = audit(pick_scores(event, 0), pick_scores(event, 1), delta=0.0, draws=60_000, alpha=1e-6)
     assert 0.75 < found.epsilon <= 1.0  # the attack is the best there is, so it comes close
-    louder = RandomisedPicks(3, ((4, 0.99),))
+    louder = Mechanism(ClassPicks((4,), 1), (RandomisedResponse(3, 0.99),))
     caught = audit(
         pick_scores(louder, 0), pick_scores(louder, 1), delta=0.0, draws=60_000, alpha=1e-6
     )
@@ -216,7 +218,8 @@ def test_picks_that_were_not_reported_by_their_chances_are_refused(trips):
     honest = release(trips, label_kind="pick", epsilon=1.0)
     assert any("as their chances allow" in check for check in honest.verify().checks)
     (event,) = honest.certificate.events
-    one = event.estimates(np.zeros(honest.bags.n_bags, dtype=int), honest.bags.sizes)
+    reported = np.zeros(honest.bags.n_bags, dtype=int)
+    one = event.query.estimates(event.laws, reported, honest.bags.sizes)
     share = np.clip(honest.labels, 0, 1)
     for labels, message in ((share, "picked classes"), (one, "than the certificate allows")):
         with pytest.raises(ReleaseError, match=message):
@@ -230,7 +233,7 @@ def test_certificates_for_other_classes_are_noticed(trips):
     rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0))
     short = dataclasses.replace(made.certificate, events=(rule.bag_means(),))
     wrong = dataclasses.replace(
-        made, certificate=short, noise_sd=rule.bag_means().sum_sd / made.bags.sizes
+        made, certificate=short, noise_sd=rule.bag_means().number_sd / made.bags.sizes
     )
     with pytest.raises(ReleaseError, match="these classes"):
         wrong.verify()

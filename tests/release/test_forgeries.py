@@ -21,18 +21,15 @@ from bagwise.files.json_files import canonical
 from bagwise.privacy.circumstances import KeptOrder, SimulatedNoise
 from bagwise.privacy.dispersion import (
     ClaimedNoise,
-    discrete_gaussian_beyond,
-    discrete_gaussian_within,
-    discrete_laplace_beyond,
-    discrete_laplace_within,
     dispersion_p_value,
     reach_p_value,
 )
 from bagwise.privacy.grid import LABEL_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss
-from bagwise.privacy.mechanisms.staircase_bag_means import Staircase
+from bagwise.privacy.laws import Gaussian, Laplace, Move, Staircase
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_loss import half_width, noise_sd
-from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
+from bagwise.privacy.queries import MeanLoss
+from bagwise.privacy.samplers import discrete_laplace
 from bagwise.rng import SecureNoise
 from bagwise.scoring.privately import PrivateScores
 from bagwise.verifier import verify
@@ -257,14 +254,11 @@ def test_labels_without_their_noise(table, label_kind, delta):
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("scale", [1, 3, 200])
 def test_the_chance_of_small_noise_is_never_understated(kind, scale):
-    draw, within = {
-        "laplace": (discrete_laplace, discrete_laplace_within),
-        "gaussian": (discrete_gaussian, discrete_gaussian_within),
-    }[kind]
-    noise = np.abs(draw(200_000, scale=scale, source=SecureNoise()))
+    law = {"laplace": Laplace, "gaussian": Gaussian}[kind](scale)
+    noise = np.abs(law.draw(200_000, SecureNoise()))
     for r in {0, 1, 2, scale, 3 * scale}:
         seen = np.mean(noise <= r)
-        stated = float(within(np.array([float(r)]), scale)[0])
+        stated = float(law.within(np.array([float(r)]))[0])
         # Six standard deviations of the observed share.
         assert seen <= stated + 6 * np.sqrt(0.25 / noise.size)
         slack = 0 if kind == "laplace" else 0.41 / scale  # the largest weight, twice over
@@ -277,8 +271,8 @@ def test_the_dispersion_test_keeps_its_level_and_sees_a_third_of_the_noise():
     m, scale, runs = 300, 50, 400
     claimed = ClaimedNoise(
         np.ones(m),
-        lambda steps: discrete_laplace_within(steps, scale),
-        lambda steps: discrete_laplace_beyond(steps, scale),
+        Laplace(scale).within,
+        Laplace(scale).beyond,
     )
     p_values = []
     for _ in range(runs):
@@ -296,9 +290,9 @@ def test_far_noise_is_as_rare_as_is_said(scale):
     y = np.arange(-60 * scale, 60 * scale + 1)
     laplace, gaussian = np.exp(-np.abs(y) / scale), np.exp(-((y / scale) ** 2) / 2)
     for r in {1, 2, scale, 4 * scale, 6 * scale}:
-        (exact,), far = discrete_laplace_beyond(np.array([r]), scale), y >= r
+        (exact,), far = Laplace(scale).beyond(np.array([r])), y >= r
         assert exact == pytest.approx(laplace[far].sum() / laplace.sum(), rel=1e-9)
-        (bound,) = discrete_gaussian_beyond(np.array([r]), scale)
+        (bound,) = Gaussian(scale).beyond(np.array([r]))
         true = gaussian[far].sum() / gaussian.sum()
         assert true <= bound <= 20 * true
         stairs = Staircase(4 * scale + 1, scale, scale + 1)
@@ -340,8 +334,8 @@ def test_the_test_of_reach_keeps_its_level():
     m, scale, runs = 50, 30, 2000
     claimed = ClaimedNoise(
         np.ones(m),
-        lambda steps: discrete_laplace_within(steps, scale),
-        lambda steps: discrete_laplace_beyond(steps, scale),
+        Laplace(scale).within,
+        Laplace(scale).beyond,
     )
     noise = discrete_laplace(m * runs, scale=scale, source=SecureNoise()).reshape(runs, m)
     for alpha in (0.01, 0.1):
@@ -469,10 +463,9 @@ def test_evaluations_do_not_contradict_their_unit(model, table, tmp_path, loss):
         """The same noise, or of another sensitivity at the same cost, as for units of `rows`."""
         event: Any = scores.certificate.events[0]
         promise = scores.certificate
-        steps = int(event.shift * factor)
-        other = LaplaceMeanLoss.calibrated(
-            shift=steps, epsilon=Fraction(1, 2), step=event.grid_step
-        )
+        steps = int(event.query.reach * factor)
+        noise = Laplace.least(Move(steps), Fraction(1, 2))
+        other = Mechanism(MeanLoss(event.grid_step, steps), (noise,))
         margin = half_width(other, n_rows=N, level=0.95)
         made = dataclasses.replace(
             scores,

@@ -23,7 +23,6 @@ from bagwise.planner.automatic import decide
 from bagwise.planner.sample import Population
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
-from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.privacy.noise import centred_steps
 from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
@@ -46,14 +45,14 @@ from bagwise.rows.counts import (
     sample_rows,
     sample_units,
 )
-from bagwise.rows.groups import number_groups
 from bagwise.rows.keys import new_secret
 from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix
 from bagwise.rows.parts import FileParts, Part, TableParts
+from bagwise.rows.roles import number_groups
 from bagwise.rows.row_order import feature_order
 from bagwise.rows.spark import opening
-from bagwise.rows.spark.table import open_files
+from bagwise.rows.spark.opening import open_files
 from bagwise.rows.workers import ThisMachine
 from bagwise.show.stages import Stages
 from tests.spark.conftest import PRIVATE, K, N, some_table
@@ -212,11 +211,13 @@ def test_the_certificate_is_that_of_the_local_engine(make, table, case):
     ours, theirs = (one.certificate.to_json() for one in (release, local))
     for drawn in ("id", "smallest_bag", "statement"):
         ours.pop(drawn), theirs.pop(drawn)
-    events = [event.pop("sensitivity", 0) for one in (ours, theirs) for event in one["events"]]
+    asked = [event["query"] for one in (ours, theirs) for event in one["events"]]
+    events = [query.pop("reach", 0) for query in asked]
     half = len(events) // 2
     # A design is found on a sample, and rounded up: nearly the same columns, as long.
     np.testing.assert_allclose(events[:half], events[half:], rtol=1e-5)
-    scales = [event.pop("noise_scale") for one in (ours, theirs) for event in one["events"]]
+    laws = [event["laws"][0] for one in (ours, theirs) for event in one["events"]]
+    scales = [law.pop("scale") for law in laws]
     np.testing.assert_allclose(scales[:half], scales[half:], rtol=0.02 if case == "sorted" else 0)
     assert ours == theirs
     assert release.provenance == local.provenance
@@ -288,13 +289,13 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, tmp_pa
         assert math.isclose(ours.pure_epsilon, theirs.pure_epsilon, rel_tol=1e-3)
     *looks, means = release.certificate.events
     assert [look.hides for look in looks] == ["model", "limit"]
-    assert isinstance(means, HidesBagMeans)
+    assert means.hides == "bag means"
     labels = table["y"].to_numpy()[read.instances["key"].to_numpy() // 7]
     predictions = predictions_of(read, read.model)
     left, expected = centred_steps(labels, predictions, bounds=(-9, 9), step=means.grid_step)
     assert 0.5 < release.certificate.limit < 4.6  # as far as a strong signal leaves labels
     exact = -9.0 + means.grid_step * read.bags.mean((left + expected).astype(float))
-    drawn = means.draw(100_000, SimulatedNoise(0)) * means.grid_step / means.sum_sd
+    drawn = means.draw(100_000, SimulatedNoise(0)) * means.grid_step / means.number_sd
     off = [exact, *(exact - means.grid_step * read.bags.mean(p * 1.0) for p in (left, expected))]
     far = [np.mean(((read.labels - one) / read.noise_sd) ** 2) for one in off]
     # Six deviations of the mean square of so many standardised errors.

@@ -20,12 +20,7 @@ from bagwise.errors import (
 )
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.mechanisms import (
-    GaussianBagMeans,
-    LaplaceBagMeans,
-    NoisyChoice,
-    StaircaseBagMeans,
-)
+from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
 from bagwise.rng import SimulatedNoise
@@ -100,24 +95,24 @@ def test_noise_of_means_is_that_of_the_own_size(data):
     # 400 rows: bags of 200
     made = release(data, bag_size=150, keep_order=True, seed=0, noise="gaussian")
     event = made.certificate.events[0]
-    assert isinstance(event, GaussianBagMeans)
-    np.testing.assert_allclose(made.noise_sd, event.noise_scale / made.bags.sizes)
+    assert event.kind == "gaussian-bag-means"
+    np.testing.assert_allclose(made.noise_sd, event.number_sd / made.bags.sizes)
 
 
 def test_laplace_noise_is_reported_as_a_standard_deviation(data):
     made = release(data, delta=0.0, epsilon=0.5)
     event = made.certificate.events[0]
-    assert isinstance(event, LaplaceBagMeans)
-    np.testing.assert_allclose(made.noise_sd, np.sqrt(2) * event.noise_scale / made.bags.sizes)
+    assert event.kind == "laplace-bag-means"
+    np.testing.assert_allclose(made.noise_sd, event.number_sd / made.bags.sizes)
 
 
 def test_pure_noise_on_one_row_each_is_a_staircase_that_learners_and_verifiers_know(data, tmp_path):
     made = release(data, delta=0.0, epsilon=2.0, centre="none")
     event = made.certificate.events[0]
-    assert isinstance(event, StaircaseBagMeans)
-    np.testing.assert_allclose(made.noise_sd, event.sum_sd / made.bags.sizes)
+    assert event.kind == "staircase-bag-means"
+    np.testing.assert_allclose(made.noise_sd, event.number_sd / made.bags.sizes)
     # At epsilon 2 it has 0.846 of the variance of Laplace noise.
-    ratio = event.sum_sd**2 / (2 * event.noise_scale**2)
+    ratio = event.law.sd**2 / (2 * event.law.scale**2)
     assert ratio == pytest.approx(0.846, rel=1e-3)
     made.save(tmp_path / "r")
     loaded = bw.Release.load(tmp_path / "r")
@@ -128,7 +123,7 @@ def test_pure_noise_on_one_row_each_is_a_staircase_that_learners_and_verifiers_k
 
 def test_units_of_several_bags_get_laplace_noise_where_one_row_has_little_epsilon(data):
     made = release(data, delta=0.0, epsilon=2.0, unit="person")
-    assert isinstance(made.certificate.events[0], LaplaceBagMeans)
+    assert made.certificate.events[0].kind == "laplace-bag-means"
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
@@ -143,7 +138,7 @@ def test_a_unit_costs_what_its_rows_can_move(data):
         counts = np.bincount(bags.index[people == who], minlength=bags.n_bags)
         worst = max(worst, float(np.sqrt(np.sum(counts.astype(float) ** 2))))
     assert units.square_in_bags(bags) == round(worst**2)
-    ratio = person.certificate.events[0].noise_scale / plain.certificate.events[0].noise_scale
+    ratio = person.certificate.events[0].number_sd / plain.certificate.events[0].number_sd
     assert ratio == pytest.approx(worst, rel=1e-4)
     assert "share a value of 'person'" in person.certificate.text()
     assert "one by one" in plain.certificate.text()
@@ -281,7 +276,7 @@ def lies(made):
     """Ways to certify more than was done, each of which verify can see."""
     certificate, rule = made.certificate, ExactCalibration(1.0, 1e-6, (0.0, 4.0))
     exact = np.linspace(0.1, 3.9, made.bags.n_bags) + 1 / 3e5
-    unpaid = dataclasses.replace(certificate, events=(NoisyChoice(0.5),))
+    unpaid = dataclasses.replace(certificate, events=(noisy_choice("bounds", 0.5),))
     yield (
         "no event for the bag labels",
         {"certificate": unpaid, "noise_sd": np.zeros(made.bags.n_bags), "labels": exact},
@@ -290,7 +285,7 @@ def lies(made):
         "means that the certificate calls picks",
         {
             "certificate": dataclasses.replace(certificate, events=(rule.picks(sizes=[20]),)),
-            "noise_sd": np.full(made.bags.n_bags, rule.picks(sizes=[20]).scales[0][1]),
+            "noise_sd": np.full(made.bags.n_bags, rule.picks(sizes=[20]).number_sd),
         },
     )
     yield (
@@ -332,7 +327,7 @@ def test_bounds_are_charged_for_the_unit_they_were_found_for(data, tmp_path):
     people = np.arange(many.num_rows) // 8
     many = many.set_column(many.column_names.index("person"), "person", pa.array(people))
     per_person = bw.find_bounds(many, label="y", epsilon=6.0, unit="person")
-    assert per_person.event.rows == units_of(many, "person").largest
+    assert per_person.event.unit_rows == units_of(many, "person").largest
     with pytest.raises(BudgetError, match="fewer than"):
         release(pa.concat_tables([many, many]), bounds=per_person, unit="person", epsilon=9.0)
     made = release(many, bounds=per_person, unit="person", epsilon=9.0)
@@ -386,14 +381,14 @@ def test_nobody_is_told_who_lets_the_promise_choose(data):
 
 PURE = [
     ({}, ["staircase-bag-means"]),
-    ({"label_kind": "pick"}, ["laplace-picks"]),
-    ({"label_kind": "pick", "unit": "person"}, ["laplace-picks"]),
+    ({"label_kind": "pick"}, ["laplace-bag-picks"]),
+    ({"label_kind": "pick", "unit": "person"}, ["laplace-bag-picks"]),
     ({"strategy": "sorted"}, ["laplace-model", "laplace-bag-means"]),
     ({"strategy": "sorted", "unit": "person"}, ["laplace-model", "laplace-bag-means"]),
-    ({"strategy": "sorted", "label_kind": "pick"}, ["laplace-model", "laplace-picks"]),
+    ({"strategy": "sorted", "label_kind": "pick"}, ["laplace-model", "laplace-bag-picks"]),
     (
         {"strategy": "sorted", "label_kind": "pick", "unit": "person", "scores": "noisy-labels"},
-        ["laplace-labels", "laplace-picks"],
+        ["laplace-labels", "laplace-bag-picks"],
     ),
     (
         {"strategy": "sorted", "scores": "noisy-labels", "score_share": 0.3},
@@ -432,5 +427,5 @@ def test_shares_of_a_budget_are_kept_by_either_noise(data):
     assert float(pure.pure_epsilon or 0) == pytest.approx(0.3, rel=1e-4)
     with pytest.warns(DominatedWarning, match="times the variance"):
         made = release(data, noise="gaussian", **options)
-    mu = [event.sensitivity / event.noise_scale for event in made.certificate.events]
+    mu = [event.curve.mu for event in made.certificate.events]
     assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.3, rel=1e-4)

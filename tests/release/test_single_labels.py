@@ -52,7 +52,7 @@ def test_a_private_range_comes_first_if_it_is_asked_for(table):
 def test_all_labels_of_a_unit_are_paid_for(table):
     release = make(table, unit="person", exclude=())
     event: Any = release.certificate.events[0]
-    assert event.rows == 2
+    assert event.unit_rows == 2
     assert event.row_epsilon <= 1.0
     release.verify()
 

@@ -16,8 +16,8 @@ from bagwise.errors import OutputError, ReleaseError
 from bagwise.models.model import TrainedOn
 from bagwise.models.tree_model import TreeModel
 from bagwise.models.trees import Levels, Member, Tree
-from bagwise.privacy.mechanisms import MECHANISMS
 from bagwise.privacy.promise import chance_of_guessing, odds_in_fractions
+from bagwise.privacy.queries import QUERIES
 from bagwise.report import errors_by_group, release_page, report_on
 from bagwise.report.bag_fit import fit_of_bags
 from bagwise.report.ledger_page import ledger_page
@@ -58,18 +58,21 @@ def test_every_golden_release_has_a_page(path):
 
 
 def test_whatever_looks_at_labels_is_named_in_words():
-    assert {kind.hides for kind in MECHANISMS.values()} == set(release_page._HIDDEN)
+    assert {name.replace("-", " ") for name in QUERIES} - {"range counts"} == set(
+        release_page._HIDDEN
+    ) - {"bounds", "range", "limit"}
 
 
 def test_a_page_says_the_promise_first_and_then_what_it_rests_on():
     text = text_of(render(page_of(HERE / "release-2" / "planned")))
     order = [
-        "From one chance in two to at most nine in ten", "What leaves, and what does not",
-        "Stays with the custodian", "Everything that looked at a label", "a private model",
-        "share of the expected squared error", "NIST SP 800-226 asks", "bagwise fit",
+        "From one chance in two to at most nine in ten", "What is published, and what is not",
+        "Stays with the custodian", "Every published column", "share of the expected squared error",
+        "Everything that looked at a label", "NIST SP 800-226 asks", "bagwise fit",
     ]  # fmt: skip
     places = [text.rindex(words) for words in order]
     assert places == sorted(places)
+    assert "No column looks like names, free text, ids or dates." in text
     assert text.count("The custodian must answer.") == 5
 
 

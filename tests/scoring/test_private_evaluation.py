@@ -23,7 +23,7 @@ from bagwise.errors import (
 )
 from bagwise.privacy import Certificate, total_epsilon
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss, NoisyChoice
+from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.rng import SimulatedNoise
 from bagwise.scoring import privately
 
@@ -82,7 +82,7 @@ def test_the_certificate_says_what_is_promised(model, data):
     assert promise.bounds == BOUNDS
     assert promise.smallest_bag is None
     (event,) = promise.events
-    assert isinstance(event, LaplaceMeanLoss)
+    assert event.kind == "laplace-mean-loss"
     assert total_epsilon([event], 0.0) <= 0.5
     assert event.grid_step * LOSS_STEPS == 900.0
     # The furthest that a label can be from a prediction, which is public.
@@ -90,8 +90,8 @@ def test_the_certificate_says_what_is_promised(model, data):
     furthest = np.maximum(predictions - BOUNDS[0], BOUNDS[1] - predictions).max()
     assert event.sensitivity == pytest.approx(furthest**2, rel=1e-6)
     assert event.sensitivity < 900
-    assert scores.noise_sd == pytest.approx(np.sqrt(2) * event.noise_scale / 5000)
-    margin = np.log(20) * event.noise_scale / 5000
+    assert scores.noise_sd == pytest.approx(event.number_sd / 5000)
+    margin = np.log(20) * event.number_sd / np.sqrt(2) / 5000
     assert np.diff(scores.interval) == pytest.approx(2 * margin, rel=1e-5)
     assert np.mean(scores.interval) == pytest.approx(scores.mean_loss)
     text = promise.text()
@@ -154,9 +154,9 @@ def test_private_bounds_are_charged(model, data):
     found = bw.find_bounds(data, label="y", epsilon=0.4)
     scores = evaluate(model, data, bounds=found, epsilon=1.0)
     assert scores.certificate.bounds == found.bounds
-    assert NoisyChoice(0.4) in scores.certificate.events
+    assert noisy_choice("bounds", 0.4) in scores.certificate.events
     event = scores.certificate.events[-1]
-    assert event.noise_scale == pytest.approx(event.sensitivity / 0.6, rel=1e-6)
+    assert event.number_sd == pytest.approx(np.sqrt(2) * event.sensitivity / 0.6, rel=1e-6)
     with pytest.raises(BudgetError, match="nothing is left"):
         evaluate(model, data, bounds=found, epsilon=0.3)
     with pytest.raises(BoundsError, match="found for unit None"):

@@ -6,7 +6,7 @@ mechanism does, and tells how likely a bag label is for either of two labels of 
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -14,15 +14,18 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.grid import one_hot
-from bagwise.privacy.mechanisms import HidesBagMeans, LabelChannel, RandomisedPicks
-from bagwise.privacy.mechanisms.picks import HidesPicks
+from bagwise.privacy.laws import Unbiased
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import (
     private_bag_means,
     private_class_picks,
     private_picks,
     private_shares,
+    reported_labels,
 )
 from bagwise.privacy.noise_laws import NoiseLaw, find_law
+from bagwise.privacy.queries import ClassPicks as PickedClasses
+from bagwise.privacy.queries import SingleLabels
 from bagwise.release.release import Release
 from bagwise.release.verify import predictions_of
 from bagwise.rng import NoiseSource
@@ -77,23 +80,19 @@ def reader_of(release: Release, spread: float) -> Reader:
     """
     limit = release.certificate.limit
     bounds = release.certificate.clipped_to if limit is None else (-limit, limit)
-    events = release.certificate.events
+    hiding = [event for event in release.certificate.events if event.query.labels_bags]
+    event = hiding[0] if hiding else None
     tiny = _EXACT * (spread or 1.0)
     if release.classes is not None:
         classes = len(release.classes)
         if release.label_kind == "pick":
-            responses = [event for event in events if isinstance(event, RandomisedPicks)]
-            return ClassPicks(classes, responses[0] if responses else None)
-        shares = [event for event in events if isinstance(event, HidesBagMeans)]
-        return Shares(classes, shares[0] if shares else None)
+            return ClassPicks(classes, event)
+        return Shares(classes, event)
     if release.label_kind == "pick":
-        picks = [event for event in events if event.hides == "bag picks"]
-        return Picks(bounds, picks[0] if picks else None, tiny)  # type: ignore[arg-type]
-    for event in events:
-        if isinstance(event, LabelChannel):
-            return Singles(event)
-    means = [event for event in events if isinstance(event, HidesBagMeans)]
-    return Means(bounds, means[0] if means else None, tiny)
+        return Picks(bounds, event, tiny)
+    if event is not None and event.hides == "single labels":
+        return Singles(event)
+    return Means(bounds, event, tiny)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Means:
     """Means of numbers."""
 
     bounds: Bounds | None
-    event: HidesBagMeans | None
+    event: Mechanism | None
     tiny: float
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
@@ -117,8 +116,8 @@ class Means:
         others = labels.copy()
         others[rows] = 0.0
         left = shown * bags.sizes - bags.sum(others)
-        law = find_law("gaussian") if self.event is None else self.event.law
-        sd = self.tiny if self.event is None else max(self.event.sum_sd, self.tiny)
+        law = find_law("gaussian") if self.event is None else self.event.law.density
+        sd = self.tiny if self.event is None else max(self.event.number_sd, self.tiny)
         first, second = (_log_density(law, left - pair[:, which], sd) for which in (0, 1))
         return second - first
 
@@ -127,11 +126,11 @@ class Means:
 class Singles:
     """Single labels, reported by a table of chances."""
 
-    event: LabelChannel
+    event: Mechanism
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return what is reported."""
-        return self.event.report(bags.mean(labels), source)
+        return reported_labels(bags.mean(labels), event=self.event, source=source)
 
     def log_ratio(
         self,
@@ -142,10 +141,11 @@ class Singles:
         pair: AnyArray,
     ) -> FloatArray:
         """Compare the chances of what was reported."""
-        which = np.abs(shown[:, None] - self.event.reported()).argmin(axis=1)
-        place = which[bags.index[rows]]
+        query, law = cast(SingleLabels, self.event.query), cast(Unbiased, self.event.law)
+        which = np.abs(shown[:, None] - query.reported(self.event.laws)).argmin(axis=1)
+        place = which[bags.index[rows]][:, None]
         first, second = (
-            np.take_along_axis(self.event.shares_of(pair[:, one]), place[:, None], axis=1)[:, 0]
+            np.take_along_axis(law.shares_of(query.scaled(pair[:, one])), place, axis=1)[:, 0]
             for one in (0, 1)
         )
         return np.asarray(np.log(second) - np.log(first))
@@ -156,7 +156,7 @@ class Shares:
     """Shares of classes."""
 
     classes: int
-    event: HidesBagMeans | None
+    event: Mechanism | None
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return noisy shares, or exact ones."""
@@ -172,8 +172,8 @@ class Shares:
         each = one_hot(labels, self.classes).astype(np.float64)
         each[rows] = 0.0
         left = shown * bags.sizes[:, None] - bags.sum(each)
-        law = find_law("gaussian") if self.event is None else self.event.law
-        sd = _EXACT if self.event is None else max(self.event.sum_sd, _EXACT)
+        law = find_law("gaussian") if self.event is None else self.event.law.density
+        sd = _EXACT if self.event is None else max(self.event.number_sd, _EXACT)
         likely = [
             _log_density(law, left - one_hot(pair[:, which], self.classes), sd).sum(axis=1)
             for which in (0, 1)
@@ -186,7 +186,7 @@ class Picks:
     """The label of one row of each bag, picked in secret."""
 
     bounds: Bounds | None
-    event: HidesPicks | None
+    event: Mechanism | None
     tiny: float
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
@@ -199,7 +199,7 @@ class Picks:
         self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
     ) -> FloatArray:
         """Compare mixtures: any row of the bag may have been the one."""
-        law = find_law("gaussian" if self.event is None else self.event.noise)
+        law = find_law("gaussian") if self.event is None else self.event.law.density
         sd = np.full(bags.n_bags, self.tiny)
         if self.event is not None:
             sd = np.maximum(self.event.noise_sd(bags.sizes), self.tiny)
@@ -218,7 +218,7 @@ class ClassPicks:
     """The class of one row of each bag, picked in secret and perhaps replaced."""
 
     classes: int
-    event: RandomisedPicks | None
+    event: Mechanism | None
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return estimated shares from a randomised pick, or the pick itself."""
@@ -234,7 +234,8 @@ class ClassPicks:
         reported = shown.argmax(axis=1)
         keep = np.full(bags.n_bags, 1 - _EXACT)
         if self.event is not None:
-            keep = self.event.keep_chances(bags.sizes)
+            query = cast(PickedClasses, self.event.query)
+            keep = query.keep_chances(self.event.laws, bags.sizes)
         other = (1 - keep) / (self.classes - 1)
         agree = (labels == reported[bags.index]).astype(np.float64)
         agree[rows] = 0.0

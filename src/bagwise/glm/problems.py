@@ -62,11 +62,13 @@ class Members:
     average: sparse.csr_array
 
     @classmethod
-    def of(cls, bags: Bags) -> Self:
-        """Average over the rows of each bag."""
+    def of(cls, bags: Bags, counts: FloatArray | None = None) -> Self:
+        """Average over the rows of each bag, each as often as it counts."""
         order = np.argsort(bags.index, kind="stable")
         starts = np.concatenate([[0], np.cumsum(bags.sizes)])
         share = np.repeat(1 / bags.sizes, bags.sizes)
+        if counts is not None:
+            share = (counts / bags.repeat(bags.sum(counts)))[order]
         return cls(sparse.csr_array((share, order, starts), shape=(bags.n_bags, order.size)))
 
     @functools.cached_property

@@ -15,7 +15,8 @@ from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BiasWarning
 from bagwise.glm.parts import BagParts
-from bagwise.rows.whitening import Axes
+from bagwise.glm.problems import Members
+from bagwise.rows.whitening import Axes, Moments
 
 _FEWEST = 10  # different labels; fewer are classes, or say nothing
 _REPEATED = 0.9  # share of rows whose label occurs again; a split may cut a bag down to one row
@@ -40,6 +41,8 @@ class BagData:
         Sample weights of single rows, where they may differ inside a bag.
     offset : (n,) or None
         What is known of each row's linear predictor.
+    counts : (n,) or None
+        How many rows each row stands for; None where that is one.
     axes : Axes or None
         The directions in which rows differ, where X is not all of them.
     parts : BagParts or None
@@ -53,8 +56,31 @@ class BagData:
     weight: FloatArray
     row_weight: FloatArray | None = None
     offset: FloatArray | None = None
+    counts: FloatArray | None = None
     axes: Axes | None = None
     parts: BagParts | None = None
+
+    @property
+    def sizes(self) -> FloatArray:
+        """How many rows each bag stands for."""
+        if self.counts is None:
+            return self.bags.sizes.astype(np.float64)
+        return np.asarray(self.bags.sum(self.counts))
+
+    @property
+    def row_weights(self) -> FloatArray:
+        """How much each row counts: its bag's weight, times the rows that it stands for."""
+        weight = np.asarray(self.bags.repeat(self.weight), dtype=np.float64)
+        return weight if self.counts is None else weight * self.counts
+
+    def means(self, values: FloatArray) -> FloatArray:
+        """Return the mean of values, (n, …), in each bag."""
+        return self.bags.mean(values) if self.counts is None else self.members.mean(values)
+
+    @property
+    def members(self) -> Members:
+        """The map from rows to the means of bags."""
+        return Members.of(self.bags, self.counts)
 
 
 def read_bags(
@@ -66,6 +92,7 @@ def read_bags(
     sample_weight: FloatArray | None = None,
     weights_differ: bool = False,
     offset: FloatArray | None = None,
+    counts: Any = None,
 ) -> BagData:
     """Bring validated X and y, one label per row, into bags; say which bag contradicts itself.
 
@@ -76,6 +103,8 @@ def read_bags(
     noise_sd : float or (n,) floats, optional
     sample_weight : (n,) floats, optional
         Constant inside a bag unless `weights_differ`.
+    counts : (n,) floats, optional
+        How many rows each row stands for.
 
     Examples
     --------
@@ -96,6 +125,13 @@ def read_bags(
         if not weights_differ:
             one_per_bag(sample_weight, partition, "sample_weight")
         weight = partition.mean(sample_weight)
+    axes = None
+    if counts is not None:
+        counts = _read_counts(counts, partition)
+        share = partition.repeat(weight) * counts
+        share = share / share.sum()
+        off = X - share @ X
+        axes = Moments(1, share @ X, (off.T * share) @ off).axes
     return BagData(
         X,
         partition,
@@ -104,7 +140,21 @@ def read_bags(
         weight,
         sample_weight if weights_differ else None,
         offset,
+        counts,
+        axes,
     )
+
+
+def _read_counts(counts: Any, bags: Bags) -> FloatArray:
+    """Return how many rows each row stands for, or refuse."""
+    counts = np.asarray(counts, dtype=np.float64)
+    if counts.shape != (bags.n_rows,):
+        raise BagsError(f"counts must be one for each row, got shape {counts.shape}.")
+    if not (np.isfinite(counts).all() and (counts >= 0).all()):
+        raise BagsError("counts must be finite and not negative.")
+    if not (bags.sum(counts) > 0).all():
+        raise BagsError("some bag counts no row at all. Drop it first.")
+    return np.asarray(counts)
 
 
 def one_per_bag(values: AnyArray, bags: Bags, what: str) -> FloatArray:

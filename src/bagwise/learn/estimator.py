@@ -126,7 +126,11 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     (array([2.]), 1.0)
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"exposure": True, "offset": True}
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {
+        "counts": True,
+        "exposure": True,
+        "offset": True,
+    }
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"exposure": True, "offset": True}
     __metadata_request__score: ClassVar[dict[str, bool]] = {"exposure": True, "offset": True}
 
@@ -169,6 +173,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         exposure: Any = None,
         offset: Any = None,
+        counts: Any = None,
     ) -> Self:
         """Fit from rows X, (n, d), and y, (n,), the label of each row's bag.
 
@@ -187,6 +192,10 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             not of rates.
         offset : float or (n,) floats, optional
             What is added to each row's linear predictor, for any link without limits.
+        counts : (n,) floats, optional
+            How many rows of its bag each row stands for, such as the members of a group in a
+            district; for bag and aggregate loss. A weight says how sure a bag's label is; a count
+            says what it is the mean of.
         """
         kind = self._check_parameters()
         family = find_family(self.family, self.link)
@@ -199,9 +208,11 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise StrategyError(
                 "loss='mixture' knows neither exposure nor offsets. Use loss='bag' (--loss bag)."
             )
+        if counts is not None and self.loss not in ("bag", "aggregate"):
+            raise StrategyError(f"counts belong to loss='bag' and 'aggregate', not {self.loss!r}.")
         data = read_bags(
             X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight, weights_differ=by_row,
-            offset=offset,
+            offset=offset, counts=counts,
         )  # fmt: skip
         if not data.noise_sd.any():
             family.check_labels(data.labels)
@@ -413,9 +424,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         data = setting.data
         eta = data.X @ self.coef_ + self.intercept_
         chance = setting.family.mean(eta if data.offset is None else eta + data.offset)
-        sizes = data.weight * data.bags.sizes
-        share = float(np.average(data.labels, weights=sizes))
-        return share_threshold(chance, share, data.bags.repeat(data.weight))
+        share = float(np.average(data.labels, weights=data.weight * data.sizes))
+        return share_threshold(chance, share, data.row_weights)
 
     def _names(self) -> list[str]:
         default = [f"x{i}" for i in range(self.n_features_in_)]

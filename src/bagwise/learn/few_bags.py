@@ -59,8 +59,8 @@ class BagLikelihood:
     ----------
     design : Design
     bags : Bags
-    weight : (m,)
-        Prior weight of each bag's rows.
+    weight : (n,)
+        How much each row counts.
     shares : (m, classes)
     """
 
@@ -69,10 +69,10 @@ class BagLikelihood:
     weight: FloatArray
     shares: FloatArray
 
-    @property
+    @cached_property
     def sizes(self) -> FloatArray:
         """How many rows each bag counts for."""
-        return np.asarray(self.weight * self.bags.sizes)
+        return np.asarray(self.bags.sum(self.weight))
 
     @property
     def mean(self) -> FloatArray:
@@ -122,7 +122,7 @@ class BagLikelihood:
         """
         design, index = self.design, self.bags.index
         table = beta.reshape(design.width, -1)
-        weight = self.bags.repeat(self.weight)
+        weight = self.weight
 
         # 1. The bag of each row.
         log_chance = self.log_chances(*design.coefficients(table))
@@ -133,9 +133,10 @@ class BagLikelihood:
         slope = -weight[:, None] * (inside - np.exp(log_chance))
 
         # 2. The shares of each bag.
-        mean = np.maximum(self.bags.mean(inside), _NEVER)
+        mean = self.bags.sum(weight[:, None] * inside) / self.sizes[:, None]
+        mean = np.maximum(mean, _NEVER)
         value -= float(np.sum(self.sizes[:, None] * self.shares * np.log(mean)))
-        pull = (-self.weight[:, None] * self.shares / mean)[index]
+        pull = -weight[:, None] * (self.shares / mean)[index]
         slope += inside * (pull - np.sum(pull * inside, axis=1, keepdims=True))
 
         # 3. What is believed of slopes. The first class has none.
@@ -148,7 +149,7 @@ class BagLikelihood:
 
     def rescaled(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return the intercepts with which all rows together have the shares of all bags."""
-        weight = self.bags.repeat(self.weight)
+        weight = self.weight
         wanted = np.log(np.maximum(self.mean, _NEVER))
         for _ in range(_ROUNDS):
             predicted = weight @ np.exp(self.log_chances(coef, intercept)) / weight.sum()
@@ -165,12 +166,12 @@ def fit_few_bags(setting: Setting) -> Fitted:
     data, labels = setting.data, setting.data.labels
     design = Design.of(
         data.X,
-        data.bags.repeat(data.weight),
+        data.row_weights,
         fit_intercept=setting.fit_intercept,
         offset=data.offset,
     )
     shares = labels if setting.family.has_classes else np.column_stack([1 - labels, labels])
-    likelihood = BagLikelihood(design, data.bags, data.weight, shares)
+    likelihood = BagLikelihood(design, data.bags, data.row_weights, shares)
 
     # 2. Start where every row has the mean shares.
     start = np.zeros((design.width, shares.shape[1] - 1))

@@ -21,7 +21,7 @@ from bagwise.glm.classes import ClassProblem
 from bagwise.glm.design import Design, centroids_of, spread_by_exposure
 from bagwise.glm.parts import BagParts, Recipe
 from bagwise.glm.parts_problem import PartsProblem
-from bagwise.glm.problems import BagLabels, Members, NumberProblem
+from bagwise.glm.problems import BagLabels, NumberProblem
 from bagwise.glm.weights import NOTHING, Trust, Unexplained
 from bagwise.learn.bag_data import BagData
 from bagwise.privacy.aggregate import LabelKind
@@ -85,7 +85,7 @@ class Setting:
         left_to_us = (self.ridge, self.rule, self.label_kind) == ("auto", "known-noise", "mean")
         if not (chances and left_to_us) or data.noise_sd.any() or data.parts is not None:
             return False
-        several = bool(data.bags.sizes.min() > 1)
+        several = bool(data.sizes.min() > 1)
         return several and self.n_used < BAGS_PER_COEFFICIENT * (data.X.shape[1] + 1)
 
     @property
@@ -102,8 +102,7 @@ class Setting:
         """Return the rule for weights with the facts it needs."""
         data = self.data
         phi = 1.0 if self.family.knows_dispersion else None
-        sizes = data.bags.sizes.astype(np.float64)
-        trust = Trust(self.rule, self.label_kind, sizes, data.noise_sd, data.weight, phi)
+        trust = Trust(self.rule, self.label_kind, data.sizes, data.noise_sd, data.weight, phi)
         return replace(trust, unexplained=self._unexplained(trust)) if self.shrinks else trust
 
     def _unexplained(self, trust: Trust) -> Unexplained:
@@ -145,14 +144,14 @@ def aggregate_problem(setting: Setting) -> BagLabels:
     data, trust = setting.data, setting.trust()
     rows, offset = data.X, data.offset
     if not setting.single_rows:
-        rows, offset = centroids_of(rows, offset, data.bags.mean, setting.family)
+        rows, offset = centroids_of(rows, offset, data.means, setting.family)
     design = Design.of(rows, trust.base, fit_intercept=setting.fit_intercept, offset=offset)
     if setting.family.has_classes:
         return ClassProblem(design, setting.family, data.labels, trust)
     curved = setting.family.name != "gaussian" or setting.label_kind == "pick"
     inside = None
     if curved and not setting.single_rows:
-        inside = (design.about(data.X, data.offset), Members.of(data.bags))
+        inside = (design.about(data.X, data.offset), data.members)
     return NumberProblem(design, setting.family, data.labels, trust, inside=inside)
 
 
@@ -167,10 +166,11 @@ def bag_problem(setting: Setting) -> BagLabels:
     if setting.single_rows or setting.family.name == "gaussian":
         return aggregate_problem(setting)
     data, trust = setting.data, setting.trust()
-    weight = data.bags.repeat(trust.base)
-    design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
+    design = Design.of(
+        data.X, data.row_weights, fit_intercept=setting.fit_intercept, offset=data.offset
+    )
     kind = ClassProblem if setting.family.has_classes else NumberProblem
-    return kind(design, setting.family, data.labels, trust, members=Members.of(data.bags))
+    return kind(design, setting.family, data.labels, trust, members=data.members)
 
 
 def parts_problem(parts: BagParts, setting: Setting, *, of_rows: bool = False) -> BagLabels:

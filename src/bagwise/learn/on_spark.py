@@ -29,7 +29,6 @@ from bagwise.learn.remarks import warn_of_convergence, warn_of_rank
 from bagwise.learn.spark_chunks import bags_in_parts
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
-from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.release.files import ReleaseFiles, read_without_rows
 from bagwise.release.manifest import Manifest
@@ -190,7 +189,8 @@ def _setting(
 
 def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str]:
     """Return the law of the noise, as far as a fit follows it, and what the note says of that."""
-    laws = [event.law for event in certificate.events if isinstance(event, HidesBagMeans)]
+    means = ("bag means", "class shares")
+    laws = [event.law.density for event in certificate.events if event.hides in means]
     law = laws[0] if laws else GaussianLaw()
     if n_bags > FOLLOWED and law.name != GaussianLaw().name:
         return GaussianLaw(), _AS_NORMAL

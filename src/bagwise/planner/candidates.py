@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from bagwise.planner.request import BAGS_PER_COEFFICIENT, LABEL_KINDS
 from bagwise.planner.sample import SEED
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration, ScoreNoise
-from bagwise.privacy.mechanisms import LabelChannel
+from bagwise.privacy.laws import Unbiased
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import best_share, instance_error
+from bagwise.privacy.queries import SingleLabels
 from bagwise.requests.queries import (
     METRIC_SHARES,
     ModelQuery,
@@ -299,7 +301,7 @@ def buy_model(
             n_rows=n_rows,
             bag_size=bag_size,
             model_sd=offer.event.number_sd,
-            sum_sd=problem.means_after(rule, offer.event).sum_sd,
+            sum_sd=problem.means_after(rule, offer.event).number_sd,
         )
 
     offers = [buy(noise) for noise in rule.score_noises]
@@ -377,21 +379,22 @@ class Response(NamedTuple):
     noise_sd: float
 
 
-def response_of(channel: LabelChannel, label_sd: float) -> Response:
+def response_of(channel: Mechanism, label_sd: float) -> Response:
     """Return slope and noise of what is reported of normal labels around the middle of the bounds.
 
-    >>> from bagwise.privacy.mechanisms import UnbiasedLabels
-    >>> unbiased = UnbiasedLabels.calibrated(epsilon=1.0, bounds=(0.0, 1.0))
+    >>> from bagwise.privacy.calibrate import ExactCalibration
+    >>> unbiased = ExactCalibration(1.0, 0.0, (0.0, 1.0)).single_labels("unbiased")
     >>> [round(response_of(unbiased, label_sd).slope, 2) for label_sd in (0.125, 0.5)]
     [1.0, 0.68]
     """
     spread = np.linspace(-_SPREADS, _SPREADS, _PLACES)
     weight = np.exp(-(spread**2) / 2)
     weight /= weight.sum()
-    labels = (channel.low + channel.high) / 2 + label_sd * spread
-    shares = channel.shares_of(labels)
-    expected = shares @ channel.reported()
-    square = shares @ channel.reported() ** 2
+    query, law = cast(SingleLabels, channel.query), cast(Unbiased, channel.law)
+    labels = (query.low + query.high) / 2 + label_sd * spread
+    shares, outputs = law.shares_of(query.scaled(labels)), query.reported(channel.laws)
+    expected = shares @ outputs
+    square = shares @ outputs**2
     slope = float(weight @ (expected * label_sd * spread)) / label_sd**2
     line = float(weight @ expected) + slope * label_sd * spread
     around = float(weight @ (square - 2 * expected * line + line**2))
@@ -429,7 +432,7 @@ def single_labels(problem: Problem) -> Iterator[Candidate]:
 def _risk_of_single(
     bagged: Bagged,
     prior: Prior,
-    channel: LabelChannel,
+    channel: Mechanism,
     metric: FloatArray | None = None,
 ) -> Risk:
     label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)

@@ -24,7 +24,7 @@ from bagwise.planner.prior import Prior
 from bagwise.planner.sample import SEED, Sample
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
-from bagwise.privacy.mechanisms import HidesBagMeans, Mechanism
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, design_model
 from bagwise.requests.queries import NORMS
 from bagwise.theory.beliefs import draw_misfit, signal_root
@@ -87,7 +87,7 @@ class Problem:
     classes: int | None = None
     effort: str = "fast"
     _bagged: dict[tuple[str, int], Bagged] = field(default_factory=dict, repr=False)
-    _means: dict[tuple[object, ...], HidesBagMeans] = field(default_factory=dict, repr=False)
+    _means: dict[tuple[object, ...], Mechanism] = field(default_factory=dict, repr=False)
 
     @property
     def copies(self) -> float:
@@ -191,13 +191,13 @@ class Problem:
         except BudgetError:
             return None
 
-    def means_after(self, rule: ExactCalibration, event: Mechanism) -> HidesBagMeans:
+    def means_after(self, rule: ExactCalibration, event: Mechanism) -> Mechanism:
         """Return the noise for bags that follow what was bought with this event."""
         return self._bag_means(rule, None, (event,))
 
     def _bag_means(
         self, rule: ExactCalibration, bagged: Bagged | None, spent: tuple[Mechanism, ...]
-    ) -> HidesBagMeans:
+    ) -> Mechanism:
         # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
         rows = self.sample.largest
         square, touched = rows**2, rows

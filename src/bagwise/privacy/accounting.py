@@ -19,7 +19,6 @@ from bagwise.errors import BudgetError
 from bagwise.privacy.curves import composed_delta, least_epsilon
 from bagwise.privacy.loss_distributions import GaussianCurve, composed_delta_of, composed_epsilon_of
 from bagwise.privacy.mechanisms import Mechanism, is_known
-from bagwise.privacy.mechanisms.mechanism import PicksOne, PicksWithGaussianNoise
 
 # An uninstructed reader wants the curve at points people talk about.
 CURVE_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -62,8 +61,8 @@ def delivered(mechanisms: Sequence[Mechanism], epsilon: float, delta: float) -> 
     It needs no delta where no mechanism does. Epsilon is what they cost, rounded up to three
     digits, since noise on whole steps costs a little less than it may; never more than was asked.
 
-    >>> from bagwise.privacy.mechanisms import NoisyChoice
-    >>> delivered([NoisyChoice(0.12341)], 1.0, 1e-6)
+    >>> from bagwise.privacy.mechanisms import noisy_choice
+    >>> delivered([noisy_choice("range", 0.12341)], 1.0, 1e-6)
     (0.124, 0.0)
     """
     pure = pure_total(mechanisms)
@@ -89,15 +88,15 @@ def _rounded_up(value: Fraction) -> float:
 
 def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | None:
     """Return delta where a formula gives it: one curve, Gaussian noise, or picks after scores."""
-    picks = [m for m in mechanisms if isinstance(m, PicksWithGaussianNoise)]
-    others = [m for m in mechanisms if not isinstance(m, PicksWithGaussianNoise)]
+    picks = [m for m in mechanisms if m.extremes is not None]
+    others = [m for m in mechanisms if m.extremes is None]
     gaussian = all(isinstance(m.curve, GaussianCurve) for m in others)
     if len(picks) == 1 and gaussian and others:
         # Scores decide which size a row gets, so the worst size may differ from score to score. The
         # curve grows with mu and falls with the size: the extremes of both bound it everywhere.
-        mu_scores, extremes = gaussian_part(others), picks[0].extremes
+        mu_scores, (mu, size) = gaussian_part(others), picks[0].extremes or (0.0, 1)
         return group_delta(
-            lambda e: composed_delta(e, mu_scores, *extremes), epsilon, picks[0].rows
+            lambda e: composed_delta(e, mu_scores, mu, size), epsilon, picks[0].unit_rows
         )
     if len(mechanisms) == 1 or (gaussian and not picks):
         return composed_delta_of([m.curve for m in mechanisms], epsilon)
@@ -109,10 +108,8 @@ def for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
 
     Where picks bring the bound for groups, scores were set for single rows (`calibrate.picks`).
     """
-    rows = max((m.rows for m in mechanisms if isinstance(m, PicksOne)), default=1)
-    return [
-        m.widened(rows) if rows > 1 and m.hides in ("labels", "model") else m for m in mechanisms
-    ]
+    rows = max((m.unit_rows for m in mechanisms if m.query.bounds_groups), default=1)
+    return [m.widened(rows) if m.hides in ("labels", "model") else m for m in mechanisms]
 
 
 def _off_the_top(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
@@ -120,7 +117,7 @@ def _off_the_top(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
     units = for_units(mechanisms)
     pure = [m for m in units if m.pure_epsilon is not None]
     # Gaussian picks bring the bound for groups for the scores before them; others do not.
-    grouped = any(isinstance(m, PicksWithGaussianNoise) for m in mechanisms)
+    grouped = any(m.extremes is not None for m in mechanisms)
     rest = [m for m in (mechanisms if grouped else units) if m.pure_epsilon is None]
     if not rest:  # the last one may keep its own curve
         pure, rest = pure[:-1], pure[-1:]
@@ -143,8 +140,8 @@ def epsilon_of_releases(releases: Sequence[Sequence[Mechanism]], delta: float) -
     Guarantee: an upper bound if all parameters were fixed in advance. Which rows of a unit a
     mechanism allows for is a matter of its own release, so that each is widened with its own.
 
-    >>> from bagwise.privacy.mechanisms import NoisyChoice
-    >>> epsilon_of_releases([[NoisyChoice(0.5)], [NoisyChoice(0.25)]], 0.0)
+    >>> from bagwise.privacy.mechanisms import noisy_choice
+    >>> epsilon_of_releases([[noisy_choice("range", e)] for e in (0.5, 0.25)], 0.0)
     0.75
     """
     spending = [events for events in releases if events]
@@ -181,7 +178,7 @@ def group_epsilon(mechanisms: Sequence[Mechanism], delta: float, rows: int) -> f
 
 @lru_cache(maxsize=256)
 def _group_epsilon(mechanisms: tuple[Mechanism, ...], delta: float, rows: int) -> float:
-    if any(isinstance(mechanism, PicksOne) for mechanism in mechanisms):
+    if any(mechanism.query.bounds_groups for mechanism in mechanisms):
 
         def curve(epsilon: float) -> float:
             return group_delta(lambda e: total_delta(mechanisms, e), epsilon, rows)

@@ -27,14 +27,12 @@ from bagwise.privacy.circumstances import (
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import (
-    MECHANISMS,
     Mechanism,
-    NoisyChoice,
     is_known,
+    mechanism_schema,
     mechanism_to_json,
     mechanisms_from_json,
 )
-from bagwise.privacy.mechanisms.mechanism import ListsSizes
 from bagwise.privacy.private_range import (
     is_choice,
     is_limit,
@@ -58,7 +56,7 @@ HEADLINE_PATTERN = rf"^(NOT PRIVATE|\({_NUMBER}, {_NUMBER}\)-label-DP)\Z"
 GROUPS = (2, 5, 10)
 
 _ROW_UNIT = "one row's label"
-_BAG_LABELS = ("bag means", "single labels", "bag picks", "class picks")
+_SEARCHES = ("bounds", "range", "limit")
 
 
 @dataclass(frozen=True)
@@ -235,9 +233,10 @@ class Certificate:
 
     def range_of(self, event: Mechanism) -> Bounds | None:
         """Return the range of what an event has hidden."""
-        if event.hides in _BAG_LABELS and self.limit is not None:
+        if event.query.labels_bags and self.limit is not None:
             return (-self.limit, self.limit)
-        if event.hides in (*_BAG_LABELS, "labels", "model") and self.tightened is not None:
+        labels = event.query.labels_bags or event.hides in ("labels", "model")
+        if labels and self.tightened is not None:
             return self.tightened
         return self.bounds
 
@@ -340,39 +339,40 @@ class Certificate:
         """
         if self.unit_rows > n_rows:
             raise CertificateError(f"a unit cannot have {self.unit_rows} of {n_rows} rows.")
-        searches = [event for event in self.events if isinstance(event, NoisyChoice)]
+        searches = [event for event in self.events if event.hides in _SEARCHES]
         if len({event.hides for event in searches}) < len(searches):
             raise CertificateError("the certificate pays twice for the same search.")
         bounds, rows = self.bounds or (0.0, 0.0), self.unit_rows
         low, high = self.tightened or bounds
         left = math.inf if self.asked is None else self.asked[0]
         for event in searches:
-            search: Any = {"n_values": n_rows, "epsilon": event.epsilon, "rows": event.rows}
-            prices, possible = [event.epsilon], is_choice(bounds)  # bounds were paid for before
+            paid, own = event.epsilon, event.unit_rows
+            search: Any = {"n_values": n_rows, "epsilon": paid, "rows": own}
+            prices, possible = [paid], is_choice(bounds)  # bounds were paid for before
             if event.hides == "range":
                 prices = range_prices(left, bounds, n_rows=n_rows, unit_rows=rows)
-                possible = event.rows == rows and is_range((low, high), bounds, **search)
+                possible = own == rows and is_range((low, high), bounds, **search)
             elif event.hides == "limit":
                 prices = limit_prices(left, n_rows=n_rows, unit_rows=rows)
-                possible = event.rows == rows and (
+                possible = own == rows and (
                     self.limit is None or is_limit(self.limit, (high - low) / 2, **search)
                 )
             if not possible:
                 raise CertificateError(f"no search ends with the {event.hides} that is named.")
-            near = (math.isclose(event.epsilon, price, rel_tol=1e-9) for price in prices)
+            near = (math.isclose(paid, price, rel_tol=1e-9) for price in prices)
             if self.asked is not None and not any(near):
                 raise CertificateError(f"no search for a {event.hides} costs what this one did.")
-            left -= event.epsilon
+            left -= paid
             if not left > 0:
                 raise CertificateError("the certificate spends more on searches than was asked.")
 
     def _check_units(self) -> None:
         """Refuse noise that was set for fewer rows than a unit has."""
         # Picks bring the bound for groups, which covers what was spent before them as well.
-        grouped = any(event.hides == "bag picks" for event in self.events)
+        grouped = any(event.query.bounds_groups for event in self.events)
         for event in self.events:
             covered = grouped and event.hides in ("labels", "model")
-            if not covered and not event.allows_units(self.unit_rows, self.range_of(event)):
+            if not covered and not event.allows_units(self.unit_rows):
                 raise CertificateError(
                     f"event {event.kind!r} does not allow for units of {self.unit_rows} rows."
                 )
@@ -482,7 +482,7 @@ class Certificate:
                 "the certificate is damaged: a field is missing or malformed."
             ),
         )
-        lists = (event.bag_sizes for event in certificate.events if isinstance(event, ListsSizes))
+        lists = (event.query.bag_sizes for event in certificate.events)
         if sizes is not None and not set(chain.from_iterable(lists)) <= set(sizes):
             raise CertificateError("the certificate lists bags of sizes that there are none of.")
         certificate.check()
@@ -494,13 +494,13 @@ class Certificate:
     def json_schema() -> dict[str, Any]:
         """Return the JSON Schema of a certificate file.
 
-        The kinds of events and circumstances come from their records, so that none is forgotten.
+        Queries, laws and circumstances come from their records, so that none is forgotten.
         """
         text = importlib.resources.files("bagwise.privacy").joinpath("certificate.schema.json")
         schema: dict[str, Any] = json.loads(text.read_text(encoding="utf-8"))
-        kinds = {"events": MECHANISMS.values(), "circumstances": get_args(Circumstance)}
-        for name, records in kinds.items():
-            schema["properties"][name]["items"] = {"oneOf": closed_schemas(records)}
+        schema["properties"]["events"]["items"] = mechanism_schema()
+        kinds = closed_schemas(get_args(Circumstance))
+        schema["properties"]["circumstances"]["items"] = {"oneOf": kinds}
         return schema
 
     def plot(self) -> charts.Chart:

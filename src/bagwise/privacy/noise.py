@@ -4,19 +4,17 @@ Labels become whole steps of a public grid (`grid`), which are added up as integ
 noise is added to the integer sum. Only then is anything divided.
 """
 
+from typing import cast
+
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.privacy.aggregate import pick_labels
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps, one_hot
-from bagwise.privacy.mechanisms import (
-    GaussianLabels,
-    HidesBagMeans,
-    HidesPicks,
-    LaplaceLabels,
-    RandomisedPicks,
-)
+from bagwise.privacy.laws import Unbiased
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.queries import BagPicks, ClassPicks, SingleLabels
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -25,7 +23,7 @@ def noisy_labels(
     labels: FloatArray,
     *,
     bounds: Bounds,
-    event: GaussianLabels | LaplaceLabels,
+    event: Mechanism,
     source: NoiseSource,
 ) -> FloatArray:
     """Return every label with noise of its own, as `event` describes."""
@@ -35,7 +33,7 @@ def noisy_labels(
 
 
 def private_bag_means(
-    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: HidesBagMeans, source: NoiseSource
+    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: Mechanism, source: NoiseSource
 ) -> FloatArray:
     """Return the noisy mean of each bag, as `event` describes."""
     sums = bags.sum(labels_to_steps(labels, bounds=bounds, step=event.grid_step))
@@ -47,7 +45,7 @@ def hidden_means(
     sizes: IntArray,
     *,
     bounds: Bounds,
-    event: HidesBagMeans,
+    event: Mechanism,
     source: NoiseSource,
     expected: IntArray | int = 0,
 ) -> FloatArray:
@@ -65,7 +63,7 @@ def private_centred_means(
     bags: Bags,
     *,
     bounds: Bounds,
-    event: HidesBagMeans,
+    event: Mechanism,
     source: NoiseSource,
 ) -> FloatArray:
     """Return the noisy mean of each bag: of predictions, and of what they leave of the labels."""
@@ -96,7 +94,7 @@ def centred_steps(
 
 
 def private_picks(
-    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: HidesPicks, source: NoiseSource
+    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: Mechanism, source: NoiseSource
 ) -> FloatArray:
     """Return one label of each bag, picked in secret, with noise by the bag's size."""
     steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
@@ -105,15 +103,16 @@ def private_picks(
 
 
 def hidden_picks(
-    picked: IntArray, sizes: IntArray, *, bounds: Bounds, event: HidesPicks, source: NoiseSource
+    picked: IntArray, sizes: IntArray, *, bounds: Bounds, event: Mechanism, source: NoiseSource
 ) -> FloatArray:
     """Return picked label steps of bags of these sizes with noise: all, or some at a time."""
-    noisy = picked + event.draw(sizes, source)
+    query = cast(BagPicks, event.query)
+    noisy = picked + query.draw(event.laws, sizes, source)
     return bounds[0] + event.grid_step * noisy.astype(np.float64)
 
 
 def private_shares(
-    codes: IntArray, bags: Bags, *, classes: int, event: HidesBagMeans, source: NoiseSource
+    codes: IntArray, bags: Bags, *, classes: int, event: Mechanism, source: NoiseSource
 ) -> FloatArray:
     """Return the noisy share of each class in each bag, (m, classes).
 
@@ -125,7 +124,7 @@ def private_shares(
 
 
 def hidden_shares(
-    counts: IntArray, sizes: IntArray, *, event: HidesBagMeans, source: NoiseSource
+    counts: IntArray, sizes: IntArray, *, event: Mechanism, source: NoiseSource
 ) -> FloatArray:
     """Return noisy shares of bags with these counts, (bags, classes): all, or some at a time."""
     steps = counts * LABEL_STEPS
@@ -134,7 +133,7 @@ def hidden_shares(
 
 
 def private_class_picks(
-    codes: IntArray, bags: Bags, *, event: RandomisedPicks, source: NoiseSource
+    codes: IntArray, bags: Bags, *, event: Mechanism, source: NoiseSource
 ) -> FloatArray:
     """Return an unbiased estimate of each class's share from one randomised pick, (m, classes)."""
     picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
@@ -142,7 +141,16 @@ def private_class_picks(
 
 
 def hidden_class_picks(
-    picked: IntArray, sizes: IntArray, *, event: RandomisedPicks, source: NoiseSource
+    picked: IntArray, sizes: IntArray, *, event: Mechanism, source: NoiseSource
 ) -> FloatArray:
     """Return estimates of shares from the picked classes of bags: all, or some at a time."""
-    return event.estimates(event.randomise(picked, sizes, source), sizes)
+    query = cast(ClassPicks, event.query)
+    reported = query.randomise(event.laws, picked, sizes, source)
+    return query.estimates(event.laws, reported, sizes)
+
+
+def reported_labels(labels: FloatArray, *, event: Mechanism, source: NoiseSource) -> FloatArray:
+    """Return what is reported of each label, by a table of chances."""
+    query, law = cast(SingleLabels, event.query), cast(Unbiased, event.law)
+    points = law.round(query.scaled(labels), source)
+    return query.reported(event.laws)[law.randomise(points, source)]

@@ -23,7 +23,7 @@ from bagwise.files.records import Record, read_file, to_plain
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import check_epsilon
 from bagwise.privacy.mark import Mark
-from bagwise.privacy.mechanisms import BeforeDraw, NoisyChoice, nothing_first
+from bagwise.privacy.mechanisms import BeforeDraw, Mechanism, noisy_choice, nothing_first
 from bagwise.privacy.private_range import PRICE_OF_DOUBLING, candidates, cheapest, is_choice
 from bagwise.rng import NoiseSource, SecureNoise
 from bagwise.rows.labels import Bounds
@@ -42,7 +42,7 @@ class PrivateBounds:
     Attributes
     ----------
     bounds : (float, float)
-    event : NoisyChoice
+    event : Mechanism
         To be charged to whatever is released with these bounds.
     unit : str or None
         The column whose values were protected together.
@@ -51,7 +51,7 @@ class PrivateBounds:
     """
 
     bounds: Bounds
-    event: NoisyChoice
+    event: Mechanism
     unit: str | None = None
     mark: Mark = field(default_factory=Mark.new)
 
@@ -78,7 +78,7 @@ class PrivateBounds:
         check_epsilon(file.epsilon)
         mark = Mark(file.id, file.date, file.dataset)
         mark.check()
-        found = cls((low, high), NoisyChoice(file.epsilon, file.rows), file.unit, mark)
+        found = cls((low, high), noisy_choice("bounds", file.epsilon, file.rows), file.unit, mark)
         if found.digest != file.sha256:
             raise BoundsError(f"{path} was changed after it was written. Find the bounds again.")
         return found
@@ -94,7 +94,7 @@ class PrivateBounds:
             smallest_bag=None,
             noise_source=SecureNoise.name,
             unit=self.unit,
-            unit_rows=self.event.rows if self.unit is not None else 1,
+            unit_rows=self.event.unit_rows if self.unit is not None else 1,
             mark=self.mark,
         )
 
@@ -127,7 +127,7 @@ class PrivateBounds:
             bounds=self.bounds,
             epsilon=self.event.epsilon,
             unit=self.unit,
-            rows=self.event.rows,
+            rows=self.event.unit_rows,
             sha256="",
         )
         digest = hashlib.sha256(canonical(to_plain(content))).hexdigest()
@@ -196,7 +196,7 @@ def choose_bounds(
     ordered = np.sort(labels)
     above = labels.size - np.searchsorted(ordered, grid, side="right")
     below = np.searchsorted(ordered, grid[::-1], side="left")
-    event = NoisyChoice(float(epsilon), rows)
+    event = noisy_choice("bounds", epsilon, rows)
     before_draw((event,))
     high, low = grid[choose(above)], grid[::-1][choose(below)]
     if not low < high:

@@ -24,7 +24,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BoundsError, BudgetError, TableError, check_name
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.units import Units
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
@@ -118,7 +118,7 @@ def design_loss(
 
 
 def release_mean_loss(
-    labels: FloatArray, *, design: LossDesign, event: LaplaceMeanLoss, source: NoiseSource
+    labels: FloatArray, *, design: LossDesign, event: Mechanism, source: NoiseSource
 ) -> float:
     """Return the noisy mean loss, as `event` describes; it may fall below 0."""
     errors = np.abs(np.clip(labels, *design.bounds) - design.predictions)
@@ -128,18 +128,19 @@ def release_mean_loss(
     return event.grid_step * noisy / labels.size
 
 
-def noise_sd(event: LaplaceMeanLoss, *, n_rows: int) -> float:
+def noise_sd(event: Mechanism, *, n_rows: int) -> float:
     """Return the standard deviation of the noise on a mean loss."""
-    return math.sqrt(2) * event.noise_scale / n_rows
+    return event.number_sd / n_rows
 
 
-def half_width(event: LaplaceMeanLoss, *, n_rows: int, level: float) -> float:
+def half_width(event: Mechanism, *, n_rows: int, level: float) -> float:
     """Return how far the noise moves a mean loss at most, with probability `level` or a bit more.
 
     Continuous Laplace noise exceeds ``scale * log(1 / (1 - level))`` with probability 1 - level;
     discrete noise can lie up to one step further out.
     """
-    return (event.noise_scale * math.log(1 / (1 - level)) + event.grid_step) / n_rows
+    scale = event.number_sd / math.sqrt(2)
+    return (scale * math.log(1 / (1 - level)) + event.grid_step) / n_rows
 
 
 def sensitivities(

@@ -52,7 +52,7 @@ from threadpoolctl import threadpool_limits
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
-from bagwise.privacy.mechanisms import GaussianModel, LaplaceModel
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
 from bagwise.rows.blocks import BlockedRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
@@ -372,7 +372,7 @@ def release_statistics(
     *,
     design: ModelDesign,
     bounds: Bounds,
-    event: GaussianModel | LaplaceModel,
+    event: Mechanism,
     source: NoiseSource,
 ) -> NoisyStatistics:
     """Return the statistics with noise; everything after the noise is post-processing."""

@@ -15,7 +15,6 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.rows.whitening import Columns
 from bagwise.show import charts, html
 from bagwise.theory.accuracy import Accuracy
@@ -275,7 +274,7 @@ def _what_looks_brought(release: "Release") -> str | None:
     """Say what a private range and a model to centre on have cost, and what noise they saved."""
     certificate = release.certificate
     looks = [event for event in certificate.events if event.hides in ("range", "limit")]
-    means = [event for event in certificate.events if isinstance(event, HidesBagMeans)]
+    means = [event for event in certificate.events if event.hides == "bag means"]
     if not looks or not means or certificate.bounds is None or certificate.asked is None:
         return None
     plain = ExactCalibration(*certificate.asked, certificate.bounds)
@@ -283,7 +282,7 @@ def _what_looks_brought(release: "Release") -> str | None:
     without = plain.bag_means(square=rows**2, rows=rows)
     cost = sum(float(event.pure_epsilon or 0) for event in looks)
     model = " and a model's part of the budget" if certificate.tells_of_model else ""
-    ratio = means[0].sum_sd / without.sum_sd
+    ratio = means[0].number_sd / without.number_sd
     return (
         f"Private queries on the labels cost epsilon {cost:.3g}{model}. Bag labels have "
         f"{ratio:.2g} times the privacy noise that the bounds alone would ask for."

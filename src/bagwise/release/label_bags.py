@@ -12,20 +12,14 @@ from bagwise.errors import ClippingWarning, DominatedWarning
 from bagwise.privacy.aggregate import AGGREGATES, pick_labels
 from bagwise.privacy.calibrate import SINGLE_LABELS, WORTHWHILE, Calibration, ExactCalibration
 from bagwise.privacy.grid import grid_step, one_hot
-from bagwise.privacy.mechanisms import (
-    BeforeDraw,
-    HidesBagMeans,
-    HidesPicks,
-    LabelChannel,
-    Mechanism,
-    RandomisedPicks,
-)
+from bagwise.privacy.mechanisms import BeforeDraw, Mechanism
 from bagwise.privacy.noise import (
     private_bag_means,
     private_centred_means,
     private_class_picks,
     private_picks,
     private_shares,
+    reported_labels,
 )
 from bagwise.privacy.units import ProtectedUnits, Units
 from bagwise.requests.queries import Centring, Queries, Scores
@@ -109,7 +103,7 @@ def settle_means(
     units: ProtectedUnits,
     scores: Scores,
     centring: Centring,
-) -> tuple[HidesBagMeans, tuple[Mechanism, ...]]:
+) -> tuple[Mechanism, tuple[Mechanism, ...]]:
     """Return the noise on means, and everything that is spent with it.
 
     It is said where somebody insists on more noise than is needed.
@@ -130,7 +124,7 @@ def settle_picks(
     bags: SizedBags,
     units: ProtectedUnits,
     scores: Scores,
-) -> tuple[HidesPicks, tuple[Mechanism, ...]]:
+) -> tuple[Mechanism, tuple[Mechanism, ...]]:
     """Return the noise on picks, and everything that is spent with it.
 
     It is said where other noise, or means, would carry less.
@@ -146,7 +140,7 @@ def settle_picks(
 
 def _hide_means(
     rule: Calibration, bags: SizedBags | None, units: ProtectedUnits, spent: tuple[Mechanism, ...]
-) -> HidesBagMeans:
+) -> Mechanism:
     """Return the noise on means: known bags are counted, others could hold all rows of a unit."""
     rows = units.largest
     square = rows**2 if bags is None else units.square_in_bags(bags)
@@ -159,7 +153,7 @@ def reports_singly(rule: Calibration | None) -> bool:
     return isinstance(rule, ExactCalibration) and rule.noise in SINGLE_LABELS
 
 
-def _hide_single(rule: Calibration, units: ProtectedUnits) -> LabelChannel:
+def _hide_single(rule: Calibration, units: ProtectedUnits) -> Mechanism:
     if not isinstance(rule, ExactCalibration):
         raise AssertionError("single labels have the exact rule")
     return rule.single_labels(rule.noise, rows=units.largest)
@@ -179,7 +173,7 @@ def _single_labels(
     before_draw(events)
     in_order = np.empty(bags.n_bags)
     in_order[bags.index] = labels
-    return event.report(in_order, source), events
+    return reported_labels(in_order, event=event, source=source), events
 
 
 def _hide_picks(
@@ -188,7 +182,7 @@ def _hide_picks(
     bags: SizedBags | None,
     units: ProtectedUnits,
     spent: tuple[Mechanism, ...],
-) -> HidesPicks:
+) -> Mechanism:
     """Return the noise on picks; sizes that depend on scores all get that of the smallest."""
     sizes = {bag_size: 1} if bags is None else bags.count_sizes()
     smallest = bag_size if spent else None
@@ -222,20 +216,18 @@ def _class_labels(
 
 def settle_class_picks(
     rule: Calibration, bags: SizedBags, units: ProtectedUnits, classes: int
-) -> RandomisedPicks:
+) -> Mechanism:
     """Return the chances of keeping a picked class."""
     return rule.class_picks(classes=classes, sizes=bags.count_sizes(), rows=units.largest)
 
 
-def settle_shares(rule: Calibration, bags: SizedBags, units: ProtectedUnits) -> HidesBagMeans:
+def settle_shares(rule: Calibration, bags: SizedBags, units: ProtectedUnits) -> Mechanism:
     """Return the noise on shares of classes; bags of classes follow from features."""
     rows = units.largest
-    # A row that changes its class changes two counts by one: sqrt(2) in L2, and 2 in L1.
-    square = 2 * units.square_in_bags(bags)
-    shares = rule.bag_means(square=square, rows=2 * rows, numbers=2 * rows)
+    square = units.square_in_bags(bags)
+    shares = rule.shares(square=square, rows=rows)
     if (least := _with_any_noise(rule)) is not None:
-        free = least.bag_means(square=square, rows=2 * rows, numbers=2 * rows)
-        _warn_of_noise(shares, free, bags)
+        _warn_of_noise(shares, least.shares(square=square, rows=rows), bags)
     return shares
 
 
@@ -246,9 +238,7 @@ def _with_any_noise(calibration: Calibration) -> ExactCalibration | None:
     return calibration.with_noise("auto")
 
 
-def _warn_of_noise(
-    chosen: HidesBagMeans | HidesPicks, free: HidesBagMeans | HidesPicks, bags: SizedBags
-) -> None:
+def _warn_of_noise(chosen: Mechanism, free: Mechanism, bags: SizedBags) -> None:
     """Say so where somebody insists on more noise than the promise needs; all of it is public."""
     sizes, times = (np.array(list(some)) for some in zip(*bags.count_sizes().items(), strict=True))
     # In steps of the grid, since bounds may be so wide that squares overflow.
@@ -266,7 +256,7 @@ def _warn_of_noise(
         )
 
 
-def _warn_of_picks(picks: HidesPicks, means: HidesBagMeans, smallest: int) -> None:
+def _warn_of_picks(picks: Mechanism, means: Mechanism, smallest: int) -> None:
     """Say so if means would carry less noise: they also average the labels, and choose nothing.
 
     Both scales follow from the budget and the sizes of the bags, and not from a label.

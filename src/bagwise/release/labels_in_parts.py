@@ -22,13 +22,14 @@ from bagwise.files.regular_files import sha256_of
 from bagwise.files.spill import SpillDirectory
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.grid import labels_to_steps, one_hot
-from bagwise.privacy.mechanisms import LabelChannel, Mechanism
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import (
     centred_steps,
     hidden_class_picks,
     hidden_means,
     hidden_picks,
     hidden_shares,
+    reported_labels,
 )
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import ProtectedUnits
@@ -170,9 +171,9 @@ def _open_shares(told: IntArray, sizes: IntArray, *, picked: bool, kinds: int) -
 
 
 def _reported(
-    told: IntArray, sizes: IntArray, *, channel: LabelChannel, source: NoiseSource
+    told: IntArray, sizes: IntArray, *, channel: Mechanism, source: NoiseSource
 ) -> FloatArray:
-    return channel.report(_read(told, sizes), source)
+    return reported_labels(_read(told, sizes), event=channel, source=source)
 
 
 def average(

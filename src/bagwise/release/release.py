@@ -23,7 +23,6 @@ from bagwise.files.records import Record, read_record, to_plain
 from bagwise.files.stored import StoredTable
 from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.mechanisms import HidesBagMeans
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
@@ -34,7 +33,7 @@ from bagwise.release.verify import Verification, verify_release
 from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.encode import Encoder
-from bagwise.rows.exposure import exposure_vector
+from bagwise.rows.roles import exposure_vector
 from bagwise.show import charts, html
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
@@ -184,7 +183,9 @@ class Release:
 
         For means; picks and class shares are treated as if their noise were normal.
         """
-        laws = [event.law for event in self.certificate.events if isinstance(event, HidesBagMeans)]
+        means = ("bag means", "class shares")
+        events = self.certificate.events
+        laws = [event.law.density for event in events if event.hides in means]
         return laws[0] if laws else GaussianLaw()
 
     def fit_params(self) -> dict[str, Any]:

@@ -29,22 +29,13 @@ from bagwise.privacy.dispersion import (
     frequencies_p_value,
     reach_p_value,
 )
-from bagwise.privacy.mechanisms import (
-    HidesBagLabels,
-    HidesBagMeans,
-    LabelChannel,
-    Mechanism,
-    RandomisedPicks,
-    StaircaseBagMeans,
-)
-from bagwise.privacy.mechanisms.label_channel import CHANCES
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import LinearScores
 from bagwise.requests.columns import carried_columns, read_given
 from bagwise.requests.queries import expected_labels
 from bagwise.rng import SimulatedNoise as SimulatedSource
 from bagwise.rows.columns import reads_like
-from bagwise.rows.exposure import exposure_vector
-from bagwise.rows.groups import number_groups
+from bagwise.rows.roles import exposure_vector, number_groups
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release
@@ -129,8 +120,7 @@ def _unseen_privacy(release: "Release") -> list[str]:
         unseen.append("whether the private model that is published was made as claimed")
     if release.certificate.unit is not None:
         unseen.append("how many rows a unit has, and in which bags they are")
-    stairs = [e for e in release.certificate.events if isinstance(e, StaircaseBagMeans)]
-    if any(event.units < release.certificate.unit_rows for event in stairs):
+    if any(event.supposes_one_bag for event in release.certificate.events):
         unseen.append("whether all rows of a unit are in one bag, as its noise supposes")
     return unseen
 
@@ -145,7 +135,7 @@ def circumstances_of(
 
 def noise_per_bag(events: Sequence[Mechanism], sizes: IntArray) -> FloatArray:
     """Return the standard deviation of the privacy noise on each bag's label."""
-    found = [event for event in events if isinstance(event, HidesBagLabels)]
+    found = [event for event in events if event.query.labels_bags]
     return found[-1].noise_sd(sizes) if found else np.zeros(sizes.size)
 
 
@@ -212,57 +202,21 @@ def _check_circumstances(release: "Release") -> None:
 
 def _check_bag_event(release: "Release") -> None:
     """Exactly one event must have hidden the bag labels, and be of their kind."""
-    found = [event for event in release.certificate.events if isinstance(event, HidesBagLabels)]
-    picks = "class picks" if release.classes else "bag picks"
-    wanted = ("bag means", "single labels") if release.label_kind == "mean" else (picks,)
+    found = [event for event in release.certificate.events if event.query.labels_bags]
+    picks = release.label_kind == "pick"
+    wanted = (
+        ("bag picks", "class picks") if picks else ("bag means", "class shares", "single labels")
+    )
     if len(found) != 1 or found[0].hides not in wanted:
         raise ReleaseError("the certificate does not account for these bag labels.")
     classes = None if release.classes is None else len(release.classes)
     unit_range = release.certificate.bounds == (0.0, 1.0)
     if not found[0].suits_classes(classes) or (classes is not None and not unit_range):
         raise ReleaseError("the certificate does not account for a label with these classes.")
-    for event in release.certificate.events:
-        if isinstance(event, HidesBagMeans):
-            _check_grid(release, event.grid_step)
-        if isinstance(event, LabelChannel):
-            _check_reported(release, event)
-        if isinstance(event, RandomisedPicks):
-            _check_estimates(release, event)
-
-
-def _check_reported(release: "Release", event: LabelChannel) -> None:
-    """Refuse labels that were not reported by this table of chances, one for each row."""
-    if release.bags.sizes.max() > 1:
-        raise ReleaseError("single labels are those of bags of one row, and these have more.")
-    possible = event.reported()
-    off = np.abs(release.labels - possible[_nearest(release.labels, possible)])
-    if np.any(off > 1e-9 * (event.high - event.low)):
-        raise ReleaseError("some labels are none of those that the certificate says are reported.")
-
-
-def _check_estimates(release: "Release", event: RandomisedPicks) -> None:
-    """Refuse numbers that are not the estimates that one reported class of each bag makes."""
-    expected = event.estimates(release.labels.argmax(axis=1), release.bags.sizes)
-    if not np.allclose(release.labels, expected, rtol=1e-9, atol=1e-12):
-        raise ReleaseError("bag labels are not those that picked classes and their chances make.")
-
-
-def _nearest(values: FloatArray, possible: FloatArray) -> IntArray:
-    """Return which of some numbers, in their order, is nearest to each value."""
-    middles = (possible[1:] + possible[:-1]) / 2
-    return np.searchsorted(middles, values)
-
-
-def _check_grid(release: "Release", step: float) -> None:
-    """Refuse labels whose sums are not whole numbers of steps, as far as doubles can tell."""
-    certificate = release.certificate
-    low = (certificate.clipped_to or (0.0, 0.0))[0]
-    sizes = release.bags.sizes if release.classes is None else release.bags.sizes[:, None]
-    steps = (release.labels - low) * sizes / step
-    rounding = 8 * np.finfo(float).eps * (np.abs(release.labels) + abs(low)) * sizes / step
-    sure = rounding < 0.01
-    if np.any(np.abs(steps - np.rint(steps))[sure] > 0.02):
-        raise ReleaseError("bag labels are not on the grid that their noise is drawn on.")
+    low = (release.certificate.clipped_to or (0.0, 0.0))[0]
+    fault = found[0].contradiction(release.labels, release.bags.sizes, low)
+    if fault:
+        raise ReleaseError(fault)
 
 
 def _check_scores(release: "Release") -> None:
@@ -372,7 +326,7 @@ def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, 
 
 def _claimed_noise(release: "Release") -> ClaimedNoise | None:
     """Return the noise that bag labels are said to carry; None where they were replaced instead."""
-    hiding = [event for event in release.certificate.events if isinstance(event, HidesBagLabels)]
+    hiding = [event for event in release.certificate.events if event.query.labels_bags]
     noises = [event.claimed_noise(release.bags.sizes) for event in hiding]
     found = [noise for noise in noises if noise is not None]
     return found[0] if len(found) == 1 else None
@@ -416,7 +370,8 @@ def _check_reach(release: "Release", noise: ClaimedNoise) -> str:
 
 def _check_frequencies(release: "Release") -> list[str]:
     """Refuse labels that are reported more or less often than their chances allow."""
-    found = [_reports(release, event) for event in release.certificate.events]
+    labels, sizes = release.labels, release.bags.sizes
+    found = [event.frequencies(labels, sizes) for event in release.certificate.events]
     reports = [report for report in found if report is not None]
     for report in reports:
         if frequencies_p_value(*report) < FALSE_ALARMS:
@@ -426,23 +381,6 @@ def _check_frequencies(release: "Release") -> list[str]:
                 "billion times. They were not replaced by the chances that it names."
             )
     return ["labels are reported about as often as their chances allow"] if reports else []
-
-
-def _reports(
-    release: "Release", event: Mechanism
-) -> tuple[IntArray, FloatArray, FloatArray] | None:
-    """Return how often each label is reported, and the ends of its chances; None if none is."""
-    if isinstance(event, LabelChannel):
-        possible = event.reported()
-        counts = np.bincount(_nearest(release.labels, possible), minlength=possible.size)
-        chances = np.array(event.chances) / CHANCES
-        return counts, chances.min(axis=0), chances.max(axis=0)
-    if isinstance(event, RandomisedPicks):
-        counts = np.bincount(release.labels.argmax(axis=1), minlength=event.classes)
-        keep = event.keep_chances(release.bags.sizes)
-        rarest = float((1 - keep).min()) / (event.classes - 1)
-        return counts, np.full(event.classes, rarest), np.full(event.classes, float(keep.max()))
-    return None
 
 
 def predictions_of(release: "Release", model: LinearScores) -> FloatArray:

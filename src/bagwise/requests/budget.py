@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self, get_args
+from typing import Self
 
 from bagwise.errors import (
     BoundsError,
@@ -12,6 +12,7 @@ from bagwise.errors import (
 from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import delivered
 from bagwise.privacy.calibrate import (
+    NOISE_KINDS,
     Calibration,
     ExactCalibration,
     NoiseKind,
@@ -19,7 +20,7 @@ from bagwise.privacy.calibrate import (
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.mark import Mark
-from bagwise.privacy.mechanisms import Mechanism, NoisyChoice
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
@@ -79,7 +80,7 @@ class Budget:
                 "noise= takes the name of a kind of noise; a source of randomness goes to "
                 "noise_source=."
             )
-        check_name("noise", noise, get_args(NoiseKind), BudgetError)
+        check_name("noise", noise, NOISE_KINDS, BudgetError)
         if classes and bounds is not None:
             raise BoundsError("a label with classes has no bounds; leave them out.")
         limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
@@ -114,7 +115,7 @@ class Budget:
     def check_units(self, largest: int) -> None:
         """Refuse bounds that were found for units of fewer rows than the largest has."""
         prior = () if self.calibration is None else self.calibration.prior
-        if any(event.rows < largest for event in prior):
+        if any(event.unit_rows < largest for event in prior):
             raise BudgetError(
                 f"the bounds were found for units of fewer than {largest} rows. "
                 "Find them again on this table, with the same unit."
@@ -123,7 +124,7 @@ class Budget:
 
 def _resolve_bounds(
     bounds: AnyBounds, unit: str | None, what: str
-) -> tuple[Bounds | None, tuple[NoisyChoice, ...]]:
+) -> tuple[Bounds | None, tuple[Mechanism, ...]]:
     """Return the public range of a label, and what was spent on finding it."""
     if not isinstance(bounds, PrivateBounds):
         return check_bounds(bounds), ()
@@ -156,7 +157,7 @@ def _exact_calibration(
     epsilon: float | None,
     delta: float | None,
     bounds: Bounds | None,
-    prior: tuple[NoisyChoice, ...],
+    prior: tuple[Mechanism, ...],
     noise: NoiseKind,
     what: str,
 ) -> ExactCalibration:
@@ -175,7 +176,7 @@ def _exact_calibration(
 
 
 def _check_experiment(
-    calibration: Calibration, prior: tuple[NoisyChoice, ...], *, alone: bool, not_private: bool
+    calibration: Calibration, prior: tuple[Mechanism, ...], *, alone: bool, not_private: bool
 ) -> Calibration:
     if prior:
         raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")

@@ -14,7 +14,7 @@ What may be decided by what:
 
 - *How privately* each query is asked, and the noise on the bags, is settled before the first draw
   (`settle_queries`), by rows, columns, units and the promise, which are public. The ratio of noise
-  to sensitivity stays, whatever the answers are (`OneScale.on_grid`).
+  to sensitivity stays, whatever the answers are (`Mechanism.on_grid`).
 - *What* is asked may depend on earlier answers. They are paid for, and adaptive composition covers
   it: the model is one of labels clipped to the private range, the limit is one for what the private
   model leaves, and bags may be planned with both in mind.
@@ -55,15 +55,7 @@ from bagwise.glm.statistic import (
 )
 from bagwise.privacy.calibrate import Calibration, ExactCalibration, ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
-from bagwise.privacy.mechanisms import (
-    GaussianLabels,
-    GaussianModel,
-    LaplaceLabels,
-    LaplaceModel,
-    Mechanism,
-    NoisyLimit,
-    NoisyRange,
-)
+from bagwise.privacy.mechanisms import Mechanism, noisy_choice
 from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import (
     Designs,
@@ -200,7 +192,7 @@ def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> 
 class LabelsQuery:
     """A noisy copy of every label, and the noise that it gets."""
 
-    event: GaussianLabels | LaplaceLabels
+    event: Mechanism
 
     def within(self, bounds: Bounds) -> "LabelsQuery":
         """Return the same query, at the same price, of labels that are clipped to these bounds."""
@@ -212,7 +204,7 @@ class ModelQuery:
     """A private model: how its rows are weighed, its noise, and its share of the budget."""
 
     design: ModelDesign
-    event: GaussianModel | LaplaceModel
+    event: Mechanism
     share: float
 
     @property
@@ -231,20 +223,20 @@ class Queries:
 
     Attributes
     ----------
-    range : NoisyRange or None
+    range : Mechanism or None
         None: the range is the stated one.
     scores : LabelsQuery, ModelQuery or None
         For scores that cost something.
     model : ModelQuery or None
         To centre on; None where the model of the scores serves for both.
-    limit : NoisyLimit or None
+    limit : Mechanism or None
         For what a model leaves. None: labels are not centred.
     """
 
-    range: NoisyRange | None = None
+    range: Mechanism | None = None
     scores: LabelsQuery | ModelQuery | None = None
     model: ModelQuery | None = None
-    limit: NoisyLimit | None = None
+    limit: Mechanism | None = None
 
     @property
     def spent(self) -> tuple[Mechanism, ...]:
@@ -314,7 +306,7 @@ def settle_queries(
     model, limit = None, None
     if centre != "none":
         share = limit_share(left.left, n_rows=n_rows, unit_rows=unit_rows, asked=centre == "model")
-        limit = NoisyLimit(share * left.left, unit_rows)
+        limit = noisy_choice("limit", share * left.left, unit_rows)
         if shared or not modelled:
             model = _model_to_centre_on(left, Designs(X, names), n_rows, unit_rows, centre)
             limit = None if model is None else limit
@@ -331,7 +323,7 @@ def settle_queries(
 
 def price_range(
     rule: ExactCalibration, *, n_rows: int, unit_rows: int, asked: Tighten, part: float = 1.0
-) -> NoisyRange | None:
+) -> Mechanism | None:
     """Return the query for a range, if one is asked for or worthwhile.
 
     It is a `part` of what queries may cost at most, unless it is asked for.
@@ -343,7 +335,7 @@ def price_range(
     halvings = depth(n_rows, epsilon=epsilon / looks_for_range(rule.bounds), rows=unit_rows)
     if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
         return None
-    return NoisyRange(epsilon, unit_rows)
+    return noisy_choice("range", epsilon, unit_rows)
 
 
 def price_scores(
@@ -383,7 +375,7 @@ def price_scores(
             n_rows=n_rows,
             bag_size=bag_size,
             model_sd=model.event.number_sd / means.grid_step,
-            sum_sd=means.sum_sd / means.grid_step,
+            sum_sd=means.number_sd / means.grid_step,
         )
 
     return _cheapest(rule, Designs(X, names), unit_rows, share_of, error)
@@ -424,9 +416,7 @@ def price_model(
     return ModelQuery(design, _model_noise(rule, noise, share, steps), share)
 
 
-def _model_noise(
-    rule: Calibration, noise: ScoreNoise, share: float, steps: int
-) -> GaussianModel | LaplaceModel:
+def _model_noise(rule: Calibration, noise: ScoreNoise, share: float, steps: int) -> Mechanism:
     calibrated = rule.laplace_model if noise == "laplace" else rule.model
     return calibrated(share=share, sensitivity_steps=steps)
 
@@ -593,7 +583,7 @@ NOT_CENTRED = Centring()
 
 
 def ask_range(
-    labels: Any, rule: Calibration | None, query: NoisyRange | None, source: NoiseSource
+    labels: Any, rule: Calibration | None, query: Mechanism | None, source: NoiseSource
 ) -> Calibration | None:
     """Return the rule for what a private range leaves, within that range.
 
@@ -607,10 +597,12 @@ def ask_range(
 
 
 def take_range(
-    labels: Any, rule: ExactCalibration, query: NoisyRange, source: NoiseSource
+    labels: Any, rule: ExactCalibration, query: Mechanism, source: NoiseSource
 ) -> ExactCalibration:
     """Choose a range privately; return the rule for what is left, within that range."""
-    chosen = tightened(labels, rule.bounds, epsilon=query.epsilon, rows=query.rows, source=source)
+    chosen = tightened(
+        labels, rule.bounds, epsilon=query.epsilon, rows=query.unit_rows, source=source
+    )
     return rule.within(chosen, query)
 
 
@@ -741,7 +733,7 @@ def ask_centre(
     predictions, signal, left = _leftovers(labels, X, model, stated)
     widest = (rule.bounds[1] - rule.bounds[0]) / 2
     limit = limit_of(
-        left, widest, epsilon=queries.limit.epsilon, rows=queries.limit.rows, source=source
+        left, widest, epsilon=queries.limit.epsilon, rows=queries.limit.unit_rows, source=source
     )
     pays = limit <= NARROWING * widest
     return Centring(model, predictions, signal, stated, error, limit if pays else None, events)
@@ -837,7 +829,7 @@ def look_ahead(rule: ExactCalibration, centring: Centring) -> Outlook:
     means = rule.bag_means(spent=centring.events)
     width = rule.bounds[1] - rule.bounds[0]
     # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
-    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.sum_sd)
+    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
     if centring.limit is None:
         return Outlook(ExactCalibration(epsilon, 0.0, rule.bounds, noise="laplace"))
     limit, error = centring.limit, centring.error

@@ -25,7 +25,6 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
 from bagwise.privacy.circumstances import EvaluatedModel, MeanLoss
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.mechanisms import LaplaceMeanLoss
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
     POWERS,
@@ -173,7 +172,7 @@ class PrivateScores:
         """Recompute what follows from the certificate; raise CertificateError where it differs."""
         if self.certificate.covers != self.digest:
             raise CertificateError("the certificate belongs to other scores.")
-        losses = [e for e in self.certificate.events if isinstance(e, LaplaceMeanLoss)]
+        losses = [e for e in self.certificate.events if e.hides == "mean loss"]
         others = [e.hides for e in self.certificate.events if e.hides != "mean loss"]
         if len(losses) != 1 or set(others) - {"bounds"}:
             raise CertificateError("the certificate does not account for a mean loss.")

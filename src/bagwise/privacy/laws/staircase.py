@@ -1,9 +1,8 @@
-"""Staircase noise of one shape on the label sum of every bag, then divided by its size.
+"""Staircase noise: the least variance without a delta, for one number that moves by at most D.
 
-The noise of least variance that needs no delta, for one number that moves by at most D (Geng and
-Viswanath 2016, Theorem 7). Its chances do not fall from step to step as those of Laplace noise do,
-but once in every D steps, by the whole factor ``b = exp(-epsilon)`` that one move may cost. On
-whole numbers z, with ``|z| = j D + r`` and ``0 <= r < D``,
+Its chances do not fall from step to step as those of Laplace noise do, but once in every D steps,
+by the whole factor ``b = exp(-epsilon)`` that one move may cost (Geng and Viswanath 2016, Theorem
+7). On whole numbers z, with ``|z| = j D + r`` and ``0 <= r < D``,
 
     P(z) proportional to  b^j      where r < inner,
                           b^(j+1)  elsewhere.
@@ -43,27 +42,31 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.privacy.dispersion import ClaimedNoise
-from bagwise.privacy.grid import LABEL_STEPS
+from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
 from bagwise.privacy.loss_distributions import Curve, GroupCurve
-from bagwise.privacy.mechanisms.bag_means import MeansBudget, mean_noise_sd
-from bagwise.privacy.mechanisms.mechanism import LARGEST_COUNT, Hides, OneScale, impossible
-from bagwise.privacy.mechanisms.randomised_response import exported_coin
-from bagwise.privacy.mechanisms.scales import whole_scale
 from bagwise.privacy.noise_laws import StaircaseLaw
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_staircase
 from bagwise.rng import NoiseSource
-from bagwise.rows.labels import Bounds
 
 
 @dataclass(frozen=True)
-class Staircase:
+class StaircaseCurve:
+    """One move by the width of a step; `exceeding` is a, and the module has the proof."""
+
+    exceeding: float
+    epsilon: float
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta."""
+        return self.exceeding * np.maximum(0.0, -np.expm1(epsilon - self.epsilon))
+
+
+class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
     """The distribution on whole numbers, by what can be summed in closed form.
 
     Attributes
@@ -76,9 +79,54 @@ class Staircase:
         The numbers 0, 1, …, inner - 1 are on the highest step, and their negatives.
     """
 
+    norm: ClassVar[Norm] = "number"
+
     shift: int
     scale: int
     inner: int
+
+    @classmethod
+    def least(cls, move: Move, cost: Fraction | float) -> Self | None:
+        """Return the least noise that makes a move cost this epsilon."""
+        if move.steps > LARGEST_SCALE:
+            return None
+        # In fractions, as for Laplace noise.
+        scale = whole_scale(move.times * move.steps / cost, largest=LARGEST_SCALE)
+        return cls(move.steps, scale, best_inner(move.steps, scale))
+
+    def moves(self, move: Move) -> int:
+        """Return how many moves by the width of a step a move is."""
+        return move.times * -(-move.steps // self.shift)
+
+    def curve(self, move: Move) -> Curve:
+        """Return the exact curve; for several moves the general bound for groups."""
+        one, moves = StaircaseCurve(self.exceeding, self.shift / self.scale), self.moves(move)
+        return one if moves == 1 else GroupCurve(one, moves)
+
+    def pure_epsilon(self, move: Move) -> Fraction:
+        """Return what a move costs."""
+        return Fraction(self.moves(move) * self.shift, self.scale)
+
+    def is_possible(self, move: Move) -> bool:
+        """Tell whether it can be drawn, and was set for such moves."""
+        fits = 1 <= self.inner <= self.shift <= LARGEST_SCALE and self.shift == move.steps
+        return fits and 1 <= self.scale <= LARGEST_SCALE
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation, exactly."""
+        return math.sqrt(self.variance)
+
+    @property
+    def density(self) -> StaircaseLaw:
+        """The shape of the noise."""
+        return StaircaseLaw(self.shift / self.scale, self.inner / self.shift)
+
+    def draw(self, count: int, source: NoiseSource) -> IntArray:
+        """Draw noise, in grid steps."""
+        return discrete_staircase(
+            count, shift=self.shift, scale=self.scale, inner=self.inner, source=source
+        )
 
     @cached_property
     def fall(self) -> float:
@@ -145,20 +193,6 @@ class Staircase:
         return chance
 
 
-@dataclass(frozen=True)
-class StaircaseCurve:
-    """Staircase noise on a number that moves by `shift` at most; the module has the proof."""
-
-    shift: int
-    scale: int
-    inner: int
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        exceeding = Staircase(self.shift, self.scale, self.inner).exceeding
-        return exceeding * np.maximum(0.0, -np.expm1(epsilon - self.shift / self.scale))
-
-
 def best_inner(shift: int, scale: int) -> int:
     """Return the width of the highest step that makes the variance least.
 
@@ -179,117 +213,6 @@ def best_inner(shift: int, scale: int) -> int:
         while 1 <= inner + step <= shift and variance(inner + step) < variance(inner):
             inner += step
     return inner
-
-
-class StaircaseBagMeans(OneScale, frozen=True, tag="staircase-bag-means", kw_only=False):
-    """Staircase noise on bag sums.
-
-    Sensitivity: what moves one sum by `sensitivity` at most costs ``sensitivity / noise_scale``,
-    and no delta. If the labels of a unit are all in one bag, that is their number times the width
-    of the bounds; else it is the width, and the labels count one by one, as `units`.
-
-    Attributes
-    ----------
-    inner : int
-        Width of the highest step on either side, in grid steps.
-    units : int
-        Moves by `sensitivity` that are allowed for together, each in a bag of its own or not.
-    """
-
-    hides: ClassVar[Hides] = "bag means"
-    noise: ClassVar[str] = "staircase"
-    needs_delta: ClassVar[bool] = False
-
-    inner: int
-    units: int = 1
-
-    @classmethod
-    def for_budget(cls, budget: MeansBudget) -> Self | None:
-        """Return the noise that what is left of epsilon allows."""
-        together = budget.numbers == 1
-        shift, units = (
-            LABEL_STEPS * (budget.rows if together else 1),
-            1 if together else budget.rows,
-        )
-        if shift > LARGEST_SCALE:
-            return None
-        # In fractions, as for Laplace noise.
-        scale = whole_scale(units * shift / budget.epsilon, largest=LARGEST_SCALE)
-        inner = best_inner(shift, scale)
-        return cls(shift * budget.step, scale * budget.step, budget.step, inner, units)
-
-    @property
-    def distribution(self) -> Staircase:
-        """What is drawn, in grid steps."""
-        return Staircase(self.shift, self.scale, self.inner)
-
-    @property
-    def pure_epsilon(self) -> Fraction:
-        """What it costs, without a delta."""
-        return Fraction(self.units * self.shift, self.scale)
-
-    @property
-    def curve(self) -> Curve:
-        """The exact curve; for several units together the general bound for groups."""
-        one = StaircaseCurve(self.shift, self.scale, self.inner)
-        return one if self.units == 1 else GroupCurve(one, self.units)
-
-    @property
-    def sum_sd(self) -> float:
-        """The standard deviation of the noise on the sum of a bag."""
-        return math.sqrt(self.distribution.variance) * self.grid_step
-
-    def draw(self, count: int, source: NoiseSource) -> IntArray:
-        """Draw noise for so many numbers, in grid steps."""
-        return discrete_staircase(
-            count, shift=self.shift, scale=self.scale, inner=self.inner, source=source
-        )
-
-    @property
-    def law(self) -> StaircaseLaw:
-        """The distribution of the noise, for whoever learns from the means."""
-        return StaircaseLaw(self.shift / self.scale, self.inner / self.shift)
-
-    def noise_sd(self, sizes: IntArray) -> FloatArray:
-        """Return the standard deviation of the noise on the mean of a bag of each size."""
-        return mean_noise_sd(self, sizes)
-
-    def claimed_noise(self, sizes: IntArray) -> ClaimedNoise:
-        """Return the noise on each mean, for a test of its absence."""
-        stairs = self.distribution
-        return ClaimedNoise(sizes / self.grid_step, stairs.within, stairs.beyond)
-
-    def suits_classes(self, classes: int | None) -> bool:
-        """Shares of classes need noise for two counts that change, each a move of its own."""
-        return classes is None or self.units >= 2
-
-    def widened(self, rows: int) -> Self:
-        """Return what it amounts to for `rows` units.
-
-        A larger shift would be another staircase; and units may be in different bags.
-        """
-        return msgspec.structs.replace(self, units=self.units * rows)
-
-    def check(self, bounds: Bounds | None) -> None:
-        """Refuse parameters that no release within these bounds could have."""
-        super().check(bounds)
-        counted = 1 <= self.units <= LARGEST_COUNT
-        if not counted or not 1 <= self.inner <= self.shift <= LARGEST_SCALE:
-            raise impossible(self.kind)
-
-    def allows_units(self, rows: int, bounds: Bounds | None) -> bool:
-        """Each row of a unit counts in full. That all are in one bag is for the release to know."""
-        if bounds is None:
-            return False
-        allowed = self.units * self.sensitivity
-        return allowed >= rows * (bounds[1] - bounds[0]) * (1 - 1e-9)
-
-    def exported(self, google: Any) -> list[Any]:
-        """Return it as an event of dp-accounting, which has no staircase: as the worst of its cost.
-
-        Its delta is larger by ``1 / (a (1 + b))``, and 0 from the same epsilon on.
-        """
-        return [exported_coin(float(self.pure_epsilon), google)]
 
 
 def _sum_below(count: int) -> int:

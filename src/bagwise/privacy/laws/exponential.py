@@ -1,0 +1,34 @@
+"""Exponential noise on the costs of candidates, of which only the cheapest is told.
+
+Report noisy max with exponential noise, which is permute-and-flip; the proof is in `private_range`,
+beside the choice itself. All that the accountant uses is that it is pure: its curve is that of the
+worst mechanism of its epsilon, a coin (Kairouz, Oh and Viswanath 2015).
+"""
+
+from fractions import Fraction
+from typing import ClassVar
+
+from bagwise.privacy.curves import MEANINGLESS_EPSILON
+from bagwise.privacy.laws.law import Law, Move, Norm
+from bagwise.privacy.loss_distributions import PureCurve
+
+
+class Exponential(Law, frozen=True, tag="exponential"):
+    """Noise that makes a choice cost `epsilon`, for all rows of a unit together."""
+
+    norm: ClassVar[Norm] = "choice"
+
+    epsilon: float
+
+    def curve(self, move: Move) -> PureCurve:
+        """Return that of a coin; epsilons of several units add up."""
+        return PureCurve(self.epsilon * move.times)
+
+    def pure_epsilon(self, move: Move) -> Fraction:
+        """Return what a choice costs."""
+        return Fraction(self.epsilon) * move.times
+
+    def is_possible(self, move: Move) -> bool:
+        """Tell whether it means anything."""
+        del move
+        return 0 < self.epsilon <= MEANINGLESS_EPSILON

@@ -1,0 +1,81 @@
+"""Discrete Laplace noise: what moves by D steps in L1 costs ``D / scale``, and no delta.
+
+Curve: exact, from the two geometric tails (Ghosh, Roughgarden and Sundararajan 2009). The chance of
+a vector falls with its length in L1, so that a move of any number of coordinates costs no more than
+one coordinate that moves as far.
+"""
+
+import math
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
+from bagwise.privacy.loss_distributions import LaplaceCurve
+from bagwise.privacy.noise_laws import LaplaceLaw
+from bagwise.privacy.samplers import LARGEST_SCALE, discrete_laplace
+from bagwise.rng import NoiseSource
+
+
+class Laplace(Noise, frozen=True, tag="laplace"):
+    """Integers y with probability proportional to ``exp(-|y| / scale)``."""
+
+    norm: ClassVar[Norm] = "L1"
+
+    scale: int
+
+    @classmethod
+    def least(cls, move: Move, cost: Fraction | float) -> Self:
+        """Return the least noise that makes a move cost this epsilon."""
+        # In fractions: a quotient of doubles that should be whole may end just below it.
+        return cls(whole_scale(move.steps * move.times / cost, largest=LARGEST_SCALE))
+
+    def curve(self, move: Move) -> LaplaceCurve:
+        """L."""
+        return LaplaceCurve(move.steps * move.times, self.scale)
+
+    def pure_epsilon(self, move: Move) -> Fraction:
+        """Return what a move costs; several are one that goes as far."""
+        return Fraction(move.steps * move.times, self.scale)
+
+    def is_possible(self, move: Move) -> bool:
+        """Tell whether it can be drawn."""
+        del move
+        return 1 <= self.scale <= LARGEST_SCALE
+
+    def less_certain(self) -> Self:
+        """Return noise of one more step."""
+        return type(self)(self.scale + 1)
+
+    @property
+    def sd(self) -> float:
+        """That of continuous noise; rounded to whole numbers it is less by 1 / (24 scale^2)."""
+        return math.sqrt(2) * self.scale
+
+    @property
+    def density(self) -> LaplaceLaw:
+        """The shape of the noise."""
+        return LaplaceLaw()
+
+    def draw(self, count: int, source: NoiseSource) -> IntArray:
+        """Draw noise, in grid steps."""
+        return discrete_laplace(count, scale=self.scale, source=source)
+
+    def within(self, steps: FloatArray) -> FloatArray:
+        """Return the chance of so many steps at most, exactly.
+
+        ``P(|Z| > r) = 2 q^(r + 1) / (1 + q)`` with ``q = exp(-1 / scale)``: a geometric series.
+        """
+        q = np.exp(-1 / self.scale)
+        return np.asarray(1 - 2 * q ** (steps + 1) / (1 + q))
+
+    def beyond(self, steps: FloatArray) -> FloatArray:
+        """Return the chance of so many steps up, from 1 on, or more."""
+        q = np.exp(-1 / self.scale)
+        return np.asarray(q**steps / (1 + q))
+
+    def exported(self, move: Move, google: Any) -> Any:
+        """Return it as an event of dp-accounting."""
+        return google.LaplaceDpEvent(self.scale / (move.steps * move.times))

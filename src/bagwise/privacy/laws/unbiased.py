@@ -1,0 +1,294 @@
+"""Optimal unbiased randomizers: a label is reported by chance, without a bias, as near as can be.
+
+A label between 0 and 1 is rounded, at random and without bias, to one of k points that divide the
+interval evenly. Each point has a row of chances over the numbers that may be reported. The chances
+M(x, o) with the least mean variance are the solution of a linear programme:
+
+    minimise    sum_x w_x sum_o M(x, o) (o - x)^2
+    such that   sum_o M(x, o) = 1,   sum_o M(x, o) o = x          (without a bias)
+    and         z_o <= M(x, o) <= e^epsilon z_o                   (epsilon label privacy)
+
+with weights w of labels that are all as likely between the bounds. Outputs that the solution does
+not use are dropped, the programme is solved again, and chances are rounded to whole multiples of
+``1 / CHANCES``, after which the largest ratio of two chances of one output is at most e^epsilon
+*exactly*, as whole numbers; the bias that rounding leaves is below ``1e-11`` of the bounds. Laplace
+noise of the same epsilon has about twice the variance at epsilon 1, and more above.
+
+**Curve.** A label between two points has a mixture of their rows, and mixtures of rows are no
+further apart than the rows. So delta is the largest over all pairs of points of ``sum max(0, p_o -
+e^epsilon q_o)``, added up over all o that can be reported: an exact number, by enumeration. Several
+labels of a unit are reported one by one, so that the bound for groups covers them.
+
+References
+----------
+Badanidiyuru, Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan and Zhang (2023), Optimal
+unbiased randomizers for regression with label differential privacy, NeurIPS: the programme, and
+that a solution uses at most 2k outputs.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.errors import BudgetError
+from bagwise.privacy.laws.law import Law, Move, Norm
+from bagwise.privacy.loss_distributions import Curve, GroupCurve
+from bagwise.rng import NoiseSource
+
+CHANCES = 2**48
+"""Chances are whole multiples of one in this many: doubles and JSON keep them exactly."""
+
+MOST_POINTS, MOST_OUTPUTS = 64, 128
+"""Rows and columns of a table of chances that a certificate may hold."""
+
+POINTS = 17
+_FRACTION_STEPS = 2**32  # of the chance to be rounded up
+_ROUNDING = 2.0**-50  # relative; more than a quotient and its logarithm are off
+_SIDE = 40  # numbers on either side of the bounds that may be reported
+_UNUSED = 1e-7  # chances below are those of outputs that are not needed
+_LESS = (1e-9, 1e-8, 1e-7, 1e-6)  # of epsilon: what rounding may take
+_SMALLEST = 1e-3  # below, what is reported lies a thousand times the width away
+_LARGEST = 8.0  # above, the rounding to points is most of the error: more epsilon is not spent
+
+
+@dataclass(frozen=True)
+class ChannelCurve:
+    """The worst pair of rows of a table of whole chances, out of `CHANCES`.
+
+    Delta is the largest ``P(S) - exp(epsilon) Q(S)`` over pairs of rows P, Q and sets S. So all
+    that matters are the corners of the convex hull of the points (Q(S), P(S)), whole numbers.
+    """
+
+    chances: tuple[tuple[int, ...], ...]
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta."""
+        q, p = self._corners
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses = np.log(np.diff(p) / np.diff(q))  # they fall from corner to corner
+            at = np.searchsorted(-losses, -np.asarray(epsilon, dtype=np.float64), side="left")
+            found = (p[at] - np.exp(epsilon) * q[at]) / CHANCES
+        return np.where(at > 0, np.maximum(found, 0.0), 0.0)
+
+    @cached_property
+    def _corners(self) -> tuple[IntArray, IntArray]:
+        """Return Q(S) and P(S) where some epsilon has its largest, from (0, 0) on."""
+        rows = np.unique(np.array(self.chances, dtype=np.int64), axis=0)
+        q, p = np.array([0, CHANCES]), np.array([0, CHANCES])
+        for row in rows:
+            order = np.argsort(row / rows, axis=1)  # the best sets have the largest ratios
+            others = np.take_along_axis(rows, order, axis=1)
+            q = np.append(q, np.cumsum(row[order], axis=1))
+            p = np.append(p, np.cumsum(others, axis=1))
+            q, p = _upper_hull(q, p)
+        return q, p
+
+
+def _upper_hull(x: IntArray, y: IntArray) -> tuple[IntArray, IntArray]:
+    """Return those of some points that are above all lines between others, from the left on."""
+    order = np.lexsort([-y, x])
+    x, y = x[order], y[order]
+    rises = np.flatnonzero(np.diff(np.maximum.accumulate(y), prepend=-1) > 0)
+    corners: list[tuple[int, int]] = []
+    for c, d in zip(x[rises].tolist(), y[rises].tolist(), strict=True):  # as exact integers
+        while len(corners) > 1:
+            (a, b), (u, v) = corners[-2:]
+            if (v - b) * (c - u) > (d - v) * (u - a):
+                break
+            corners.pop()
+        corners.append((c, d))
+    found = np.array(corners)
+    return found[:, 0], found[:, 1]
+
+
+class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
+    """A label between 0 and 1, reported by a table of chances.
+
+    Attributes
+    ----------
+    outputs : tuple of float
+        What may be reported, where 0 stands for the lower bound and 1 for the upper.
+    chances : tuple of tuples of int
+        For each of the points, from 0 to 1, how often out of `CHANCES` each of the outputs is
+        reported.
+    """
+
+    norm: ClassVar[Norm] = "label"
+
+    outputs: tuple[float, ...]
+    chances: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def least(cls, epsilon: float) -> Self:
+        """Return the chances of the least variance that cost `epsilon` at most."""
+        return cls(*_solved(min(float(epsilon), _LARGEST)))
+
+    @cached_property
+    def epsilon(self) -> float:
+        """What one label costs, without a delta: the largest log-likelihood ratio there is.
+
+        Rounded up: a division and a logarithm in doubles are off by a few units in the last place.
+        """
+        table = np.array(self.chances, dtype=np.float64)
+        ratio = float(np.log(table.max(axis=0) / table.min(axis=0)).max())
+        return ratio + _ROUNDING * (1 + ratio)
+
+    def curve(self, move: Move) -> Curve:
+        """Return the curve of the worst pair of labels, for so many of them."""
+        one = ChannelCurve(self.chances)
+        return one if move.times == 1 else GroupCurve(one, move.times)
+
+    def pure_epsilon(self, move: Move) -> Fraction:
+        """Return what so many labels cost, one after the other."""
+        return move.times * Fraction(self.epsilon)
+
+    def is_possible(self, move: Move) -> bool:
+        """Tell whether it is a table of chances, each above 0."""
+        del move
+        columns = len(self.outputs)
+        if not (2 <= len(self.chances) <= MOST_POINTS and 2 <= columns <= MOST_OUTPUTS):
+            return False
+        rising = all(a < b for a, b in zip(self.outputs, self.outputs[1:], strict=False))
+        if not rising or not all(map(math.isfinite, self.outputs)):
+            return False
+        return all(
+            len(row) == columns and min(row) >= 1 and sum(row) == CHANCES for row in self.chances
+        )
+
+    def round(self, labels: FloatArray, source: NoiseSource) -> IntArray:
+        """Return a point for each label: one of its two neighbours, on average the label."""
+        last = len(self.chances) - 1
+        place = labels * last
+        below = np.minimum(np.floor(place), last - 1)
+        up = np.rint((place - below) * _FRACTION_STEPS)
+        drawn = source.index_below(np.full(labels.size, _FRACTION_STEPS))
+        return np.asarray(below.astype(np.int64) + (drawn < up))
+
+    def randomise(self, points: IntArray, source: NoiseSource) -> IntArray:
+        """Return which output is reported for each point."""
+        drawn = source.index_below(np.full(points.size, CHANCES))
+        upto = np.cumsum(np.array(self.chances, dtype=np.int64), axis=1)
+        outputs = np.empty(points.size, dtype=np.int64)
+        for point, steps in enumerate(upto):
+            here = points == point
+            outputs[here] = np.searchsorted(steps, drawn[here], side="right")
+        return outputs
+
+    def shares_of(self, labels: FloatArray) -> FloatArray:
+        """Return the chance of every output for each label, (n, outputs)."""
+        last = len(self.chances) - 1
+        place = labels * last
+        below = np.minimum(np.floor(place), last - 1).astype(np.int64)
+        up = (place - below)[:, None]
+        shares = np.array(self.chances) / CHANCES
+        return np.asarray((1 - up) * shares[below] + up * shares[below + 1])
+
+    @property
+    def sd(self) -> float:
+        """The root mean square of what is reported minus the label, if any label is as likely.
+
+        How much there is depends on the label, which nobody knows. Between two points the mean
+        square is a polynomial of third degree in the label, for which Simpson's rule is exact.
+        """
+        points = np.linspace(0.0, 1.0, len(self.chances))
+        shares = np.array(self.chances) / CHANCES
+        outputs = np.array(self.outputs)
+
+        def error(share: float) -> FloatArray:
+            label = (1 - share) * points[:-1] + share * points[1:]
+            off = (outputs[None, :] - label[:, None]) ** 2
+            left, right = (shares[:-1] * off).sum(axis=1), (shares[1:] * off).sum(axis=1)
+            return np.asarray((1 - share) * left + share * right)
+
+        return math.sqrt(float(np.mean(error(0.0) + 4 * error(0.5) + error(1.0)) / 6))
+
+    def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:
+        """Draw for the two labels that are told apart best, by how much better each fits."""
+        del move
+        logs = np.log(np.array(self.chances, dtype=np.float64))
+        column = int(np.argmax(np.ptp(logs, axis=0)))
+        first, second = int(np.argmax(logs[:, column])), int(np.argmin(logs[:, column]))
+        point = np.full(count, first if moved else second)
+        return np.asarray((logs[first] - logs[second])[self.randomise(point, source)])
+
+
+@lru_cache(maxsize=64)
+def _solved(epsilon: float) -> tuple[tuple[float, ...], tuple[tuple[int, ...], ...]]:
+    """Return outputs and whole chances; solving takes about a second."""
+    if epsilon < _SMALLEST:
+        raise BudgetError("so little epsilon leaves nothing of a single label.")
+    for less in _LESS:
+        aimed = epsilon * (1 - less)
+        outputs = _candidates(aimed)
+        table = _solve(outputs, aimed)
+        used = table.max(axis=0) > _UNUSED
+        table = _solve(outputs[used], aimed)
+        whole = _whole(table)
+        if whole.min() >= 1 and _ratio(whole) <= Fraction(math.exp(epsilon)) * (
+            1 - Fraction(2**-50)
+        ):
+            return tuple(outputs[used].tolist()), tuple(tuple(row) for row in whole.tolist())
+    raise BudgetError(
+        "the linear programme for this epsilon has no solution in whole numbers. Use another "
+        "epsilon."
+    )
+
+
+def _candidates(epsilon: float) -> FloatArray:
+    """Return numbers that may be reported: between the bounds, and as far out as the best go."""
+    inside = np.linspace(0.0, 1.0, 2 * POINTS - 1)
+    beyond = (2 / math.expm1(epsilon) + 2 / (POINTS - 1)) * np.linspace(0, 1, _SIDE + 1)[1:]
+    return np.concatenate([-beyond[::-1], inside, 1 + beyond])
+
+
+def _solve(outputs: FloatArray, epsilon: float) -> FloatArray:
+    """Solve the programme for these outputs; (points, outputs)."""
+    from scipy.optimize import linprog  # slow to import, and mostly not needed
+
+    points, m = np.linspace(0.0, 1.0, POINTS), outputs.size
+    weights = np.full(POINTS, 1.0)
+    weights[[0, -1]] = 0.5  # a point stands for the labels around it
+    cost = (weights / weights.sum())[:, None] * (outputs - points[:, None]) ** 2
+    each: Any = sparse.eye_array(POINTS * m)
+    least: Any = sparse.vstack([sparse.eye_array(m)] * POINTS)
+    private = sparse.vstack(
+        [sparse.hstack([each, -math.exp(epsilon) * least]), sparse.hstack([-each, least])]
+    )
+    by_row: Any = sparse.eye_array(POINTS)
+    sums = sparse.vstack(
+        [sparse.kron(by_row, np.ones((1, m))), sparse.kron(by_row, outputs[None, :])]
+    )
+    found = linprog(
+        np.concatenate([cost.ravel(), np.zeros(m)]),
+        A_ub=sparse.csr_array(private),
+        b_ub=np.zeros(2 * POINTS * m),
+        A_eq=sparse.csr_array(sparse.hstack([sums, sparse.csr_array((2 * POINTS, m))])),
+        b_eq=np.concatenate([np.ones(POINTS), points]),
+        bounds=(0, None),
+        method="highs",
+    )
+    if found.x is None:
+        raise BudgetError("the linear programme for this epsilon has no solution.")
+    table: FloatArray = found.x[: POINTS * m].reshape(POINTS, m)
+    return table
+
+
+def _whole(table: AnyArray) -> IntArray:
+    """Return chances out of `CHANCES` that add up to it in each row; the largest takes the rest."""
+    shares = np.clip(table, 0.0, None) / table.sum(axis=1, keepdims=True)
+    whole: IntArray = np.rint(shares * CHANCES).astype(np.int64)
+    rest = CHANCES - whole.sum(axis=1)
+    whole[np.arange(len(whole)), whole.argmax(axis=1)] += rest
+    return whole
+
+
+def _ratio(whole: IntArray) -> Fraction:
+    """Return the largest ratio of two chances of one output, exactly."""
+    pairs = zip(whole.max(axis=0).tolist(), whole.min(axis=0).tolist(), strict=True)
+    return max(Fraction(most, least) for most, least in pairs)

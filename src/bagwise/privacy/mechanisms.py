@@ -1,0 +1,280 @@
+"""A mechanism is a query and a law: a public map of the labels, and the noise on its answer.
+
+Accountant, calibration, certificate, `verify`, audit and learners ask the two, and never which pair
+it is. A pair is worked out where the query knows its sensitivity in the norm that the law is proved
+for. Any other pair, and any query or law that is not registered, is refused wherever it turns up:
+nobody knows what it costs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.errors import BudgetError, CertificateError
+from bagwise.files.records import closed_schemas, read_record, to_plain
+from bagwise.privacy.dispersion import ClaimedNoise
+from bagwise.privacy.laws import LAWS, Exponential, Law
+from bagwise.privacy.loss_distributions import Curve
+from bagwise.privacy.queries import MOST_SIZES, QUERIES, Draw, Frequencies, Query, RangeCounts
+from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
+
+MOST_MECHANISMS = 10
+"""Mechanisms that a certificate may list. A release has six at most."""
+
+_AT_ONCE = 50_000  # draws, so that memory does not grow with their number
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One look at the labels, with all that is to be known about it.
+
+    Attributes
+    ----------
+    query : Query
+    laws : tuple of Law
+        One for all answers; for picks one for each size of bag. All are of one kind.
+    units : int
+        How many protected units are looked at together; 1 for what is released.
+    """
+
+    query: Query
+    laws: tuple[Law, ...]
+    units: int = 1
+
+    def __post_init__(self) -> None:
+        if not is_worked_out(self.query, self.laws):
+            names = {getattr(law, "kind", type(law).__name__) for law in self.laws}
+            raise BudgetError(
+                f"nobody has worked out what {type(self.query).__name__} with {', '.join(names)} "
+                "costs: the pair is not registered."
+            )
+
+    @property
+    def law(self) -> Law:
+        """The law of all answers; for picks that of the smallest bag."""
+        return self.laws[0]
+
+    @property
+    def kind(self) -> str:
+        """What it is called: the law, and what it hides."""
+        return f"{self.law.kind}-{self.hides.replace(' ', '-')}"
+
+    @property
+    def hides(self) -> str:
+        """What is hidden, in a word or two."""
+        return self.query.hides
+
+    @property
+    def noise(self) -> str:
+        """The name of the law."""
+        return self.law.kind
+
+    @property
+    def grid_step(self) -> float:
+        """The width of a step of the answers."""
+        return self.query.grid_step
+
+    @property
+    def sensitivity(self) -> float:
+        """How far the labels of a unit move the answers in all, in their units."""
+        move = self.query.move(self.law.norm)
+        return self.units * move.times * move.steps * self.grid_step
+
+    @property
+    def number_sd(self) -> float:
+        """The standard deviation of the noise on each number that is hidden, in its units."""
+        return self.law.sd * self.grid_step
+
+    @cached_property
+    def curve(self) -> Curve:
+        """Delta at any epsilon >= 0, for the labels of its units replaced by any others."""
+        return self.query.curve(self.laws, self.units)
+
+    @cached_property
+    def pure_epsilon(self) -> Fraction | None:
+        """What it costs without a delta; None if it needs one."""
+        return self.query.pure_epsilon(self.laws, self.units)
+
+    @property
+    def supposes_one_bag(self) -> bool:
+        """Whether its noise is right only if all rows of a unit are in one bag."""
+        return (
+            self.law.norm == "number"
+            and self.query.unit_rows > 1 == self.query.move("number").times
+        )
+
+    @cached_property
+    def extremes(self) -> tuple[float, int] | None:
+        """The largest mu and the smallest bag of picks with Gaussian noise; None for others."""
+        return self.query.extremes(self.laws)
+
+    @property
+    def epsilon(self) -> float:
+        """What it costs, if it needs no delta."""
+        if self.pure_epsilon is None:
+            raise AssertionError(f"{self.kind} needs a delta")
+        return float(self.pure_epsilon)
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit that it allows for."""
+        return self.query.unit_rows
+
+    def widened(self, units: int) -> "Mechanism":
+        """Return what it amounts to for so many units together."""
+        return self if units == 1 else replace(self, units=self.units * units)
+
+    def on_grid(self, step: float) -> "Mechanism":
+        """Return the same noise in the same number of steps, of another width: it costs the same.
+
+        So a range that is found privately decides about what is hidden, and not how well.
+        """
+        return replace(self, query=msgspec.structs.replace(self.query, grid_step=step))
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Raise CertificateError if no release within these bounds could have such parameters."""
+        self.query.check(bounds)
+        possible = (law.is_possible(self.query.move(law.norm)) for law in self.laws)
+        if self.units != 1 or not all(possible):
+            raise CertificateError(f"event {self.kind!r} has impossible parameters.")
+
+    def allows_units(self, rows: int) -> bool:
+        """Tell whether its noise can have been set for units of so many rows."""
+        return self.unit_rows >= rows
+
+    def draw(self, count: int, source: NoiseSource) -> IntArray:
+        """Draw noise for so many numbers, in grid steps."""
+        return self.law.draw(count, source)
+
+    def neighbours(self, source: NoiseSource) -> list[tuple[Draw, Draw]]:
+        """Return draws on two tables that are told apart best, for every case that may be worst."""
+        pairs = self.query.neighbours(self.laws, source)
+        return [(_in_blocks(first), _in_blocks(second)) for first, second in pairs]
+
+    def noise_sd(self, sizes: IntArray) -> FloatArray:
+        """Return the standard deviation of the noise on the label of a bag of each size."""
+        return self.query.noise_sd(self.laws, sizes)
+
+    def claimed_noise(self, sizes: IntArray) -> ClaimedNoise | None:
+        """Return the noise on each bag label, for a test of its absence; None if there is none."""
+        return self.query.claimed_noise(self.laws, sizes)
+
+    def suits_classes(self, classes: int | None) -> bool:
+        """Tell whether it hides a label with so many classes; None stands for a number."""
+        return self.query.suits_classes(self.laws, classes)
+
+    def contradiction(self, labels: FloatArray, sizes: IntArray, low: float) -> str | None:
+        """Return why these cannot be its labels of bags, clipped at `low`; None if they can."""
+        return self.query.contradiction(self.laws, labels, sizes, low)
+
+    def frequencies(self, labels: FloatArray, sizes: IntArray) -> Frequencies | None:
+        """Return how often each label is reported; None where labels are moved, not replaced."""
+        return self.query.frequencies(self.laws, labels, sizes)
+
+    def exported(self, google: Any) -> list[Any]:
+        """Return it as events of Google's dp-accounting, given its module of events."""
+        return self.query.exported(self.laws, google)
+
+
+BeforeDraw = Callable[[tuple[Mechanism, ...]], None]
+"""Called with all mechanisms of a request when the next step is to draw: whoever charges, does."""
+
+
+def nothing_first(_events: tuple[Mechanism, ...]) -> None:
+    """Charge nobody."""
+
+
+def noisy_choice(
+    of: Literal["bounds", "range", "limit"], epsilon: float, rows: int = 1
+) -> Mechanism:
+    """Return the private choice of bounds, a range or a limit for this epsilon.
+
+    >>> noisy_choice("range", 0.25).kind
+    'exponential-range'
+    """
+    return Mechanism(RangeCounts(of, rows), (Exponential(float(epsilon)),))
+
+
+def is_worked_out(query: object, laws: tuple[object, ...]) -> bool:
+    """Tell whether somebody has worked out what a query costs under these laws."""
+    if not isinstance(query, Query) or QUERIES.get(query.called()) is not type(query):
+        return False
+    kinds = {type(law) for law in laws}
+    if len(kinds) != 1 or len(laws) != max(1, len(query.bag_sizes)):
+        return False
+    (law,) = kinds
+    return issubclass(law, Law) and LAWS.get(law.called()) is law and law.norm in query.norms
+
+
+def is_known(mechanism: object) -> bool:
+    """Tell whether a mechanism is one of ours: of others nobody knows what they cost."""
+    return type(mechanism) is Mechanism and is_worked_out(mechanism.query, mechanism.laws)
+
+
+def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
+    """Return a mechanism as plain values: what is asked, and what hides it."""
+    if not is_known(mechanism) or mechanism.units != 1:
+        raise CertificateError(f"event {type(mechanism).__name__} is not registered.")
+    return {
+        "query": to_plain(mechanism.query),
+        "laws": [to_plain(law) for law in mechanism.laws],
+    }
+
+
+def mechanisms_from_json(entries: Any) -> tuple[Mechanism, ...]:
+    """Read mechanisms back, but no more than can be accounted for in no time."""
+    if not isinstance(entries, list):
+        raise CertificateError("the events of a certificate are a list.")
+    if len(entries) > MOST_MECHANISMS:
+        raise CertificateError(
+            f"a certificate has at most {MOST_MECHANISMS} events, not {len(entries)}."
+        )
+    return tuple(mechanism_from_json(entry) for entry in entries)
+
+
+def mechanism_from_json(entry: Any) -> Mechanism:
+    """Read a mechanism back; refuse queries, laws, pairs and fields that nobody knows."""
+    if not isinstance(entry, dict) or list(entry) != ["query", "laws"]:
+        raise CertificateError("an event of the certificate is not a query and its laws.")
+    query = _read(entry["query"], QUERIES, "query")
+    laws = entry["laws"]
+    if not isinstance(laws, list) or len(laws) > MOST_SIZES:
+        raise CertificateError(f"the laws of an event are a list of at most {MOST_SIZES}.")
+    read = tuple(_read(law, LAWS, "law") for law in laws)
+    if not is_worked_out(query, read):
+        raise CertificateError("the certificate has an event that nobody has worked out.")
+    return Mechanism(query, read)
+
+
+def _read(entry: Any, known: Any, what: str) -> Any:
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    record = known.get(kind) if isinstance(kind, str) else None
+    if record is None:
+        raise CertificateError(f"unknown {what} {kind!r}: made by another version.")
+    return read_record(record, entry, error=CertificateError, what=f"{what} {kind!r}")
+
+
+def mechanism_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a mechanism: its queries and laws come from their records."""
+    laws = {"type": "array", "minItems": 1, "items": {"oneOf": closed_schemas(LAWS.values())}}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["query", "laws"],
+        "properties": {"query": {"oneOf": closed_schemas(QUERIES.values())}, "laws": laws},
+    }
+
+
+def _in_blocks(draw: Draw) -> Draw:
+    def many(count: int) -> FloatArray:
+        sizes = [min(_AT_ONCE, count - start) for start in range(0, count, _AT_ONCE)]
+        return np.concatenate([draw(size) for size in sizes])
+
+    return many

@@ -1,0 +1,750 @@
+"""Queries: what is asked of the labels, and how far one unit can move the answer.
+
+A query is a frozen record of public numbers. It knows how far the labels of one protected unit move
+its answer, in each norm for which somebody has worked that out, and what can be recomputed of the
+answer from outside. The noise is a matter of the law that goes with it (`Mechanism`): most queries
+have one for all numbers, and picks one for each size of bag.
+
+All answers are whole multiples of a public grid (`grid`), so that moves are whole numbers of steps.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from operator import attrgetter
+from typing import Any, ClassVar, Literal, NamedTuple, cast
+
+import numpy as np
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.errors import CertificateError
+from bagwise.files.records import Record
+from bagwise.privacy.dispersion import ClaimedNoise
+from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
+from bagwise.privacy.laws.law import LARGEST_COUNT, Law, Move, Norm, exported_coin
+from bagwise.privacy.laws.randomised_response import RandomisedResponse, keep_or_replace
+from bagwise.privacy.laws.unbiased import CHANCES, Unbiased
+from bagwise.privacy.loss_distributions import (
+    Curve,
+    GaussianCurve,
+    GroupCurve,
+    PickCurve,
+    WorstCurve,
+)
+from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
+
+Laws = tuple[Law, ...]
+Draw = Callable[[int], FloatArray]
+
+LARGEST_REACH = 2**62
+"""Steps that a unit may move an answer by: noise is drawn on 64-bit integers."""
+
+MOST_SIZES = 10_000
+"""Sizes of bags that a query may list. So many different ones take fifty million rows."""
+
+_UPWARDS = 1 + 2.0**-48
+"""The logarithms of a cost are right to a few units in the last place; this is more than those."""
+
+
+class Frequencies(NamedTuple):
+    """How often each label is reported, and the ends of its chance, whatever the true ones are."""
+
+    counts: IntArray
+    least: FloatArray
+    most: FloatArray
+
+
+class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
+    """A map of the labels whose answer is hidden by a law."""
+
+    norms: ClassVar[tuple[Norm, ...]]
+    labels_bags: ClassVar[bool] = False
+    """Whether the answers are the labels of bags."""
+    bounds_groups: ClassVar[bool] = False
+    """Whether several rows of a unit are covered by the bound for groups, with scores before it."""
+
+    @classmethod
+    def called(cls) -> str:
+        """Return the name that certificates know it by."""
+        return str(attrgetter("__struct_config__.tag")(cls))
+
+    @property
+    def hides(self) -> str:
+        """What is hidden, in a word or two."""
+        return self.called().replace("-", " ")
+
+    @property
+    def grid_step(self) -> float:
+        """The width of a step of the answers."""
+        raise AssertionError(f"the {self.hides} are not on a grid")
+
+    @property
+    @abstractmethod
+    def unit_rows(self) -> int:
+        """Rows of a unit that it allows for, at most."""
+
+    @property
+    def bag_sizes(self) -> tuple[int, ...]:
+        """Sizes of bags that have a law each; none if one law is for all."""
+        return ()
+
+    @abstractmethod
+    def move(self, norm: Norm) -> Move:
+        """Return how far the labels of one unit move the answer."""
+
+    @abstractmethod
+    def check(self, bounds: Bounds | None) -> None:
+        """Raise CertificateError if no release within these bounds could ask this."""
+
+    def curve(self, laws: Laws, units: int) -> Curve:
+        """Return delta at any epsilon >= 0, for the labels of so many units together."""
+        move = self.move(laws[0].norm)
+        return laws[0].curve(move._replace(times=move.times * units))
+
+    def pure_epsilon(self, laws: Laws, units: int) -> Fraction | None:
+        """Return what the labels of so many units cost without a delta; None if they need one."""
+        move = self.move(laws[0].norm)
+        return laws[0].pure_epsilon(move._replace(times=move.times * units))
+
+    def extremes(self, laws: Laws) -> tuple[float, int] | None:
+        """Return bounds of the curve of every size at once, for picks with Gaussian noise."""
+        del laws
+        return None
+
+    def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
+        """Return draws on two tables that are told apart best, for every case that may be worst."""
+        law, move = laws[0], self.move(laws[0].norm)
+        return [
+            (
+                lambda count: law.scores(move, count, source, moved=True),
+                lambda count: law.scores(move, count, source, moved=False),
+            )
+        ]
+
+    def exported(self, laws: Laws, google: Any) -> list[Any]:
+        """Return it as events of Google's dp-accounting."""
+        return [laws[0].exported(self.move(laws[0].norm), google)]
+
+    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
+        """Return the standard deviation of the noise on the label of a bag of each size."""
+        del laws, sizes
+        raise AssertionError(f"the {self.hides} are no labels of bags")
+
+    def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise | None:
+        """Return the noise on each bag label, for a test of its absence; None if there is none."""
+        del laws, sizes
+        raise AssertionError(f"the {self.hides} are no labels of bags")
+
+    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
+        """Tell whether it is asked of a label with so many classes; None stands for a number."""
+        del laws
+        return classes is None
+
+    def contradiction(
+        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
+    ) -> str | None:
+        """Return why no such answers can be these labels of bags; None if they can."""
+        del laws, labels, sizes, low
+        return None
+
+    def frequencies(self, laws: Laws, labels: FloatArray, sizes: IntArray) -> Frequencies | None:
+        """Return how often each label is reported; None where labels are moved, not replaced."""
+        del laws, labels, sizes
+        return None
+
+
+def root_steps(square: int) -> int:
+    """Return the root of a square, in label steps, rounded up in integers: no float ends below."""
+    return math.isqrt(LABEL_STEPS**2 * square - 1) + 1
+
+
+def impossible(query: Query) -> CertificateError:
+    """Return the error for parameters that nothing can have."""
+    return CertificateError(f"the query for {query.hides} has impossible parameters.")
+
+
+def check_grid(query: Query, bounds: Bounds | None) -> None:
+    """Refuse a step that is not that of labels within these bounds."""
+    if not (math.isfinite(query.grid_step) and query.grid_step > 0):
+        raise impossible(query)
+    if bounds is None:
+        raise CertificateError("the certificate has an event and no bounds.")
+    if not math.isclose(query.grid_step, (bounds[1] - bounds[0]) / LABEL_STEPS, rel_tol=1e-9):
+        raise CertificateError(f"the query for {query.hides} is not on the grid of its bounds.")
+
+
+class BagMeans(Query, frozen=True, tag="bag-means"):
+    """The label sum of every bag, which is then divided by its size.
+
+    Sensitivity: bags are disjoint. The r labels of a unit move the sums by r times the width of the
+    bounds in L1, however they are spread over bags, and in L2 by the width times the root of the
+    sum over bags of the unit's squared rows there. One number moves by r widths if all of a unit's
+    rows are in one bag; else r numbers move by one width each.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of a unit, at most.
+    square : int
+        Sum over bags of the squared number of a unit's rows in each, at most.
+    together : bool
+        Whether all rows of a unit are in one bag.
+    """
+
+    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2", "number")
+    labels_bags: ClassVar[bool] = True
+    numbers_moved: ClassVar[int] = 1
+    """Sums that one row moves: the move of a unit is so many times as large, or as many."""
+
+    grid_step: float
+    rows: int = 1
+    square: int = 1
+    together: bool = True
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit; in different bags they count by the root of their number."""
+        return min(self.rows, self.square)
+
+    def move(self, norm: Norm) -> Move:
+        """Return how far the labels of one unit move the sums."""
+        moved = self.numbers_moved
+        if norm == "L2":
+            return Move(root_steps(moved * self.square))
+        if norm == "L1":
+            return Move(LABEL_STEPS * moved * self.rows)
+        if self.together and moved == 1:
+            return Move(LABEL_STEPS * self.rows)
+        return Move(LABEL_STEPS, moved * self.rows)
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse what no release within these bounds could ask."""
+        if not 1 <= self.rows <= LARGEST_COUNT or not self.rows <= self.square <= self.rows**2:
+            raise impossible(self)
+        if self.rows == 1 and not self.together:
+            raise impossible(self)
+        check_grid(self, bounds)
+
+    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
+        """Return the standard deviation of the noise on the mean of a bag of each size."""
+        return laws[0].sd * self.grid_step / np.asarray(sizes)
+
+    def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise:
+        """Return the noise on each mean."""
+        return ClaimedNoise(sizes / self.grid_step, laws[0].within, laws[0].beyond)
+
+    def contradiction(
+        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
+    ) -> str | None:
+        """Return what is wrong with sums that are not whole steps, as far as doubles can tell."""
+        del laws
+        each = sizes if labels.ndim == 1 else sizes[:, None]
+        steps = (labels - low) * each / self.grid_step
+        rounding = 8 * np.finfo(float).eps * (np.abs(labels) + abs(low)) * each / self.grid_step
+        sure = rounding < 0.01
+        if np.any(np.abs(steps - np.rint(steps))[sure] > 0.02):
+            return "bag labels are not on the grid that their noise is drawn on."
+        return None
+
+
+class ClassShares(BagMeans, frozen=True, tag="class-shares"):
+    """The count of every class in every bag, which is then divided by the size of the bag.
+
+    Sensitivity: a count is the sum of a label that is 0 or 1. A row that changes its class moves
+    two of them by one: twice as far in L1, root 2 times as far in L2, and two numbers.
+    """
+
+    numbers_moved: ClassVar[int] = 2
+
+    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
+        """Tell that there are classes."""
+        del laws
+        return classes is not None
+
+
+class Labels(Query, frozen=True, tag="labels"):
+    """Every label, to sort rows by; what is done with noisy labels is post-processing.
+
+    Sensitivity: the r labels of a unit move by the width of the bounds each: r times it in L1, root
+    r times it in L2.
+    """
+
+    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2")
+
+    grid_step: float
+    rows: int = 1
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit."""
+        return self.rows
+
+    def move(self, norm: Norm) -> Move:
+        """Return how far the labels of one unit move."""
+        return Move(LABEL_STEPS * self.rows if norm == "L1" else root_steps(self.rows))
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse what no release within these bounds could ask."""
+        if not 1 <= self.rows <= LARGEST_COUNT:
+            raise impossible(self)
+        check_grid(self, bounds)
+
+
+class Statistic(Query, frozen=True, tag="model"):
+    """The statistics ``sum_i b_i y_i`` of a model, whose columns b_i have length one in a norm.
+
+    Sensitivity: `private_model` rounds columns and labels to integers before they meet, and states
+    how far one label moves the rounded sum in the norm of its columns. The labels of a unit may all
+    move it the same way.
+
+    Attributes
+    ----------
+    reach : int
+        How far all labels of a unit move the sum, in grid steps.
+    norm : {"L1", "L2"}
+        In which the columns have length one.
+    """
+
+    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2")
+
+    grid_step: float
+    reach: int
+    norm: Literal["L1", "L2"]
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit: each moves the sum by a label at least."""
+        return self.reach // LABEL_STEPS
+
+    def move(self, norm: Norm) -> Move:
+        """Return how far the labels of one unit move the sum; columns are made for one norm."""
+        if norm != self.norm:
+            raise CertificateError(f"a model with columns of length one in {self.norm} has no law.")
+        return Move(self.reach)
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse what no release within these bounds could ask."""
+        if not LABEL_STEPS <= self.reach <= LARGEST_REACH:
+            raise impossible(self)
+        check_grid(self, bounds)
+
+
+class MeanLoss(Query, frozen=True, tag="mean-loss"):
+    """The summed losses of a model on rows, which are then divided by their number.
+
+    Its grid is in units of the loss, and `LOSS_STEPS` steps are the largest that a row counts with.
+    Sensitivity: `private_loss` adds up what each row of a unit can lose at most.
+
+    Attributes
+    ----------
+    reach : int
+        How far the labels of a unit move the sum, in grid steps.
+    """
+
+    norms: ClassVar[tuple[Norm, ...]] = ("L1",)
+
+    grid_step: float
+    reach: int
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit, by the least that they can lose, whatever is predicted (`private_loss`).
+
+        A prediction has a bound at least half the width away: a quarter of the largest square.
+        """
+        return 4 * self.reach // LOSS_STEPS
+
+    def move(self, norm: Norm) -> Move:
+        """Return how far the labels of one unit move the sum: one number."""
+        del norm
+        return Move(self.reach)
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse what no loss within these bounds could be."""
+        usual = math.isfinite(self.grid_step) and self.grid_step > 0
+        if not usual or not 1 <= self.reach <= LARGEST_REACH:
+            raise impossible(self)
+        if bounds is None:
+            raise CertificateError("the certificate has an event and no bounds.")
+        width = bounds[1] - bounds[0]
+        # The largest loss may have been set anywhere below the one that the bounds allow.
+        if self.grid_step * LOSS_STEPS > max(width, width**2) * (1 + 1e-9):
+            raise CertificateError("the query for mean loss is not on the grid of its bounds.")
+        if self.unit_rows < 1:
+            raise CertificateError("the query for mean loss does not fit the bounds.")
+
+
+class SingleLabels(Query, frozen=True, tag="single-labels"):
+    """Every label by itself, as the label of a bag of one row.
+
+    Sensitivity: any label becomes any other; the labels of a unit are reported one by one.
+
+    Attributes
+    ----------
+    low, high : float
+        What labels are clipped to.
+    rows : int
+        Rows of a unit, at most.
+    """
+
+    norms: ClassVar[tuple[Norm, ...]] = ("label",)
+    labels_bags: ClassVar[bool] = True
+
+    low: float
+    high: float
+    rows: int = 1
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit."""
+        return self.rows
+
+    def move(self, norm: Norm) -> Move:
+        """Return so many labels that become any others."""
+        del norm
+        return Move(times=self.rows)
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse what no release within these bounds could ask."""
+        if not 1 <= self.rows <= LARGEST_COUNT:
+            raise impossible(self)
+        if bounds is None:
+            raise CertificateError("the certificate has an event and no bounds.")
+        if (self.low, self.high) != (float(bounds[0]), float(bounds[1])):
+            raise CertificateError("the query for single labels does not fit the bounds.")
+
+    def reported(self, laws: Laws) -> FloatArray:
+        """Return the numbers that may be reported, in units of the label."""
+        return self.low + (self.high - self.low) * np.array(cast(Unbiased, laws[0]).outputs)
+
+    def scaled(self, labels: FloatArray) -> FloatArray:
+        """Return labels, clipped, as parts of the width of the bounds."""
+        return np.asarray(np.clip(labels, self.low, self.high) - self.low) / (self.high - self.low)
+
+    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
+        """Return the root mean square of the noise, over all labels alike."""
+        return np.where(np.asarray(sizes) == 1, (self.high - self.low) * laws[0].sd, np.nan)
+
+    def claimed_noise(self, laws: Laws, sizes: IntArray) -> None:
+        """Return None: labels are replaced, not moved."""
+
+    def contradiction(
+        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
+    ) -> str | None:
+        """Return what is wrong with labels that the table of chances does not report."""
+        del low
+        if sizes.max() > 1:
+            return "single labels are those of bags of one row, and these have more."
+        possible = self.reported(laws)
+        off = np.abs(labels - possible[_nearest(labels, possible)])
+        if np.any(off > 1e-9 * (self.high - self.low)):
+            return "some labels are none of those that the certificate says are reported."
+        return None
+
+    def frequencies(self, laws: Laws, labels: FloatArray, sizes: IntArray) -> Frequencies:
+        """Return how often each output is reported."""
+        del sizes
+        possible = self.reported(laws)
+        counts = np.bincount(_nearest(labels, possible), minlength=possible.size)
+        chances = np.array(cast(Unbiased, laws[0]).chances) / CHANCES
+        return Frequencies(counts, chances.min(axis=0), chances.max(axis=0))
+
+
+def _nearest(values: FloatArray, possible: FloatArray) -> IntArray:
+    """Return which of some numbers, in their order, is nearest to each value."""
+    middles = (possible[1:] + possible[:-1]) / 2
+    return np.searchsorted(middles, values)
+
+
+class Picks(Query, frozen=True):
+    """One label of each bag, drawn in secret; each size of bag has a law of its own.
+
+    Curve: a label that is shown with probability 1/k, and costs what a curve c says if it is, costs
+    ``c(log(1 + k (e^epsilon - 1))) / k`` (P1 on the theory page): attained when all other rows of
+    the bag agree. Without a delta that is ``log(1 + (e^epsilon - 1) / k)``. A label is in one bag
+    only, so all bags together cost what the worst one costs. Several rows of a unit are covered by
+    the bound for groups.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        The sizes of bags that occur, in order.
+    rows : int
+        Rows of a unit, at most.
+    """
+
+    labels_bags: ClassVar[bool] = True
+
+    sizes: tuple[int, ...]
+    rows: int
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit."""
+        return self.rows
+
+    @property
+    def bag_sizes(self) -> tuple[int, ...]:
+        """The sizes of bags."""
+        return self.sizes
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse sizes of bags, and rows of a unit, that cannot be such."""
+        del bounds
+        usual = 1 <= len(self.sizes) <= MOST_SIZES and 1 <= self.rows <= LARGEST_COUNT
+        if not usual or list(self.sizes) != sorted(set(self.sizes)):
+            raise impossible(self)
+        if not 1 <= self.sizes[0] <= self.sizes[-1] <= LARGEST_COUNT:
+            raise impossible(self)
+
+    def row_curve(self, laws: Laws) -> Curve:
+        """Return the curve of the worst size, for one row."""
+        pairs = zip(self.sizes, laws, strict=True)
+        each = [PickCurve(law.curve(self.move(law.norm)), size) for size, law in pairs]
+        return each[0] if len(each) == 1 else WorstCurve(tuple(each))
+
+    def curve(self, laws: Laws, units: int) -> Curve:
+        """Return the curve of the worst size, for all rows of so many units."""
+        one, rows = self.row_curve(laws), self.rows * units
+        return one if rows == 1 else GroupCurve(one, rows)
+
+    def cost(self, law: Law, size: int) -> float:
+        """Return what a pick among so many rows costs without a delta; rounded up."""
+        return math.log1p(law.growth(self.move(law.norm)) / size) * _UPWARDS
+
+    def pure_epsilon(self, laws: Laws, units: int) -> Fraction | None:
+        """Return what all rows of so many units cost together."""
+        if any(law.needs_delta for law in laws):
+            return None
+        each = (self.cost(law, size) for size, law in zip(self.sizes, laws, strict=True))
+        return self.rows * units * Fraction(max(each))
+
+    def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
+        """Return draws of the smallest and the largest bag: between them, chances fall as noise.
+
+        All other labels of the bag are at one end, and the changed one is picked or not.
+        """
+
+        def pair(size: int, law: Law) -> tuple[Draw, Draw]:
+            move = self.move(law.norm)
+
+            def unmoved(count: int) -> FloatArray:
+                return law.scores(move, count, source, moved=False)
+
+            def picked(count: int) -> FloatArray:
+                chosen = source.index_below(np.full(count, size)) == 0
+                moved = law.scores(move, count, source, moved=True)
+                return np.where(chosen, moved, unmoved(count))
+
+            return picked, unmoved
+
+        both = list(zip(self.sizes, laws, strict=True))
+        return [pair(*each) for each in {0: both[0], len(both) - 1: both[-1]}.values()]
+
+    def by_size(self, sizes: IntArray, values: Sequence[float]) -> FloatArray:
+        """Return the value of each bag's size; NaN for a size that has none."""
+        known = dict(zip(self.sizes, values, strict=True))
+        return np.array([known.get(size, np.nan) for size in sizes.tolist()])
+
+
+class BagPicks(Picks, frozen=True, tag="bag-picks"):
+    """One label of each bag, with noise by the bag's size."""
+
+    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2")
+    bounds_groups: ClassVar[bool] = True
+
+    grid_step: float
+
+    def move(self, norm: Norm) -> Move:
+        """Return how far one label moves: the width of the bounds."""
+        del norm
+        return Move(LABEL_STEPS)
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse what no release within these bounds could ask."""
+        super().check(bounds)
+        check_grid(self, bounds)
+
+    def extremes(self, laws: Laws) -> tuple[float, int] | None:
+        """Return the largest mu and the smallest size: bounds of the curve of every size at once.
+
+        None unless the noise is Gaussian, for which P2 has a closed form after scores.
+        """
+        curves = [law.curve(self.move(law.norm)) for law in laws]
+        mus = [curve.mu for curve in curves if isinstance(curve, GaussianCurve)]
+        return (max(mus), self.sizes[0]) if len(mus) == len(curves) else None
+
+    def draw(self, laws: Laws, sizes: IntArray, source: NoiseSource) -> IntArray:
+        """Draw noise for bags of these sizes, in grid steps."""
+        noise = np.zeros(sizes.size, dtype=np.int64)
+        for size, law in zip(self.sizes, laws, strict=True):
+            here = np.flatnonzero(sizes == size)
+            noise[here] = law.draw(here.size, source)
+        return noise
+
+    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
+        """Return the standard deviation of the noise on a bag of each size; NaN if it has none."""
+        return self.grid_step * self.by_size(sizes, [law.sd for law in laws])
+
+    def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise:
+        """Return the noise on each label."""
+
+        def each(chance: str, steps: FloatArray) -> FloatArray:
+            chances = np.full(steps.shape, np.nan)
+            for size, law in zip(self.sizes, laws, strict=True):
+                here = sizes == size
+                chances[here] = getattr(law, chance)(steps[here])
+            return chances
+
+        return ClaimedNoise(
+            np.full(sizes.size, 1 / self.grid_step),
+            lambda steps: each("within", steps),
+            lambda steps: each("beyond", steps),
+        )
+
+    def exported(self, laws: Laws, google: Any) -> list[Any]:
+        """Return events of dp-accounting: one for each size, or the worst of its cost.
+
+        It has mixtures of Gaussians only.
+        """
+        pure = self.pure_epsilon(laws, 1)
+        if pure is not None:
+            return [exported_coin(float(pure), google)]
+        return [
+            google.MixtureOfGaussiansDpEvent(
+                law.sd / LABEL_STEPS, [0.0, 1.0], [1 - 1 / size, 1 / size]
+            )
+            for size, law in zip(self.sizes, laws, strict=True)
+        ]
+
+
+class ClassPicks(Picks, frozen=True, tag="class-picks"):
+    """The class of one row of each bag, kept by a chance that depends on the bag's size."""
+
+    norms: ClassVar[tuple[Norm, ...]] = ("class",)
+
+    def move(self, norm: Norm) -> Move:
+        """Return one class that becomes any other."""
+        del norm
+        return Move()
+
+    def keep_chances(self, laws: Laws, sizes: IntArray) -> FloatArray:
+        """Return the chance of keeping the class for each bag; NaN for a size that has none."""
+        return self.by_size(sizes, [law.keep for law in _responses(laws)])
+
+    def randomise(
+        self, laws: Laws, codes: IntArray, sizes: IntArray, source: NoiseSource
+    ) -> IntArray:
+        """Return each picked class, kept or replaced."""
+        keep, classes = self.keep_chances(laws, sizes), _responses(laws)[0].classes
+        return keep_or_replace(codes, keep, classes, source)
+
+    def estimates(self, laws: Laws, reported: IntArray, sizes: IntArray) -> FloatArray:
+        """Return an unbiased estimate of each class's share in each bag, (m, classes)."""
+        estimates = np.full((sizes.size, _responses(laws)[0].classes), np.nan)
+        for size, law in zip(self.sizes, _responses(laws), strict=True):
+            here = sizes == size
+            estimates[here] = law.estimates(reported[here])
+        return estimates
+
+    def exported(self, laws: Laws, google: Any) -> list[Any]:
+        """Return the worst event of its cost."""
+        return [exported_coin(float(self.pure_epsilon(laws, 1) or 0), google)]
+
+    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
+        """Return the standard deviation of the estimated share of a class."""
+        return self.by_size(sizes, [law.sd for law in laws])
+
+    def claimed_noise(self, laws: Laws, sizes: IntArray) -> None:
+        """Return None: classes are replaced, not moved."""
+
+    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
+        """Tell by the classes that its laws name."""
+        return all(law.classes == classes for law in _responses(laws))
+
+    def contradiction(
+        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
+    ) -> str | None:
+        """Return what is wrong with numbers that one reported class of each bag does not make."""
+        del low
+        expected = self.estimates(laws, labels.argmax(axis=1), sizes)
+        if not np.allclose(labels, expected, rtol=1e-9, atol=1e-12):
+            return "bag labels are not those that picked classes and their chances make."
+        return None
+
+    def frequencies(self, laws: Laws, labels: FloatArray, sizes: IntArray) -> Frequencies:
+        """Return how often each class is reported."""
+        classes, keep = _responses(laws)[0].classes, self.keep_chances(laws, sizes)
+        counts = np.bincount(labels.argmax(axis=1), minlength=classes)
+        rarest = float((1 - keep).min()) / (classes - 1)
+        return Frequencies(counts, np.full(classes, rarest), np.full(classes, float(keep.max())))
+
+
+def _responses(laws: Laws) -> tuple[RandomisedResponse, ...]:
+    return cast(tuple[RandomisedResponse, ...], laws)
+
+
+class RangeCounts(Query, frozen=True, tag="range-counts"):
+    """How many values lie beyond each of some public candidates, of which one is told.
+
+    Sensitivity: one label moves all counts the same way, by one at most (`private_range`, with the
+    proof); the epsilon of its law is for all rows of a unit together.
+
+    Attributes
+    ----------
+    of : {"bounds", "range", "limit"}
+        What is chosen: bounds of the labels, a range within stated bounds that labels are clipped
+        to, a limit for what a private model leaves of labels.
+    rows : int
+        Rows of a unit that it was set for.
+    """
+
+    norms: ClassVar[tuple[Norm, ...]] = ("choice",)
+
+    of: Literal["bounds", "range", "limit"]
+    rows: int = 1
+
+    @property
+    def hides(self) -> str:
+        """What is chosen."""
+        return self.of
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of a unit."""
+        return self.rows
+
+    def move(self, norm: Norm) -> Move:
+        """Return one choice."""
+        del norm
+        return Move()
+
+    def check(self, bounds: Bounds | None) -> None:
+        """Refuse units that nothing can have."""
+        del bounds
+        if not 1 <= self.rows <= LARGEST_COUNT:
+            raise impossible(self)
+
+    def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
+        """Return none: a choice has no number to look at."""
+        del laws, source
+        return []
+
+
+QUERIES: dict[str, type[Query]] = {
+    query.called(): query
+    for query in (
+        BagMeans,
+        ClassShares,
+        SingleLabels,
+        BagPicks,
+        ClassPicks,
+        Labels,
+        Statistic,
+        RangeCounts,
+        MeanLoss,
+    )
+}
+"""All that is ever asked of labels, by name."""
