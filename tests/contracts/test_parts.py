@@ -6,7 +6,7 @@ import pytest
 
 from bagwise.files.spill import SpillDirectory
 from bagwise.rows.parts import FileParts, TableParts
-from bagwise.rows.spark.table import open_files
+from bagwise.rows.spark.opening import open_files
 from bagwise.rows.workers import ThisMachine
 from tests.contracts.parts import CHECKS, run, some_rows
 

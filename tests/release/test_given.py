@@ -11,7 +11,7 @@ import pytest
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagTooSmallError, BagwiseError, ColumnError, ReleaseError, StrategyError
-from bagwise.rows.groups import number_groups
+from bagwise.rows.roles import number_groups
 
 OPEN = {"label": "y", "bag_size": 8, "not_private": True}
 PRIVATE = {"label": "y", "bag_size": 8, "bounds": (-5, 5), "epsilon": 1.0}

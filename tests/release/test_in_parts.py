@@ -45,14 +45,14 @@ from bagwise.rows.counts import (
     sample_rows,
     sample_units,
 )
-from bagwise.rows.groups import number_groups
 from bagwise.rows.keys import new_secret
 from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix
 from bagwise.rows.parts import FileParts, Part, TableParts
+from bagwise.rows.roles import number_groups
 from bagwise.rows.row_order import feature_order
 from bagwise.rows.spark import opening
-from bagwise.rows.spark.table import open_files
+from bagwise.rows.spark.opening import open_files
 from bagwise.rows.workers import ThisMachine
 from bagwise.show.stages import Stages
 from tests.spark.conftest import PRIVATE, K, N, some_table

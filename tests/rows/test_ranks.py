@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from bagwise.rows.ranks import mid_ranks
+from bagwise.rows.row_order import mid_ranks
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=40))

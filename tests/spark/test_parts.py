@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise.files.spill import SpillDirectory
-from bagwise.rows.spark.table import open_files
+from bagwise.rows.spark.opening import open_files
 from bagwise.rows.spark.tasks import Cluster
 from tests.contracts.parts import CHECKS, run, some_rows
 

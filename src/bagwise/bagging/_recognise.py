@@ -4,7 +4,7 @@ import numpy as np
 from scipy import special
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.rows.ranks import mid_ranks
+from bagwise.rows.row_order import mid_ranks
 
 _FALSE_ALARMS = 1e-9
 _SLACK, _ROOM = 1.25, 0.1

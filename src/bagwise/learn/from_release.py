@@ -21,9 +21,9 @@ from bagwise.release.release import Release, check_release, sorted_by_scores
 from bagwise.requests.provenance import Provenance
 from bagwise.rows.encode import Encoder
 from bagwise.rows.encoded import encode_to_disk
-from bagwise.rows.exposure import exposure_vector
 from bagwise.rows.labels import label_codes, label_vector
 from bagwise.rows.memory import Memory, needed
+from bagwise.rows.roles import exposure_vector
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.beliefs import DEFAULT_MISFIT

@@ -87,7 +87,7 @@ def bags_in_parts(
     if centroids:
         send, take = _send_sums, _take_sums
     send = partial(send, reader=reader, encoder=encoder, at_once=at_once)
-    take = partial(take, bags=_BagRows(str(path / BAGS), tuple(labels), at_once))
+    take = partial(take, bags=_BagRows(str((path / BAGS).absolute()), tuple(labels), at_once))
     targets = -(-manifest.n_bags // at_once) + 1  # chunks, and the moments of all rows
     kept = cluster.keep(splits, send, take, targets=targets)
     try:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from bagwise.files.json_files import canonical
 from bagwise.files.regular_files import open_regular
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, without_dictionary
+from bagwise.rows.parts import FileParts
 
 _LENGTH = 32
 
@@ -86,12 +87,12 @@ class Key:
         """Return the fingerprint of plain values, such as a request."""
         return self._hasher(b"values", canonical(values)).hexdigest()
 
-    def of_table(self, rows: "Rows | DigestsItself") -> str:
+    def of_table(self, rows: Rows | FileParts) -> str:
         """Return the fingerprint of a table: its columns, in their order, and all their cells.
 
-        A table on many machines is known by digests of its parts, with a key that is made for that.
+        A table in parts is known by their digests, with a key that is made for that.
         """
-        if isinstance(rows, DigestsItself):
+        if isinstance(rows, FileParts):
             parts = rows.digests(self._hasher(b"parts").digest())
             return self.of_values(["parts", rows.num_rows, rows.column_names, parts])
         digest = self._hasher(b"table", str(rows.num_rows).encode("ascii"))
@@ -120,19 +121,6 @@ class Key:
         for part in parts:
             hasher.update(len(part).to_bytes(8, "big") + part)
         return hasher
-
-
-@runtime_checkable
-class DigestsItself(Protocol):
-    """A table on many machines."""
-
-    @property
-    def num_rows(self) -> int: ...  # noqa: D102
-    @property
-    def column_names(self) -> list[str]: ...  # noqa: D102
-
-    def digests(self, key: bytes) -> list[str]:
-        """Return keyed digests of the parts of the table."""
 
 
 def _cells(column: pa.ChunkedArray) -> Iterable[memoryview]:

@@ -27,8 +27,8 @@ from bagwise.privacy.certificate import HEADLINE_PATTERN
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column
 from bagwise.rows.encode import Encoder
-from bagwise.rows.exposure import exposure_vector
 from bagwise.rows.labels import Bounds
+from bagwise.rows.roles import exposure_vector
 from bagwise.rows.table import read_table
 
 AT_ONCE = 2**18  # rows that are encoded together

@@ -29,7 +29,7 @@ _ORDER = (
     "size",
     "error",
     "keeps",
-    "lost mostly to",
+    "lost to",
     "bags",
     "label",
     "loss",

@@ -228,13 +228,14 @@ class Plan:
             for name, share in risk.shares().items()
             if share >= 0.005
         )
+        stated = self._in_scenario("as stated", risk.total)
         lines = [
             f"{name_of(chosen)}: {self.accuracy(risk.total)}.",
             f"What is added comes from {causes}.",
             *(
-                f"With {_A.get(scenario, '')}{scenario}: {self._in_scenario(scenario, error)}."
+                f"With {_A.get(scenario, '')}{scenario}: {kept}."
                 for scenario, error in chosen.scenarios.items()
-                if scenario != "as stated"
+                if (kept := self._in_scenario(scenario, error)) != stated
             ),
             *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
@@ -353,7 +354,7 @@ class Plan:
             "noise",
             "error",
             "keeps",
-            "lost mostly to",
+            "lost to",
         )
         rows = [
             (

@@ -35,8 +35,7 @@ from bagwise.requests.columns import carried_columns, read_given
 from bagwise.requests.queries import expected_labels
 from bagwise.rng import SimulatedNoise as SimulatedSource
 from bagwise.rows.columns import reads_like
-from bagwise.rows.exposure import exposure_vector
-from bagwise.rows.groups import number_groups
+from bagwise.rows.roles import exposure_vector, number_groups
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release

@@ -4,6 +4,8 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.promise import WEAK_EPSILON, chance_of_guessing, odds_in_fractions
 from bagwise.show.page import Headline
 
+_MODEST = 4.0  # an epsilon above which a guess may be right 98 times in 100
+
 
 def promise_of(certificate: Certificate) -> Headline:
     """Return the promise, or that there is none.
@@ -28,5 +30,5 @@ def promise_of(certificate: Certificate) -> Headline:
         f"Somebody who knows everything except {whose}, and finds two values equally likely, "
         "guesses right one time in two. After reading this they can guess right no more often than "
         f"said here, whatever else they know. The technical term is {certificate.headline}.",
-        tone="warn" if epsilon > WEAK_EPSILON else "good",
+        tone="bad" if epsilon > WEAK_EPSILON else "warn" if epsilon > _MODEST else "good",
     )

@@ -13,10 +13,14 @@ from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.circumstances import exact
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.release.explain import Explanation
+from bagwise.release.files import SIGNATURE
+from bagwise.release.preview import preview_columns
 from bagwise.release.release import Release
 from bagwise.report.audit_files import AuditFile
 from bagwise.report.promise import promise_of
 from bagwise.report.questions import ASK, Report
+from bagwise.requests.columns import Columns
+from bagwise.rows.summary import ColumnSummary
 from bagwise.show import charts
 from bagwise.show.page import (
     Block,
@@ -51,7 +55,6 @@ _HIDDEN = {
     "single labels": "the label of each row, reported at random",
 }
 _TONES: dict[str, Tone] = {"green": "good", "amber": "warn", "red": "bad"}
-_FEATURES = 12  # that are named
 
 
 @dataclass(frozen=True)
@@ -91,14 +94,18 @@ class ReleasePage:
         """Return the page."""
         made = self.release
         sections = [
-            Section("What leaves, and what does not", _what_leaves(made)),
-            Section("What was spent", _spent(made, self.ledger)),
-            Section("The bags", _bags(made)),
+            Section(
+                "What is published, and what is not",
+                [*_identity(made, self.path), *_what_leaves(made)],
+            ),
+            Section("Every published column", _columns(made)),
             Section("What a model can expect", _expected(self.explanation)),
+            Section("What was spent", _spent(made, self.ledger)),
             *([] if self.audit is None else [Section("Audit", _audited(self.audit))]),
             *_by_group(self.report),
             Section("Questions of an evaluation", _questions(self.report)),
             Section("What the learner runs next", (_next_steps(self.path),)),
+            Section("Appendix: the bags", _bags(made)),
         ]
         marked = made.certificate.mark
         about = "" if marked is None or marked.dataset is None else f" of {marked.dataset}"
@@ -138,13 +145,37 @@ def _promise(release: Release, *, tells_of_labels: bool) -> list[Block]:
     return promise
 
 
+def _identity(release: Release, path: Path) -> list[Block]:
+    """Return what tells this release from any other: for whoever signs for it."""
+    mark = release.certificate.mark
+    charged = [] if mark is None else [("made on", mark.date), ("id of the charge", mark.id)]
+    if mark is not None and mark.dataset is not None:
+        charged.insert(1, ("data set", mark.dataset))
+    signed = "yes" if (path / SIGNATURE).is_file() else "no"
+    digest = [] if release.digest is None else [("digest", release.digest)]
+    return [Facts([*charged, *digest, ("signed", signed)])]
+
+
+def _columns(release: Release) -> list[Block]:
+    """List the columns of the release, with what a custodian should think about."""
+    made, table = release.provenance, release.instances
+    facts = {name: ColumnSummary.of(name, table.column(name)) for name in table.column_names}
+    roles = Columns.of(
+        made.label, id=made.id, by=made.by, within=made.within, exposure=made.exposure
+    )
+    preview = preview_columns(facts, release.encoder, roles)
+    flags = [f"{one.name!r} {'; '.join(one.flags)}" for one in preview.columns if one.flags]
+    looked: list[Block] = [Notice(f"Look twice: {flag}.") for flag in flags]
+    fine = Prose("No column looks like names, free text, ids or dates.")
+    return [*(looked or [fine]), Grid(preview.cells())]
+
+
 def _what_leaves(release: Release) -> list[Block]:
     made, certificate = release.provenance, release.certificate
     names = list(release.encoder.inputs)
-    more = f" and {len(names) - _FEATURES} more" if len(names) > _FEATURES else ""
     noise = "exact, without noise" if not certificate.events else "with noise"
     leaves = [
-        f"{len(names)} feature columns: {', '.join(names[:_FEATURES])}{more}",
+        f"{len(names)} feature columns, which are listed below",
         "which rows share a bag",
         f"{_labels(release)}, {noise}",
         *([f"the column {made.id!r}, to join rows by"] if made.id else []),
@@ -164,7 +195,7 @@ def _what_leaves(release: Release) -> list[Block]:
         "what anybody can predict from the features alone, without this release",
     ]
     cards = [
-        Card("Leaves", leaves, tone="warn"),
+        Card("Is published", leaves, tone="warn"),
         Card("Stays with the custodian", stays, tone="good"),
         Card("Is not protected", open_to_all),
     ]

@@ -12,9 +12,8 @@ from bagwise.requests.provenance import Provenance
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, refuse_duplicates, select_features
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
-from bagwise.rows.exposure import exposure_vector
-from bagwise.rows.groups import number_groups
 from bagwise.rows.labels import check_classes
+from bagwise.rows.roles import exposure_vector, number_groups
 from bagwise.rows.summary import ColumnSummary
 
 Names = str | Sequence[str] | None

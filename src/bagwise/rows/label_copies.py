@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import ColumnError
 from bagwise.rows.columns import as_float, as_text, is_numeric, is_text, without_dictionary
-from bagwise.rows.ranks import mid_ranks
+from bagwise.rows.row_order import mid_ranks
 from bagwise.show.operator_notes import tell_operator
 
 MOST_ROWS = 100_000  # rows looked at; so many tell as much as all

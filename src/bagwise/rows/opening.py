@@ -23,7 +23,7 @@ from bagwise.rows.local import read_rows
 from bagwise.rows.memory import Memory, needed, shown
 from bagwise.rows.sources import StreamedSource, open_source
 from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
-from bagwise.rows.spilled import ScannedTable, SpilledRows, Stored, row_bytes
+from bagwise.rows.spilled import ScannedTable, SpilledRows, row_bytes
 from bagwise.rows.table import choose_columns, refuse_empty
 
 WORTH_TELLING = 2**30
@@ -143,7 +143,9 @@ def _read_stream(
     return _spilled(_spooled(chain(waiting, reader), reader.schema, spill, named), memory, spill)
 
 
-def _spilled(stored: Stored, memory: Memory, spill: SpillDirectory) -> SpilledRows:
+def _spilled(
+    stored: ScannedTable | StoredTable, memory: Memory, spill: SpillDirectory
+) -> SpilledRows:
     refuse_empty(stored.num_rows, len(stored.schema))
     return SpilledRows(stored, memory, spill)
 

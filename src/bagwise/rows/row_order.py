@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import ColumnError
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import as_float, as_text, is_numeric, without_dictionary
@@ -61,6 +61,18 @@ def inverse_order(order: IntArray) -> IntArray:
         some = order[first : first + _AT_ONCE]
         inverse[some] = np.arange(first, first + some.size)
     return inverse
+
+
+def mid_ranks(values: AnyArray) -> FloatArray:
+    """Return the rank of each value from 1 on; those that are equal share the mean of their ranks.
+
+    As scipy's ``rankdata`` does, whose module takes half a second to import.
+
+    >>> mid_ranks(np.array([30.0, 10.0, 30.0, 20.0]))
+    array([3.5, 1. , 3.5, 2. ])
+    """
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
 
 
 def _ranks(column: pa.ChunkedArray, name: str) -> IntArray:

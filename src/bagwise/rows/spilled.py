@@ -10,7 +10,7 @@ import functools
 import operator
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,21 +29,6 @@ from bagwise.rows.summary import ColumnSummary
 
 SUMMARISED = 2**22
 """Rows of a column that are summarised together."""
-
-
-class Stored(Protocol):
-    """Rows somewhere on disk."""
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Names and types of all columns."""
-
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of all rows, always in the same order."""
 
 
 class ScannedTable:
@@ -87,7 +72,9 @@ class ParkedOrder:
 class SpilledRows:
     """Rows on disk, of which single columns, and vectors with one number a row, fit into memory."""
 
-    def __init__(self, stored: Stored, memory: Memory, spill: SpillDirectory) -> None:
+    def __init__(
+        self, stored: ScannedTable | StoredTable, memory: Memory, spill: SpillDirectory
+    ) -> None:
         self._base, self._memory, self._spill = stored, memory, spill
         self._order: ParkedOrder | None = None
         self._num_rows = stored.num_rows

@@ -21,8 +21,12 @@ from bagwise.rows.sources.dialect import (
     numbers_with,
 )
 from bagwise.rows.sources.locate import STANDARD_INPUT, Where, find_files, shown
-from bagwise.rows.sources.source import FIRST_LINE, Source, refuse_cells_as_names
-from bagwise.rows.sources.standard_input import read_standard_input
+from bagwise.rows.sources.source import (
+    FIRST_LINE,
+    Source,
+    read_standard_input,
+    refuse_cells_as_names,
+)
 
 _GZIP = b"\x1f\x8b"
 _GLANCE = 100  # cells that show whether a column of text is worth a closer look

@@ -1,5 +1,6 @@
 """What a source of rows is: a table that is somewhere, and is not read before it is asked for."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
@@ -52,3 +53,17 @@ def refuse_cells_as_names(names: Sequence[str], wanted: Collection[str], message
     asked = any(name in names and not reads_as_number(name) for name in wanted)
     if header_is_data(names) and not asked:
         raise TableError(message)
+
+
+def read_standard_input() -> pa.Buffer:
+    """Return everything that is piped in; it is there once."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None or sys.stdin.isatty():
+        raise TableError(
+            "- is standard input, and nothing is piped into it. Pipe a table: "
+            "gunzip -c rents.csv.gz | bagwise release - …"
+        )
+    content = stream.read()
+    if not content:
+        raise TableError("standard input is empty. What writes into the pipe may have failed.")
+    return pa.py_buffer(content)

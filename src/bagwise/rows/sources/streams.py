@@ -16,9 +16,9 @@ from bagwise.rows.sources.source import (
     NUMBERED,
     Source,
     StreamedSource,
+    read_standard_input,
     refuse_cells_as_names,
 )
-from bagwise.rows.sources.standard_input import read_standard_input
 
 _DOUBLED = "the frame has a column more than once. Rename or drop the copies."
 _NOT_COMPUTED = (

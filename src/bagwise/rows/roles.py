@@ -1,4 +1,4 @@
-"""Rows that belong together by the values of public columns: numbered, and nothing else."""
+"""Public columns with a role: those that name groups or strata, and the exposure of each row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import IntArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.errors import ColumnError, shielded
-from bagwise.rows.columns import find_column, without_dictionary
+from bagwise.rows.columns import as_float, find_column, is_numeric, without_dictionary
 
 
 def number_groups(table: Any, names: Sequence[str], *, role: str) -> IntArray:
@@ -56,3 +56,32 @@ def _ranks(column: pa.ChunkedArray) -> IntArray:
         pc.fill_null(part.indices, order.size).to_numpy(zero_copy_only=False) for part in parts
     ]
     return np.asarray(rank[np.concatenate(places)])
+
+
+def exposure_vector(table: Any, name: str) -> FloatArray:
+    """Return the exposure of each row; it is public, and has to be positive.
+
+    >>> import pyarrow as pa
+    >>> exposure_vector(pa.table({"years": [1.0, 0.25]}), "years").tolist()
+    [1.0, 0.25]
+    """
+    column = find_column(table, name, role="exposure")
+    if not is_numeric(column.type):
+        raise ColumnError(f"exposure {name!r} is of type {column.type}, not a number.")
+    values = as_float(column)
+    check_exposure(name, count_unexposed(values))
+    return values
+
+
+def count_unexposed(values: FloatArray) -> int:
+    """Return how many exposures are missing, infinite or not positive."""
+    return int((~(np.isfinite(values) & (values > 0))).sum())
+
+
+def check_exposure(name: str, wrong: int) -> None:
+    """Refuse rows that were not observed."""
+    if wrong:
+        raise ColumnError(
+            f"exposure {name!r} is missing, infinite or not positive in {wrong} row(s). A row that "
+            "was not observed has no label: drop it."
+        )
