@@ -35,7 +35,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
-from bagwise.planner.sizes import grid
+from bagwise.planner.request import grid
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
 from bagwise.requests.queries import ask_centre, settle_queries, take_range
