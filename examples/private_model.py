@@ -33,15 +33,15 @@ def main() -> None:
     # Rows sorted by a private model, which is part of the release, in large bags. "auto" loss is
     # instance loss here, because rows were sorted.
     by_model = bw.make_release(table, bag_size=500, strategy="sorted", **privacy)
-    from_sorted = bw.fit_release(by_model)
+    from_sorted = bw.fit(by_model)
 
     # Rows put together at random. "auto" loss is bag loss here.
     by_chance = bw.make_release(table, bag_size=50, strategy="random", **privacy)
-    from_random = bw.fit_release(by_chance)
+    from_random = bw.fit(by_chance)
 
     # For comparison: what the row labels themselves would give. This is not private.
     exact = bw.make_release(table, label="y", bag_size=1, not_private=True)
-    unprotected = bw.fit_release(exact)
+    unprotected = bw.fit(exact)
 
     print(f"{ROWS} rows, {FEATURES} features, epsilon {EPSILON:g}, delta {DELTA:g}")
     print("squared error of the coefficients, and what was promised:")

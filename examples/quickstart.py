@@ -35,9 +35,9 @@ def make_rents(n: int, seed: int) -> pa.Table:
 
 def report(title: str, release: bw.Release, holdout: pa.Table) -> None:
     """Fit a model to a release and say how good it is."""
-    model = bw.fit_release(release)  # bag loss, which suits random bags
-    on_rows = bw.evaluate_rows(model, holdout)
-    on_bags = bw.evaluate_release(model, release)
+    model = bw.fit(release)  # bag loss, which suits random bags
+    on_rows = bw.evaluate(model, holdout)
+    on_bags = bw.evaluate(model, release)
     print(f"\n{title}: {release}")
     for name, value in model.coefficients().items():
         print(f"  {name:20} {value:9.2f}")

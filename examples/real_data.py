@@ -46,8 +46,8 @@ def main() -> None:
     )
     learn(private)
 
-    model = bw.fit_release(private, family="poisson")
-    scores = bw.evaluate_rows_privately(model, holdout, bounds=BOUNDS, epsilon=0.5, loss="absolute")
+    model = bw.fit(private, family="poisson")
+    scores = bw.evaluate(model, holdout, bounds=BOUNDS, epsilon=0.5, loss="absolute")
     print(f"\nmean error on {scores.n_rows} held-out rows: {scores.mean_loss:.2f} visits, give or")
     print(f"take {scores.noise_sd:.2f} of privacy noise: {scores.certificate.headline}")
 

@@ -219,8 +219,8 @@ def _constant(problem: BagLabels, start: FloatArray, given_up: Solution[BagLabel
 
 def _how_sure(setting: Setting, solution: Solution[BagLabels], covariance: str) -> str:
     note = (
-        "Slopes are shrunk towards 0 as far as the noise hides them. Standard errors, p values "
-        "and intervals are those of the unshrunk slopes: "
+        "Coefficients are shrunk more where noise is larger. Standard errors, p values and "
+        "intervals are those of the unshrunk coefficients: "
         f"{covariance}, over {setting.n_used} bags."
     )
     if setting.n_used - solution.rank < _FEW:

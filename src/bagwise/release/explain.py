@@ -284,8 +284,8 @@ def _what_looks_brought(release: "Release") -> str | None:
     model = " and a model's part of the budget" if certificate.tells_of_model else ""
     ratio = means[0].number_sd / without.number_sd
     return (
-        f"Private looks at the labels cost epsilon {cost:.3g}{model}. Bag labels have {ratio:.2g} "
-        "times the privacy noise that the bounds alone would ask for."
+        f"Private queries on the labels cost epsilon {cost:.3g}{model}. Bag labels have "
+        f"{ratio:.2g} times the privacy noise that the bounds alone would ask for."
     )
 
 
