@@ -352,6 +352,8 @@ def schemas_in(directory: Path) -> list[str]:
     found: set[str] = set()
     for path in directory.rglob("*.json"):
         content = json.loads(path.read_text())
+        if isinstance(content, list):  # tasks for labelling tools, whose format is theirs
+            continue
         for part in (content, content.get("certificate")):
             if isinstance(part, dict) and isinstance(part.get("schema"), str):
                 found.add(part["schema"])
