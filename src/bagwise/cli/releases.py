@@ -166,6 +166,13 @@ def release(
             "--keep-order", help="Publish rows in the order of the table; recorded in the release."
         ),
     ] = False,
+    drop_missing_labels: Annotated[
+        bool,
+        typer.Option(
+            "--drop-missing-labels",
+            help="Leave out rows whose label is missing; how many is published in the certificate.",
+        ),
+    ] = False,
     nulls: Nulls = "indicator",
     max_levels: MaxLevels = 32,
     seed: Annotated[
@@ -250,6 +257,7 @@ def release(
             exposure=exposure,
             keep_order=keep_order,
             seed=seed,
+            drop_missing_labels=drop_missing_labels,
             nulls=nulls,
             max_levels=max_levels,
             ledger=charged,

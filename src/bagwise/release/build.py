@@ -364,7 +364,11 @@ def _answer(
         choice.budget,
         unit_rows=units.largest,
         smallest_bag=int(bags.sizes.min()),
-        circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
+        circumstances=circumstances_of(
+            scores=choice.scores,
+            kept_order=choice.keep_order,
+            missing_labels=choice.missing_labels,
+        ),
         tightened=asked.tightened,
         limit=centring.limit,
         mark=account.mark,
