@@ -244,7 +244,7 @@ def make_release(
         *positions* of the table share a bag. Noise, picks and the row order have no seed.
     drop_missing_labels : bool
         Leave out rows whose label is missing (null, NaN, or empty where it has classes). The
-        certificate then says how many there were, and that missingness is public. By default such
+        manifest then says how many there were, and so that missingness is public. By default such
         rows are refused. Not on Spark.
     nulls : {"indicator", "error"}
         Missing features: mark them (numbers are filled with the column's mean), or refuse.

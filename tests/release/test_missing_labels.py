@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import LabelError, ReleaseError, StrategyError
-from bagwise.privacy.circumstances import MissingLabels
+from bagwise.files.records import to_plain
 from bagwise.rows.memory import Memory
 from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spilled import SpilledRows
@@ -35,7 +35,7 @@ def table(labels=Y, cell=None):
 
 
 def declared(release):
-    return [c for c in release.certificate.circumstances if isinstance(c, MissingLabels)]
+    return to_plain(release.provenance).get("missing_labels")
 
 
 def check(release, tmp_path):
@@ -44,9 +44,9 @@ def check(release, tmp_path):
     again = bw.load_release(tmp_path / "out")
     again.verify()
     assert sorted(again.instances["key"].to_pylist()) == KEPT.tolist()
-    assert declared(again) == [MissingLabels(n_rows=MISSING)]
+    assert declared(again) == MISSING
     assert f"there were {MISSING}. That a label is missing is taken for public" in " ".join(
-        again.certificate.remarks
+        again.provenance.remarks
     )
     return again
 
@@ -81,7 +81,7 @@ def test_an_empty_text_that_is_a_class_is_no_missing_label():
     names = np.where(Y > 0, "yes", "no").tolist()
     options = {**OPEN, "classes": ["no", "yes", ""], "drop_missing_labels": True}
     release = bw.make_release(table(names, cell=""), **options)
-    assert (release.bags.n_rows, declared(release)) == (N, [MissingLabels(n_rows=0)])
+    assert (release.bags.n_rows, declared(release)) == (N, 0)
 
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
@@ -107,9 +107,9 @@ def test_rows_on_disk_are_left_out_without_another_file(tmp_path):
 
 def test_nothing_is_declared_where_nobody_asked_and_zero_where_none_is_missing():
     whole = pa.table({"key": np.arange(N), "x": Y, "y": Y[::-1].copy()})
-    assert declared(bw.make_release(whole, **OPEN)) == []
+    assert declared(bw.make_release(whole, **OPEN)) is None
     release = bw.make_release(whole, **OPEN, drop_missing_labels=True)
-    assert declared(release) == [MissingLabels(n_rows=0)]
+    assert declared(release) == 0
 
 
 def test_missing_labels_are_refused_unless_asked_and_the_message_names_the_option(tmp_path):
@@ -125,12 +125,16 @@ def test_missing_labels_are_refused_unless_asked_and_the_message_names_the_optio
         bw.make_release(tmp_path, **PRIVATE, drop_missing_labels=True, engine="spark")
 
 
-def test_a_declaration_stands_once_in_a_certificate(tmp_path):
+def test_a_declaration_cannot_be_edited(tmp_path):
     bw.make_release(table(), **OPEN, drop_missing_labels=True).save(tmp_path / "out")
-    release = bw.load_release(tmp_path / "out")
-    object.__setattr__(release.certificate, "circumstances", 2 * release.certificate.circumstances)
-    with pytest.raises(ReleaseError, match="does not mention what the manifest tells"):
-        release.verify()
+    path = tmp_path / "out" / "manifest.json"
+    for value in ("-1", '"57 of them"', "null"):
+        held = path.read_text()
+        path.write_text(held.replace(f'"missing_labels": {MISSING}', f'"missing_labels": {value}'))
+        assert path.read_text() != held
+        with pytest.raises(ReleaseError):
+            bw.load_release(tmp_path / "out")
+        path.write_text(held)
 
 
 def test_a_ledger_tells_requests_with_and_without_the_option_apart(tmp_path):
@@ -159,6 +163,7 @@ def test_the_command_line_drops_counts_and_verifies(tmp_path):
     assert made.exit_code == 0, made.output
     checked = bagwise("verify", tmp_path / "out")
     assert checked.exit_code == 0, checked.output
-    assert f"there were {MISSING}" in " ".join(checked.output.split())
-    certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
-    assert {"kind": "missing-labels", "n_rows": MISSING} in certificate["circumstances"]
+    assert f"there were {MISSING}" in " ".join(made.output.split())
+    assert f"whether {MISSING} rows had no label" in " ".join(checked.output.split())
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["provenance"]["missing_labels"] == MISSING

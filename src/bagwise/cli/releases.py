@@ -170,7 +170,7 @@ def release(
         bool,
         typer.Option(
             "--drop-missing-labels",
-            help="Leave out rows whose label is missing; how many is published in the certificate.",
+            help="Leave out rows whose label is missing; how many is published.",
         ),
     ] = False,
     nulls: Nulls = "indicator",
@@ -312,7 +312,7 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
         say(made.certificate.spends_less)
     for look in made.certificate.looks:
         say(look)
-    for remark in made.certificate.remarks:
+    for remark in (*made.certificate.remarks, *made.provenance.remarks):
         say(f"Note: {remark}")
 
 

@@ -18,7 +18,6 @@ from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.circumstances import (
     Circumstance,
     KeptOrder,
-    MissingLabels,
     OtherRule,
     SimulatedNoise,
     SortedByLabels,
@@ -102,6 +101,11 @@ def verify_release(release: "Release", *, strict: bool = False) -> Verification:
             checks.extend([_check_dispersion(release, noise), _check_reach(release, noise)])
         checks.extend(_check_frequencies(release))
         unchecked.extend(_unseen_privacy(release))
+    if release.provenance.remarks:
+        unchecked.append(
+            f"whether {release.provenance.missing_labels} rows had no label, as the manifest "
+            "declares, and whether that is public"
+        )
     return Verification(
         headline=release.certificate.headline,
         epsilon=release.certificate.epsilon,
@@ -127,19 +131,11 @@ def _unseen_privacy(release: "Release") -> list[str]:
 
 
 def circumstances_of(
-    *,
-    scores: Literal["none", "labels", "noisy-labels", "model"],
-    kept_order: bool,
-    missing_labels: int | None = None,
+    *, scores: Literal["none", "labels", "noisy-labels", "model"], kept_order: bool
 ) -> tuple[Circumstance, ...]:
-    """Return what a certificate must mention of how bags were made.
-
-    `missing_labels` is the number of rows that were left out for want of a label; None where such
-    rows are refused.
-    """
+    """Return what a certificate must mention of how bags were made."""
     by_labels: tuple[Circumstance, ...] = (SortedByLabels(),) if scores == "labels" else ()
-    missing = () if missing_labels is None else (MissingLabels(n_rows=missing_labels),)
-    return (*by_labels, *((KeptOrder(),) if kept_order else ()), *missing)
+    return (*by_labels, *((KeptOrder(),) if kept_order else ()))
 
 
 def noise_per_bag(events: Sequence[Mechanism], sizes: IntArray) -> FloatArray:
@@ -200,13 +196,7 @@ def _check_certificate(release: "Release") -> None:
 def _check_circumstances(release: "Release") -> None:
     """Refuse a certificate that does not mention what the manifest tells, or something else."""
     certificate, made = release.certificate, release.provenance
-    # Rows that are not there can be declared only: the certificate alone tells of them, once.
-    left_out = [c.n_rows for c in certificate.circumstances if isinstance(c, MissingLabels)]
-    expected = circumstances_of(
-        scores=made.scores,
-        kept_order=made.row_order == "kept",
-        missing_labels=left_out[0] if left_out else None,
-    )
+    expected = circumstances_of(scores=made.scores, kept_order=made.row_order == "kept")
     if certificate.noise_source == SimulatedSource.name:
         expected = (SimulatedNoise(), *expected)
     rules = tuple(c for c in certificate.circumstances if isinstance(c, OtherRule))
