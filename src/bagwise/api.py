@@ -1,6 +1,7 @@
 """The verbs: each makes a request, and hands it to the layer below."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Literal, cast
@@ -35,7 +36,7 @@ from bagwise.rows import Rows
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS
 from bagwise.rows.local import read_rows
 from bagwise.rows.memory import Memory
-from bagwise.rows.opening import open_rows
+from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spark.session import is_frame
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
@@ -143,6 +144,7 @@ def make_release(
     exposure: str | None = None,
     keep_order: bool = False,
     seed: int | None = None,
+    drop_missing_labels: bool = False,
     nulls: str = "indicator",
     max_levels: int = DEFAULT_MAX_LEVELS,
     noise: NoiseKind = "auto",
@@ -240,6 +242,10 @@ def make_release(
     seed : int or None
         Drives the partition only; it is recorded in the release, and tells anybody which
         *positions* of the table share a bag. Noise, picks and the row order have no seed.
+    drop_missing_labels : bool
+        Leave out rows whose label is missing (null, NaN, or empty where it has classes). The
+        manifest then says how many there were, and so that missingness is public. By default such
+        rows are refused. Not on Spark.
     nulls : {"indicator", "error"}
         Missing features: mark them (numbers are filled with the column's mean), or refuse.
     max_levels : int
@@ -317,6 +323,11 @@ def make_release(
     if engine == "spark" or is_frame(table):
         if engine == "local":
             raise StrategyError("a DataFrame of Spark is not read by the local engine.")
+        if drop_missing_labels:
+            raise StrategyError(
+                "not on Spark: drop_missing_labels (--drop-missing-labels). Drop rows without a "
+                "label from the table first, and say so to whoever gets the release."
+            )
         spread: Any = _release_on_spark(
             stage, table, request, ledger, confirmed,
             bounds=bounds, spill=spill, settings=spark,
@@ -325,6 +336,9 @@ def make_release(
     memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
     with stage("reading the table"):
         rows = open_rows(table, named=columns.named, memory=memory, label=label)
+        if drop_missing_labels:
+            rows, missing = leave_out_missing(rows, label, columns.classes)
+            request = replace(request, missing_labels=missing)
     account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid

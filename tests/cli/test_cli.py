@@ -538,6 +538,18 @@ def test_a_plan_takes_a_misfit_with_its_prior(rents):
     assert "--misfit goes with --prior" in refused.output
 
 
+def test_a_plan_finds_the_smallest_epsilon_for_an_error(rents):
+    asked = ["plan", rents, "--label", "y", "--bounds", "0", "10", "--strategies", "random"]
+    found = bagwise(*asked, "--error", "1.5")
+    assert found.exit_code == 0, found.output
+    epsilon = re.search(r"smallest epsilon with an error of at most 1.5: (\S+)", found.stdout)[1]
+    assert f"--epsilon {epsilon} " in found.stdout
+    assert bagwise(*asked, "--error", "1.5", "--epsilon", "1").exit_code == 2
+    none = bagwise(*asked, "--error", "0.01")
+    assert none.exit_code == 2
+    assert "no epsilon up to 20" in none.output
+
+
 def test_the_choice_of_the_planner_is_told_with_its_bag_size(rents, tmp_path):
     asked = ["--label", "y", "--bounds", "0", "10", "--epsilon", "1", "--bag-size", "20"]
     made = bagwise("release", rents, *asked, "-o", tmp_path / "a")

@@ -430,6 +430,21 @@ def test_what_compares_columns_with_labels_shows_in_notes_alone(verb, notes, tmp
     assert ["predicts" in one for one in said] == [False, bool(notes), False]
 
 
+@pytest.mark.parametrize("kind", ["number", "class"])
+@pytest.mark.parametrize("source", ["memory", "disk", "CSV, limited", "stream, spooled"])
+def test_rows_without_a_label_are_left_out_by_that_alone(source, kind, tmp_path):
+    """Tables that miss the same labels look alike, whatever the others are."""
+    options = PLAIN if kind == "number" else {**CLASSES, "bag_size": 10, "strategy": "random"}
+    request = release({**options, "drop_missing_labels": True}, kind)
+    tables = [
+        with_label(
+            [None if row % 7 == 3 else one for row, one in enumerate(table["y"].to_pylist())]
+        )
+        for table in tables_of(kind)
+    ]
+    assert replay(tmp_path / "run", partial(SOURCES[source], request), *tables) == []
+
+
 def with_label(labels):
     return pa.table({**FEATURES, "y": labels})
 

@@ -62,6 +62,44 @@ def test_candidates_are_ranked_and_complete(private, open_plan):
     assert open_plan.best.bag_size == 10
 
 
+ERROR = {"bounds": BOUNDS, "prior": (2.0, 0.5), "strategies": ["kmeans", "random"]}
+
+
+def shown_error(found):
+    return found.accuracy(found.best.predictions.total).error
+
+
+@pytest.mark.parametrize("error", [0.75, 1.0, 1.6])
+def test_the_smallest_epsilon_for_an_error_serves_and_a_smaller_one_does_not(error):
+    found = bw.plan(features(), error=error, **ERROR)
+    assert 0.01 < found.epsilon < 20
+    assert shown_error(found) <= error
+    assert f"--epsilon {found.epsilon:g} " in found.command()
+    again = bw.plan(features(), epsilon=found.epsilon, **ERROR)
+    assert again.to_json() == found.to_json()
+    assert shown_error(bw.plan(features(), epsilon=0.8 * found.epsilon, **ERROR)) > error
+
+
+def test_an_error_that_any_epsilon_serves_has_the_smallest_and_one_that_none_serves_is_refused():
+    assert bw.plan(features(), error=1000.0, **ERROR).epsilon == 0.01
+    with pytest.raises(BudgetError, match=r"no epsilon up to 20 .* at most 0.1: at 20 it is 0.6"):
+        bw.plan(features(), error=0.1, **ERROR)
+
+
+@pytest.mark.parametrize(
+    ("others", "match"),
+    [
+        ({"error": 1.0, "epsilon": 1.0}, "neither epsilon"),
+        ({"error": 1.0, "not_private": True}, "neither epsilon"),
+        ({"error": 0.0}, "positive number"),
+        ({"error": float("nan")}, "positive number"),
+    ],
+)
+def test_an_error_stands_alone_and_is_positive(others, match):
+    with pytest.raises(BudgetError, match=match):
+        bw.plan(features(), **others, **ERROR)
+
+
 def carry_out(candidate, X, theta, noise, rng, *, epsilon=1.0):
     y = X @ theta + noise * rng.standard_normal(len(X))
     table = pa.table({**{f"x{j}": X[:, j] for j in range(X.shape[1])}, "y": y})

@@ -305,10 +305,11 @@ EVERYDAY = ["label", "bounds", "classes", "epsilon", "output", "id_", "exclude",
 """Options that the help of a verb begins with, in this order."""
 
 PANELS = {
-    "Privacy": "delta bounds_file noise tighten centre not_private label_kind chosen_by anew sign",
+    "Privacy": "delta error bounds_file noise tighten centre not_private label_kind chosen_by anew "
+    "sign",
     "Bags": "bag_size min_bag_size bag_sizes strategy strategies learner family set_ scores "
     "score_share by within seed keep_order single_labels prior misfit",
-    "Columns": "features exposure nulls max_levels yes dry_run notes",
+    "Columns": "features exposure drop_missing_labels nulls max_levels yes dry_run notes",
     "Reading and writing": "query read rows_per_file memory_limit engine spark force quiet as_json",
 }
 """Where the other options of `plan`, `release` and `release-model` are shown."""

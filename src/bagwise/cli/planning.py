@@ -45,6 +45,13 @@ def plan(
         float | None,
         typer.Option(help="Chance that more is revealed, far below 1/rows (label-DP delta)."),
     ] = None,
+    error: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of epsilon: find the smallest one whose first choice has at most this "
+            "typical error of one prediction."
+        ),
+    ] = None,
     classes: Annotated[
         str | None,
         typer.Option(help="Public classes of a label that is not a number, separated by commas."),
@@ -107,7 +114,8 @@ def plan(
     Example: [bold]bagwise plan rents.parquet --label rent --bounds 0 5000 --epsilon 1
     --delta 1e-6 -o plan.html[/]
 
-    For boosted trees: add [bold]--learner flexible[/]
+    For boosted trees: add [bold]--learner flexible[/]. For the smallest epsilon that serves:
+    [bold]--error 300[/] instead of an epsilon.
     """
     from bagwise.planner import features_of
     from bagwise.planner import plan as make_plan
@@ -149,6 +157,7 @@ def plan(
             bounds=bounds,
             epsilon=epsilon,
             delta=delta,
+            error=error,
             not_private=not_private,
             family=family,
             bag_sizes=_sizes(bag_sizes),
@@ -171,6 +180,8 @@ def plan(
     if as_json:
         emit(found.to_json())
     elif not quiet:
+        if error is not None:
+            say(f"The smallest epsilon with an error of at most {error:g}: {found.epsilon:g}")
         print_grid("What to release, the safest choice first", found.cells())
         for remark in found.remarks():
             say(f"· {remark}")

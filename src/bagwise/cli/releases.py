@@ -166,6 +166,13 @@ def release(
             "--keep-order", help="Publish rows in the order of the table; recorded in the release."
         ),
     ] = False,
+    drop_missing_labels: Annotated[
+        bool,
+        typer.Option(
+            "--drop-missing-labels",
+            help="Leave out rows whose label is missing; how many is published.",
+        ),
+    ] = False,
     nulls: Nulls = "indicator",
     max_levels: MaxLevels = 32,
     seed: Annotated[
@@ -250,6 +257,7 @@ def release(
             exposure=exposure,
             keep_order=keep_order,
             seed=seed,
+            drop_missing_labels=drop_missing_labels,
             nulls=nulls,
             max_levels=max_levels,
             ledger=charged,
@@ -304,7 +312,7 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
         say(made.certificate.spends_less)
     for look in made.certificate.looks:
         say(look)
-    for remark in made.certificate.remarks:
+    for remark in (*made.certificate.remarks, *made.provenance.remarks):
         say(f"Note: {remark}")
 
 

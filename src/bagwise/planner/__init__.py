@@ -7,14 +7,14 @@ if it is off.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from bagwise.bagging import BaggingStrategy
-from bagwise.errors import StrategyError
+from bagwise.errors import BudgetError, StrategyError
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
 from bagwise.planner.ranking import Plan
@@ -28,6 +28,9 @@ from bagwise.rows.encode import DEFAULT_MAX_LEVELS
 from bagwise.rows.local import read_rows
 from bagwise.rows.table import read_table
 
+_EPSILONS = tuple(float(f"{epsilon:.3g}") for epsilon in np.geomspace(0.01, 20, 157))
+"""What a plan for a given error tries: three digits each, in steps of about 5 %."""
+
 
 def plan(
     features: Any,
@@ -36,6 +39,7 @@ def plan(
     classes: Sequence[str] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    error: float | None = None,
     not_private: bool = False,
     family: str = "auto",
     bag_sizes: Sequence[int] | None = None,
@@ -68,6 +72,10 @@ def plan(
         the shares of all of them.
     epsilon, delta, not_private
         As for `make_release`.
+    error : float, optional
+        Instead of epsilon: the typical error of one prediction that will do. The plan is then that
+        of the smallest epsilon, from 0.01 to 20 in steps of about 5 %, whose first choice has at
+        most this error.
     family : str
         Distribution of a label; "auto" is gaussian for numbers. Other families than the Gaussian
         are planned to first order.
@@ -116,18 +124,73 @@ def plan(
     --not-private -o OUT'
     """
     columns = Columns.of(label, classes=classes, unit=unit, nulls=nulls, max_levels=max_levels)
-    budget = Budget.of(
-        epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
-        not_private=not_private, what="plan",
-    )  # fmt: skip
-    request = PlanRequest.of(
-        budget, family=family, classes=None if columns.classes is None else len(columns.classes),
-        prior=prior, bag_sizes=bag_sizes, min_bag_size=min_bag_size, strategies=strategies,
-        effort=effort, single_labels=single_labels, learner=learner,
-    )  # fmt: skip
-    sample = _sample(features, columns, budget, n_rows or 0)
-    budget.check_rows(sample.n_rows)
-    return dataclasses.replace(rank(sample, request), label=label, options=options)
+    n_classes = None if columns.classes is None else len(columns.classes)
+
+    def asked(epsilon: float | None) -> PlanRequest:
+        budget = Budget.of(
+            epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
+            not_private=not_private, what="plan",
+        )  # fmt: skip
+        return PlanRequest.of(
+            budget, family=family, classes=n_classes, prior=prior, bag_sizes=bag_sizes,
+            min_bag_size=min_bag_size, strategies=strategies, effort=effort,
+            single_labels=single_labels, learner=learner,
+        )  # fmt: skip
+
+    if error is not None:
+        _check_error(error, alone=epsilon is None and not not_private)
+    request = asked(epsilon if error is None else _EPSILONS[-1])
+    sample = _sample(features, columns, request.budget, n_rows or 0)
+    if error is None:
+        request.budget.check_rows(sample.n_rows)
+        found = rank(sample, request)
+    else:
+        found = _smallest_epsilon(error, lambda epsilon: rank(sample, asked(epsilon)))
+        asked(found.epsilon).budget.check_rows(sample.n_rows)
+    return dataclasses.replace(found, label=label, options=options)
+
+
+def _check_error(error: float, *, alone: bool) -> None:
+    if not alone:
+        raise BudgetError(
+            "error (--error) asks for the smallest epsilon that serves; give neither epsilon nor "
+            "not_private with it."
+        )
+    if not (np.isfinite(error) and error > 0):
+        raise BudgetError(f"error must be a positive number, in units of the label, got {error}.")
+
+
+def _smallest_epsilon(error: float, plan_at: Callable[[float], Plan]) -> Plan:
+    """Return the plan of the smallest epsilon of the grid whose first choice has at most the error.
+
+    Bisection takes the error for one that falls with epsilon. It does but for small steps where
+    the first choice changes, since choices are ranked by regret; what is returned serves anyway.
+    """
+    found = plan_at(_EPSILONS[-1])
+    if _error_of(found) > error:
+        raise BudgetError(
+            f"no epsilon up to {_EPSILONS[-1]:g} has a typical error of at most {error:g}: at "
+            f"{_EPSILONS[-1]:g} it is {_error_of(found):.4g}, and a model of the true labels has "
+            f"{_error_of(found, found.row_level):.4g}. These figures rest on a belief about the "
+            f"labels, which prior= (--prior) states: {found.prior.text()}."
+        )
+    low, high = -1, len(_EPSILONS) - 1  # places that do not serve, and that do
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried = plan_at(_EPSILONS[middle])
+        if _error_of(tried) <= error:
+            found, high = tried, middle
+        else:
+            low = middle
+    return found
+
+
+def _error_of(found: Plan, excess: float | None = None) -> float:
+    """Return the typical error of one prediction as the plan shows it, by default the first's."""
+    error = found.accuracy(found.best.predictions.total if excess is None else excess).error
+    if error is None:
+        raise AssertionError("a plan's belief says how much single labels vary")
+    return error
 
 
 def _sample(features: Any, columns: Columns, budget: Budget, n_rows: int) -> Sample:

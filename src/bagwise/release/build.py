@@ -40,6 +40,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET
+
 from bagwise._types import AnyArray
 from bagwise.bagging import assign_bags, check_bag_size, parameters_of
 from bagwise.bagging.bags import Bags
@@ -400,6 +402,7 @@ def provenance_of(choice: Choice, centring: Centring) -> Provenance:
         by=choice.columns.by,
         within=choice.columns.within,
         exposure=choice.columns.exposure,
+        missing_labels=UNSET if choice.missing_labels is None else choice.missing_labels,
     )
 
 

@@ -101,6 +101,11 @@ def verify_release(release: "Release", *, strict: bool = False) -> Verification:
             checks.extend([_check_dispersion(release, noise), _check_reach(release, noise)])
         checks.extend(_check_frequencies(release))
         unchecked.extend(_unseen_privacy(release))
+    if release.provenance.remarks:
+        unchecked.append(
+            f"whether {release.provenance.missing_labels} rows had no label, as the manifest "
+            "declares, and whether that is public"
+        )
     return Verification(
         headline=release.certificate.headline,
         epsilon=release.certificate.epsilon,

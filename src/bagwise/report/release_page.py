@@ -199,7 +199,8 @@ def _what_leaves(release: Release) -> list[Block]:
         Card("Stays with the custodian", stays, tone="good"),
         Card("Is not protected", open_to_all),
     ]
-    return [Cards(cards), *(Notice(remark, tone="plain") for remark in certificate.remarks)]
+    remarks = (*certificate.remarks, *made.remarks)
+    return [Cards(cards), *(Notice(remark, tone="plain") for remark in remarks)]
 
 
 def _labels(release: Release) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Protocol
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from bagwise.files.records import Record
 from bagwise.theory.accuracy import Accuracy
@@ -159,6 +159,8 @@ class Provenance(Record, frozen=True):
         The columns that bags were given by, and those whose strata no bag crosses.
     exposure : str or None
         The column that says how long or how often each row was observed.
+    missing_labels : int, or not there
+        Rows that were left out because their label is missing; only where that was asked for.
     """
 
     label: str
@@ -175,3 +177,14 @@ class Provenance(Record, frozen=True):
     by: tuple[str, ...]
     within: tuple[str, ...]
     exposure: str | None
+    missing_labels: Annotated[int, Meta(ge=0, le=2**48)] | UnsetType = UNSET
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is declared beside the certificate, in words."""
+        if isinstance(self.missing_labels, UnsetType):
+            return ()
+        return (
+            f"Rows whose label is missing were left out; there were {self.missing_labels}. That a "
+            "label is missing is taken for public, and nothing here protects it.",
+        )

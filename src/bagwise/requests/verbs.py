@@ -105,6 +105,7 @@ class Choice:
     keep_order: bool
     seed: int | None
     why: Reason | None = None
+    missing_labels: int | None = None
 
     @property
     def calibration(self) -> Calibration | None:
@@ -158,6 +159,8 @@ class ReleaseRequest:
         Looks at the labels before bags get any (`looks`); "none" where there can be none.
     learner : {"linear", "flexible"}
         Who the bags are for, where the planner chooses a strategy or a size.
+    missing_labels : int or None
+        Rows that were left out because their label is missing; None: such rows are refused.
     """
 
     columns: Columns
@@ -175,6 +178,7 @@ class ReleaseRequest:
     keep_order: bool
     seed: int | None
     learner: Learner
+    missing_labels: int | None = None
 
     @classmethod
     def of(
@@ -317,6 +321,7 @@ class ReleaseRequest:
             keep_order=self.keep_order,
             seed=self.seed,
             why=why,
+            missing_labels=self.missing_labels,
         )
 
 

@@ -9,7 +9,14 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BoundsError, LabelError, shielded
-from bagwise.rows.columns import as_float, as_text, find_column, is_numeric, is_text
+from bagwise.rows.columns import (
+    as_float,
+    as_text,
+    find_column,
+    is_numeric,
+    is_text,
+    without_dictionary,
+)
 
 Bounds = tuple[float, float]
 
@@ -48,6 +55,23 @@ def label_codes(table: pa.Table, label: str, classes: Sequence[str]) -> IntArray
             bad += " The classes given differ from those in the table only in case or blanks."
         raise LabelError(bad)
     return np.asarray(codes.to_numpy(), dtype=np.int64)
+
+
+def has_label(column: Any, classes: Sequence[str] | None) -> Any:
+    """Tell for each row whether it has a label: one that is not null, NaN, or an empty class.
+
+    It depends on nothing else of the labels.
+
+    >>> has_label(pa.array([1.0, None, float("nan")]), None).to_pylist()
+    [True, False, False]
+    >>> has_label(pa.array(["yes", "", None]), ["no", "yes"]).to_pylist()
+    [True, False, False]
+    """
+    column = without_dictionary(column)
+    there = pc.invert(pc.is_null(column, nan_is_null=True))
+    if classes is None or "" in classes or not is_text(column.type):
+        return there
+    return pc.and_(there, pc.fill_null(pc.not_equal(column, ""), False))  # as files of text have it
 
 
 def check_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -118,5 +142,6 @@ def _where_bad(label: str, what: str, bad: Any) -> str:
     rows = np.flatnonzero(np.asarray(bad))
     return (
         f"label {label!r} is {what} in {rows.size} row(s), the first being row {rows[0] + 1} "
-        "(counting from 1). Drop or repair those rows."
+        "(counting from 1). Drop or repair those rows. `bagwise release` leaves out those whose "
+        "label is missing with --drop-missing-labels (drop_missing_labels=True)."
     )

@@ -11,14 +11,16 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise.errors import TableError, shielded
+from bagwise.errors import LabelError, TableError, shielded
 from bagwise.files.spill import SpillDirectory, sweep_spills
 from bagwise.files.stored import StoredTable, store
 from bagwise.rows import Rows
-from bagwise.rows.columns import is_text
+from bagwise.rows.columns import find_column, is_text
+from bagwise.rows.labels import has_label
 from bagwise.rows.local import read_rows
 from bagwise.rows.memory import Memory, needed, shown
 from bagwise.rows.sources import StreamedSource, open_source
@@ -82,6 +84,20 @@ def open_rows(
         return _spilled(ScannedTable(dataset, names), memory, spill)
     reader = source.batches(named)
     return _spilled(_spooled(reader, reader.schema, spill, named), memory, spill)
+
+
+def leave_out_missing(rows: Rows, label: str, classes: Sequence[str] | None) -> tuple[Rows, int]:
+    """Return the rows that have a label, and how many have none; that is all that is told."""
+    column = find_column(rows, label, role="label")
+    there = np.flatnonzero(has_label(column, classes).to_numpy())
+    del column
+    missing = rows.num_rows - there.size
+    if not there.size:
+        raise LabelError(f"label {label!r} is missing in every row.")
+    if not missing:
+        return rows, 0
+    left = rows.labelled(label, classes) if isinstance(rows, SpilledRows) else rows.take(there)
+    return left, missing
 
 
 def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:

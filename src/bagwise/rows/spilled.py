@@ -23,6 +23,7 @@ from bagwise.files.spill import SpillDirectory
 from bagwise.files.stored import BATCH, StoredTable, arrange
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import without_dictionary
+from bagwise.rows.labels import has_label
 from bagwise.rows.memory import Memory
 from bagwise.rows.row_order import feature_order, inverse_order
 from bagwise.rows.summary import ColumnSummary
@@ -49,6 +50,28 @@ class ScannedTable:
             yield batch
 
 
+class LabelledRows:
+    """Those rows of a table on disk that have a label.
+
+    They are left out whenever the table is read, so that nothing is written for it: labels of
+    Parquet files stay in no file but their own.
+    """
+
+    def __init__(
+        self, stored: ScannedTable | StoredTable, label: str, classes: Sequence[str] | None
+    ) -> None:
+        self._stored, self._label, self._classes = stored, label, classes
+        self.schema: pa.Schema = stored.schema
+        self.num_rows: int = sum(batch.num_rows for batch in self.batches([label]))
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of these rows, in the order of the table."""
+        read = list(dict.fromkeys([*names, self._label]))
+        for batch in self._stored.batches(read):
+            there = has_label(batch.column(self._label), self._classes)
+            yield batch.select(list(names)).filter(there)
+
+
 class ParkedOrder:
     """An order of rows in a file without a name.
 
@@ -73,12 +96,21 @@ class SpilledRows:
     """Rows on disk, of which single columns, and vectors with one number a row, fit into memory."""
 
     def __init__(
-        self, stored: ScannedTable | StoredTable, memory: Memory, spill: SpillDirectory
+        self,
+        stored: ScannedTable | StoredTable | LabelledRows,
+        memory: Memory,
+        spill: SpillDirectory,
     ) -> None:
         self._base, self._memory, self._spill = stored, memory, spill
         self._order: ParkedOrder | None = None
         self._num_rows = stored.num_rows
         self._arranged: StoredTable | None = None
+
+    def labelled(self, label: str, classes: Sequence[str] | None) -> "SpilledRows":
+        """Return the rows of the table that have a label, in the order of the table."""
+        if isinstance(self._base, LabelledRows):
+            return self
+        return SpilledRows(LabelledRows(self._base, label, classes), self._memory, self._spill)
 
     @property
     def num_rows(self) -> int:
