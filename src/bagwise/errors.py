@@ -5,6 +5,7 @@
     BagwiseError (a ValueError)
     ├── TableError         a file or frame cannot be read
     ├── ColumnError        a column is unknown, doubled, or cannot be a feature
+    │   └── UnconfirmedColumnsError  one looks like a name, id or date, and nobody confirmed it
     ├── LabelError         the label column has missing, infinite or non-numeric values
     ├── BoundsError        the label bounds are missing or impossible
     ├── BagTooSmallError   fewer rows than one bag needs

@@ -584,5 +584,5 @@ def test_a_plan_says_whether_labels_would_be_centred():
         [event.kind for event in bw.make_release(rows, bag_size=50, **release).certificate.events]
         for rows in (table, table.slice(0, 1000))
     ]
-    assert "noisy-limit" in kinds[0]
-    assert "noisy-limit" not in kinds[1]
+    assert "exponential-limit" in kinds[0]
+    assert "exponential-limit" not in kinds[1]

@@ -26,6 +26,7 @@ from bagwise.release.verify import noise_per_bag
 from bagwise.requests import queries
 from bagwise.requests.queries import Queries, settle_queries
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.blocks import BlockedRows
 from bagwise.verifier import verify
 
 N = 12_000
@@ -534,11 +535,15 @@ def test_a_range_gets_what_a_model_is_not_worth():
     assert cost(16_000) == (pytest.approx(0.035), True)
 
 
-class Spread:
+class InTwoPlaces(BlockedRows):
     """Rows and labels in two places."""
 
     def __init__(self, X, labels):
-        self.shape, self.parts = X.shape, [(X[:700], labels[:700]), (X[700:], labels[700:])]
+        self._shape, self.parts = X.shape, [(X[:700], labels[:700]), (X[700:], labels[700:])]
+
+    @property
+    def shape(self):
+        return self._shape
 
     def over_blocks(self, work, merge):
         return [work(X) for X, _ in self.parts]
@@ -556,7 +561,7 @@ def test_a_model_leaves_of_labels_what_it_leaves_wherever_they_are():
     labels = X @ [1.0, -0.5, 0.0] + rng.normal(size=1000)  # some beyond the bounds
     model = LinearScores(0.1, np.array([0.9, -0.6, 0.1]), ())
     _, signal, left = queries._leftovers(labels, X, model, bounds)
-    nowhere, same_signal, spread = queries._leftovers(None, Spread(X, labels), model, bounds)
+    nowhere, same_signal, spread = queries._leftovers(None, InTwoPlaces(X, labels), model, bounds)
     assert nowhere is None
     assert np.isclose(same_signal, signal, rtol=1e-8)
     assert isinstance(spread, CountsItself)

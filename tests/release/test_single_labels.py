@@ -34,8 +34,8 @@ def test_single_labels_are_saved_verified_and_learned_from(table, tmp_path):
     assert (release.certificate.epsilon, release.certificate.delta) == (2.0, 0.0)
     release.verify(strict=True)
     event: Any = release.certificate.events[0]
-    assert set(release.labels) <= set(event.reported().tolist())
-    assert np.allclose(release.noise_sd, 10 * np.sqrt(event.mean_square))
+    assert set(release.labels) <= set(event.query.reported(event.laws).tolist())
+    assert np.allclose(release.noise_sd, 10 * event.law.sd)
     model = bw.fit_release(release)
     errors = model.summary().standard_error
     assert abs(model.summary().unshrunk[0] - 1) < 5 * errors[0]
@@ -53,7 +53,7 @@ def test_all_labels_of_a_unit_are_paid_for(table):
     release = make(table, unit="person", exclude=())
     event: Any = release.certificate.events[0]
     assert event.unit_rows == 2
-    assert event.row_epsilon <= 1.0
+    assert event.law.epsilon <= 1.0
     release.verify()
 
 
@@ -69,8 +69,8 @@ def test_true_labels_that_were_never_replaced_are_refused(table):
     honest = make(table)
     event: Any = honest.certificate.events[0]
     alike = np.random.default_rng(0).normal(2, 0.2, size=table.num_rows)
-    near = np.abs(alike[:, None] - event.reported()).argmin(axis=1)
-    forged = dataclasses.replace(honest, labels=event.reported()[near])
+    near = np.abs(alike[:, None] - event.query.reported(event.laws)).argmin(axis=1)
+    forged = dataclasses.replace(honest, labels=event.query.reported(event.laws)[near])
     with pytest.raises(ReleaseError, match="than the certificate allows"):
         forged.verify()
     assert any("as their chances allow" in check for check in honest.verify().checks)

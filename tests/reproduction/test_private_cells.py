@@ -98,7 +98,9 @@ def test_what_was_spent_on(run):
     assert kinds == ["gaussian-model", "gaussian-bag-picks"]
     for made in (printed, correct, model, protocol):
         assert set(made.bags.sizes) == {cell.bag_size}
-        assert dict(made.events[-1].scales) == {cell.bag_size: made.noise_sd}
+        picks = made.events[-1]
+        assert picks.query.sizes == (cell.bag_size,)
+        assert picks.number_sd == pytest.approx(made.noise_sd)
     assert correct.noise_sd > 1.5 * printed.noise_sd
 
 

@@ -88,7 +88,7 @@ class Charge(Record, frozen=True):
     @property
     def kinds(self) -> str:
         """The kinds of its mechanisms, in words."""
-        return ", ".join(str(event.get("kind")) for event in self.events)
+        return ", ".join(mechanism.kind for mechanism in self.mechanisms)
 
     @classmethod
     def events_of(cls, mechanisms: tuple[Mechanism, ...]) -> tuple[dict[str, Any], ...]:
