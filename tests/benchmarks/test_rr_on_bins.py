@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bagwise.errors import BudgetError
 from bagwise.rng import SecureNoise, SimulatedNoise
 from benchmarks import _rr_on_bins as rr
 from tests import stats
@@ -77,6 +78,31 @@ def test_the_numbers_that_stand_for_bins_cannot_be_moved():
         assert loss_of(values, prior, bins.bin_of, moved, 1.5) > bins.loss
 
 
+def test_more_epsilon_makes_more_bins_and_less_error():
+    values, prior = np.arange(20.0), np.full(20, 0.05)
+    found = [rr.best_bins(values, prior, epsilon=epsilon) for epsilon in (0.2, 1, 3, 8)]
+    counts = [bins.count for bins in found]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+    assert all(a.loss > b.loss for a, b in itertools.pairwise(found))
+
+
+def test_labels_that_never_occur_belong_to_a_bin():
+    bins = rr.best_bins(np.arange(5.0), np.array([0.5, 0, 0, 0, 0.5]), epsilon=2.0)
+    assert bins.bin_of.size == 5
+    assert np.isfinite(bins.outputs).all()
+    assert np.isfinite(bins.means).all()
+
+
+def test_a_single_bin_reports_the_same_for_all():
+    bins = rr.best_bins(np.array([3.0]), np.array([1.0]), epsilon=1.0)
+    assert bins.outputs.tolist() == [3.0]
+    assert (
+        rr.respond(np.zeros(4, dtype=int), 1, rr.keep_chance(1, 1.0), SecureNoise()).tolist()
+        == [0] * 4
+    )
+
+
 # Privacy
 
 
@@ -127,6 +153,16 @@ def test_the_histogram_carries_the_noise_of_two_counts_that_move():
     assert not stats.mean_is(off**2, variance / 2)
 
 
+def test_a_histogram_that_noise_has_wiped_out_is_flat():
+    codes = np.array([0, 1])
+    priors = [
+        rr.noisy_prior(codes, 3, epsilon=1e-3, source=SimulatedNoise(seed)).tolist()
+        for seed in range(60)
+    ]
+    assert [1 / 3] * 3 in priors
+    assert all(min(prior) >= 0 and math.isclose(sum(prior), 1) for prior in priors)
+
+
 def test_histogram_and_responses_share_epsilon(monkeypatch):
     asked = []
     prior = rr.noisy_prior
@@ -172,3 +208,16 @@ def test_published_labels_have_the_squared_error_that_the_bins_promise():
     found = rr.randomise_labels(labels, values=values, epsilon=2.0, source=SimulatedNoise(2))
     assert stats.mean_is((found.labels - labels) ** 2, found.bins.loss)
     assert not stats.mean_is((found.labels - labels) ** 2, 1.05 * found.bins.loss)
+
+
+def test_labels_count_as_the_nearest_value():
+    values = np.array([0.0, 10.0, 20.0])
+    assert rr.nearest(np.array([-5.0, 4.9, 5.1, 19.0, 99.0]), values).tolist() == [0, 0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("options", [{"epsilon": 0.0}, {"epsilon": 1.0, "prior_share": 1.0}])
+def test_an_impossible_budget_is_refused(options):
+    with pytest.raises(BudgetError, match="epsilon must be positive"):
+        rr.randomise_labels(
+            np.zeros(3), values=np.array([0.0, 1.0]), source=SecureNoise(), **options
+        )
