@@ -195,7 +195,9 @@ def portable(figures: Figures) -> Figures:
     A search for bags compares sums whose last digit depends on the processor, so that it ends with
     other bags, just as good, on another machine; and so does whoever sorts by a fitted model.
     """
-    searched = figures.get("strategy", ["random"])[0] in ("kmeans", "optimal", "sorted")
+    strategy = figures.get("strategy", ["random"])[0]
+    modelled = any(event["query"]["kind"] == "model" for event in figures.get("events", ()))
+    searched = strategy in ("kmeans", "optimal") or (strategy == "sorted" and modelled)
     depends = ("bags", "sizes", "noise_sd", "labels", "expected", "fit") if searched else ()
     return {name: one for name, one in figures.items() if name not in depends}
 
