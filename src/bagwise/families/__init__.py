@@ -1,4 +1,4 @@
-"""Exponential families of label distributions. One file each, and one line here.
+"""Exponential families of label distributions. Each is a class, and one line here.
 
 The line is an import: `FAMILIES`, the help, the tables of the documentation and the contract tests
 follow from it, in this order.
@@ -10,12 +10,12 @@ from bagwise.errors import check_name
 from bagwise.families.family import Family
 
 # isort: off
-from bagwise.families.gaussian import Gaussian as Gaussian
-from bagwise.families.bernoulli import Bernoulli as Bernoulli
-from bagwise.families.poisson import Poisson as Poisson
-from bagwise.families.gamma import Gamma as Gamma
-from bagwise.families.inverse_gaussian import InverseGaussian as InverseGaussian
-from bagwise.families.multinomial import Multinomial as Multinomial
+from bagwise.families.distributions import Gaussian as Gaussian
+from bagwise.families.distributions import Bernoulli as Bernoulli
+from bagwise.families.distributions import Poisson as Poisson
+from bagwise.families.distributions import Gamma as Gamma
+from bagwise.families.distributions import InverseGaussian as InverseGaussian
+from bagwise.families.distributions import Multinomial as Multinomial
 # isort: on
 
 FAMILIES: dict[str, Family] = {

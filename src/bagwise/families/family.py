@@ -87,9 +87,9 @@ class Family(ABC):
     def mean(self, eta: FloatArray) -> FloatArray:
         """b'(t), the expected label."""
 
-    @abstractmethod
     def slope(self, eta: FloatArray) -> FloatArray:
-        """Return the derivative of the mean by eta."""
+        """Return the derivative of the mean by eta, which is the variance for a canonical link."""
+        return np.asarray(self.variance(eta) * self.natural_slope(eta))
 
     @abstractmethod
     def variance(self, eta: FloatArray) -> FloatArray:
@@ -159,20 +159,3 @@ class Family(ABC):
                 f"whose labels are {self.range_text}. {self.advice} Labels with privacy noise are "
                 "not checked: give noise_sd if they have some."
             )
-
-
-class PositiveFamily(Family):
-    """Labels above zero, with a canonical link that is a power of the mean, or the logarithm."""
-
-    label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
-    open_range: ClassVar[bool] = True
-    advice: ClassVar[str] = "Choose poisson if labels can be zero, gaussian if negative."
-
-    @property
-    def eta_range(self) -> tuple[float, float]:
-        """Positive for the canonical link, any number for the logarithm."""
-        return (-np.inf, np.inf) if self.link == "log" else (0.0, np.inf)
-
-    def interior(self, mean: float) -> float:
-        """Return a positive mean."""
-        return max(mean, 1e-6)
