@@ -42,16 +42,13 @@ if TYPE_CHECKING:
     from bagwise.learn.boost.estimators import BaggedClassifier as BaggedClassifier
     from bagwise.learn.boost.objective import BagObjective as BagObjective
     from bagwise.learn.convert import BaggedData as BaggedData
-    from bagwise.learn.convert import from_bag_list as from_bag_list
     from bagwise.learn.convert import from_frame as from_frame
     from bagwise.learn.convert import from_group_means as from_group_means
-    from bagwise.learn.convert import from_proportions as from_proportions
     from bagwise.learn.convert import with_rows as with_rows
     from bagwise.learn.frames import FrameModel as FrameModel
     from bagwise.learn.frames import fit_estimator as fit_estimator
     from bagwise.learn.meta import BaggedRegressor as BaggedRegressor
     from bagwise.learn.model_selection import BagKFold as BagKFold
-    from bagwise.learn.model_selection import BagShuffleSplit as BagShuffleSplit
     from bagwise.learn.model_selection import bag_deviance as bag_deviance
     from bagwise.learn.model_selection import bag_mean_squared_error as bag_mean_squared_error
     from bagwise.learn.model_selection import bag_r2_score as bag_r2_score
@@ -107,17 +104,14 @@ _HOMES = {
     "learn.boost.objective": ["BagObjective"],
     "learn.convert": [
         "BaggedData",
-        "from_bag_list",
         "from_frame",
         "from_group_means",
-        "from_proportions",
         "with_rows",
     ],
     "learn.frames": ["FrameModel", "fit_estimator"],
     "learn.meta": ["BaggedRegressor"],
     "learn.model_selection": [
         "BagKFold",
-        "BagShuffleSplit",
         "bag_deviance",
         "bag_mean_squared_error",
         "bag_r2_score",

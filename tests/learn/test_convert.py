@@ -11,10 +11,8 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BagwiseError, ColumnError, LabelError
 from bagwise.learn.convert import (
     BaggedData,
-    from_bag_list,
     from_frame,
     from_group_means,
-    from_proportions,
     with_rows,
 )
 from bagwise.learn.estimator import BaggedGLM
@@ -49,8 +47,6 @@ def test_every_layout_gives_the_same_fit(rows):
     means["people"] = bags.sizes
     expected = fitted(BaggedData(X, labels[index], index))
     for data in (
-        from_proportions(X, index, labels),
-        from_bag_list([X[index == number] for number in range(12)], labels),
         from_frame(frame, bag="district", label="rate"),
         from_group_means(means, label="rate", size="people"),
     ):
@@ -121,56 +117,6 @@ def test_contradictions_are_refused_without_quoting_a_label(error, pattern, wron
         BaggedData(**{**right, **wrong})
     assert "0.123" not in str(caught.value)
     assert caught.value.__context__ is None
-
-
-# Proportions per bag
-
-
-def test_proportions_of_classes():
-    data = from_proportions(np.zeros((3, 1)), [1, 0, 1], [[0.2, 0.8], [1.0, 0.0]])
-    assert data.y.tolist() == [[1.0, 0.0], [0.2, 0.8], [1.0, 0.0]]
-    column = from_proportions(np.zeros((3, 1)), [1, 0, 1], [[0.2], [1.0]])
-    assert column.y.tolist() == [1.0, 0.2, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("error", "pattern", "bags", "proportions"),
-    [
-        (BagsError, "bags has 2 entries for 3 rows", [0, 1], [0.1, SECRET]),
-        (BagsError, "numbered 0 to 1.*from 0 to 2", [0, 1, 2], [0.1, SECRET]),
-        (BagsError, "numbered 0 to 1.*from -1 to 1", [0, 1, -1], [0.1, SECRET]),
-        (BagsError, "bag 1 has a proportion but no rows", [0, 2, 2], [0.1, SECRET, 0.2]),
-        (BagsError, "one whole number per row", [0.0, 1.0, 1.0], [0.1, SECRET]),
-        (BagsError, "one whole number per row", ["a", "b", "b"], [0.1, SECRET]),
-        (LabelError, "proportions has NaN or infinite values", [0, 1, 1], [np.nan, SECRET]),
-        (LabelError, "proportions must be one per bag", [0, 0, 0], SECRET),
-    ],
-)
-def test_wrong_proportions(error, pattern, bags, proportions):
-    with pytest.raises(error, match=pattern) as caught:
-        from_proportions(np.zeros((3, 1)), bags, proportions)
-    assert "0.123" not in str(caught.value)
-
-
-# A list of bags
-
-
-@pytest.mark.parametrize(
-    ("error", "pattern", "bags", "labels"),
-    [
-        (BagsError, "bag 1 is empty", [[[1.0]], np.empty((0, 1))], [SECRET, 1.0]),
-        (BagsError, "bag 1 has 2 columns, bag 0 has 1", [[[1.0]], [[1.0, 2.0]]], [SECRET, 1.0]),
-        (BagsError, "there are 2 bags, but 1 labels", [[[1.0]], [[1.0]]], [SECRET]),
-        (BagsError, "bag 0 must have two dimensions", [[1.0], [1.0]], [SECRET, 1.0]),
-        (ColumnError, "bag 1 has NaN or infinite values", [[[1.0]], [[np.inf]]], [SECRET, 1.0]),
-        (LabelError, "labels has NaN or infinite values", [[[1.0]], [[1.0]]], [SECRET, np.nan]),
-        (LabelError, "labels must be one per bag", [], []),
-    ],
-)
-def test_wrong_bag_lists(error, pattern, bags, labels):
-    with pytest.raises(error, match=pattern) as caught:
-        from_bag_list(bags, labels)
-    assert "0.123" not in str(caught.value)
 
 
 # A table of rows
@@ -348,7 +294,7 @@ def test_rows_weigh_one_beside_groups():
 
 def test_a_few_rows_decide_what_bags_leave_open():
     # Both bags have the same centroid, so that they say nothing about the slope.
-    bagged = from_bag_list([[[-1.0], [1.0]], [[-2.0], [2.0]]], [1.0, 1.0])
+    bagged = BaggedData([[-1.0], [1.0], [-2.0], [2.0]], [1.0] * 4, [0, 0, 1, 1])
     data = with_rows(bagged, [[1.0], [2.0]], [3.0, 5.0])
     coef, intercept = fitted(data, weights="equal")
     expected = LinearRegression().fit([[0.0], [0.0], [1.0], [2.0]], [1.0, 1.0, 3.0, 5.0])
@@ -357,7 +303,7 @@ def test_a_few_rows_decide_what_bags_leave_open():
 
 
 def test_rows_with_shares_of_classes():
-    bagged = from_proportions(np.zeros((2, 1)), [0, 0], [[0.5, 0.5]])
+    bagged = BaggedData(np.zeros((2, 1)), [[0.5, 0.5]] * 2, [0, 0])
     assert with_rows(bagged, [[1.0]], [[1.0, 0.0]]).y.tolist() == [[0.5, 0.5]] * 2 + [[1.0, 0.0]]
 
 

@@ -29,7 +29,6 @@ from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.model_selection import (
     BagKFold,
-    BagShuffleSplit,
     bag_deviance,
     bag_mean_squared_error,
     bag_r2_score,
@@ -37,7 +36,7 @@ from bagwise.learn.model_selection import (
 )
 from tests.stats import mean_is
 
-SPLITTERS = [BagKFold(3, random_state=0), BagShuffleSplit(4, random_state=0)]
+SPLITTER = BagKFold(3, random_state=0)
 
 
 def routing():
@@ -64,13 +63,12 @@ def bagged(rng, *, n_bags=60, size=5, d=3, noise_sd=0.0, label_noise=0.5):
 # Splits
 
 
-@pytest.mark.parametrize("splitter", SPLITTERS, ids=repr)
 @pytest.mark.parametrize("sizes", [[4] * 12, [1, 2, 3, 4, 5, 6, 20], [1] * 9])
-def test_whole_bags_are_held_out(splitter, sizes):
+def test_whole_bags_are_held_out(sizes):
     ids = ids_of(sizes)
     X = np.zeros((ids.size, 2))
-    splits = list(splitter.split(X, bags=ids))
-    assert len(splits) == splitter.get_n_splits(X) == splitter.n_splits
+    splits = list(SPLITTER.split(X, bags=ids))
+    assert len(splits) == SPLITTER.get_n_splits(X) == 3
     for train, test in splits:
         assert not set(ids[train]) & set(ids[test])
         assert sorted([*train, *test]) == list(range(ids.size))
@@ -98,41 +96,21 @@ def test_without_shuffling_the_largest_bags_are_dealt_first():
     assert [test.size for _, test in folds.split(ids, bags=ids)] == [12, 12]
 
 
-@given(
-    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=40),
-    share=st.floats(0.01, 0.99),
-    seed=st.integers(0, 100),
-)
-def test_the_held_out_share_is_met_as_closely_as_whole_bags_allow(sizes, share, seed):
-    ids = ids_of(sizes)
-    splitter = BagShuffleSplit(3, test_size=share, random_state=seed)
-    for train, test in splitter.split(ids, bags=ids):
-        assert train.size
-        assert test.size
-        short = share * ids.size - test.size
-        if len(set(ids[train])) == 1 or len(set(ids[test])) == 1:
-            assert abs(short) <= max(sizes)
-        else:
-            assert abs(short) <= max(sizes) / 2
-
-
-@pytest.mark.parametrize("cls", [BagKFold, BagShuffleSplit])
-def test_an_integer_seed_makes_the_same_splits_and_another_seed_others(cls):
+def test_an_integer_seed_makes_the_same_splits_and_another_seed_others():
     ids = ids_of(list(range(1, 21)))  # all sizes differ: sizes alone do not decide the split
 
     def tests(seed):
-        return [test.tolist() for _, test in cls(3, random_state=seed).split(ids, bags=ids)]
+        return [test.tolist() for _, test in BagKFold(3, random_state=seed).split(ids, bags=ids)]
 
     assert tests(0) == tests(0)
     assert tests(0) != tests(1)
 
 
-@pytest.mark.parametrize("splitter", SPLITTERS, ids=repr)
-def test_ids_may_come_as_bags_or_as_groups(splitter):
+def test_ids_may_come_as_bags_or_as_groups():
     ids = ids_of([2] * 10)
 
     def tests(**given):
-        return [test.tolist() for _, test in splitter.split(np.zeros(20), **given)]
+        return [test.tolist() for _, test in SPLITTER.split(np.zeros(20), **given)]
 
     expected = tests(bags=ids)
     assert tests(groups=ids) == expected
@@ -141,19 +119,17 @@ def test_ids_may_come_as_bags_or_as_groups(splitter):
     # The same bags under other names.
     assert tests(bags=ids, groups=[f"x{name}" for name in ids]) == expected
     with pytest.raises(BagsError, match="bags and groups describe different bags"):
-        splitter.split(np.zeros(20), bags=ids, groups=ids[::-1])
+        SPLITTER.split(np.zeros(20), bags=ids, groups=ids[::-1])
     with pytest.raises(BagsError, match="bags are missing"):
-        splitter.split(np.zeros(20))
+        SPLITTER.split(np.zeros(20))
     with pytest.raises(BagsError, match="bags has 20 entries for 19 rows"):
-        splitter.split(np.zeros(19), bags=ids)
+        SPLITTER.split(np.zeros(19), bags=ids)
 
 
 def test_too_few_bags_to_split():
     with pytest.raises(BagsError, match="BagKFold needs at least 3 bags, got 2"):
         BagKFold(3).split(np.zeros(4), bags=[0, 0, 1, 1])
     assert len(list(BagKFold(2).split(np.zeros(4), bags=[0, 0, 1, 1]))) == 2
-    with pytest.raises(BagsError, match="BagShuffleSplit needs at least 2 bags, got 1"):
-        BagShuffleSplit().split(np.zeros(4), bags=[0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("n_splits", [1, 2.0, True, "5"])
@@ -162,17 +138,8 @@ def test_impossible_numbers_of_folds_are_refused(n_splits):
         BagKFold(n_splits)
 
 
-@pytest.mark.parametrize("test_size", [0.0, 1.0, 3, None, "0.2"])
-def test_impossible_shares_are_refused(test_size):
-    with pytest.raises(StrategyError, match="test_size is a share of the rows"):
-        BagShuffleSplit(test_size=test_size)
-    with pytest.raises(StrategyError, match="n_splits must be a whole number of at least 1"):
-        BagShuffleSplit(0)
-
-
 def test_splitters_show_their_parameters():
     assert repr(BagKFold(4)) == "BagKFold(n_splits=4, random_state=None, shuffle=True)"
-    assert "test_size=0.3" in repr(BagShuffleSplit(test_size=0.3))
 
 
 # Scores
@@ -459,19 +426,18 @@ def test_contradictions_are_refused_without_quoting_a_label(metric):
 
 
 @pytest.mark.parametrize("metric", ["r2", "mse", "deviance"])
-@pytest.mark.parametrize("cv", SPLITTERS, ids=repr)
-def test_bags_and_noise_are_routed_to_splitter_estimator_and_scorer(metric, cv):
+def test_bags_and_noise_are_routed_to_splitter_estimator_and_scorer(metric):
     X, _, y, bags, _ = bagged(np.random.default_rng(0), noise_sd=0.3)
     params = {"bags": bags, "noise_sd": np.full(len(X), 0.3)}
     with routing():
         glm = BaggedGLM().set_fit_request(bags=True, noise_sd=True)
         model = Pipeline([("scale", StandardScaler()), ("glm", glm)])
         result = cross_validate(
-            model, X, y, params=params, cv=cv, scoring=bag_scorer(metric), error_score="raise"
+            model, X, y, params=params, cv=SPLITTER, scoring=bag_scorer(metric), error_score="raise"
         )
     function = {"r2": bag_r2_score, "mse": bag_mean_squared_error, "deviance": bag_deviance}[metric]
     expected = []
-    for train, test in cv.split(X, bags=bags):
+    for train, test in SPLITTER.split(X, bags=bags):
         scaler = StandardScaler().fit(X[train])
         fitted = BaggedGLM().fit(
             scaler.transform(X[train]), y[train], bags=bags[train], noise_sd=0.3

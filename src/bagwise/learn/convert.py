@@ -1,18 +1,11 @@
-"""From the layouts in which people keep bags to what an estimator's ``fit`` takes.
+"""From the tables in which people keep bags to what an estimator's ``fit`` takes.
 
-=====================  =========================================================================
-converter              layout
-=====================  =========================================================================
-`from_proportions`     rows, the number of each row's bag, one proportion per bag
-`from_bag_list`        a list with one array of rows per bag, one label per bag
-`from_frame`           a table of rows with a column of bag ids; the bag's label on every row
-`from_group_means`     a table of groups: mean features, mean label, number of rows
-`with_rows`            any of these, and a few rows with labels of their own
-=====================  =========================================================================
+`from_frame` reads rows with a column of bag ids, `from_group_means` one row per group; `with_rows`
+adds a few rows with labels of their own.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,15 +74,9 @@ class BaggedData:
         names = None if self.feature_names is None else tuple(self.feature_names)
         if names is not None and len(names) != X.shape[1]:
             raise ColumnError(f"X has {X.shape[1]} columns, but {len(names)} feature names.")
-        checked = {
-            "X": X,
-            "y": y,
-            "bags": data.bags.index,
-            "noise_sd": None if self.noise_sd is None else data.bags.repeat(data.noise_sd),
-            "sample_weight": weight,
-            "feature_names": names,
-        }
-        for name, value in checked.items():
+        noise = None if self.noise_sd is None else data.bags.repeat(data.noise_sd)
+        checked = [("X", X), ("y", y), ("bags", data.bags.index), ("noise_sd", noise)]
+        for name, value in (*checked, ("sample_weight", weight), ("feature_names", names)):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -105,77 +92,6 @@ class BaggedData:
         optional = {"noise_sd": self.noise_sd, "sample_weight": self.sample_weight}
         given = {name: values for name, values in optional.items() if values is not None}
         return {"bags": self.bags, **given}
-
-
-def from_proportions(X: Any, bags: Any, proportions: Any) -> BaggedData:
-    """Read rows whose bags are numbered 0..m-1, and one proportion per bag.
-
-    This is the layout of llp-learn and of most datasets for learning from label proportions.
-
-    Parameters
-    ----------
-    X : (n, d) floats
-    bags : (n,) integers
-        The number of each row's bag; every bag from 0 to m-1 has rows.
-    proportions : (m,) or (m, classes) floats
-        The share of positive labels in each bag, or the share of each class.
-
-    Examples
-    --------
-    >>> data = from_proportions([[1.0], [2.0], [3.0]], bags=[1, 0, 1], proportions=[0.2, 0.7])
-    >>> data.y
-    array([0.7, 0.2, 0.7])
-    """
-    rows = _matrix(X, "X")
-    shares = _one_per_bag(proportions, "proportions")
-    index = np.asarray(bags)
-    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
-        raise BagsError("bags must be one whole number per row: the place of its proportion.")
-    if index.size != len(rows):
-        raise BagsError(f"bags has {index.size} entries for {len(rows)} rows.")
-    if index.min() < 0 or index.max() >= len(shares):
-        raise BagsError(
-            f"bags must be numbered 0 to {len(shares) - 1}, one number per proportion; "
-            f"got numbers from {index.min()} to {index.max()}."
-        )
-    sizes = np.bincount(index, minlength=len(shares))
-    if not sizes.all():
-        raise BagsError(
-            f"bag {int(np.argmin(sizes))} has a proportion but no rows. "
-            "Drop its proportion and number the bags anew."
-        )
-    return BaggedData(rows, shares[index], index)
-
-
-def from_bag_list(bags: Sequence[Any], labels: Any) -> BaggedData:
-    """Read a list with one array of rows per bag, and one label per bag.
-
-    This is the layout of milearn and of most datasets for multiple instance learning.
-
-    Parameters
-    ----------
-    bags : sequence of (n_l, d) floats
-        All with the same d columns.
-    labels : (m,) or (m, classes) floats
-
-    Examples
-    --------
-    >>> data = from_bag_list([[[1.0], [2.0]], [[5.0]]], labels=[0.5, 3.0])
-    >>> data.y, data.bags
-    (array([0.5, 0.5, 3. ]), array([0, 0, 1]))
-    """
-    arrays = [_matrix(rows, f"bag {number}") for number, rows in enumerate(bags)]
-    values = _one_per_bag(labels, "labels")
-    if len(values) != len(arrays):
-        raise BagsError(f"there are {len(arrays)} bags, but {len(values)} labels.")
-    for number, rows in enumerate(arrays):
-        if rows.shape[1] != arrays[0].shape[1]:
-            raise BagsError(
-                f"bag {number} has {rows.shape[1]} columns, bag 0 has {arrays[0].shape[1]}. "
-                "Give all bags the same columns."
-            )
-    index = np.repeat(np.arange(len(arrays)), [len(rows) for rows in arrays])
-    return BaggedData(np.concatenate(arrays), values[index], index)
 
 
 def from_frame(
@@ -212,7 +128,15 @@ def from_frame(
     (array([0, 0, 1]), ('sex=m',), [[0.0], [1.0], [0.0]])
     """
     table = read_table(frame, index_names=[bag])
-    index = _numbered(find_column(table, bag, role="bag"), name=bag)
+    ids = without_dictionary(find_column(table, bag, role="bag"))
+    missing = pc.sum(pc.is_null(ids, nan_is_null=True)).as_py()
+    if missing:
+        raise BagsError(f"bag {bag!r} is missing in {missing} row(s). Drop those rows.")
+    codes = shielded(
+        lambda: pc.dictionary_encode(ids).combine_chunks(),
+        lambda _: ColumnError(f"bag {bag!r} of type {ids.type} cannot hold ids."),
+    )
+    index = np.asarray(codes.indices.to_numpy(), dtype=np.int64)
     return _of_table(table, index, label, noise_sd, [bag], features=features, exclude=exclude)
 
 
@@ -228,17 +152,8 @@ def from_group_means(
     """Read a table with one row per group: mean features, mean label and number of rows.
 
     The rows themselves are gone, so only ``loss="aggregate"`` can use it: every group becomes a
-    bag of one row, its centroid, that counts as often as the group has rows.
-
-    Parameters
-    ----------
-    frame : path, or a pandas, polars or pyarrow frame
-    label, size : str
-        Columns with the mean label of each group, and with its number of rows.
-    features, exclude : str or list of str
-        Columns to use, or to leave out; by default all others are used.
-    noise_sd : str or float, optional
-        Known standard deviation of the noise on the labels: a column of the table, or one number.
+    bag of one row, its centroid, that counts as often as the group has rows (column `size`). The
+    other parameters are those of `from_frame`.
 
     Examples
     --------
@@ -264,25 +179,19 @@ def from_group_means(
 
 
 def with_rows(data: BaggedData, X_rows: Any, y_rows: Any, *, noise_sd: Any = 0.0) -> BaggedData:
-    """Add rows with labels of their own, each as a bag of one row.
+    """Add rows with labels of their own, each as a bag of one row that weighs 1.
 
     Parameters
     ----------
-    data : BaggedData
     X_rows : (k, d) floats
         With the columns of ``data.X``; ``data.encoder.transform`` makes them of a table.
     y_rows : (k,) or (k, classes) floats
     noise_sd : float or (k,) floats
-        Known standard deviation of the noise on these labels. Where `data` states none, that of
-        its bags is 0.
-
-    Notes
-    -----
-    If `data` has sample weights, the new rows weigh 1 each.
+        Known standard deviation of the noise on these labels.
 
     Examples
     --------
-    >>> bagged = from_bag_list([[[1.0], [2.0]], [[5.0]]], labels=[0.5, 3.0])
+    >>> bagged = BaggedData([[1.0], [2.0], [5.0]], [0.5, 0.5, 3.0], ["a", "a", "b"])
     >>> data = with_rows(bagged, [[4.0]], [2.0], noise_sd=0.1)
     >>> data.bags, data.noise_sd
     (array([0, 0, 1, 2]), array([0. , 0. , 0. , 0.1]))
@@ -297,17 +206,15 @@ def with_rows(data: BaggedData, X_rows: Any, y_rows: Any, *, noise_sd: Any = 0.0
         )
     # As bags of their own first, so that a message counts the new rows from their start.
     own = BaggedData(rows, labels, np.arange(len(rows)), noise_sd)
+    noise = np.zeros(len(data.X)) if data.noise_sd is None else data.noise_sd
     weight = data.sample_weight
-    return BaggedData(
-        np.concatenate([data.X, rows]),
-        np.concatenate([data.y, labels]),
-        np.concatenate([data.bags, data.bags.max() + 1 + own.bags]),
-        np.concatenate(
-            [np.zeros(len(one.X)) if one.noise_sd is None else one.noise_sd for one in (data, own)]
-        ),
-        None if weight is None else np.concatenate([weight, np.ones(len(rows))]),
-        data.feature_names,
-        data.encoder,
+    return replace(
+        data,
+        X=np.concatenate([data.X, rows]),
+        y=np.concatenate([data.y, labels]),
+        bags=np.concatenate([data.bags, data.bags.max() + 1 + own.bags]),
+        noise_sd=np.concatenate([noise, np.asarray(own.noise_sd)]),
+        sample_weight=None if weight is None else np.concatenate([weight, np.ones(len(rows))]),
     )
 
 
@@ -354,13 +261,6 @@ def _matrix(values: Any, what: str) -> FloatArray:
     return array
 
 
-def _one_per_bag(values: Any, what: str) -> FloatArray:
-    array = finite_floats(values, what, error=LabelError)
-    if array.ndim not in (1, 2) or array.size == 0:
-        raise LabelError(f"{what} must be one per bag, or one row per bag, got {array.shape}.")
-    return array[:, 0] if array.shape[1:] == (1,) else array
-
-
 def _of_table(
     table: pa.Table,
     bags: IntArray,
@@ -398,19 +298,6 @@ def _of_table(
         feature_names=encoder.feature_names,
         encoder=encoder,
     )
-
-
-def _numbered(ids: pa.ChunkedArray, *, name: str) -> IntArray:
-    """Return ids of any type as numbers, counted in order of appearance."""
-    plain = without_dictionary(ids)
-    missing = pc.sum(pc.is_null(plain, nan_is_null=True)).as_py()
-    if missing:
-        raise BagsError(f"bag {name!r} is missing in {missing} row(s). Drop those rows.")
-    codes = shielded(
-        lambda: pc.dictionary_encode(plain).combine_chunks(),
-        lambda _: ColumnError(f"bag {name!r} of type {ids.type} cannot hold ids."),
-    )
-    return np.asarray(codes.indices.to_numpy(), dtype=np.int64)
 
 
 def _numbers(table: pa.Table, name: str, *, role: str) -> FloatArray:

@@ -19,7 +19,7 @@ from bagwise.learn.few_bags import fit_few_bags, share_threshold
 from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
-from bagwise.learn.regressor import BagRegressorMixin
+from bagwise.learn.model_selection import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy.aggregate import LabelKind, check_label_kind

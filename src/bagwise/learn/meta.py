@@ -14,7 +14,7 @@ from bagwise.errors import BagsError, BiasWarning, StrategyError, check_name
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.convert import read_weights
-from bagwise.learn.regressor import BagRegressorMixin
+from bagwise.learn.model_selection import BagRegressorMixin
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 
 _LOSSES = ("aggregate", "instance")

@@ -1,7 +1,7 @@
 """Choosing a model with bag labels only: splits that keep bags whole, and scores of whole bags.
 
-A row's label is never needed. `BagKFold` and `BagShuffleSplit` hold out bags; the scores compare a
-bag's label with the mean prediction of its rows, and take out what known noise on the labels adds.
+A row's label is never needed. `BagKFold` holds out bags; the scores compare a bag's label with the
+mean prediction of its rows, and take out what known noise on the labels adds.
 
 scikit-learn passes bags and noise on to splitter, estimator and scorer if its metadata routing is
 enabled: ``sklearn.set_config(enable_metadata_routing=True)``. Give bags as ids, one per row (of
@@ -10,89 +10,27 @@ enabled: ``sklearn.set_config(enable_metadata_routing=True)``. Give bags as ids,
 
 import heapq
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn import config_context
+from sklearn.base import RegressorMixin
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer, r2_score
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.convert import finite_floats, read_weights
 
-BoolArray = NDArray[np.bool_]
 
-
-class _BagSplitter(BaseCrossValidator):  # type: ignore[misc]
-    """Hold out whole bags; a subclass says which ones."""
-
-    __metadata_request__split: ClassVar = {"bags": True}
-
-    tests_each_once: ClassVar[bool]
-    n_splits: int
-    random_state: Any
-
-    def split(
-        self,
-        X: Any,
-        y: Any = None,  # noqa: ARG002 - scikit-learn passes it to every splitter
-        groups: Any = None,
-        *,
-        bags: Any = None,
-    ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Return pairs of row numbers, of the rows to train on and of those to test on.
-
-        Parameters
-        ----------
-        X : array or frame with n rows
-        y : ignored
-        groups, bags : (n,) ids
-            The bag of each row, under either name: `bags` arrives by metadata routing, `groups`
-            without it.
-        """
-        if bags is None and groups is None:
-            raise BagsError(
-                "bags are missing. Pass their ids as bags if metadata routing is enabled, or as "
-                "groups if it is not."
-            )
-        n_rows = _num_samples(X)
-        given = [
-            read_bags(np.empty((n_rows, 0)), np.zeros(n_rows), bags=ids).bags
-            for ids in (bags, groups)
-            if ids is not None
-        ]
-        if not np.array_equal(given[0].index, given[-1].index):
-            raise BagsError("bags and groups describe different bags. Pass one of them.")
-        fewest = max(2, self.n_splits) if self.tests_each_once else 2
-        if given[0].n_bags < fewest:
-            raise BagsError(
-                f"{type(self).__name__} needs at least {fewest} bags, "
-                f"got {given[0].n_bags}. Make fewer splits, or more and smaller bags."
-            )
-        tests = self._held_out(given[0].sizes, check_random_state(self.random_state))
-        rows = (held_out[given[0].index] for held_out in tests)
-        return ((np.flatnonzero(~test), np.flatnonzero(test)) for test in rows)
-
-    def get_n_splits(self, *_data: Any, **_metadata: Any) -> int:
-        """Return the number of splits, whatever the data."""
-        return self.n_splits
-
-    @abstractmethod
-    def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
-        """Yield for each split which bags, of these sizes, are for testing."""
-
-
-class BagKFold(_BagSplitter):
+class BagKFold(BaseCrossValidator):  # type: ignore[misc]
     """Deal whole bags into folds of about as many rows each; every bag is tested once.
 
     Parameters
@@ -118,16 +56,48 @@ class BagKFold(_BagSplitter):
     [0 1 2 3] [4 5]
     """
 
-    tests_each_once: ClassVar[bool] = True
+    __metadata_request__split: ClassVar = {"bags": True}
 
     def __init__(
         self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = None
     ) -> None:
-        self.n_splits = _whole_number(n_splits, "n_splits", at_least=2)
+        whole = isinstance(n_splits, int | np.integer) and not isinstance(n_splits, bool)
+        if not whole or n_splits < 2:
+            raise StrategyError(f"n_splits must be a whole number of at least 2, got {n_splits!r}.")
+        self.n_splits = int(n_splits)
         self.shuffle = shuffle
         self.random_state = random_state
 
-    def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
+    def split(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002 - scikit-learn passes it to every splitter
+        groups: Any = None,
+        *,
+        bags: Any = None,
+    ) -> Iterator[tuple[IntArray, IntArray]]:
+        """Return pairs of row numbers, of the rows to train on and of those to test on.
+
+        The bag of each row arrives as `bags` by metadata routing, as `groups` without it.
+        """
+        if bags is None and groups is None:
+            raise BagsError(
+                "bags are missing. Pass their ids as bags if metadata routing is enabled, or as "
+                "groups if it is not."
+            )
+        n_rows = _num_samples(X)
+        given, other = (
+            read_bags(np.empty((n_rows, 0)), np.zeros(n_rows), bags=ids).bags
+            for ids in (groups if bags is None else bags, bags if groups is None else groups)
+        )
+        if not np.array_equal(given.index, other.index):
+            raise BagsError("bags and groups describe different bags. Pass one of them.")
+        if given.n_bags < self.n_splits:
+            raise BagsError(
+                f"BagKFold needs at least {self.n_splits} bags, got {given.n_bags}. Make fewer "
+                "splits, or more and smaller bags."
+            )
+        rng, sizes = check_random_state(self.random_state), given.sizes
         order = rng.permutation(sizes.size) if self.shuffle else np.argsort(-sizes, kind="stable")
         # Each bag goes to the fold with the fewest rows.
         fold_of = np.empty(sizes.size, dtype=np.int64)
@@ -136,53 +106,15 @@ class BagKFold(_BagSplitter):
             rows, number = folds[0]
             fold_of[bag] = number
             heapq.heapreplace(folds, (rows + int(sizes[bag]), number))
-        return (fold_of == number for number in range(self.n_splits))
+        fold = fold_of[given.index]
+        return (
+            (np.flatnonzero(fold != number), np.flatnonzero(fold == number))
+            for number in range(self.n_splits)
+        )
 
-
-class BagShuffleSplit(_BagSplitter):
-    """Hold out bags at random, again and again, that have a given share of the rows.
-
-    Parameters
-    ----------
-    n_splits : int
-        Number of splits, at least 1.
-    test_size : float
-        Share of the rows to hold out, as closely as whole bags allow; at least one bag is held
-        out, and one kept.
-    random_state : int, RandomState or None
-        An integer makes the same splits every time.
-
-    Examples
-    --------
-    >>> bags = np.repeat(np.arange(10), 3)
-    >>> splitter = BagShuffleSplit(2, test_size=0.2, random_state=0)
-    >>> for train, test in splitter.split(np.zeros((30, 1)), bags=bags):
-    ...     print(len(train), np.unique(bags[test]))
-    24 [2 8]
-    24 [3 5]
-    """
-
-    tests_each_once: ClassVar[bool] = False
-
-    def __init__(
-        self, n_splits: int = 10, *, test_size: float = 0.2, random_state: Any = None
-    ) -> None:
-        self.n_splits = _whole_number(n_splits, "n_splits", at_least=1)
-        if not (isinstance(test_size, float | np.floating) and 0 < test_size < 1):
-            raise StrategyError(
-                f"test_size is a share of the rows, above 0 and below 1, got {test_size!r}."
-            )
-        self.test_size = test_size
-        self.random_state = random_state
-
-    def _held_out(self, sizes: IntArray, rng: np.random.RandomState) -> Iterator[BoolArray]:
-        wanted = self.test_size * sizes.sum()
-        for _ in range(self.n_splits):
-            order = rng.permutation(sizes.size)
-            rows = np.cumsum(sizes[order])[:-1]  # the last bag is for training
-            held_out = np.zeros(sizes.size, dtype=bool)
-            held_out[order[: int(np.argmin(np.abs(rows - wanted))) + 1]] = True
-            yield held_out
+    def get_n_splits(self, *_data: Any, **_metadata: Any) -> int:
+        """Return the number of splits, whatever the data."""
+        return self.n_splits
 
 
 def bag_r2_score(
@@ -454,7 +386,51 @@ def _check_predictions(predictions: FloatArray, family: Family) -> None:
         raise BagwiseError("the predicted probabilities of a row's classes must add up to 1.")
 
 
-def _whole_number(value: Any, name: str, *, at_least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise StrategyError(f"{name} must be a whole number of at least {at_least}, got {value!r}.")
-    return int(value)
+class TakesBags:
+    """Have pipelines and searches hand on what belongs to bags without being asked to."""
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
+
+
+class BagRegressorMixin(TakesBags, RegressorMixin):  # type: ignore[misc]
+    """Take bags, and score on bag labels."""
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """Return the share of the bag labels' variance that mean predictions explain.
+
+        Without `bags` that is the usual R^2 of rows. Known privacy noise is taken out.
+        """
+        return self._score_predicted(self.predict(X), y, bags, noise_sd, sample_weight)
+
+    def _score_predicted(
+        self, predicted: AnyArray, y: Any, bags: Any, noise_sd: Any, sample_weight: Any
+    ) -> float:
+        return float(
+            bag_r2_score(
+                self._as_predicted(y),
+                predicted,
+                bags=bags,
+                noise_sd=noise_sd,
+                sample_weight=sample_weight,
+            )
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that labels are never negative, where the family says so: other checks would fail."""
+        tags = super().__sklearn_tags__()
+        family = getattr(self, "family", "gaussian")
+        tags.target_tags.positive_only = find_family(family).label_range[0] >= 0
+        return tags
+
+    def _as_predicted(self, y: AnyArray) -> AnyArray:
+        """Return labels in the form of predictions; they are, unless they are names of classes."""
+        return y

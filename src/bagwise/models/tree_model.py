@@ -8,9 +8,8 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import ModelFileError
 from bagwise.files.records import Record, to_plain
-from bagwise.models.links import LINKS, SOFTMAX
 from bagwise.models.model import Model, Software, TrainedOn
-from bagwise.models.trees import Levels, Member, committee_means
+from bagwise.models.trees import LINKS, SOFTMAX, Levels, Member, committee_means
 from bagwise.rows.encode import Encoder
 
 

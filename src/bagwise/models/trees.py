@@ -4,18 +4,66 @@ They are not kept in the form of the library that grew them. A file of a strange
 given to a parser that was not made for strangers, and whoever predicts would need that library.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import expit
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import ModelFileError
 from bagwise.files.records import Record
-from bagwise.models.links import SOFTMAX, means_of
 
 _LEAVES = 4096  # of one tree: more is not a boosted tree
+_MOST = 30.0  # of a score with a logarithm: a mean of 1e13, a chance of 1 - 1e-13
+
+
+@dataclass(frozen=True)
+class Link:
+    """From scores to means, for one number per row.
+
+    Attributes
+    ----------
+    mean, slope : callable
+        The mean of each score, and its derivative given scores and means.
+    score : callable
+        The score of a mean.
+    """
+
+    mean: Callable[[FloatArray], FloatArray]
+    slope: Callable[[FloatArray], FloatArray]
+    score: Callable[[FloatArray], FloatArray]
+
+
+def _bounded(scores: FloatArray) -> FloatArray:
+    return np.clip(scores, -_MOST, _MOST)
+
+
+LINKS: dict[str, Link] = {
+    "identity": Link(lambda s: s, np.ones_like, lambda mean: mean),
+    "log": Link(lambda s: np.exp(_bounded(s)), lambda mean: mean, np.log),
+    "logit": Link(
+        lambda s: np.asarray(expit(_bounded(s))),
+        lambda mean: mean * (1 - mean),
+        lambda mean: np.log(mean) - np.log1p(-mean),
+    ),
+}
+SOFTMAX = "softmax"
+
+
+def means_of(scores: FloatArray, link: str) -> FloatArray:
+    """Return expected labels, (n,), or chances, (n, classes), of scores of the same shape.
+
+    >>> means_of(np.array([[0.0, 0.0]]), "softmax")
+    array([[0.5, 0.5]])
+    """
+    if link != SOFTMAX:
+        return LINKS[link].mean(scores)
+    # By class, (classes, n): few long rows are quicker to add up than many short ones.
+    grown = np.exp(scores.T - scores.T.max(axis=0))
+    return np.asarray(grown / grown.sum(axis=0)).T
 
 
 class Tree(Record, frozen=True):
@@ -129,9 +177,8 @@ class Member(Record, frozen=True):
 
     def scores(self, X: FloatArray, columns: Sequence[AnyArray]) -> FloatArray:
         """Return the scores of each row, (n, outputs)."""
-        scores = start_scores(
-            X, np.array(self.coef), np.array(self.intercept), (self.low, self.high)
-        )
+        linear = X @ np.array(self.coef).T + np.array(self.intercept)
+        scores = np.asarray(np.clip(linear, self.low, self.high))
         for output, trees in enumerate(self.trees):
             column = np.ascontiguousarray(scores[:, output])
             for tree in trees:
@@ -190,21 +237,14 @@ class Levels(Record, frozen=True):
 
     def columns(self, X: FloatArray) -> list[FloatArray]:
         """Return the columns that trees see; a category is 0 where it is none of its levels."""
-        return [self._column(X[:, first:end]) for first, end in self.runs]
-
-    @staticmethod
-    def _column(part: FloatArray) -> FloatArray:
-        if part.shape[1] == 1:
-            return np.ascontiguousarray(part[:, 0])
-        is_level = part > 0.5
-        return np.where(is_level.any(axis=1), 1.0 + np.argmax(is_level, axis=1), 0.0)
-
-
-def start_scores(
-    X: FloatArray, coef: FloatArray, intercept: FloatArray, limits: tuple[Any, Any]
-) -> FloatArray:
-    """Return the scores of a linear start, (n, outputs), kept within limits."""
-    return np.asarray(np.clip(X @ coef.T + intercept, *limits))
+        columns = []
+        for first, end in self.runs:
+            if end - first == 1:
+                columns.append(np.ascontiguousarray(X[:, first]))
+                continue
+            is_level = X[:, first:end] > 0.5
+            columns.append(np.where(is_level.any(axis=1), 1.0 + np.argmax(is_level, axis=1), 0.0))
+        return columns
 
 
 def committee_means(

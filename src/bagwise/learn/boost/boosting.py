@@ -14,21 +14,24 @@ what is reported has it taken out.
 
 import importlib
 import importlib.util
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.optimize import nnls
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.errors import MissingExtraError
+from bagwise.errors import BagwiseError, BagwiseWarning, MissingExtraError
+from bagwise.families import find_family
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.boost.objective import BagObjective
-from bagwise.learn.boost.starts import STARTS, LabelModel, Start, constant_start
-from bagwise.models.links import SOFTMAX
-from bagwise.models.trees import Levels, Member, Tree
+from bagwise.learn.estimator import BaggedGLM
+from bagwise.models.trees import LINKS, SOFTMAX, Levels, Member, Tree
+from bagwise.privacy.aggregate import LabelKind
 from bagwise.show.stages import report_progress
 
 FEWEST_BAGS = 20  # with fewer, held-out bags say nothing, and trees follow chance
@@ -38,6 +41,30 @@ _WORTH_A_ROUND = 3e-3  # what the error has to fall by within the rounds of pati
 _FAR_BEHIND = 1.5  # times the error of another way: no share of a blend would be left
 _SHRINKAGE = 2.0  # a leaf is pulled to zero as by two bags that say nothing
 _NEGLIGIBLE = 0.05  # of the blend
+_TRACE = 1e-6  # of the spread of the labels: noise that nobody would notice
+_LEAST_SHARE = 0.01  # of a class, where a fit starts
+STARTS = ("constant", "glm")
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """What a label is, and how its mean follows from scores."""
+
+    family: str
+    label_kind: LabelKind
+
+    @property
+    def link(self) -> str:
+        """The link of the trees: scores may be any number."""
+        named = {"gaussian": "identity", "bernoulli": "logit", "multinomial": SOFTMAX}
+        return named.get(self.family, "log")
+
+    def score(self, mean: FloatArray) -> FloatArray:
+        """Return the scores, (outputs,), of mean labels that noise may have moved anywhere."""
+        if self.link == SOFTMAX:
+            return np.log(np.clip(mean, _LEAST_SHARE, 1.0))
+        inside = find_family(self.family).interior(float(mean))
+        return np.atleast_1d(LINKS[self.link].score(np.asarray(inside)))
 
 
 @dataclass(frozen=True)
@@ -80,30 +107,6 @@ class Way:
     means: FloatArray
 
 
-@dataclass
-class Growing:
-    """Trees that are being grown."""
-
-    booster: Any
-    objective: BagObjective
-    stuck: bool = False
-
-    def grow(self, rounds: int = 1) -> FloatArray:
-        """Add rounds of trees; return the means of all bags *before* the last of them."""
-        for _ in range(rounds):
-            self.stuck = self.booster.update(fobj=self.objective)
-            if self.stuck:
-                break
-        return self.objective.bag_means
-
-    def trees(self) -> tuple[tuple[Tree, ...], ...]:
-        """Return the trees of each output."""
-        outputs = 1 if self.objective.labels.ndim == 1 else self.objective.labels.shape[1]
-        info = self.booster.dump_model()["tree_info"]
-        trees = [Tree.from_lightgbm(tree["tree_structure"]) for tree in info]
-        return tuple(tuple(trees[output::outputs]) for output in range(outputs))
-
-
 @dataclass(frozen=True)
 class Boosting:
     """What to learn from, and how; `BaggedBooster` explains the parameters.
@@ -134,8 +137,7 @@ class Boosting:
         usable = _counts(weight)
         count = int(usable.sum())
         if count < FEWEST_BAGS:
-            alone = self._member(1.0, self._start(self.starts[-1], weight, usable), weight)
-            return (alone,), (), np.zeros(0)
+            return (self._start_of_all(self.starts[-1], weight),), (), np.zeros(0)
         # 2. Try all ways. Of few bags more are left to learn from, or all would be tried on too
         #    little.
         n_folds = self.n_folds if count >= _BAGS_IN_FOLD * self.n_folds else 2 * self.n_folds
@@ -143,36 +145,37 @@ class Boosting:
         ways = tuple(self._try_all(weight, folds, min(n_folds, count)))
         # 3. Fit those that the blend needs to all bags.
         blend = blend_weights([way.means for way in ways], self.data.labels, weight)
-        members = [
-            self._member(share, self._start(way.start, weight, usable), weight, way)
-            for share, way in zip(blend.tolist(), ways, strict=True)
-            if share > 0
-        ]
+        members = []
+        for share, way in zip(blend.tolist(), ways, strict=True):
+            if share > 0:
+                start = self._start_of_all(way.start, weight)
+                growing = self._begin(start, weight, way.shape)
+                growing.grow(way.rounds)
+                members.append(replace(start, weight=share, trees=growing.trees()))
         return tuple(members), ways, blend
 
     def predict_bags(self, chosen: AnyArray, weight: FloatArray) -> FloatArray:
         """Fit quickly to the bags in the mask, with weights; return the mean of every bag."""
         used = _where(chosen, weight)
-        start = constant_start(self.data, self.model, used, _counts(used))
-        growing = self._begin(self._objective(start, used), _PILOT)
+        growing = self._begin(self._constant(used), used, _PILOT)
         growing.grow(_PILOT_ROUNDS)
         return growing.grow()
 
     def _try_all(self, weight: FloatArray, folds: IntArray, n_folds: int) -> Iterator[Way]:
         total, done, least = len(self.starts) * len(self.shapes), 0, np.inf
-        usable = _counts(weight)
+        # Held-out bags have weight zero.
+        used = [_where(folds != fold, weight) for fold in range(n_folds)]
         for name in self.starts:
-            kept = [folds != fold for fold in range(n_folds)]
-            tried = [STARTS[name](self.data, self.model, weight, usable & here) for here in kept]
-            starts = [start for start in tried if start is not None]
-            if len(starts) < n_folds:
+            starts = [self._start(name, here) for here in used]
+            if None in starts:
                 continue
-            objectives = [
-                self._objective(start, _where(here, weight))
-                for start, here in zip(starts, kept, strict=True)
-            ]
             for shape in self.shapes:
-                way = self._try(name, shape, objectives, folds, weight, rival=least)
+                growing = [
+                    self._begin(start, here, shape)
+                    for start, here in zip(starts, used, strict=True)
+                    if start is not None
+                ]
+                way = self._try(name, shape, growing, folds, weight, rival=least)
                 least = min(least, way.error)
                 yield way
                 done += 1
@@ -183,7 +186,7 @@ class Boosting:
         self,
         start: str,
         shape: Shape,
-        objectives: Sequence[BagObjective],
+        growing: Sequence["Growing"],
         held_out: IntArray,
         weight: FloatArray,
         *,
@@ -191,10 +194,9 @@ class Boosting:
     ) -> Way:
         """Grow all folds side by side until held-out bags have not got better for a while.
 
-        The objective of a fold has weight zero for the bags that it holds out. `rival` is the least
-        error of other ways: what is far behind after a while is not followed on.
+        `rival` is the least error of other ways: what is far behind after a while is not followed
+        on.
         """
-        growing = [self._begin(objective, shape) for objective in objectives]
         labels = self.data.labels
         best, since = Way(start, shape, 0, np.inf, np.zeros_like(labels)), (0, np.inf)
         for round_ in range(self.most + 1):
@@ -213,11 +215,20 @@ class Boosting:
                 break
         return best
 
-    def _begin(self, objective: BagObjective, shape: Shape) -> Growing:
-        """Start without any tree."""
+    def _begin(self, start: Member, weight: FloatArray, shape: Shape) -> "Growing":
+        """Begin without any tree."""
+        data, link = self.data, self.model.link
+        scores = start.scores(data.X, ())
+        objective = BagObjective(
+            data.bags,
+            data.labels,
+            weight=weight,
+            link=link,
+            start=scores if link == SOFTMAX else scores[:, 0],
+        )
         options = {
             "objective": "none",
-            "num_class": objective.labels.shape[1] if self.model.link == SOFTMAX else 1,
+            "num_class": objective.labels.shape[1] if link == SOFTMAX else 1,
             "num_leaves": shape.leaves,
             "extra_trees": shape.random_cuts,
             "learning_rate": self.learning_rate,
@@ -236,35 +247,96 @@ class Boosting:
         }
         return Growing(lightgbm().Booster(options, self.table), objective)
 
-    def _start(self, name: str, weight: FloatArray, usable: AnyArray) -> Start:
+    def _start_of_all(self, name: str, weight: FloatArray) -> Member:
         """Start from all bags, which may have no linear fit even if every fold had one."""
-        start = STARTS[name](self.data, self.model, weight, usable)
-        return start or constant_start(self.data, self.model, weight, usable)
+        return self._start(name, weight) or self._constant(weight)
 
-    def _objective(self, start: Start, weight: FloatArray) -> BagObjective:
-        scores = start.scores(self.data.X)
-        if self.model.link != SOFTMAX:
-            scores = scores[:, 0]
-        return BagObjective(
-            self.data.bags, self.data.labels, weight=weight, link=self.model.link, start=scores
-        )
+    def _start(self, name: str, weight: FloatArray) -> Member | None:
+        """Return what trees are added to, from the bags that count; None if there is no fit."""
+        return self._constant(weight) if name == "constant" else self._linear(_counts(weight))
 
-    def _member(
-        self, share: float, start: Start, weight: FloatArray, way: Way | None = None
-    ) -> Member:
-        """Fit all bags by a way; without one, to nothing but the start."""
-        growing = self._begin(
-            self._objective(start, weight), Shape(2) if way is None else way.shape
+    def _constant(self, weight: FloatArray) -> Member:
+        """Start from the mean label of the bags."""
+        by_bag = weight if weight.ndim == 1 else weight.mean(axis=1)
+        score = self.model.score(np.average(self.data.labels, axis=0, weights=by_bag))
+        return _without_trees(np.zeros((score.size, self.data.X.shape[1])), score, score, score)
+
+    def _linear(self, chosen: AnyArray) -> Member | None:
+        """Start from a linear fit to the chosen bags, shrunk as far as the labels suggest.
+
+        Centroids stand for their bags, which is exact for the identity link, and near enough for a
+        start for others. Trees learn what is left.
+        """
+        if np.count_nonzero(chosen) < 2:  # one bag says nothing about any slope
+            return None
+        data, model = self.data, self.model
+        rows = chosen[data.bags.index]
+        has_log = model.link == "log" and "log" in find_family(model.family).links
+        glm = BaggedGLM(
+            family=model.family,
+            loss="aggregate",
+            link="log" if has_log else "canonical",
+            label_kind=model.label_kind,
         )
-        growing.grow(0 if way is None else way.rounds)
-        return Member(
-            weight=share,
-            coef=tuple(map(tuple, start.coef.tolist())),
-            intercept=tuple(start.intercept.tolist()),
-            low=tuple(start.low.tolist()),
-            high=tuple(start.high.tolist()),
-            trees=growing.trees(),
-        )
+        # Without known noise nothing would be shrunk, and few bags would not bear many columns.
+        trace = _TRACE * float(np.std(data.labels)) + np.finfo(float).tiny
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore", BagwiseWarning)
+            try:
+                glm.fit(
+                    data.X[rows],
+                    data.bags.repeat(data.labels)[rows],
+                    bags=data.bags.index[rows],
+                    noise_sd=data.bags.repeat(np.maximum(data.noise_sd, trace))[rows],
+                    sample_weight=data.bags.repeat(data.weight)[rows],
+                )
+            except BagwiseError:  # such as labels that the family cannot have
+                return None
+        if not glm.converged_:
+            return None
+        coef, intercept = np.atleast_2d(glm.coef_), np.atleast_1d(glm.intercept_)
+        if model.link == SOFTMAX:  # against the first class, whose scores are zero
+            coef = np.vstack([np.zeros_like(coef[:1]), coef])
+            intercept = np.append(0.0, intercept)
+        scores = data.X[rows] @ coef.T + intercept
+        return _without_trees(coef, intercept, scores.min(axis=0), scores.max(axis=0))
+
+
+@dataclass
+class Growing:
+    """Trees that are being grown."""
+
+    booster: Any
+    objective: BagObjective
+    stuck: bool = False
+
+    def grow(self, rounds: int = 1) -> FloatArray:
+        """Add rounds of trees; return the means of all bags *before* the last of them."""
+        for _ in range(rounds):
+            self.stuck = self.booster.update(fobj=self.objective)
+            if self.stuck:
+                break
+        return self.objective.bag_means
+
+    def trees(self) -> tuple[tuple[Tree, ...], ...]:
+        """Return the trees of each output."""
+        outputs = 1 if self.objective.labels.ndim == 1 else self.objective.labels.shape[1]
+        info = self.booster.dump_model()["tree_info"]
+        trees = [Tree.from_lightgbm(tree["tree_structure"]) for tree in info]
+        return tuple(tuple(trees[output::outputs]) for output in range(outputs))
+
+
+def _without_trees(
+    coef: FloatArray, intercept: FloatArray, low: FloatArray, high: FloatArray
+) -> Member:
+    return Member(
+        weight=1.0,
+        coef=tuple(map(tuple, coef.tolist())),
+        intercept=tuple(intercept.tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        trees=((),) * len(coef),
+    )
 
 
 def lightgbm() -> ModuleType:

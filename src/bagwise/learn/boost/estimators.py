@@ -1,8 +1,10 @@
 """Boosted trees for scikit-learn that learn from bags: a regressor and a classifier."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -13,60 +15,104 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import find_family
-from bagwise.learn.bag_data import BagData, read_bags
+from bagwise.learn.bag_data import read_bags
 from bagwise.learn.bag_weights import bag_weights, class_weights, working_variance
-from bagwise.learn.boost.boosting import Boosting, lightgbm, shapes_of, table_of_bins
-from bagwise.learn.boost.starts import STARTS, LabelModel
+from bagwise.learn.boost.boosting import (
+    STARTS,
+    Boosting,
+    LabelModel,
+    lightgbm,
+    shapes_of,
+    table_of_bins,
+)
 from bagwise.learn.convert import read_weights
-from bagwise.learn.model_selection import bag_r2_score
-from bagwise.learn.regressor import BagRegressorMixin, TakesBags
-from bagwise.models.links import SOFTMAX
-from bagwise.models.trees import Levels, Member, committee_means
+from bagwise.learn.model_selection import BagRegressorMixin, TakesBags, bag_r2_score
+from bagwise.models.trees import SOFTMAX, Levels, committee_means
 from bagwise.privacy.aggregate import check_label_kind
 
 FAMILIES_OF_TREES = ("gaussian", "poisson", "gamma", "inverse_gaussian", "bernoulli")
 _CELLS_WORTH_THREADS = 1_000_000
 
 
-class BoostsTrees(BaseEstimator):  # type: ignore[misc]
+@dataclass(kw_only=True, eq=False, repr=False)
+class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
     """Boost trees on a bag loss; a subclass says what labels are."""
 
-    leaves: int | Sequence[int]
-    learning_rate: float
-    max_rounds: int
-    patience: int
-    n_folds: int
-    start: str
-    random_state: Any
-    n_jobs: int | None
+    leaves: int | Sequence[int] = (4, 8)
+    learning_rate: float = 0.1
+    max_rounds: int = 1000
+    patience: int = 50
+    n_folds: int = 5
+    start: str = "auto"
+    label_kind: str = "mean"
+    n_jobs: int | None = None
+    random_state: Any = None
 
-    def _boost(self, data: BagData, model: LabelModel) -> None:
-        self._check_parameters()
-        self.levels_ = Levels.find(data.X)
+    _CHECKS: ClassVar[dict[str, bool]]  # of y, by scikit-learn
+
+    @abstractmethod
+    def _read_labels(self, y: AnyArray, *, has_noise: bool) -> tuple[str, FloatArray]:
+        """Return the family, and labels as it has them, or refuse them."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bags: Any = None,
+        noise_sd: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Fit from rows X, (n, d), and y, the label of each row's bag.
+
+        Parameters
+        ----------
+        y : (n,), or (n, classes) for shares of classes
+        bags : Bags or (n,) ids, optional
+            Rows with the same id form a bag. Without it each row is its own bag.
+        noise_sd : float or (n,) floats, optional
+            Known standard deviation of the privacy noise on each row's bag label.
+        sample_weight : (n,) floats, optional
+            Constant inside a bag.
+        """
+        # 1. Check everything before any work.
+        lightgbm()  # or say that it is missing
+        kind = check_label_kind(self.label_kind)
+        leaves = list(self.leaves) if isinstance(self.leaves, Sequence) else [self.leaves]
+        self._check_parameters(leaves)
+        X, y = validate_data(self, X, y, dtype=np.float64, **self._CHECKS)
+        if sample_weight is not None:
+            sample_weight = read_weights(sample_weight, len(X))
+        has_noise = noise_sd is not None and bool(np.any(noise_sd))
+        family, labels = self._read_labels(y, has_noise=has_noise)
+        data = read_bags(X, labels, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
+        find_family(family).check_labels(data.labels[data.noise_sd == 0])
+        # 2. Weigh the bags by a quick fit.
+        self.label_model_ = model = LabelModel(family, kind)
+        self.levels_ = Levels.find(X)
         boosting = Boosting(
             data=data,
             model=model,
-            table=table_of_bins(data.X, self.levels_),
+            table=table_of_bins(X, self.levels_),
             learning_rate=self.learning_rate,
-            threads=_threads(self.n_jobs, data.X),
+            threads=_threads(self.n_jobs, X),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            shapes=shapes_of(_listed(self.leaves)),
-            starts=list(STARTS) if self.start == "auto" else [self.start],
+            shapes=shapes_of(leaves),
+            starts=STARTS if self.start == "auto" else [self.start],
             most=self.max_rounds,
             patience=self.patience,
             n_folds=self.n_folds,
         )
-        kind, predict_bags = model.label_kind, boosting.predict_bags
+        predict_bags = boosting.predict_bags
         if model.link == SOFTMAX:
             weight = class_weights(data, label_kind=kind, predict_bags=predict_bags)
         else:
-            variance = working_variance(model.family, data)
+            variance = working_variance(family, data)
             weight = bag_weights(
                 data, label_kind=kind, predict_bags=predict_bags, variance=variance
             )
-        members, ways, blend = boosting.run(weight)
-        self.members_: tuple[Member, ...] = members
-        # What was tried, errors without what noise adds to all of them.
+        # 3. Try all ways, and blend. Errors are kept without what noise adds to all of them.
+        self.members_, ways, blend = boosting.run(weight)
         by_bag = weight if weight.ndim == 1 else weight.sum(axis=1)
         noise = float(np.sum(by_bag * data.noise_sd**2) / np.sum(by_bag))
         self.ways_ = [
@@ -81,7 +127,7 @@ class BoostsTrees(BaseEstimator):  # type: ignore[misc]
             for way, share in zip(ways, blend.tolist(), strict=True)
         ]
         self.n_bags_ = data.bags.n_bags
-        self.label_model_ = model
+        return self
 
     def _means(self, X: Any) -> FloatArray:
         """Return expected labels, (n,), or chances, (n, classes)."""
@@ -89,11 +135,11 @@ class BoostsTrees(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return committee_means(self.members_, self.levels_, X, self.label_model_.link)
 
-    def _check_parameters(self) -> None:
+    def _check_parameters(self, leaves: Sequence[int]) -> None:
         check_name("start", self.start, ("auto", *STARTS))
         counts: list[tuple[str, Any, int]]
         counts = [("max_rounds", self.max_rounds, 1), ("patience", self.patience, 1)]
-        counts += [("n_folds", self.n_folds, 2), *(("leaves", n, 2) for n in _listed(self.leaves))]
+        counts += [("n_folds", self.n_folds, 2), *(("leaves", n, 2) for n in leaves)]
         for name, value, least in counts:
             if not isinstance(value, Integral) or value < least:
                 raise StrategyError(
@@ -116,10 +162,7 @@ def _threads(n_jobs: int | None, X: FloatArray) -> int:
     return 1 if X.size < _CELLS_WORTH_THREADS else 0
 
 
-def _listed(leaves: int | Sequence[int]) -> Sequence[int]:
-    return list(leaves) if isinstance(leaves, Sequence) else [leaves]
-
-
+@dataclass(eq=False, repr=False)
 class BaggedBooster(BagRegressorMixin, BoostsTrees):
     """Boost regression trees of rows on labels that are known per bag.
 
@@ -187,68 +230,22 @@ class BaggedBooster(BagRegressorMixin, BoostsTrees):
     True
     """
 
-    def __init__(
-        self,
-        family: str = "gaussian",
-        *,
-        leaves: int | Sequence[int] = (4, 8),
-        learning_rate: float = 0.1,
-        max_rounds: int = 1000,
-        patience: int = 50,
-        n_folds: int = 5,
-        start: str = "auto",
-        label_kind: str = "mean",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.family = family
-        self.leaves = leaves
-        self.learning_rate = learning_rate
-        self.max_rounds = max_rounds
-        self.patience = patience
-        self.n_folds = n_folds
-        self.start = start
-        self.label_kind = label_kind
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    family: str = "gaussian"
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        bags: Any = None,
-        noise_sd: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Fit from rows X, (n, d), and y, (n,), the label of each row's bag.
+    _CHECKS: ClassVar[dict[str, bool]] = {"y_numeric": True}
 
-        Parameters
-        ----------
-        bags : Bags or (n,) ids, optional
-            Rows with the same id form a bag. Without it each row is its own bag.
-        noise_sd : float or (n,) floats, optional
-            Known standard deviation of the privacy noise on each row's bag label.
-        sample_weight : (n,) floats, optional
-            Constant inside a bag.
-        """
-        lightgbm()  # or say that it is missing, before any work
+    def _read_labels(self, y: AnyArray, *, has_noise: bool) -> tuple[str, FloatArray]:
+        del has_noise
         check_name("family of boosted trees", self.family, FAMILIES_OF_TREES)
-        kind = check_label_kind(self.label_kind)
-        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
-        if sample_weight is not None:
-            sample_weight = read_weights(sample_weight, len(X))
-        data = read_bags(X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
-        find_family(self.family).check_labels(data.labels[data.noise_sd == 0])
-        self._boost(data, LabelModel(self.family, kind))
-        return self
+        return self.family, y
 
     def predict(self, X: Any) -> FloatArray:
         """Return the expected label of each row."""
         return self._means(X)
 
 
-class BaggedClassifier(TakesBags, ClassifierMixin, BoostsTrees):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class BaggedClassifier(ClassifierMixin, BoostsTrees):  # type: ignore[misc]
     """Boost trees that tell the classes of rows, from labels that are known per bag.
 
     Like `BaggedBooster`, with one score per class (two classes share one). It needs LightGBM:
@@ -291,62 +288,9 @@ class BaggedClassifier(TakesBags, ClassifierMixin, BoostsTrees):  # type: ignore
     array(['far', 'near', 'far'], dtype='<U4')
     """
 
-    def __init__(
-        self,
-        classes: Sequence[Any] | None = None,
-        *,
-        leaves: int | Sequence[int] = (4, 8),
-        learning_rate: float = 0.1,
-        max_rounds: int = 1000,
-        patience: int = 50,
-        n_folds: int = 5,
-        start: str = "auto",
-        label_kind: str = "mean",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.classes = classes
-        self.leaves = leaves
-        self.learning_rate = learning_rate
-        self.max_rounds = max_rounds
-        self.patience = patience
-        self.n_folds = n_folds
-        self.start = start
-        self.label_kind = label_kind
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    classes: Sequence[Any] | None = None
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        bags: Any = None,
-        noise_sd: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """Fit from rows X, (n, d), and y, the label of each row's bag.
-
-        Parameters
-        ----------
-        y : (n,) or (n, classes)
-            Shares or classes; see the notes of the class.
-        bags, noise_sd, sample_weight
-            As for `BaggedBooster`.
-        """
-        lightgbm()  # or say that it is missing, before any work
-        kind = check_label_kind(self.label_kind)
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = column_or_1d(y, warn=True)
-        if sample_weight is not None:
-            sample_weight = read_weights(sample_weight, len(X))
-        shares = self._read_classes(y, has_noise=noise_sd is not None and bool(np.any(noise_sd)))
-        data = read_bags(X, shares, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
-        family = "bernoulli" if shares.ndim == 1 else "multinomial"
-        find_family(family).check_labels(data.labels[data.noise_sd == 0])
-        self._boost(data, LabelModel(family, kind))
-        return self
+    _CHECKS: ClassVar[dict[str, bool]] = {"multi_output": True}
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the chance of every class, (n, classes)."""
@@ -384,8 +328,10 @@ class BaggedClassifier(TakesBags, ClassifierMixin, BoostsTrees):  # type: ignore
             sample_weight=sample_weight,
         )
 
-    def _read_classes(self, y: AnyArray, *, has_noise: bool) -> FloatArray:
+    def _read_labels(self, y: AnyArray, *, has_noise: bool) -> tuple[str, FloatArray]:
         """Learn what the classes are; return shares, (n,) for two classes."""
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
         named = None if self.classes is None else np.asarray(self.classes)
         # Numbers with noise are shares, even if all of them happened to be whole; and so are those
         # that are not called like a class.
@@ -411,7 +357,8 @@ class BaggedClassifier(TakesBags, ClassifierMixin, BoostsTrees):  # type: ignore
             raise LabelError("a classifier needs two classes; here is one class only.")
         if not is_share and not np.isin(y, self.classes_).all():
             raise LabelError("some labels are none of the classes.")
-        return self._shares(y)
+        shares = self._shares(y)
+        return "bernoulli" if shares.ndim == 1 else "multinomial", shares
 
     def _shares(self, y: AnyArray) -> FloatArray:
         """Return the share of the last of two classes, (n,), or of all classes, (n, classes)."""

@@ -33,7 +33,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, check_name
-from bagwise.models.links import LINKS, SOFTMAX, means_of
+from bagwise.models.trees import LINKS, SOFTMAX, means_of
 
 _LEAST_SLOPE = 1e-6  # rows whose means are as good as certain may still move
 
