@@ -15,6 +15,7 @@ import numpy as np
 import bagwise as bw
 from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy, find_strategy
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from benchmarks._real_tables import RealTable
 from benchmarks._rr_on_bins import randomise_labels
@@ -200,7 +201,7 @@ def _bags(
 
     def learn(repeat: int) -> Learnt:
         made = maker(repeat)
-        release = bw.make_release(data.train, label=data.label, strategy=made, **options)
+        release = bw.make_release(data.train, **filed(label=data.label, strategy=made, **options))
         return _fit(data, release, loss=loss)
 
     def prepare(repeat: int) -> float:
@@ -216,7 +217,8 @@ def _bags(
 def _planned(data: RealTable, epsilon: float | None, *, repeats: int) -> Way:
     def learn(_: int) -> Learnt:
         release = bw.make_release(
-            data.train, label=data.label, bag_size="auto", **_privacy(data, epsilon, GAUSSIAN)
+            data.train,
+            **filed(label=data.label, bag_size="auto", **_privacy(data, epsilon, GAUSSIAN)),
         )
         how = release.provenance
         loud = "" if epsilon is None else LAPLACE if release.certificate.delta == 0 else GAUSSIAN
@@ -232,10 +234,9 @@ def _noisy_labels(data: RealTable, epsilon: float, noise: str, *, repeats: int) 
     def learn(_: int) -> Learnt:
         release = bw.make_release(
             data.train,
-            label=data.label,
-            bag_size=1,
-            strategy="random",
-            **_noise(data, epsilon, noise),
+            **filed(
+                label=data.label, bag_size=1, strategy="random", **_noise(data, epsilon, noise)
+            ),
         )
         return _fit(data, release)
 

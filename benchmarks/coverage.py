@@ -25,6 +25,7 @@ from bagwise.families import find_family
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_bag_means
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.labels import Bounds
 from benchmarks import _real_ways as ways
@@ -180,11 +181,20 @@ def fit_after_looks(
     """Fit a whole release, with the private looks that come before its bags have labels."""
     table = {**{f"x{j}": column for j, column in enumerate(X.T)}, "y": labels}
     release = bw.make_release(
-        pa.table(table), label="y", bounds=setting.bounds, epsilon=setting.epsilon,
-        strategy=ways.MadeBefore(name, "kmeans", 0), bag_size=setting.bag_size,
-        family=setting.family, keep_order=True, noise_source=source, not_private=True,
-        **(setting.looks or {}),
-    )  # fmt: skip
+        pa.table(table),
+        **filed(
+            label="y",
+            bounds=setting.bounds,
+            epsilon=setting.epsilon,
+            strategy=ways.MadeBefore(name, "kmeans", 0),
+            bag_size=setting.bag_size,
+            family=setting.family,
+            keep_order=True,
+            noise_source=source,
+            not_private=True,
+            **setting.looks or {},
+        ),
+    )
     index = release.bags.index
     model = bw.BaggedGLM(
         setting.family, noise=release.noise_law, bounds=release.certificate.clipped_to

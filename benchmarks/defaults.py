@@ -24,6 +24,7 @@ import numpy as np
 from scipy.stats import t as student
 
 import bagwise as bw
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from benchmarks import _real_ways as ways
 from benchmarks._real_scores import kept, score
@@ -74,9 +75,17 @@ class Design:
             before = ways.MadeBefore(data.name, self.strategy, partition)
             asked = {"strategy": before, "bag_size": self.bag_size, **NO_LOOKS}
         return bw.make_release(
-            data.train, label=data.label, bounds=data.bounds, epsilon=epsilon, **PURE, **asked,
-            keep_order=True, seed=partition,
-        )  # fmt: skip
+            data.train,
+            **filed(
+                label=data.label,
+                bounds=data.bounds,
+                epsilon=epsilon,
+                **PURE,
+                **asked,
+                keep_order=True,
+                seed=partition,
+            ),
+        )
 
 
 SHORTEST = Design()
@@ -278,9 +287,15 @@ def measure_paper(draws: int) -> list[Record]:
         for draw in range(draws):
             problem = isotropic_problem(d=PAPER_D, seed=1000 + draw)
             release = bw.make_release(
-                problem.to_table(), label="y", bounds=public_bounds(PAPER_D),
-                epsilon=PAPER_EPSILON, delta=PAPER_DELTA, **options,
-            )  # fmt: skip
+                problem.to_table(),
+                **filed(
+                    label="y",
+                    bounds=public_bounds(PAPER_D),
+                    epsilon=PAPER_EPSILON,
+                    delta=PAPER_DELTA,
+                    **options,
+                ),
+            )
             model = bw.fit_release(release, family="gaussian")
             errors.append(problem.error(model.coef))
         rows.append(

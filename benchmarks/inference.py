@@ -30,15 +30,21 @@ def make_releases(table):
     return {
         "means without noise": bw.make_release(table, **shape, not_private=True),
         "picks, printed noise": bw.make_release(
-            table, **shape, label_kind="pick", calibration=printed, not_private=True
+            table,
+            **shape,
+            bagging=bw.Bagging(label_kind="pick"),
+            privacy=bw.Privacy(calibration=printed),
+            not_private=True,
         ),
         "means, ours": bw.make_release(table, **shape, epsilon=EPSILON),
-        "means, ours, laplace": bw.make_release(table, **shape, epsilon=EPSILON, noise="laplace"),
+        "means, ours, laplace": bw.make_release(
+            table, **shape, epsilon=EPSILON, privacy=bw.Privacy(noise="laplace")
+        ),
         "means, ours, gaussian": bw.make_release(
-            table, **shape, epsilon=EPSILON, delta=DELTA, noise="gaussian"
+            table, **shape, epsilon=EPSILON, delta=DELTA, privacy=bw.Privacy(noise="gaussian")
         ),
         "picks, ours": bw.make_release(
-            table, **shape, label_kind="pick", epsilon=EPSILON, delta=DELTA
+            table, **shape, bagging=bw.Bagging(label_kind="pick"), epsilon=EPSILON, delta=DELTA
         ),
     }
 

@@ -30,6 +30,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import bagwise as bw
 from bagwise._types import FloatArray
+from bagwise.requests.records import filed
 from benchmarks import _real_tables as tables
 from benchmarks._real_ways import MadeBefore
 
@@ -210,11 +211,11 @@ def _release(
         options |= {"epsilon": epsilon, "delta": DELTA}
     if job.classes is None:
         bounds = {} if epsilon is None else {"bounds": data.bounds}
-        return bw.make_release(data.train, label=data.label, **options, **bounds)
+        return bw.make_release(data.train, **filed(label=data.label, **options, **bounds))
     place = data.train.column_names.index(data.label)
     named = pa.array(np.array(job.classes)[data.labels.astype(int)])
     table = data.train.set_column(place, data.label, named)
-    return bw.make_release(table, label=data.label, classes=list(job.classes), **options)
+    return bw.make_release(table, **filed(label=data.label, classes=list(job.classes), **options))
 
 
 def _glm(data: Any, job: Job, release: bw.Release) -> FloatArray:

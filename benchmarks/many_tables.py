@@ -39,6 +39,7 @@ from bagwise.planner.request import grid
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
 from bagwise.requests.queries import ask_centre, settle_queries, take_range
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from benchmarks._many_tables import class_tables, many_tables
 from benchmarks._real_scores import score
@@ -68,12 +69,12 @@ def measure(table: RealTable, scale: Scale, epsilon: float, *, draws: int) -> Re
         "label": table.label, "bounds": table.bounds, "epsilon": epsilon, "keep_order": True,
         "confirmed": True,
     }  # fmt: skip
-    release = bw.make_release(table.train, seed=0, **asked)
+    release = bw.make_release(table.train, **filed(seed=0, **asked))
     plan = bw.plan(
         table.train.drop([table.label]),
         bounds=release.certificate.clipped_to,
         epsilon=epsilon,
-        strategies=["kmeans"],
+        bagging=bw.Bagging(strategies=["kmeans"]),
         bag_sizes=grid(
             n_rows=table.labels.size, coefficients=table.encoded[0].shape[1] + 1, least=10
         ),
@@ -88,7 +89,9 @@ def measure(table: RealTable, scale: Scale, epsilon: float, *, draws: int) -> Re
     sizes = []
     for size, one in sorted(planned.items()):
         made = (
-            bw.make_release(table.train, strategy="kmeans", bag_size=size, seed=draw, **asked)
+            bw.make_release(
+                table.train, **filed(strategy="kmeans", bag_size=size, seed=draw, **asked)
+            )
             for draw in range(draws)
         )
         kept = np.clip([100 * scale.kept_by(each) for each in made], WORST, BEST)
@@ -178,9 +181,16 @@ def measure_classes(table: RealTable, *, epsilons: list[float], draws: int) -> l
                 kept = []
                 for draw in range(first, first + draws):
                     made = bw.make_release(
-                        table.train, label=table.label, epsilon=epsilon, seed=draw, confirmed=True,
-                        **label, **named,
-                    )  # fmt: skip
+                        table.train,
+                        **filed(
+                            label=table.label,
+                            epsilon=epsilon,
+                            seed=draw,
+                            confirmed=True,
+                            **label,
+                            **named,
+                        ),
+                    )
                     kept.append(max(WORST, 100 * scale.kept_by(made)))
                 return kept, f"{made.provenance.strategy} {made.provenance.bag_size}"
 

@@ -26,6 +26,7 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise._types import FloatArray
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from bagwise.rows.roles import exposure_vector
 from benchmarks import _outside_tables as tables
@@ -165,9 +166,11 @@ def _release(table: tables.Outside, epsilon: float | None, **options: Any) -> bw
     else:
         promise = {"epsilon": epsilon, "bounds": table.bounds}
     return bw.make_release(
-        table.train, label=table.label, features=table.features, family=table.family,
-        **promise, **options,
-    )  # fmt: skip
+        table.train,
+        **filed(
+            label=table.label, features=table.features, family=table.family, **promise, **options
+        ),
+    )
 
 
 def _linear(release: bw.Release, table: tables.Outside, **options: Any) -> FloatArray:

@@ -21,6 +21,7 @@ from scipy import stats
 
 import bagwise as bw
 from bagwise.planner.ranking import name_of
+from bagwise.requests.records import filed
 from bagwise.theory.beliefs import draw_misfit
 from benchmarks._results import keep
 
@@ -45,7 +46,7 @@ def release_of(candidate, table, epsilon):
         options["not_private"] = True
     else:
         options |= {"epsilon": epsilon, "delta": candidate.delta, "bounds": BOUNDS}
-    return bw.make_release(table, label="y", label_kind=candidate.label_kind, **options)
+    return bw.make_release(table, **filed(label="y", label_kind=candidate.label_kind, **options))
 
 
 def measured(candidate, X, root, noise, misfit, epsilon, runs, rng):
@@ -77,7 +78,7 @@ def judge(kind, noise, misfit, epsilon, arguments):
         if epsilon is None
         else {"epsilon": epsilon, "delta": DELTA, "bounds": BOUNDS}
     )
-    plan = bw.plan(X, prior=(SIGNAL, noise, misfit), bag_sizes=SIZES, **privacy)
+    plan = bw.plan(X, **filed(prior=(SIGNAL, noise, misfit), bag_sizes=SIZES, **privacy))
     rows = []
     for rank, candidate in enumerate(plan.candidates[: arguments.most]):
         errors = measured(candidate, X, root, noise, misfit, epsilon, arguments.runs, rng)

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 import bagwise as bw
+from bagwise.requests.records import filed
 from benchmarks._results import keep
 from reproduction.problems import isotropic_problem, public_bounds
 
@@ -63,7 +64,7 @@ def error(problem, table, options, loss):
     if options is None:
         return problem.error(bw.release_model(table, **privacy).coef)
     # What is not said to have no delta has Gaussian noise.
-    release = bw.make_release(table, **{**privacy, "noise": "gaussian", **options})
+    release = bw.make_release(table, **filed(**{**privacy, "noise": "gaussian", **options}))
     release.verify()
     return problem.error(bw.fit_release(release, loss=loss).coef)
 

@@ -60,7 +60,7 @@ def plain(spark, table, out):
 
 def release(table, out, strategy):
     made = bw.make_release(
-        str(table), strategy=strategy, engine="spark", spill=out.parent, **PRIVATE
+        str(table), strategy=strategy, engine=bw.Engine(name="spark", spill=out.parent), **PRIVATE
     )
     made.save(out)
 

@@ -59,10 +59,13 @@ def measure_table(draws: int) -> Iterator[Record]:
         for draw in range(draws):
             for way, asked in (("looks", {}), ("none", NO_LOOKS)):
                 release = bw.make_release(
-                    data.train, label=data.label, bounds=data.bounds, epsilon=epsilon,
-                    seed=draw % SEEDS,
+                    data.train,
+                    label=data.label,
+                    bounds=data.bounds,
+                    epsilon=epsilon,
+                    bagging=bw.Bagging(seed=draw % SEEDS),
                     **asked,
-                )  # fmt: skip
+                )
                 found[way].append(scale.kept_by(release))
                 choices[way] = choice_of(release)
         middle, interval = paired_difference(found["looks"], found["none"])

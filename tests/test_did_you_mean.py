@@ -5,8 +5,10 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
+from bagwise.bagging import find_strategy
 from bagwise.errors import BagwiseError
 from bagwise.families import find_family
+from bagwise.requests.records import Bagging, filed
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "y": X.sum(axis=1)})
@@ -14,11 +16,11 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "y": X.sum(axis=1)})
 
 def release(**options):
     given = {"bag_size": 5, "strategy": "random", "not_private": True, **options}
-    return bw.make_release(TABLE, label="y", **given)
+    return bw.make_release(TABLE, **filed(label="y", **given))
 
 
 def plan(**options):
-    return bw.plan(X, not_private=True, bag_sizes=[5], **options)
+    return bw.plan(X, **filed(not_private=True, bag_sizes=[5], **options))
 
 
 def fit(**options):
@@ -27,14 +29,22 @@ def fit(**options):
 
 CASES = {
     "strategy": (lambda: release(strategy="kmens"), "kmeans", "random"),
-    "strategy of a plan": (lambda: plan(strategies=["random", "kmean"]), "kmeans", "random"),
+    "strategy of a plan": (
+        lambda: plan(bagging=Bagging(strategies=["random", "kmean"])),
+        "kmeans",
+        "random",
+    ),
     "parameter": (
-        lambda: release(strategy="super", strategy_parameters={"ordr": "random"}),
+        lambda: find_strategy("super", {"ordr": "random"}),
         "order",
         "half",
     ),
     "value of a parameter": (lambda: bw.KMeansBags(effort="fats"), "fast", "best"),
-    "effort": (lambda: plan(strategies=["random"], effort="bst"), "best", "default"),
+    "effort": (
+        lambda: plan(bagging=Bagging(strategies=["random"]), effort="bst"),
+        "best",
+        "default",
+    ),
     "scores": (lambda: release(strategy="sorted", scores="modl"), "model", "noisy-labels"),
     "label kind": (lambda: release(label_kind="means"), "mean", "pick"),
     "nulls": (lambda: release(nulls="indicators"), "indicator", "error"),
@@ -46,7 +56,11 @@ CASES = {
     "covariance": (lambda: fit(covariance="robots"), "robust", "model"),
     "metric": (lambda: bw.bag_scorer("devianc"), "deviance", "mse"),
     "family of a scorer": (lambda: bw.bag_scorer("deviance", family="poison"), "poisson", "gamma"),
-    "frame": (lambda: plan(strategies=["random"]).to_frame("panda"), "pandas", "polars"),
+    "frame": (
+        lambda: plan(bagging=Bagging(strategies=["random"])).to_frame("panda"),
+        "pandas",
+        "polars",
+    ),
 }
 
 

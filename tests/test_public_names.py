@@ -1,9 +1,14 @@
 import ast
+import dataclasses
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import bagwise as bw
+from bagwise.errors import StrategyError
 
 
 def run(code):
@@ -23,7 +28,7 @@ def test_registered_strategies_are_public_and_nothing_lists_them_twice():
         assert getattr(bw, name) is strategy
     assert set(bw._EVERYDAY.split()) | set(classes) | {"__version__"} == set(bw.__all__)
     assert set(bw._HOME_OF) >= set(bw._EVERYDAY.split())
-    assert len(bw.__all__) <= 36
+    assert len(bw.__all__) <= 38
     assert not set(bw._HOME_OF) & set(classes)
 
 
@@ -59,3 +64,41 @@ def test_help_does_not_wait_for_scikit_learn():
     loaded = f"any(sys.modules.get(name) for name in {slow})"  # None: a module that is kept out
     assert run(f"import sys, bagwise.api; sys.exit({loaded})") == 0
     assert run("import sys, bagwise; bagwise.RandomBags; sys.exit('sklearn' in sys.modules)") == 0
+
+
+def test_no_function_has_more_than_twenty_parameters():
+    """But for verbs of the command line, and kernels, whose compiler takes no records."""
+    source = Path(bw.__file__).parent
+    long = [
+        f"{path.relative_to(source)}: {node.name}"
+        for path in source.rglob("*.py")
+        if not {"cli", "kernels"} & set(path.relative_to(source).parts)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) > 20
+    ]
+    assert long == []
+    assert len(inspect.signature(bw.make_release).parameters) <= 20
+
+
+@pytest.mark.parametrize("verb", [bw.make_release, bw.release_model, bw.plan])
+def test_a_setting_that_is_no_argument_says_where_it_belongs(verb):
+    with pytest.raises(TypeError, match=r"reading=bw.Reading\(nulls=…\)"):
+        verb({"x": [1.0]}, label="y", nulls="error")
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        verb({"x": [1.0]}, label="y", nulles="error")
+
+
+def test_settings_that_a_verb_has_no_use_for_are_refused():
+    options = {"label": "y", "bounds": (0, 1), "epsilon": 1.0}
+    with pytest.raises(StrategyError, match="centre of Privacy is not for a released model"):
+        bw.release_model({"x": [1.0]}, privacy=bw.Privacy(centre="none"), **options)
+    with pytest.raises(StrategyError, match="seed of Bagging is not for a plan"):
+        bw.plan({"x": [1.0]}, bagging=bw.Bagging(seed=1), **options)
+
+
+def test_every_setting_is_described_in_the_docstring_of_its_record():
+    for record in (bw.Bagging, bw.Privacy, bw.Reading, bw.Engine):
+        for one in dataclasses.fields(record):
+            assert f"{one.name} : " in record.__doc__
+            assert one.metadata["help"] in record.__doc__

@@ -73,6 +73,10 @@ if TYPE_CHECKING:
     from bagwise.release.release import Release as Release
     from bagwise.release.release_in_parts import PartsRelease as PartsRelease
     from bagwise.release.verify import Verification as Verification
+    from bagwise.requests.records import Bagging as Bagging
+    from bagwise.requests.records import Engine as Engine
+    from bagwise.requests.records import Privacy as Privacy
+    from bagwise.requests.records import Reading as Reading
     from bagwise.rows.encode import Encoder as Encoder
     from bagwise.rows.sources import Csv as Csv
     from bagwise.rows.sources import Query as Query
@@ -131,6 +135,7 @@ _HOMES = {
     "release.release": ["Release"],
     "release.release_in_parts": ["PartsRelease"],
     "release.verify": ["Verification"],
+    "requests.records": ["Bagging", "Engine", "Privacy", "Reading"],
     "verifier": ["verify"],
 }
 _HOME_OF = {name: f"bagwise.{home}" for home, names in _HOMES.items() for name in names}
@@ -140,7 +145,7 @@ _EVERYDAY = """
     make_release release_model make_bags plan verify fit evaluate audit_file load_release load_model
     Release Certificate Ledger Plan Prior Bags RowModel BaggedGLM BaggedBooster BaggedClassifier
     BaggedRegressor BagKFold BagMeanLoss SizeConstrainedKMeans AnnotationProject BagwiseError
-    BagwiseWarning
+    BagwiseWarning Bagging Privacy Reading Engine
 """
 """What `dir` shows and `import *` brings, beside the strategies: one name for each job. The others
 are there for those who know them, and are documented with their part of the package."""

@@ -1,6 +1,6 @@
 """The verbs: each makes a request, and hands it to the layer below."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -23,22 +23,21 @@ from bagwise.errors import StrategyError, check_name
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
 from bagwise.ledger.account import Verb
 from bagwise.models.row_model import RowModel
-from bagwise.privacy.calibrate import Calibration, NoiseKind
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.build import build, build_bounds, build_model
 from bagwise.release.preview import Confirm
 from bagwise.release.release import Release
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
+from bagwise.requests.records import Bagging, Engine, Privacy, Reading, says_where
 from bagwise.requests.verbs import BoundsRequest, ModelRequest, ReleaseRequest
-from bagwise.rng import NoiseSource, Seed, make_generator
+from bagwise.rng import Seed, make_generator
 from bagwise.rows import Rows
-from bagwise.rows.encode import DEFAULT_MAX_LEVELS
 from bagwise.rows.local import read_rows
 from bagwise.rows.memory import Memory
 from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spark.session import is_frame
-from bagwise.show.stages import OnStage, Stages, ignore_stage
+from bagwise.show.stages import Stages
 
 
 def make_bags(
@@ -115,50 +114,30 @@ def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     return X
 
 
+@says_where
 @interrupted_for_good()
 def make_release(
     table: Any,
     *,
     label: str,
-    bag_size: int | Literal["auto"] | None = None,
-    min_bag_size: int | None = None,
     bounds: Sequence[float] | PrivateBounds | None = None,
     classes: Sequence[str] | None = None,
-    label_kind: str = "mean",
-    strategy: str | BaggingStrategy = "auto",
-    strategy_parameters: Mapping[str, str] | None = None,
-    strategies: str | Sequence[str | BaggingStrategy] | None = None,
-    learner: Literal["linear", "flexible"] = "linear",
-    family: str = "auto",
-    scores: str = "auto",
-    score_share: float | Literal["auto"] = "auto",
     epsilon: float | None = None,
     delta: float | None = None,
     not_private: bool = False,
     unit: str | None = None,
+    id: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
-    id: str | None = None,
-    by: str | Sequence[str] = (),
-    within: str | Sequence[str] = (),
-    exposure: str | None = None,
-    keep_order: bool = False,
-    seed: int | None = None,
-    drop_missing_labels: bool = False,
-    nulls: str = "indicator",
-    max_levels: int = DEFAULT_MAX_LEVELS,
-    noise: NoiseKind = "auto",
-    tighten: Literal["auto", "range", "none"] = "auto",
-    centre: Literal["auto", "model", "none"] = "auto",
-    noise_source: NoiseSource | None = None,
-    calibration: Calibration | None = None,
+    bag_size: int | Literal["auto"] | None = None,
+    strategy: str | BaggingStrategy = "auto",
+    learner: Literal["linear", "flexible"] = "linear",
+    bagging: Bagging | None = None,
+    privacy: Privacy | None = None,
+    reading: Reading | None = None,
+    engine: Engine | None = None,
     ledger: Ledger | str | Path | None = None,
-    memory_limit: str | int | None = None,
-    spill: str | Path | None = None,
-    engine: Literal["auto", "local", "spark"] = "auto",
-    spark: Mapping[str, str] | None = None,
     confirmed: bool | Confirm = False,
-    on_stage: OnStage = ignore_stage,
 ) -> Release:
     """Turn a labelled table into bags with one aggregate label each.
 
@@ -170,11 +149,6 @@ def make_release(
         classic or Connect, goes to the engine for it.
     label : str
         The column to protect.
-    bag_size : int or "auto", optional
-        Smallest number of rows in a bag; "auto", the default under an epsilon, is what the planner
-        chooses. Without privacy it must be given.
-    min_bag_size : int, optional
-        The smallest that the planner may choose; 10 by default.
     bounds : (lo, hi)
         Range that a label can have, known without looking at this table. Required with epsilon;
         labels outside are clipped to it. What `find_bounds` returns may be given too; what it spent
@@ -182,33 +156,6 @@ def make_release(
     classes : list of str, optional
         For a label that is one of several classes: their public names. Bags then carry the share of
         each class, or the class of one row; under privacy the latter by randomised response.
-    label_kind : {"mean", "pick"}
-        The mean of a bag's labels, or the label of one row drawn in secret.
-    strategy : str or BaggingStrategy
-        How rows are put together. "auto" is the planner's first choice for these features (`plan`),
-        and the release records why: among strategies that make bags of about `bag_size`, if it is
-        given, or else among all it knows. It never sorts by labels, and chooses fewer than three
-        bags for each coefficient only where more of them would lose most of the signal.
-    strategy_parameters : mapping, optional
-        Parameters for a strategy given by name, as text (the command line's ``--set``).
-    strategies : list of str or BaggingStrategy, optional
-        Those that the planner may choose from, few large bags among them if they are named.
-    learner : {"linear", "flexible"}
-        Who the bags are for, where strategy or bag size are "auto". "flexible" is for boosted
-        trees, networks and the like: k-means bags by the metric of a private model
-        (``KMeansBags(scale="model")``), where one can be bought that tells anything, and in sizes
-        for such learners.
-    family : str
-        Distribution of a label, for the planner and for scores by a private model: "auto" is
-        gaussian for numbers, shares of all classes otherwise. It says nothing about the model that
-        is fitted later.
-    scores : {"auto", "none", "labels", "noisy-labels", "model"}
-        What a sorting strategy sorts by. "labels" is allowed only when not private; "model" (the
-        choice of "auto" under privacy) and "noisy-labels" spend a share of the budget.
-    score_share : float or "auto"
-        Share of the budget for the scores: of mu squared if they have Gaussian noise, of epsilon if
-        they have Laplace noise. "auto" is about the optimum for instance loss on means for "model",
-        and 0.5 elsewhere.
     epsilon, delta : float
         Label differential privacy to deliver; or say `not_private`. Without a delta the promise is
         a pure epsilon. With one, the noise still spends none where that is less noise; the
@@ -218,77 +165,41 @@ def make_release(
         them, a `LeakWarning` says so, and a note on the terminal says how many.
     unit : str, optional
         A column that names people (or whatever has several rows): privacy then covers all labels of
-        a unit together. The column does not leave.
-    features, exclude : str or list of str
-        Columns to use, or to leave out. An excluded column does not leave either.
+        a unit together. The column is not published.
     id : str, optional
-        A public key that leaves with the rows, for joining back.
-    by : str or list of str
-        Public columns that bags are given by, such as campaign, hospital or census block: rows that
-        agree in all of them share a bag. Groups of fewer than `bag_size` rows (10, if nothing is
-        said under an epsilon) are merged with those of the most similar features. They leave with
-        the rows, and are features only if `features` names them.
-    within : str or list of str
-        Public columns whose strata no bag crosses, whatever the strategy. They leave with the rows,
-        and are features unless excluded. A plan takes no account of strata but for their size.
-    exposure : str, optional
-        A public column with positive numbers: how long, how often or how much a row was observed,
-        where its label is a count or an amount over that. It leaves with the rows, and is a feature
-        only if `features` names it. Labels are clipped to their own bounds and bags carry the mean
-        of the labels as ever (`Release.rates` divides by exposure); a fit models the rate.
-    keep_order : bool
-        Let rows leave in the order of the table. By default their order is a secret permutation,
-        since a table may be sorted by its label.
-    seed : int or None
-        Drives the partition only; it is recorded in the release, and tells anybody which
-        *positions* of the table share a bag. Noise, picks and the row order have no seed.
-    drop_missing_labels : bool
-        Leave out rows whose label is missing (null, NaN, or empty where it has classes). The
-        manifest then says how many there were, and so that missingness is public. By default such
-        rows are refused. Not on Spark.
-    nulls : {"indicator", "error"}
-        Missing features: mark them (numbers are filled with the column's mean), or refuse.
-    max_levels : int
-        Levels of a text column that get a column of their own; the rarest are pooled.
-    noise : {"auto", "laplace", "staircase", "gaussian", "unbiased"}
-        "auto" is the noise of the least variance that keeps the promise; bags, units and delta
-        decide which. The others insist on one; a `DominatedWarning` says what that costs. The last
-        reports every label by itself, without bags, by an optimal unbiased randomizer.
-    tighten : {"auto", "range", "none"}
-        Look for a private range within the bounds first, by a few hundredths of epsilon, since
-        noise grows with the range that labels can have. "auto" does so unless the bounds are 0 and
-        1, or were found privately, or there are too few rows. "none" is for bounds that are tight.
-    centre : {"auto", "model", "none"}
-        Spend a part of epsilon on a private model of the labels and on a limit for what it leaves
-        of them; bag labels then have noise for that limit alone. "auto" tries it where it should
-        pay; the certificate says whether it did.
-    noise_source : NoiseSource, optional
-        For experiments: ``rng.SimulatedNoise(seed)``, together with `not_private` and epsilon.
-    calibration : Calibration, optional
-        For experiments: another rule for the noise, together with `not_private`, instead of
-        epsilon and delta.
+        A public key that is published with the rows, for joining back.
+    features, exclude : str or list of str
+        Columns to use, or to leave out. An excluded column is not published either.
+    bag_size : int or "auto", optional
+        Smallest number of rows in a bag; "auto", the default under an epsilon, is what the planner
+        chooses. Without privacy it must be given.
+    strategy : str or BaggingStrategy
+        How rows are put together. "auto" is the planner's first choice for these features (`plan`),
+        and the release records why: among strategies that make bags of about `bag_size`, if it is
+        given, or else among all it knows. It never sorts by labels, and chooses fewer than three
+        bags for each coefficient only where more of them would lose most of the signal.
+    learner : {"linear", "flexible"}
+        Who the bags are for, where strategy or bag size are "auto". "flexible" is for boosted
+        trees, networks and the like: k-means bags by the metric of a private model
+        (``KMeansBags(scale="model")``), where a useful one can be bought, and in sizes for such
+        learners.
+    bagging : Bagging, optional
+        Further settings of bags: columns they follow, kinds of labels and scores, the seed.
+    privacy : Privacy, optional
+        How the promise is kept: the law of the noise, and private queries before bags are formed.
+    reading : Reading, optional
+        How the table is read: missing values, categories, the exposure, the order of rows.
+    engine : Engine, optional
+        Where the work is done: memory, disk, Spark (docs/scale.md). On Spark what comes back is a
+        `PartsRelease`, which `save` writes.
     ledger : Ledger or path, optional
         Charged before noise is drawn, or the request is refused. An identical request on the same
         table, whose files the ledger remembers, is answered with them and costs nothing.
-    memory_limit : str or int, optional
-        Such as "8GB"; half of the machine's memory by default. Files that would need more stay on
-        disk, and so do their rows on the way (docs/scale.md).
-    spill : path, optional
-        Where a private directory for them is made; by default the system's for temporary files.
-        On Spark all machines must be able to reach it, and it is best beside the output.
-    engine : {"auto", "local", "spark"}
-        "spark" is for tables past one machine (extra ``spark``, docs/scale.md): Parquet files are
-        read by the tasks of a session, and what comes back is a `PartsRelease`, which `save`
-        writes. "auto" is that for a DataFrame of Spark, and "local" for everything else.
-    spark : mapping, optional
-        Settings of Spark, ``spark.master`` for instance, for a session that is opened here.
     confirmed : bool or callable
         Whether somebody has looked at the columns that will be published. Unless so, columns that
         look like names of people, free text, ids or dates are refused before anything is drawn,
         but for those that `features` names. A callable gets the list of all of them (`Preview`),
         and returns whether to go on.
-    on_stage : callable, optional
-        Called with the name of each stage as it begins.
 
     Guarantee
     ---------
@@ -304,45 +215,43 @@ def make_release(
     >>> make_release(table, label="rent", bag_size=10, not_private=True)
     Release(100 rows, 10 bags of at least 10, mean labels, NOT PRIVATE)
     """
+    reading, engine = reading or Reading(), engine or Engine()
     columns = Columns.of(
         label, classes=classes, features=features, exclude=exclude, id=id, unit=unit,
-        nulls=nulls, max_levels=max_levels, by=by, within=within, exposure=exposure,
+        bagging=bagging, reading=reading,
     )  # fmt: skip
     budget = Budget.of(
         epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
-        not_private=not_private, noise=noise, noise_source=noise_source, calibration=calibration,
+        not_private=not_private, privacy=privacy,
     )  # fmt: skip
     request = ReleaseRequest.of(
-        columns, budget, label_kind=label_kind, bag_size=bag_size, strategy=strategy,
-        parameters=strategy_parameters, scores=scores, score_share=score_share,
-        keep_order=keep_order, seed=seed, min_bag_size=min_bag_size, strategies=strategies,
-        family=family, tighten=tighten, centre=centre, learner=learner,
+        columns, budget, bag_size=bag_size, strategy=strategy, learner=learner,
+        bagging=bagging, privacy=privacy, keep_order=reading.keep_order,
     )  # fmt: skip
-    stage = Stages(on_stage)
-    check_name("engine", engine, ("auto", "local", "spark"))
-    if engine == "spark" or is_frame(table):
-        if engine == "local":
+    stage = Stages(engine.on_stage)
+    check_name("engine", engine.name, ("auto", "local", "spark"))
+    if engine.name == "spark" or is_frame(table):
+        if engine.name == "local":
             raise StrategyError("a DataFrame of Spark is not read by the local engine.")
-        if drop_missing_labels:
+        if reading.drop_missing_labels:
             raise StrategyError(
                 "not on Spark: drop_missing_labels (--drop-missing-labels). Drop rows without a "
                 "label from the table first, and say so to whoever gets the release."
             )
-        spread: Any = _release_on_spark(
-            stage, table, request, ledger, confirmed,
-            bounds=bounds, spill=spill, settings=spark,
-        )  # fmt: skip
-        return cast(Release, spread)  # what a caller does with one, it can do with the other
-    memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
+        in_parts: Any = _release_on_spark(
+            stage, table, request, ledger, confirmed, bounds=bounds, engine=engine
+        )
+        return cast(Release, in_parts)  # what a caller does with one, it can do with the other
+    memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
     with stage("reading the table"):
         rows = open_rows(table, named=columns.named, memory=memory, label=label)
-        if drop_missing_labels:
+        if reading.drop_missing_labels:
             rows, missing = leave_out_missing(rows, label, columns.classes)
             request = replace(request, missing_labels=missing)
     account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build(rows, request, account=account, confirmed=confirmed, on_stage=on_stage)
+    return build(rows, request, account=account, confirmed=confirmed, on_stage=engine.on_stage)
 
 
 def _release_on_spark(
@@ -353,8 +262,7 @@ def _release_on_spark(
     confirmed: bool | Confirm,
     *,
     bounds: object,
-    spill: str | Path | None,
-    settings: Mapping[str, str] | None,
+    engine: Engine,
 ) -> Any:
     """Make a release on Spark, whose modules are imported by nobody else."""
     from bagwise.release.build_in_parts import build_in_parts, refuse_in_parts
@@ -368,8 +276,8 @@ def _release_on_spark(
             label=columns.label,
             classes=columns.classes,
             named=columns.named,
-            spill=spill,
-            settings=settings,
+            spill=engine.spill,
+            settings=engine.spark,
         )
     account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
@@ -413,6 +321,7 @@ def _account(
         )
 
 
+@says_where
 def release_model(
     table: Any,
     *,
@@ -422,17 +331,14 @@ def release_model(
     delta: float | None = None,
     family: str = "gaussian",
     link: str = "auto",
-    tighten: Literal["auto", "range", "none"] = "auto",
     unit: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
-    nulls: str = "indicator",
-    max_levels: int = DEFAULT_MAX_LEVELS,
+    privacy: Privacy | None = None,
+    reading: Reading | None = None,
+    engine: Engine | None = None,
     ledger: Ledger | str | Path | None = None,
-    memory_limit: str | int | None = None,
-    spill: str | Path | None = None,
     confirmed: bool | Confirm = False,
-    on_stage: OnStage = ignore_stage,
 ) -> RowModel:
     """Release a generalised linear model with label privacy, instead of bags.
 
@@ -451,12 +357,11 @@ def release_model(
         What a label is: gaussian, bernoulli, poisson, gamma or inverse_gaussian.
     link : str
         "auto" is the canonical link, and the logarithm for gamma and inverse_gaussian.
-    tighten : {"auto", "range", "none"}
-        Look for a private range within the bounds first (`make_release`).
 
     Notes
     -----
-    All others are those of `make_release`.
+    All others are those of `make_release`. Of their settings these count: `tighten`, `nulls`,
+    `max_levels`, `memory_limit`, `spill` and `on_stage`.
 
     Guarantee
     ---------
@@ -478,19 +383,23 @@ def release_model(
     >>> abs(counts.coefficients()["x"] - 0.3) < 0.1
     True
     """
-    columns = Columns.of(
-        label, features=features, exclude=exclude, unit=unit, nulls=nulls, max_levels=max_levels
-    )
+    privacy, reading, engine = privacy or Privacy(), reading or Reading(), engine or Engine()
+    privacy.only("tighten", what="a released model")
+    reading.only("nulls", "max_levels", what="a released model")
+    engine.only("memory_limit", "spill", "on_stage", what="a released model")
+    columns = Columns.of(label, features=features, exclude=exclude, unit=unit, reading=reading)
     budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit)
-    request = ModelRequest.of(columns, budget, family=family, link=link, tighten=tighten)
-    stage = Stages(on_stage)
-    memory = Memory.of(memory_limit, gettempdir() if spill is None else spill)
+    request = ModelRequest.of(columns, budget, family=family, link=link, tighten=privacy.tighten)
+    stage = Stages(engine.on_stage)
+    memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
     with stage("reading the table"):
         rows = open_rows(table, named=columns.named, memory=memory, label=label)
     account = _account(stage, ledger, rows, "release-model", request, columns, budget, bounds)
     if (paid := account.stored(RowModel.load)) is not None:
         return paid
-    return build_model(rows, request, account=account, confirmed=confirmed, on_stage=on_stage)
+    return build_model(
+        rows, request, account=account, confirmed=confirmed, on_stage=engine.on_stage
+    )
 
 
 def find_bounds(

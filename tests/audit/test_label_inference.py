@@ -13,6 +13,7 @@ from bagwise.audit.likelihood import hidden_by_noise, reader_of
 from bagwise.audit.matching import labels_of_rows
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, TableError
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from benchmarks import inference
 from reproduction.printed_noise import PrintedCalibration
@@ -77,7 +78,7 @@ def test_noise_that_was_never_added_shows_in_what_was_published(rare):
     continuous = table.set_column(1, "y", [rng.random(table.num_rows)])
     shape = {"label": "y", "bag_size": 20, "strategy": "random", "bounds": (0, 1), "id": "key"}
     keyed = continuous.append_column("key", [np.arange(table.num_rows)])
-    honest = bw.make_release(keyed, **shape, epsilon=1.0)
+    honest = bw.make_release(keyed, **filed(**shape, epsilon=1.0))
     values, _ = labels_of_rows(honest, keyed)
     forged = type(honest)(**{**honest.__dict__, "labels": honest.bags.mean(values)})
     colours = {
@@ -100,9 +101,17 @@ def test_noise_for_a_private_range_or_limit_hides_what_was_clipped_to_it(looks):
     y[:30] = 900.0  # beyond any range that so few rows are worth
     table = pa.table({"a": x[:, 0], "b": x[:, 1], "y": y})
     honest = bw.make_release(
-        table, label="y", bag_size=5, strategy="random", bounds=(-1000, 1000), epsilon=2.0,
-        noise="laplace", **looks,
-    )  # fmt: skip
+        table,
+        **filed(
+            label="y",
+            bag_size=5,
+            strategy="random",
+            bounds=(-1000, 1000),
+            epsilon=2.0,
+            noise="laplace",
+            **looks,
+        ),
+    )
     certificate = honest.certificate
     assert (certificate.limit is not None) == (looks["centre"] == "model")
     assert certificate.tightened[1] < 900
@@ -150,9 +159,17 @@ def test_classes_are_attacked_too(kind, private):
     table = pa.table({"key": np.arange(1200), "x": rng.normal(size=1200), "y": names})
     promise = {"epsilon": 1.0} if private else {"not_private": True}
     release = bw.make_release(
-        table, label="y", id="key", classes=CLASSES, label_kind=kind, bag_size=6,
-        strategy="random", **promise,
-    )  # fmt: skip
+        table,
+        **filed(
+            label="y",
+            id="key",
+            classes=CLASSES,
+            label_kind=kind,
+            bag_size=6,
+            strategy="random",
+            **promise,
+        ),
+    )
     found = infer_labels(release, table, trials=20_000, confidence=0.9999, seed=0)
     assert (found.colour == "red") is not private
 
@@ -177,9 +194,16 @@ def test_the_ratio_of_picks_is_that_of_all_rows_that_may_have_been_picked(noise)
     rng = np.random.default_rng(3)
     table = pa.table({"x": rng.normal(size=40), "y": rng.random(40)})
     release = bw.make_release(
-        table, label="y", bag_size=5, strategy="random", bounds=(0, 1), label_kind="pick",
-        epsilon=2.0, delta=1e-4, noise=noise,
-    )  # fmt: skip
+        table,
+        label="y",
+        bag_size=5,
+        strategy="random",
+        bounds=(0, 1),
+        bagging=bw.Bagging(label_kind="pick"),
+        epsilon=2.0,
+        delta=1e-4,
+        privacy=bw.Privacy(noise=noise),
+    )
     reader = reader_of(release, 1.0)
     labels, bags = rng.random(10), Bags(np.repeat([0, 1], 5))
     rows, pair, shown = np.array([2, 9]), rng.random((2, 2)), rng.normal(size=2)
@@ -195,9 +219,15 @@ def test_the_ratio_of_means_is_the_best_that_anybody_can_do():
     rng = np.random.default_rng(4)
     table = pa.table({"x": rng.normal(size=40), "y": rng.random(40)})
     release = bw.make_release(
-        table, label="y", bag_size=5, strategy="random", bounds=(0, 1), epsilon=2.0, delta=1e-4,
-        noise="gaussian",
-    )  # fmt: skip
+        table,
+        label="y",
+        bag_size=5,
+        strategy="random",
+        bounds=(0, 1),
+        epsilon=2.0,
+        delta=1e-4,
+        privacy=bw.Privacy(noise="gaussian"),
+    )
     reader, draws = reader_of(release, 1.0), 20_000
     bags = Bags(np.repeat(np.arange(draws), 5))
     truth = rng.integers(0, 2, size=draws)
@@ -238,8 +268,8 @@ def test_order_and_ids_give_the_same_labels():
     rng = np.random.default_rng(0)
     table = pa.table({"key": np.arange(60), "x": rng.normal(size=60), "y": rng.random(60)})
     shape = {"label": "y", "bag_size": 5, "strategy": "random", "not_private": True, "seed": 1}
-    keyed = bw.make_release(table, id="key", **shape)
-    plain = bw.make_release(table, exclude="key", **shape)
+    keyed = bw.make_release(table, **filed(id="key", **shape))
+    plain = bw.make_release(table, **filed(exclude="key", **shape))
     for release in (keyed, plain):
         values, certain = labels_of_rows(release, table.take(rng.permutation(60)))
         assert certain.all()

@@ -87,14 +87,6 @@ def test_make_bags_checks_its_input():
         make_bags(np.full((5, 1), np.nan), bag_size=2)
     with pytest.raises(StrategyError, match="got none"):
         make_bags(X, bag_size=5, strategy="sorted")
-    with pytest.raises(StrategyError, match="name one instead"):
-        bw.make_release(
-            {"x": [1.0]},
-            label="y",
-            bag_size=1,
-            not_private=True,
-            strategy_parameters={"half": "true"},
-        )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 import bagwise as bw
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise, SimulatedNoise
 from benchmarks import defaults
 from benchmarks._redrawn import can_be_redrawn, redrawn
@@ -60,7 +61,8 @@ def test_redrawn_releases_keep_their_bags_and_repeat_by_seed(data):
 def test_only_means_of_bags_by_features_in_the_tables_order_are_redrawn(data, asked):
     options = {"keep_order": True, "strategy": "kmeans", **asked}
     release = bw.make_release(
-        data.train, label="y", bag_size=40, bounds=data.bounds, epsilon=1.0, delta=1e-6, **options
+        data.train,
+        **filed(label="y", bag_size=40, bounds=data.bounds, epsilon=1.0, delta=1e-6, **options),
     )
     assert not can_be_redrawn(release)
     with pytest.raises(ValueError, match="are redrawn"):

@@ -56,8 +56,8 @@ def test_bags_made_before_are_those_of_the_strategy(data):
             bag_size=20,
             strategy=strategy,
             not_private=True,
-            keep_order=True,
-            seed=0,
+            reading=bw.Reading(keep_order=True),
+            bagging=bw.Bagging(seed=0),
         ).bags.index
         for strategy in (ways.MadeBefore("made up", "kmeans", 0), "kmeans")
     ]

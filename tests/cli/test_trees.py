@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.cli import app
+from bagwise.requests.records import filed
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def folder(tmp_path_factory):
     table = pa.table({"x": x, "city": city, "rent": rent})
     pcsv.write_csv(table, path / "rents.csv")
     options = {"bag_size": 5, "strategy": "random", "not_private": True, "seed": 0}
-    bw.make_release(table, label="rent", **options).save(path / "out")
+    bw.make_release(table, **filed(label="rent", **options)).save(path / "out")
     return path
 
 

@@ -19,11 +19,12 @@ import pytest
 from pyarrow import feather
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES, assign_bags
+from bagwise.bagging import STRATEGIES, assign_bags, find_strategy
 from bagwise.errors import BagwiseWarning, ColumnError, StrategyError
 from bagwise.files import stored
 from bagwise.files.json_files import canonical
 from bagwise.privacy.private_model import design_model
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows import Rows
 from bagwise.rows.encode import Encoder
@@ -147,7 +148,7 @@ def test_releases_are_the_same_as_from_the_table(engine, strategy, tmp_path):
     strategy, _, setting = strategy.partition(" ")
     options = {"label": "y", "bag_size": 10, "strategy": strategy, "seed": 4, "not_private": True}
     if setting:
-        options["strategy_parameters"] = dict([setting.split("=")])
+        options["strategy"] = find_strategy(strategy, dict([setting.split("=")]))
     if STRATEGIES[strategy]().keeps_groups:
         options["by"] = "city"
     private = {"epsilon": 2.0, "delta": 1e-4, "bounds": (-3, 3), "label_kind": "mean"}
@@ -159,9 +160,13 @@ def test_releases_are_the_same_as_from_the_table(engine, strategy, tmp_path):
             by_cells &= traits.needs_features
             if by_cells and not traits.compact:  # or they would have to be all in memory
                 with pytest.raises(StrategyError, match=r"in(to)? memory"):
-                    bw.make_release(source, **options, **private, noise_source=SimulatedNoise(7))
+                    bw.make_release(
+                        source, **filed(**options, **private, noise_source=SimulatedNoise(7))
+                    )
                 return
-            made = bw.make_release(source, **options, **private, noise_source=SimulatedNoise(7))
+            made = bw.make_release(
+                source, **filed(**options, **private, noise_source=SimulatedNoise(7))
+            )
         path = made.save(tmp_path / name, simulated_noise=True)
         written.append({file.name: file.read_bytes() for file in path.iterdir()})
     if by_cells:

@@ -25,9 +25,10 @@ import pytest
 from pyarrow import csv, feather
 
 import bagwise as bw
-from bagwise.bagging import STRATEGIES
+from bagwise.bagging import STRATEGIES, find_strategy
 from bagwise.errors import BagwiseWarning, LabelError
 from bagwise.privacy import noise
+from bagwise.requests.records import filed
 from bagwise.rows.labels import label_vector
 from bagwise.rows.row_order import secret_order
 from tests.contracts.replay import (
@@ -90,7 +91,10 @@ class Request:
         }
 
         def call():
-            made = asks[self.verb](source(), **self.options, **more)
+            ask, options = asks[self.verb], {**self.options, **more}
+            if parameters := options.pop("strategy_parameters", None):
+                options["strategy"] = find_strategy(options["strategy"], parameters)
+            made = ask(source(), **filed(ask, **options))
             made.save("out" if self.verb == "release" else "out.json")
             return repr(made), made._repr_html_()
 
@@ -356,8 +360,8 @@ def made_before():
     bw.find_bounds(NEIGHBOURS[0], label="y", epsilon=4.0).save(BOUNDS, force=True)
     # A kernel that is compiled only now is told of, and draws the names of its files by chance.
     for name in sorted(ON_DISK):
-        bw.make_release(NEIGHBOURS[0], **TENS, strategy=name)
-    bw.make_release(NEIGHBOURS[0], **NUMBERS)
+        bw.make_release(NEIGHBOURS[0], **filed(**TENS, strategy=name))
+    bw.make_release(NEIGHBOURS[0], **filed(**NUMBERS))
 
 
 def cases():

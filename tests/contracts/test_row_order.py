@@ -15,6 +15,7 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.release.build import build_model
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
+from bagwise.requests.records import filed
 from bagwise.requests.verbs import ModelRequest
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.row_order import inverse_order
@@ -93,13 +94,15 @@ def release(table, shuffle, **options):
             warnings.simplefilter("ignore", BagwiseWarning)
             return bw.make_release(
                 table.take(shuffle),
-                label="y",
-                **{"bag_size": 9, **options},
-                epsilon=2.0,
-                delta=1e-4,
-                bounds=(-3, 3),
-                not_private=True,
-                noise_source=Undoing(shuffle),
+                **filed(
+                    label="y",
+                    **{"bag_size": 9, **options},
+                    epsilon=2.0,
+                    delta=1e-4,
+                    bounds=(-3, 3),
+                    not_private=True,
+                    noise_source=Undoing(shuffle),
+                ),
             )
 
 

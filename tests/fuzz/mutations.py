@@ -65,10 +65,14 @@ def make_originals(directory: Path) -> dict[str, Path]:
     classes = {**PRIVATE, "bag_size": 6, "classes": ["yes", "no", "?"], "exclude": ["id"]}
     releases = {
         "mean": bw.make_release(table, **numeric),
-        "pick": bw.make_release(table, **numeric, label_kind="pick"),
+        "pick": bw.make_release(table, **numeric, bagging=bw.Bagging(label_kind="pick")),
         "classes": bw.make_release(kinds, **classes),
-        "class picks": bw.make_release(kinds, **{**classes, "delta": 0.0}, label_kind="pick"),
-        "by model": bw.make_release(table, **numeric, strategy="sorted", scores="model"),
+        "class picks": bw.make_release(
+            kinds, **{**classes, "delta": 0.0}, bagging=bw.Bagging(label_kind="pick")
+        ),
+        "by model": bw.make_release(
+            table, **numeric, strategy="sorted", bagging=bw.Bagging(scores="model")
+        ),
         "open": bw.make_release(table, label="y", bag_size=6, not_private=True, id="id"),
     }
     paths = {f"release {name}": made.save(directory / name) for name, made in releases.items()}

@@ -27,6 +27,7 @@ import pyarrow as pa
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
 from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from reproduction.printed_noise import PrintedCalibration
 
@@ -122,8 +123,7 @@ def make_releases(directory: Path) -> dict[str, Any]:
                 "bounds": (0, 10),
                 **PURE,
                 "learner": "flexible",
-                "strategy": "kmeans",
-                "strategy_parameters": {"scale": "model"},
+                "strategy": bw.KMeansBags(scale="model"),
             },
         ),
         "tightened-and-centred": (
@@ -142,7 +142,7 @@ def make_releases(directory: Path) -> dict[str, Any]:
         ),
         "super-half": (
             table,
-            {**random, **PRIVATE, "strategy": "super", "strategy_parameters": {"half": "true"}},
+            {**random, **PRIVATE, "strategy": bw.SuperBags(half=True)},
         ),
         "units": (people, {**random, **PRIVATE, "unit": "person", "keep_order": True}),
         "found-bounds": (table, {**random, **PRIVATE, "bounds": found}),
@@ -165,7 +165,7 @@ def make_releases(directory: Path) -> dict[str, Any]:
         ),
     }
     for name, (rows, request) in requests.items():
-        bw.make_release(rows, **request).save(directory / name, simulated_noise=True)
+        bw.make_release(rows, **filed(**request)).save(directory / name, simulated_noise=True)
     return {name: _read_release(directory / name) for name in requests}
 
 
@@ -173,13 +173,14 @@ def make_models(directory: Path) -> dict[str, Any]:
     """Write one model of each kind."""
     table = make_table().drop_columns(["person", "key"])
     numbers = {"label": "y", "bag_size": 9, "strategy": "random", "not_private": True}
-    release = bw.make_release(table, **numbers)
-    shares = bw.make_release(make_classes(table), **numbers, classes=CLASSES)
+    release = bw.make_release(table, **filed(**numbers))
+    shares = bw.make_release(make_classes(table), **filed(**numbers, classes=CLASSES))
     models = {
         "fitted": bw.fit_release(release),
         "log-link": bw.fit_release(release, family="poisson"),
         "rate": bw.fit_release(
-            bw.make_release(with_exposure(table), **numbers, exposure="years"), family="poisson"
+            bw.make_release(with_exposure(table), **filed(**numbers, exposure="years")),
+            family="poisson",
         ),
         "one-class": bw.fit_release(shares, target="yes"),
         "multinomial": bw.fit_release(shares),
@@ -195,8 +196,8 @@ def make_trees(directory: Path) -> dict[str, Any]:
     """Write boosted trees for numbers and for classes, with each link, and few of them."""
     table = make_table().drop_columns(["person", "key"])
     numbers = {"label": "y", "bag_size": 6, "strategy": "random", "not_private": True}
-    release = bw.make_release(table, **numbers)
-    shares = bw.make_release(make_classes(table), **numbers, classes=CLASSES)
+    release = bw.make_release(table, **filed(**numbers))
+    shares = bw.make_release(make_classes(table), **filed(**numbers, classes=CLASSES))
     few = {"max_rounds": 3, "leaves": 3, "random_state": 0, "n_jobs": 1}
     models = {
         "numbers": bw.fit_estimator(release, bw.BaggedBooster(**few)),

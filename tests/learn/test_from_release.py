@@ -10,6 +10,7 @@ import bagwise as bw
 from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, StrategyError
 from bagwise.families import FAMILIES, find_family
 from bagwise.learn import from_release
+from bagwise.requests.records import filed
 from bagwise.rows.encoded import encode_to_disk
 
 TRUTH = {"x": 0.8, "z": -0.5}
@@ -34,7 +35,7 @@ def test_every_family_from_table_to_intervals(family, private, tmp_path):
     privacy = (
         {"epsilon": 8.0, "delta": 1e-6, "bounds": bounds} if private else {"not_private": True}
     )
-    release = bw.make_release(table, label="y", bag_size=15, strategy="kmeans", **privacy)
+    release = bw.make_release(table, **filed(label="y", bag_size=15, strategy="kmeans", **privacy))
     link = "log" if "log" in find_family(family).links else "canonical"
     model = bw.fit_release(release, family=family, link=link)
     loaded = bw.RowModel.load(model.save(tmp_path / "model.json"))
@@ -57,9 +58,15 @@ def test_classes_from_table_to_intervals(tmp_path):
     table = pa.table({"x": x, "way": way})
     for privacy in ({"not_private": True}, {"epsilon": 4.0, "delta": 1e-6}):
         release = bw.make_release(
-            table, label="way", classes=["bus", "car", "train"], bag_size=20, strategy="kmeans",
-            **privacy,
-        )  # fmt: skip
+            table,
+            **filed(
+                label="way",
+                classes=["bus", "car", "train"],
+                bag_size=20,
+                strategy="kmeans",
+                **privacy,
+            ),
+        )
         model = bw.fit_release(release)
         assert (model.family, model.classes) == ("multinomial", ("bus", "car", "train"))
         found = model.summary()
@@ -157,7 +164,7 @@ def test_a_fit_from_disk_is_that_from_memory(options, family, tmp_path, monkeypa
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     release = bw.make_release(
-        counted(), label="y", bounds=(0, 20), epsilon=4.0, bag_size=10, seed=1, **options
+        counted(), **filed(label="y", bounds=(0, 20), epsilon=4.0, bag_size=10, seed=1, **options)
     )
     made = []
     real = encode_to_disk

@@ -510,11 +510,10 @@ def test_from_a_release_to_a_model():
         table,
         label="y",
         bag_size=6,
-        label_kind="pick",
+        bagging=bw.Bagging(label_kind="pick", seed=0),
         strategy="random",
         not_private=True,
-        seed=0,
-        noise_source=SimulatedNoise(0),
+        privacy=bw.Privacy(noise_source=SimulatedNoise(0)),
     )
     model = bw.fit_release(release, loss="mixture")
     assert model.loss == "mixture"

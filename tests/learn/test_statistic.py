@@ -266,17 +266,27 @@ def test_a_fit_that_does_not_converge_predicts_the_mean(monkeypatch):
 def test_scores_are_those_of_the_family():
     table = small_table(n=2000)
     release = bw.make_release(
-        table, label="y", bounds=(0, 16), epsilon=4.0, bag_size=50, strategy="sorted",
-        scores="model", family="poisson",
-    )  # fmt: skip
+        table,
+        label="y",
+        bounds=(0, 16),
+        epsilon=4.0,
+        bag_size=50,
+        strategy="sorted",
+        bagging=bw.Bagging(scores="model", family="poisson"),
+    )
     assert release.model.family == "poisson"
     assert release.model.coef[0] == pytest.approx(0.3, abs=0.2)  # of the logarithm
     release.verify()
     with pytest.raises(BoundsError, match="0 or above"):
         bw.make_release(
-            table, label="y", bounds=(-1, 16), epsilon=4.0, bag_size=50, strategy="sorted",
-            family="poisson",
-        )  # fmt: skip
+            table,
+            label="y",
+            bounds=(-1, 16),
+            epsilon=4.0,
+            bag_size=50,
+            strategy="sorted",
+            bagging=bw.Bagging(family="poisson"),
+        )
 
 
 @pytest.mark.parametrize("norm", ["L2", "L1"])

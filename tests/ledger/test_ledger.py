@@ -13,6 +13,7 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagwiseError, BudgetError, ColumnError, LedgerError
 from bagwise.ledger.store import key_path
+from bagwise.requests.records import filed
 from bagwise.rng import NoiseSource, SecureNoise, SimulatedNoise
 
 LABELS = 3.0 + np.arange(200) % 7 + 0.1234
@@ -42,7 +43,7 @@ REQUEST = {"label": "y", "bounds": (0, 20), "features": "x", "bag_size": 10, "st
 
 
 def release(rows, ledger, **asked):
-    return bw.make_release(rows, **{**REQUEST, "epsilon": 0.5, **asked}, ledger=ledger)
+    return bw.make_release(rows, **filed(**{**REQUEST, "epsilon": 0.5, **asked}, ledger=ledger))
 
 
 def file_away(made, ledger, path):

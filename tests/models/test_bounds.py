@@ -14,6 +14,7 @@ from bagwise.cli import app
 from bagwise.errors import ModelFileError
 from bagwise.files.json_files import canonical, write_json
 from bagwise.models.model import digest_of as _digest
+from bagwise.requests.records import filed
 
 BOUNDS = (0.0, 10.0)
 
@@ -31,7 +32,7 @@ PRIVATE = {"epsilon": 4.0, "delta": 0.0, "bag_size": 5, "strategy": "random"}
 
 def release(**options):
     options = {"label": "y", "exclude": ["days"], "bounds": BOUNDS, **PRIVATE, **options}
-    return bw.make_release(make_table(), **options)
+    return bw.make_release(make_table(), **filed(**options))
 
 
 def clips(model):
@@ -127,7 +128,7 @@ def test_an_exposure_multiplies_before_bounds_clip():
     x, days = rng.normal(size=600), rng.uniform(0.5, 2, 600)
     counts = np.minimum(rng.poisson(days * np.exp(1 + 0.5 * x)), 10)
     table = pa.table({"x": x, "days": days, "y": counts})
-    found = bw.make_release(table, label="y", exposure="days", bounds=BOUNDS, **PRIVATE)
+    found = bw.make_release(table, **filed(label="y", exposure="days", bounds=BOUNDS, **PRIVATE))
     model = bw.fit_release(found)
     rows = pa.table({"x": [0.0, 0.0, 2.0], "days": [1.0, 1000.0, 1.0]})
     rate, counted = model.predict(rows, rate=True), model.predict(rows)
@@ -141,9 +142,9 @@ def test_a_share_of_a_class_is_a_share():
     table = make_table()
     kind = np.where(table["y"].to_numpy() > 5, "high", "low")
     classes = bw.make_release(
-        table.append_column("kind", pa.array(kind)), label="kind", classes=["low", "high"],
-        exclude=["y", "days"], **PRIVATE,
-    )  # fmt: skip
+        table.append_column("kind", pa.array(kind)),
+        **filed(label="kind", classes=["low", "high"], exclude=["y", "days"], **PRIVATE),
+    )
     model = bw.fit_release(classes, target="high", family="gaussian")
     assert model.predict(FAR).tolist()[::2] == [0.0, 1.0]
     chances = bw.fit_release(classes).predict(FAR)

@@ -11,7 +11,12 @@ from bagwise.files.json_files import write_json
 @pytest.fixture
 def release(table):
     return bw.make_release(
-        table, label="y", bag_size=5, strategy="random", not_private=True, seed=0
+        table,
+        label="y",
+        bag_size=5,
+        strategy="random",
+        not_private=True,
+        bagging=bw.Bagging(seed=0),
     )
 
 

@@ -15,6 +15,7 @@ from bagwise.files.json_files import canonical
 from bagwise.models.model import digest_of as _digest
 from bagwise.models.tree_model import TreeModel
 from bagwise.models.trees import Levels, Tree
+from bagwise.requests.records import filed
 
 
 def grown(*, seed=0, n=2000, rounds=30):
@@ -101,7 +102,7 @@ def released(table, **options):
     options = {"bag_size": 6, "strategy": "kmeans", "not_private": True, "seed": 0} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakWarning)  # exact shares of small bags tell labels
-        return bw.make_release(table, label=label, exclude=[other], **options)
+        return bw.make_release(table, **filed(label=label, exclude=[other], **options))
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from bagwise.theory.exact import exact_risk
 
@@ -171,7 +172,7 @@ def released(**settings: Any) -> Figures:
         settings.setdefault("bounds", (-4, 4))
     settings.setdefault("tighten", "none")
     settings.setdefault("centre", "none")
-    release = bw.make_release(table, id="key", seed=5, **settings)
+    release = bw.make_release(table, **filed(id="key", seed=5, **settings))
     order = np.argsort(release.instances["key"].to_numpy())
     certificate, reason = release.certificate, release.provenance.chosen_because
     facts = certificate.to_json()
@@ -260,9 +261,20 @@ def noise_of(**settings: Any) -> float:
     """Return the standard deviation of noise on labels between 0 and 1."""
     table = TABLE.select(["a", "y"])
     release = bw.make_release(
-        table, label="y", bounds=(0, 1), epsilon=1.0, delta=1e-5, noise="gaussian",
-        strategy="random", seed=0, tighten="none", centre="none", **settings,
-    )  # fmt: skip
+        table,
+        **filed(
+            label="y",
+            bounds=(0, 1),
+            epsilon=1.0,
+            delta=1e-5,
+            noise="gaussian",
+            strategy="random",
+            seed=0,
+            tighten="none",
+            centre="none",
+            **settings,
+        ),
+    )
     return float(release.noise_sd[0])
 
 

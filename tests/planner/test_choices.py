@@ -15,6 +15,7 @@ from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.search import rank, ranked, regrets
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
+from bagwise.requests.records import filed
 from bagwise.theory.beliefs import draw_misfit
 from bagwise.theory.moments import Whitening
 from tests import stats
@@ -54,7 +55,9 @@ def test_sizes_leave_three_bags_for_each_coefficient():
 def test_the_best_size_falls_as_epsilon_grows():
     X = np.random.default_rng(0).normal(size=(12_000, 4))
     best = [
-        bw.plan(X, bounds=BOUNDS, epsilon=epsilon, delta=1e-6, strategies=["kmeans"]).best.bag_size
+        bw.plan(
+            X, bounds=BOUNDS, epsilon=epsilon, delta=1e-6, bagging=bw.Bagging(strategies=["kmeans"])
+        ).best.bag_size
         for epsilon in (0.05, 0.5, 8.0)
     ]
     assert best == sorted(best, reverse=True)
@@ -76,14 +79,16 @@ def test_intervals_are_given_up_where_they_leave_no_model():
 
 
 def test_no_size_below_the_least_is_considered():
-    found = bw.plan(features(), min_bag_size=30, **PRIVATE)
+    found = bw.plan(features(), **filed(min_bag_size=30, **PRIVATE))
     assert min(candidate.bag_size for candidate in found.candidates) == 30
-    made = bw.make_release(labelled(), label="y", min_bag_size=30, **PRIVATE | {"epsilon": 8.0})
+    made = bw.make_release(
+        labelled(), **filed(label="y", min_bag_size=30, **PRIVATE | {"epsilon": 8.0})
+    )
     assert made.provenance.bag_size >= 30
     with pytest.raises(BagTooSmallError, match="below min_bag_size 30"):
-        bw.make_release(labelled(), label="y", bag_size=20, min_bag_size=30, **PRIVATE)
+        bw.make_release(labelled(), **filed(label="y", bag_size=20, min_bag_size=30, **PRIVATE))
     with pytest.raises(BagTooSmallError, match="from 1 on"):
-        bw.make_release(labelled(), label="y", min_bag_size=0, **PRIVATE)
+        bw.make_release(labelled(), **filed(label="y", min_bag_size=0, **PRIVATE))
 
 
 # --- by what they are ranked ----------------------------------------------------------------------
@@ -91,7 +96,7 @@ def test_no_size_below_the_least_is_considered():
 
 @pytest.fixture(scope="module")
 def found():
-    return bw.plan(features(), **PRIVATE)
+    return bw.plan(features(), **filed(**PRIVATE))
 
 
 def test_few_bags_are_marked_and_come_first_only_if_they_are_named(found):
@@ -99,7 +104,7 @@ def test_few_bags_are_marked_and_come_first_only_if_they_are_named(found):
     with_intervals = [candidate.intervals for candidate in found.candidates]
     assert with_intervals == sorted(with_intervals, reverse=True)
     assert "Choices marked *" not in str(found)  # none of those that are shown is
-    named = bw.plan(features(), strategies=["kmeans"], bag_sizes=[300], **PRIVATE)
+    named = bw.plan(features(), **filed(strategies=["kmeans"], bag_sizes=[300], **PRIVATE))
     few = next(c for c in named.candidates if c.loss == "bag")
     assert few.few_bags
     assert not few.intervals
@@ -149,7 +154,9 @@ def test_what_a_private_model_told_is_believed_and_few_bags_cost_nothing_more():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(automatic, "rank", remember)
-        release = bw.make_release(table, label="y", bounds=BOUNDS, epsilon=4.0, centre="model")
+        release = bw.make_release(
+            table, label="y", bounds=BOUNDS, epsilon=4.0, privacy=bw.Privacy(centre="model")
+        )
     prior = plans[-1].prior
     assert release.certificate.limit is not None
     assert (prior.few_bags, prior.factor) == (0.0, 3.0)
@@ -178,11 +185,13 @@ def test_scenarios_have_weak_and_strong_signals_and_no_and_large_misfit():
     with pytest.raises(StrategyError, match="misfit"):
         bw.Prior(1.0, 1.0, misfit=-0.1)
     few = {"strategies": ["random"], "not_private": True}
-    assert bw.plan(features(300), prior=(2.0, 1.0, 0.3), **few).prior == bw.Prior(2, 1, misfit=0.3)
+    assert bw.plan(features(300), **filed(prior=(2.0, 1.0, 0.3), **few)).prior == bw.Prior(
+        2, 1, misfit=0.3
+    )
 
 
 def test_misfit_is_a_cause_of_its_own(found):
-    large = bw.plan(features(), prior=(2.0, 0.1, 0.5), strategies=["kmeans"], **PRIVATE)
+    large = bw.plan(features(), **filed(prior=(2.0, 0.1, 0.5), strategies=["kmeans"], **PRIVATE))
     assert large.best.predictions.misfit > 0
     assert "misfit" in large.explain()
     assert "With a weak signal: keeps" in large.explain()  # others keep as much as stated
@@ -197,7 +206,7 @@ def test_real_releases_of_labels_that_are_not_linear_have_the_predicted_error():
     signal, noise, misfit = 3.0, 0.1, 0.6
     private = {"bounds": (-40.0, 40.0), "epsilon": 8.0, "delta": 0.0}
     found = bw.plan(
-        X, prior=(signal, noise, misfit), bag_sizes=[100], strategies=["kmeans"], **private
+        X, **filed(prior=(signal, noise, misfit), bag_sizes=[100], strategies=["kmeans"], **private)
     )
     candidate = next(c for c in found.candidates if c.loss == "bag" and c.label_kind == "mean")
     assert candidate.predictions.shares()["misfit"] > 0.7
@@ -210,7 +219,7 @@ def test_real_releases_of_labels_that_are_not_linear_have_the_predicted_error():
         y = expected + left + noise * rng.standard_normal(len(X))
         strategy = bw.KMeansBags(effort="fast")
         release = bw.make_release(
-            as_table(X, y), label="y", bag_size=100, strategy=strategy, **private
+            as_table(X, y), **filed(label="y", bag_size=100, strategy=strategy, **private)
         )
         # A fit that shrinks would take the misfit for noise of labels, which the plan knows.
         model = bw.fit_release(release, loss="bag", ridge=0.0)
@@ -231,16 +240,23 @@ def test_units_have_the_noise_that_their_release_has():
     table = labelled(who=people(1500, 5))
     private = {"bounds": BOUNDS, "epsilon": 2.0, "delta": 1e-5}
     few = {"bag_sizes": [50], "strategies": ["random"]}
-    found = bw.plan(table, label="y", unit="who", **few, **private)
-    alone = bw.plan(table.drop(["who"]), label="y", **few, **private)
+    found = bw.plan(table, **filed(label="y", unit="who", **few, **private))
+    alone = bw.plan(table.drop(["who"]), **filed(label="y", **few, **private))
     assert found.problem.sample.X.shape[1] == 3  # units are no feature
     assert found.problem.sample.largest == 5
     best = found.best
     assert best.predictions.total > 3 * alone.best.predictions.total
     made = bw.make_release(
-        table, label="y", unit="who", bag_size=50, strategy="random", seed=0,
-        **private | {"delta": best.delta},
-    )  # fmt: skip
+        table,
+        **filed(
+            label="y",
+            unit="who",
+            bag_size=50,
+            strategy="random",
+            seed=0,
+            **private | {"delta": best.delta},
+        ),
+    )
     bagged = found.problem.bag(best.bagging, 50)
     expected = found.problem.noise("mean", bagged).sd
     assert expected.mean() == pytest.approx(made.noise_sd.mean(), rel=0.15)
@@ -253,7 +269,7 @@ def test_classes_have_the_noise_of_two_counts_and_add_up():
     few = {"bag_sizes": [50], "strategies": ["random"]}
     private = {"epsilon": 2.0, "delta": 1e-5}
     classes = ["a", "b", "c"]
-    found = bw.plan(table, label="y", classes=classes, **few, **private)
+    found = bw.plan(table, **filed(label="y", classes=classes, **few, **private))
     assert found.family == "multinomial"
     best = found.best
     made = bw.make_release(
@@ -265,16 +281,18 @@ def test_classes_have_the_noise_of_two_counts_and_add_up():
     one = dataclasses.replace(found.problem, classes=None, calibration=None)
     assert one.noise("mean", bagged).sd.sum() == 0
     assert found.row_level == pytest.approx(3 * (1 / 3 * 2 / 3) * 4 / 1500)
-    assert bw.make_release(table, label="y", classes=classes, **private).bags.n_bags > 1
+    assert bw.make_release(table, **filed(label="y", classes=classes, **private)).bags.n_bags > 1
     with pytest.raises(StrategyError, match="not of the family poisson"):
-        bw.plan(table, label="y", classes=classes, family="poisson", **few, **private)
+        bw.plan(table, **filed(label="y", classes=classes, family="poisson", **few, **private))
 
 
 def test_a_family_is_planned_for_if_it_is_named():
     table = as_table(features(), np.random.default_rng(0).poisson(3.0, size=1500))
     counts = {"bounds": (0.0, 8.0), "epsilon": 1.0, "delta": 1e-5}
     reasons = [
-        bw.make_release(table, label="y", family=family, **counts).provenance.chosen_because
+        bw.make_release(
+            table, **filed(label="y", family=family, **counts)
+        ).provenance.chosen_because
         for family in ("auto", "poisson")
     ]
     assert reasons[0].label_noise_sd != reasons[1].label_noise_sd
@@ -286,7 +304,9 @@ def test_the_least_noise_that_keeps_the_promise_is_taken(found):
     assert found.best.delta == 0
     rows = 40
     table = labelled(3000, who=people(3000, rows))
-    many = bw.plan(table, label="y", unit="who", strategies=["random"], bag_sizes=[10], **PRIVATE)
+    many = bw.plan(
+        table, **filed(label="y", unit="who", strategies=["random"], bag_sizes=[10], **PRIVATE)
+    )
     assert many.best.delta == PRIVATE["delta"]
 
 
@@ -299,7 +319,10 @@ def test_the_same_table_gets_the_same_answer(monkeypatch):
     table = labelled()
     orders = [np.random.default_rng(seed).permutation(1500) for seed in range(3)]
     plain = {"tighten": "none", "centre": "none"}  # a private look may change a plan, by its noise
-    made = [bw.make_release(table.take(order), label="y", **PRIVATE, **plain) for order in orders]
+    made = [
+        bw.make_release(table.take(order), **filed(label="y", **PRIVATE, **plain))
+        for order in orders
+    ]
     assert len({release.provenance.chosen_because for release in made}) == 1
     assert len({(r.provenance.strategy, r.provenance.bag_size) for r in made}) == 1
 
@@ -332,20 +355,20 @@ def test_a_sample_of_an_array_does_not_depend_on_its_order(monkeypatch):
 
 
 def test_label_bounds_and_epsilon_are_enough():
-    made = bw.make_release(labelled(), label="y", **PRIVATE)
+    made = bw.make_release(labelled(), **filed(label="y", **PRIVATE))
     made.verify()
     assert made.certificate.epsilon <= 1.0
     assert made.provenance.bag_size >= 10
     assert made.bags.n_bags >= 3 * 4
     assert made.provenance.scores == "none"
     assert made.provenance.chosen_because.misfit == 0.05
-    also = bw.make_release(labelled(), label="y", bag_size="auto", **PRIVATE)
+    also = bw.make_release(labelled(), **filed(label="y", bag_size="auto", **PRIVATE))
     assert also.provenance.bag_size == made.provenance.bag_size
 
 
 @pytest.mark.parametrize("strategy", ["random", "kmeans", "optimal", "sorted"])
 def test_the_size_of_a_named_strategy_can_be_left_to_the_planner(strategy):
-    made = bw.make_release(labelled(), label="y", strategy=strategy, **PRIVATE)
+    made = bw.make_release(labelled(), **filed(label="y", strategy=strategy, **PRIVATE))
     made.verify()
     assert made.provenance.strategy == strategy
     assert made.provenance.chosen_because is not None
@@ -353,20 +376,22 @@ def test_the_size_of_a_named_strategy_can_be_left_to_the_planner(strategy):
 
 def test_a_plan_and_a_release_agree():
     table = labelled()
-    found = bw.plan(table, label="y", **PRIVATE)
-    made = bw.make_release(table, label="y", **PRIVATE)
+    found = bw.plan(table, **filed(label="y", **PRIVATE))
+    made = bw.make_release(table, **filed(label="y", **PRIVATE))
     assert made.provenance.strategy == found.best.strategy
     assert made.provenance.bag_size == found.best.bag_size
 
 
 def test_what_does_not_go_together_is_refused():
     with pytest.raises(StrategyError, match="not both"):
-        bw.make_release(labelled(), label="y", strategy="random", strategies=["random"], **PRIVATE)
+        bw.make_release(
+            labelled(), **filed(label="y", strategy="random", strategies=["random"], **PRIVATE)
+        )
     with pytest.raises(StrategyError, match="names no units"):
-        bw.plan(features(), unit="who", **PRIVATE)
+        bw.plan(features(), **filed(unit="who", **PRIVATE))
     with pytest.warns(DominatedWarning, match="picked label carries"):
         picked = bw.make_release(
-            labelled(), label="y", label_kind="pick", **PRIVATE | {"delta": 0.0}
+            labelled(), **filed(label="y", label_kind="pick", **PRIVATE | {"delta": 0.0})
         )
     assert picked.certificate.delta == 0  # picks need no delta any more
 

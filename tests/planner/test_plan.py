@@ -26,6 +26,7 @@ from bagwise.planner.candidates import buy_model
 from bagwise.planner.request import planned
 from bagwise.planner.search import regrets
 from bagwise.requests.columns import Columns
+from bagwise.requests.records import filed
 from tests import stats
 
 BOUNDS = (-10.0, 10.0)
@@ -39,7 +40,7 @@ def features(n=1500, d=3, seed=0):
 
 @pytest.fixture(scope="module")
 def private():
-    return bw.plan(features(), bag_sizes=[10, 100], prior=(2.0, 0.5), **PRIVATE)
+    return bw.plan(features(), **filed(bag_sizes=[10, 100], prior=(2.0, 0.5), **PRIVATE))
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +72,19 @@ def shown_error(found):
 
 @pytest.mark.parametrize("error", [0.75, 1.0, 1.6])
 def test_the_smallest_epsilon_for_an_error_serves_and_a_smaller_one_does_not(error):
-    found = bw.plan(features(), error=error, **ERROR)
+    found = bw.plan(features(), **filed(error=error, **ERROR))
     assert 0.01 < found.epsilon < 20
     assert shown_error(found) <= error
     assert f"--epsilon {found.epsilon:g} " in found.command()
-    again = bw.plan(features(), epsilon=found.epsilon, **ERROR)
+    again = bw.plan(features(), **filed(epsilon=found.epsilon, **ERROR))
     assert again.to_json() == found.to_json()
-    assert shown_error(bw.plan(features(), epsilon=0.8 * found.epsilon, **ERROR)) > error
+    assert shown_error(bw.plan(features(), **filed(epsilon=0.8 * found.epsilon, **ERROR))) > error
 
 
 def test_an_error_that_any_epsilon_serves_has_the_smallest_and_one_that_none_serves_is_refused():
-    assert bw.plan(features(), error=1000.0, **ERROR).epsilon == 0.01
+    assert bw.plan(features(), **filed(error=1000.0, **ERROR)).epsilon == 0.01
     with pytest.raises(BudgetError, match=r"no epsilon up to 20 .* at most 0.1: at 20 it is 0.6"):
-        bw.plan(features(), error=0.1, **ERROR)
+        bw.plan(features(), **filed(error=0.1, **ERROR))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_an_error_that_any_epsilon_serves_has_the_smallest_and_one_that_none_ser
 )
 def test_an_error_stands_alone_and_is_positive(others, match):
     with pytest.raises(BudgetError, match=match):
-        bw.plan(features(), **others, **ERROR)
+        bw.plan(features(), **filed(**others, **ERROR))
 
 
 def carry_out(candidate, X, theta, noise, rng, *, epsilon=1.0):
@@ -111,7 +112,7 @@ def carry_out(candidate, X, theta, noise, rng, *, epsilon=1.0):
         "tighten": "none", "centre": "none",
     }  # fmt: skip
     release = bw.make_release(
-        table, label="y", label_kind=candidate.label_kind, **options, **privacy
+        table, **filed(label="y", label_kind=candidate.label_kind, **options, **privacy)
     )
     model = bw.fit_release(release, loss=candidate.loss)
     return np.mean((model.predict_encoded(X) - X @ theta) ** 2)
@@ -177,7 +178,7 @@ def test_a_label_left_in_the_table_changes_nothing(garbage, kind, tmp_path):
             pq.write_table(source, tmp_path / f"{name}.parquet")
             source = tmp_path / f"{name}.parquet"
         few = {"bag_sizes": [10], "strategies": ["random", "kmeans"]}
-        plans.append(bw.plan(source, label="y", **PRIVATE, **few))
+        plans.append(bw.plan(source, **filed(label="y", **PRIVATE, **few)))
     assert plans[0].to_json() == plans[1].to_json()
 
 
@@ -185,16 +186,19 @@ def test_the_label_is_no_feature_of_the_plan():
     X = features(400, d=2)
     few = {"bag_sizes": [10], "strategies": ["random"], "not_private": True}
     frame = as_frame(X, np.random.default_rng(2).normal(size=400))
-    assert bw.plan(frame, label="y", **few).problem.sample.X.shape == (400, 2)
-    assert bw.plan(frame, label="price", **few).problem.sample.X.shape == (400, 3)  # only a name
-    without = bw.plan(frame.drop(columns="y"), label="y", **few)
-    assert without.to_json() == bw.plan(frame, label="y", **few).to_json()
+    assert bw.plan(frame, **filed(label="y", **few)).problem.sample.X.shape == (400, 2)
+    assert bw.plan(frame, **filed(label="price", **few)).problem.sample.X.shape == (
+        400,
+        3,
+    )  # only a name
+    without = bw.plan(frame.drop(columns="y"), **filed(label="y", **few))
+    assert without.to_json() == bw.plan(frame, **filed(label="y", **few)).to_json()
     with pytest.raises(ColumnError, match="no feature column is left"):
-        bw.plan(frame[["y"]], label="y", **few)
+        bw.plan(frame[["y"]], **filed(label="y", **few))
 
 
 def test_the_same_features_give_the_same_bytes(private, tmp_path):
-    again = bw.plan(features(), bag_sizes=[10, 100], prior=(2.0, 0.5), **PRIVATE)
+    again = bw.plan(features(), **filed(bag_sizes=[10, 100], prior=(2.0, 0.5), **PRIVATE))
     first, second = (p.save(tmp_path / f"{i}.json") for i, p in enumerate((private, again)))
     assert first.read_bytes() == second.read_bytes()
     text = first.read_text()
@@ -228,13 +232,13 @@ def test_the_direct_release_is_off_by_what_was_predicted(delta):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(2000, 3))
     asked = {"bounds": (-10.0, 10.0), "epsilon": 0.3, "delta": delta}
-    found = bw.plan(X, strategies=["random"], **asked)
+    found = bw.plan(X, **filed(strategies=["random"], **asked))
     prior, errors = found.prior, []
     for _ in range(100):
         theta = rng.normal(size=3) * prior.signal_sd / np.sqrt(3)
         labels = X @ theta + prior.label_noise_sd * rng.normal(size=2000)
         table = pa.table({**{f"x{j}": X[:, j] for j in range(3)}, "y": labels})
-        model = bw.release_model(table, label="y", tighten="none", **asked)
+        model = bw.release_model(table, label="y", privacy=bw.Privacy(tighten="none"), **asked)
         errors.append(np.mean((model.predict(table) - X @ theta) ** 2))
     # The share that is kept is estimated from three slopes, which costs a little more.
     low, high = np.mean(errors) + np.array([-4, 4]) * np.std(errors) / np.sqrt(len(errors))
@@ -269,7 +273,9 @@ def test_commands_make_the_release(private):
 )
 def test_a_model_instead_of_bags_leaves_a_key_out(given, advised):
     X = np.random.default_rng(0).normal(size=(400, 2))
-    found = bw.plan(X, bounds=(0, 1), epsilon=1.0, bag_sizes=[20], strategies=["random"])
+    found = bw.plan(
+        X, bounds=(0, 1), epsilon=1.0, bag_sizes=[20], bagging=bw.Bagging(strategies=["random"])
+    )
     command = dataclasses.replace(found, label="y", options=given).model_command()
     assert command.startswith(f"bagwise release-model TABLE --label y {advised} --bounds 0 1")
 
@@ -281,9 +287,15 @@ def test_commands_repeat_what_decides_which_columns_leave(tmp_path):
     from bagwise.cli import app
 
     found = bw.plan(
-        features(200), bag_sizes=[5], strategies=["random"], bounds=(-1234567.5, 2.0),
-        epsilon=1.2345678, delta=1e-6, label="my label", options="--exclude big",
-    )  # fmt: skip
+        features(200),
+        bag_sizes=[5],
+        bagging=bw.Bagging(strategies=["random"]),
+        bounds=(-1234567.5, 2.0),
+        epsilon=1.2345678,
+        delta=1e-6,
+        label="my label",
+        options="--exclude big",
+    )
     command = found.command()
     assert "--label 'my label' --exclude big" in command
     assert "--bounds -1234567.5 2 " in command
@@ -316,7 +328,7 @@ def test_the_order_of_rows_changes_nothing():
 
 
 def test_a_plan_that_promises_nothing_says_so():
-    found = bw.plan(features(300), bag_sizes=[10], prior=(0.01, 5.0), **PRIVATE)
+    found = bw.plan(features(300), **filed(bag_sizes=[10], prior=(0.01, 5.0), **PRIVATE))
     assert "predicting the mean" in str(found)
     assert "predicting the mean" not in str(
         bw.plan(features(300), bag_sizes=[10], not_private=True)
@@ -325,10 +337,12 @@ def test_a_plan_that_promises_nothing_says_so():
 
 def test_a_sample_stands_for_the_whole_table(monkeypatch):
     X = features(8000, seed=5)
-    whole = bw.plan(X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "kmeans"], **PRIVATE)
+    whole = bw.plan(
+        X, **filed(prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "kmeans"], **PRIVATE)
+    )
     monkeypatch.setattr("bagwise.planner.sample.MOST_ROWS", 2000)
     sample = bw.plan(
-        X, prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "kmeans"], **PRIVATE
+        X, **filed(prior=(2.0, 0.5), bag_sizes=[20], strategies=["random", "kmeans"], **PRIVATE)
     )
     assert sample.n_used == 2000
     assert "sample of 2000 of 8000" in str(sample)
@@ -356,10 +370,16 @@ def test_it_says_what_raw_k_means_would_lose():
 
 def test_priors_are_stated_or_follow_from_the_bounds():
     X = features(300)
-    default = bw.plan(X, bag_sizes=[10], strategies=["random"], **PRIVATE).prior
+    default = bw.plan(X, **filed(bag_sizes=[10], strategies=["random"], **PRIVATE)).prior
     assert np.hypot(default.signal_sd, default.label_noise_sd) == pytest.approx(20 / 8)
-    counts = bw.plan(X, bag_sizes=[10], strategies=["random"], family="poisson",
-                     bounds=(0, 8), epsilon=1.0, delta=1e-5)  # fmt: skip
+    counts = bw.plan(
+        X,
+        bag_sizes=[10],
+        bagging=bw.Bagging(strategies=["random"], family="poisson"),
+        bounds=(0, 8),
+        epsilon=1.0,
+        delta=1e-5,
+    )
     assert counts.prior.label_noise_sd == pytest.approx(2.0)  # the root of the mean, 4
     assert "first order" in str(counts)
     for wrong in ("strong", (1.0,), (1.0, -2.0), (np.inf, 1.0), (0.0, 0.0)):
@@ -384,7 +404,7 @@ def test_priors_are_stated_or_follow_from_the_bounds():
 )
 def test_bad_requests_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
-        bw.plan(features(300, d=6), **arguments)
+        bw.plan(features(300, d=6), **filed(**arguments))
     with pytest.raises(ColumnError, match="'q' is not a column"):
         features_of(pa.table({"x": [1.0, 2.0]}), Columns.of("q"))
 
@@ -417,18 +437,18 @@ def test_auto_takes_the_first_choice_and_says_why(tmp_path):
 
 
 def test_everything_can_be_left_to_the_planner():
-    made = bw.make_release(labelled(), label="y", bag_size="auto", **PRIVATE)
+    made = bw.make_release(labelled(), **filed(label="y", bag_size="auto", **PRIVATE))
     made.verify()
     assert made.certificate.epsilon <= 1.0
     assert made.certificate.delta <= 1e-5
-    planned = bw.plan(features_of(labelled(), Columns.of("y")), **PRIVATE)
+    planned = bw.plan(features_of(labelled(), Columns.of("y")), **filed(**PRIVATE))
     assert made.provenance.strategy in {c.strategy for c in planned.candidates[:4]}
     with pytest.raises(BagTooSmallError, match="or 'auto'"):
-        bw.make_release(labelled(), label="y", bag_size="large", **PRIVATE)
+        bw.make_release(labelled(), **filed(label="y", bag_size="large", **PRIVATE))
     with pytest.raises(StrategyError, match="name one"):
-        bw.make_release(labelled(), label="y", bag_size="auto", scores="model", **PRIVATE)
+        bw.make_release(labelled(), **filed(label="y", bag_size="auto", scores="model", **PRIVATE))
     with pytest.raises(StrategyError, match="name strategy='sorted'"):
-        bw.make_release(labelled(), label="y", bag_size=10, scores="model", **PRIVATE)
+        bw.make_release(labelled(), **filed(label="y", bag_size=10, scores="model", **PRIVATE))
     with pytest.raises(BagTooSmallError, match="needs a bag size"):
         bw.make_release(labelled(), label="y", not_private=True)
 
@@ -450,7 +470,7 @@ def test_the_planner_never_sees_the_label(monkeypatch):
 
 
 def few(strategies, **options):
-    return bw.plan(features(300), bag_sizes=[10], strategies=strategies, **options)
+    return bw.plan(features(300), **filed(bag_sizes=[10], strategies=strategies, **options))
 
 
 def test_instances_are_planned_with_their_parameters():
@@ -507,9 +527,16 @@ def test_rows_are_sorted_by_the_model_that_a_release_buys(delta):
     X = features(300)
     table = pa.table({**{f"x{j}": x for j, x in enumerate(X.T)}, "y": X.sum(axis=1)})
     made = bw.make_release(
-        table, label="y", bag_size=10, strategy="sorted", centre="none", tighten="none",
-        **PRIVATE | {"delta": delta},
-    )  # fmt: skip
+        table,
+        **filed(
+            label="y",
+            bag_size=10,
+            strategy="sorted",
+            centre="none",
+            tighten="none",
+            **PRIVATE | {"delta": delta},
+        ),
+    )
     planned, paid = bought_by(found).event, made.certificate.events[0]
     assert isinstance(paid, type(planned))
     assert planned.number_sd == pytest.approx(paid.number_sd)
@@ -575,13 +602,16 @@ def test_what_is_tried_follows_from_the_registry():
 def test_a_plan_says_whether_labels_would_be_centred():
     X = np.random.default_rng(1).normal(size=(20_000, 2))
     asked = {"bounds": (-10.0, 10.0), "strategies": ["random"], "bag_sizes": [50]}
-    many, few = (bw.plan(X[:rows], epsilon=1.0, **asked) for rows in (20_000, 1000))
+    many, few = (bw.plan(X[:rows], **filed(epsilon=1.0, **asked)) for rows in (20_000, 1000))
     assert "centres labels on a private model" in str(many)
     assert "centres labels" not in str(few)
     table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": np.clip(X.sum(axis=1), -10, 10)})
     release = {"label": "y", "bounds": (-10, 10), "epsilon": 1.0, "strategy": "kmeans"}
     kinds = [
-        [event.kind for event in bw.make_release(rows, bag_size=50, **release).certificate.events]
+        [
+            event.kind
+            for event in bw.make_release(rows, **filed(bag_size=50, **release)).certificate.events
+        ]
         for rows in (table, table.slice(0, 1000))
     ]
     assert "exponential-limit" in kinds[0]

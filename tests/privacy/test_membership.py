@@ -54,7 +54,7 @@ def test_private_scores_place_a_changed_row_alike(scores, table):
                 label="y",
                 bag_size=10,
                 strategy="sorted",
-                scores=scores,
+                bagging=bw.Bagging(scores=scores),
                 id="key",
                 epsilon=0.5,
                 delta=1e-5,

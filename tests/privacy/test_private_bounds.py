@@ -12,6 +12,7 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.private_range import candidates
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.scoring.privately import evaluate_rows_privately
 
@@ -45,7 +46,7 @@ def test_what_bounds_cost_is_part_of_the_release(tmp_path):
     again = PrivateBounds.load(found.save(tmp_path / "bounds.json"))
     assert again == found
     asked = {"label": "y", "bounds": again, "bag_size": 50, "delta": 1e-6, "centre": "none"}
-    release = bw.make_release(table, epsilon=1.0, **asked)
+    release = bw.make_release(table, **filed(epsilon=1.0, **asked))
     assert noisy_choice("bounds", 0.4) in release.certificate.events
     assert bw.Release.load(release.save(tmp_path / "out")).verify().epsilon == 1.0
     alone = ExactCalibration(0.6, 1e-6, found.bounds).bag_means()
@@ -81,9 +82,9 @@ def test_bounds_that_were_paid_for_are_public_candidates(tmp_path):
     exact = PrivateBounds((1.37, 8.91), found.event, mark=found.mark)
     asked = {"label": "y", "epsilon": 1.0}
     bags = {"bag_size": 50, "strategy": "random", **asked}
-    bw.make_release(table, bounds=found, **bags).verify()
+    bw.make_release(table, **filed(bounds=found, **bags)).verify()
     with pytest.raises(CertificateError, match="no search ends with the bounds"):
-        bw.make_release(table, bounds=exact, **bags).verify()
+        bw.make_release(table, **filed(bounds=exact, **bags)).verify()
     for bounds, is_honest in ((found, True), (exact, False)):
         model = bw.release_model(table, bounds=bounds, **asked)
         scores = evaluate_rows_privately(model, table, bounds=bounds, epsilon=0.5)

@@ -24,6 +24,7 @@ from bagwise.privacy.laws import RandomisedResponse
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import private_class_picks, private_shares
 from bagwise.privacy.queries import ClassPicks
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from tests import stats
 
@@ -45,7 +46,7 @@ def release(trips, **options):
     defaults = {"label": "way", "classes": CLASSES, "bag_size": 10, "features": "x"}
     if "epsilon" not in options:
         defaults["not_private"] = True
-    return bw.make_release(trips, **{**defaults, **options})
+    return bw.make_release(trips, **filed(**{**defaults, **options}))
 
 
 COMBINATIONS = [

@@ -9,6 +9,7 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagwiseWarning, LeakWarning, StrategyError, StrongPromiseWarning
 from bagwise.learn.from_release import explain_by_fit
+from bagwise.requests.records import filed
 from bagwise.theory.exact import exact_risk
 from tests import stats
 
@@ -27,7 +28,7 @@ def table(seed=0, features=None):
 def release(seed=0, **options):
     data, X = table(seed)
     arguments = {"label": "y", "bag_size": 6, "strategy": "random", "not_private": True, **options}
-    return bw.make_release(data, **arguments), X
+    return bw.make_release(data, **filed(**arguments)), X
 
 
 def test_it_is_the_exact_risk_with_an_intercept():
@@ -98,7 +99,9 @@ def test_the_parts_add_up_and_the_largest_is_named():
 
 def test_features_that_depend_on_each_other_leave_predictions():
     data, _ = table(features={"twice": 2 * table()[1][:, 0], "one": np.ones(N)})
-    made = bw.make_release(data, label="y", bag_size=6, strategy="random", not_private=True, seed=4)
+    made = bw.make_release(
+        data, label="y", bag_size=6, strategy="random", not_private=True, bagging=bw.Bagging(seed=4)
+    )
     found = made.explain(theta=[1.0, -2.0, 0.0, 0.0], sigma=SIGMA, intercept=3.0, misfit=0.0)
     assert found.slopes is None
     assert found.predictions.label_noise > 0
@@ -114,7 +117,12 @@ def test_label_sorted_bags_are_remarked():
 
 def test_a_fit_to_the_release_gives_theta_and_sigma():
     made = bw.make_release(
-        table(0)[0], label="y", bag_size=6, strategy="random", not_private=True, seed=0
+        table(0)[0],
+        label="y",
+        bag_size=6,
+        strategy="random",
+        not_private=True,
+        bagging=bw.Bagging(seed=0),
     )
     found = explain_by_fit(made, misfit=0.0)
     given = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, misfit=0.0)
@@ -155,7 +163,12 @@ def test_misfit_is_a_cause_that_is_believed_and_said():
     x, z = rng.normal(size=(2, 3000))
     table = pa.table({"x": x, "z": z, "y": x + rng.normal(size=3000)})
     release = bw.make_release(
-        table, label="y", bag_size=100, strategy="kmeans", not_private=True, seed=0
+        table,
+        label="y",
+        bag_size=100,
+        strategy="kmeans",
+        not_private=True,
+        bagging=bw.Bagging(seed=0),
     )
     guess = {"theta": [1.0, 0.0], "sigma": 0.1}
     none, some, more = (release.explain(**guess, misfit=m).predictions for m in (0.0, 0.05, 0.5))

@@ -148,9 +148,9 @@ def rare(n=2000, prevalence=0.05):
 
 def test_ordinary_means_raise_no_alarm():
     bw.make_release(heights(), label="y", **PLAIN)
-    bw.make_release(heights(), label="y", **PLAIN, label_kind="pick")
+    bw.make_release(heights(), label="y", **PLAIN, bagging=bw.Bagging(label_kind="pick"))
     heavy = pa.table({"x": heights()["x"], "y": np.exp(np.array(heights()["y"]) / 10)})
-    bw.make_release(heavy, label="y", **PLAIN, label_kind="pick")
+    bw.make_release(heavy, label="y", **PLAIN, bagging=bw.Bagging(label_kind="pick"))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,9 @@ def test_rare_classes_are_warned_of():
     table = pa.table({"x": rare()["x"], "y": np.where(np.array(rare()["y"]), "yes", "no")})
     with pytest.warns(LeakWarning, match="single rows can be read"):
         bw.make_release(table, label="y", classes=["yes", "no"], **PLAIN)
-    bw.make_release(table, label="y", classes=["yes", "no"], label_kind="pick", **PLAIN)
+    bw.make_release(
+        table, label="y", classes=["yes", "no"], bagging=bw.Bagging(label_kind="pick"), **PLAIN
+    )
 
 
 def test_sorted_bags_warn_once_and_are_measured_all_the_same():

@@ -14,6 +14,7 @@ import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, StrategyError
 from bagwise.models.row_model import RowModel
+from bagwise.requests.records import filed
 from bagwise.scoring.openly import evaluate_release, evaluate_rows
 from bagwise.scoring.privately import evaluate_rows_privately
 
@@ -35,7 +36,7 @@ def policies():
 def make(table, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakWarning)
-        return bw.make_release(table, exposure="years", **options)
+        return bw.make_release(table, **filed(exposure="years", **options))
 
 
 @pytest.mark.parametrize("how", [OPEN, PRIVATE], ids=["open", "private"])
@@ -62,7 +63,7 @@ def test_from_the_table_to_the_evaluation(policies, how, tmp_path):
 
 def test_a_fit_to_single_rows_is_that_of_the_rows(policies):
     with pytest.warns(LeakWarning):
-        release = bw.make_release(policies, **{**OPEN, "bag_size": 1}, exposure="years")
+        release = bw.make_release(policies, **filed(**{**OPEN, "bag_size": 1}, exposure="years"))
     model = bw.fit_release(release)
     table = policies.to_pandas()
     X = np.column_stack([table["age"], table["town"] == "b"])
@@ -84,7 +85,8 @@ def test_labels_and_their_noise_do_not_depend_on_exposure(policies):
     """Exposure is public, and labels are clipped in their own bounds: the promise is the same."""
     with_it = make(policies, **PRIVATE, strategy="random", tighten="none", centre="none")
     without = bw.make_release(
-        policies, **PRIVATE, strategy="random", tighten="none", centre="none", exclude="years"
+        policies,
+        **filed(**PRIVATE, strategy="random", tighten="none", centre="none", exclude="years"),
     )
     assert with_it.certificate.events == without.certificate.events
     assert np.array_equal(np.sort(with_it.noise_sd), np.sort(without.noise_sd))
@@ -100,7 +102,7 @@ def test_rates_are_sums_over_exposure(policies):
     rates, noise = private.rates()
     assert np.allclose(rates / noise, private.labels / private.noise_sd)
     with pytest.raises(ReleaseError, match="no exposure"):
-        bw.make_release(policies, **PRIVATE).rates()
+        bw.make_release(policies, **filed(**PRIVATE)).rates()
 
 
 def test_a_named_exposure_may_be_a_feature_too(policies):
@@ -119,22 +121,27 @@ def test_private_evaluation_counts_exposure_in(policies):
 
 def test_what_cannot_be_is_refused(policies):
     with pytest.raises(ColumnError, match="exposure and label name the same column"):
-        bw.make_release(policies, **PRIVATE, exposure="claims")
+        bw.make_release(policies, **filed(**PRIVATE, exposure="claims"))
     with pytest.raises(ColumnError, match="not a number"):
-        bw.make_release(policies, **PRIVATE, exposure="town")
+        bw.make_release(policies, **filed(**PRIVATE, exposure="town"))
     with pytest.raises(ColumnError, match="classes have no exposure"):
         bw.make_release(
-            policies, label="town", classes=["a", "b"], epsilon=1.0, bag_size=9, exposure="years"
+            policies,
+            label="town",
+            classes=["a", "b"],
+            epsilon=1.0,
+            bag_size=9,
+            reading=bw.Reading(exposure="years"),
         )
     zero = policies.set_column(2, "years", pa.array(np.arange(6000.0)))
     with pytest.raises(ColumnError, match="not positive in 1 row"):
-        bw.make_release(zero, **PRIVATE, exposure="years")
+        bw.make_release(zero, **filed(**PRIVATE, exposure="years"))
     model = bw.fit_release(make(policies, **OPEN))
     with pytest.raises(ColumnError, match="exposure 'years' is not a column"):
         model.predict(policies.drop_columns(["years"]))
     with pytest.raises(StrategyError, match="exposure multiplies"):
         bw.fit_release(make(policies, **OPEN), family="gaussian")
-    plain = bw.fit_release(bw.make_release(policies, **PRIVATE))
+    plain = bw.fit_release(bw.make_release(policies, **filed(**PRIVATE)))
     with pytest.raises(StrategyError, match="no exposure, and so no rate"):
         plain.predict(policies, rate=True)
 

@@ -25,6 +25,7 @@ from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.requests.provenance import FlexibleLearner
 from bagwise.requests.queries import METRIC_SHARES
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
 from tests.release.test_release import edit_json, edit_provenance
@@ -49,7 +50,9 @@ def table():
 
 def release(table, **options):
     asked = {"label": "y", "bounds": BOUNDS, "epsilon": 4.0, "exclude": ["who", "part"]}
-    return bw.make_release(table, **{"bag_size": 20, "strategy": MODEL, **asked, **options})
+    return bw.make_release(
+        table, **filed(**{"bag_size": 20, "strategy": MODEL, **asked, **options})
+    )
 
 
 def hidden(made):
@@ -150,7 +153,7 @@ def test_there_is_no_model_without_an_epsilon_or_for_classes(table):
     with pytest.raises(StrategyError, match="features only"):
         release(table, **classes, exclude=["who", "y"])
     with pytest.raises(StrategyError, match="takes what matters from a private model"):
-        bw.plan(table.drop_columns("y"), strategies=[MODEL], not_private=True)
+        bw.plan(table.drop_columns("y"), bagging=bw.Bagging(strategies=[MODEL]), not_private=True)
 
 
 def test_what_a_flexible_learner_cannot_be_given(table):
@@ -161,7 +164,8 @@ def test_what_a_flexible_learner_cannot_be_given(table):
     for other in ({"strategies": ["kmeans"]}, {"single_labels": True}):
         with pytest.raises(StrategyError, match="ranked for linear learners"):
             bw.plan(
-                table.drop_columns("y"), bounds=BOUNDS, epsilon=1.0, learner="flexible", **other
+                table.drop_columns("y"),
+                **filed(bounds=BOUNDS, epsilon=1.0, learner="flexible", **other),
             )
     with pytest.raises(BudgetError, match="every single label"):
         release(table, learner="flexible", strategy="auto", noise="unbiased")
@@ -174,9 +178,19 @@ def test_what_cannot_be_made_is_refused_before_anything_is_charged(table, tmp_pa
     few = {"memory_limit": 1, "spill": tmp_path}
     with pytest.raises(StrategyError, match="does not fit into memory"):
         bw.make_release(
-            str(path), label="y", bounds=BOUNDS, epsilon=1.0, bag_size=20, strategy=MODEL,
-            exclude="who", within="part", ledger=ledger, **few,
-        )  # fmt: skip
+            str(path),
+            **filed(
+                label="y",
+                bounds=BOUNDS,
+                epsilon=1.0,
+                bag_size=20,
+                strategy=MODEL,
+                exclude="who",
+                within="part",
+                ledger=ledger,
+                **few,
+            ),
+        )
     assert not ledger.charges()
 
 
@@ -356,7 +370,7 @@ def test_no_size_is_known_for_picked_classes(table):
 @pytest.mark.parametrize("promise", [{}, {"delta": 1e-6}], ids=["pure", "delta"])
 def test_a_plan_for_flexible_learners_says_what_a_release_would_do(table, promise):
     features = table.drop_columns(["y", "who", "part"])
-    found = bw.plan(features, bounds=BOUNDS, epsilon=4.0, learner="flexible", **promise)
+    found = bw.plan(features, **filed(bounds=BOUNDS, epsilon=4.0, learner="flexible", **promise))
     made = release(table, learner="flexible", strategy="auto", bag_size=None, **promise)
     assert (found.best.strategy, found.best.bag_size) == (choice(made)[0], choice(made)[2])
     assert found.best.parameters == {"scale": "model"}
@@ -366,7 +380,8 @@ def test_a_plan_for_flexible_learners_says_what_a_release_would_do(table, promis
     assert found.to_json()["learner"] == "flexible"
     assert any("boosted trees" in remark for remark in found.remarks())
     named = bw.plan(
-        features, bounds=BOUNDS, epsilon=4.0, learner="flexible", bag_sizes=[25, 40], **promise
+        features,
+        **filed(bounds=BOUNDS, epsilon=4.0, learner="flexible", bag_sizes=[25, 40], **promise),
     )
     assert {candidate.bag_size for candidate in named.candidates} == {25, 40}
 
@@ -374,7 +389,11 @@ def test_a_plan_for_flexible_learners_says_what_a_release_would_do(table, promis
 def test_a_metric_may_be_planned_by_name_among_others(table):
     features = table.drop_columns(["y", "who", "part"])
     found = bw.plan(
-        features, bounds=BOUNDS, epsilon=4.0, strategies=[MODEL, "kmeans"], bag_sizes=[20]
+        features,
+        bounds=BOUNDS,
+        epsilon=4.0,
+        bagging=bw.Bagging(strategies=[MODEL, "kmeans"]),
+        bag_sizes=[20],
     )
     by_title = {c.title: c for c in found.candidates if c.loss == "bag" and c.label_kind == "mean"}
     assert set(by_title) == {"kmeans", "kmeans scale=model"}

@@ -30,6 +30,7 @@ from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_loss import half_width, noise_sd
 from bagwise.privacy.queries import MeanLoss
 from bagwise.privacy.samplers import discrete_laplace
+from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from bagwise.scoring.privately import PrivateScores
 from bagwise.verifier import verify
@@ -51,12 +52,12 @@ def table():
 
 @pytest.fixture
 def saved(table, tmp_path):
-    return bw.make_release(table, strategy="random", **PRIVATE).save(tmp_path / "out")
+    return bw.make_release(table, **filed(strategy="random", **PRIVATE)).save(tmp_path / "out")
 
 
 @pytest.fixture
 def by_model(table, tmp_path):
-    return bw.make_release(table, strategy=EQUAL, **PRIVATE).save(tmp_path / "scored")
+    return bw.make_release(table, **filed(strategy=EQUAL, **PRIVATE)).save(tmp_path / "scored")
 
 
 def reject(path, match=None, **options):
@@ -145,7 +146,7 @@ def test_bags_that_do_not_follow_the_published_model(by_model):
 
 def test_sorted_super_bags_overlap_in_pairs_only(table):
     release = bw.make_release(
-        table, strategy=bw.SuperBags(order="sorted"), scores="model", **PRIVATE
+        table, **filed(strategy=bw.SuperBags(order="sorted"), scores="model", **PRIVATE)
     )
     release.verify()
     scores = release.model.predict(release.encoder.transform(release.features))
@@ -165,9 +166,9 @@ def test_a_strategy_that_nobody_knows_is_listed_and_fails_when_strict(saved):
 
 
 def test_sorted_bags_relabelled_as_random(table):
-    by_model = bw.make_release(table, strategy=EQUAL, **PRIVATE)
+    by_model = bw.make_release(table, **filed(strategy=EQUAL, **PRIVATE))
     relabelled = dataclasses.replace(
-        bw.make_release(table, strategy="random", **PRIVATE),
+        bw.make_release(table, **filed(strategy="random", **PRIVATE)),
         bags=by_model.bags,
         instances=by_model.instances,
     )
@@ -194,12 +195,12 @@ def test_honest_random_bags_are_hardly_ever_suspected():
 
 
 def test_remarks_on_the_kept_order_cannot_be_dropped_or_invented(table, tmp_path):
-    kept = bw.make_release(table, strategy="random", keep_order=True, **PRIVATE)
+    kept = bw.make_release(table, **filed(strategy="random", keep_order=True, **PRIVATE))
     kept.verify()
     silent = dataclasses.replace(kept.certificate, circumstances=())
     with pytest.raises(ReleaseError, match="does not mention"):
         dataclasses.replace(kept, certificate=silent).verify()
-    shuffled = bw.make_release(table, strategy="random", **PRIVATE)
+    shuffled = bw.make_release(table, **filed(strategy="random", **PRIVATE))
     for invented in (KeptOrder(), SimulatedNoise()):
         spoken = dataclasses.replace(shuffled.certificate, circumstances=(invented,))
         with pytest.raises(ReleaseError, match="does not mention"):
@@ -209,7 +210,7 @@ def test_remarks_on_the_kept_order_cannot_be_dropped_or_invented(table, tmp_path
 @pytest.mark.parametrize("name", ["Y", "y ", "у", "ｙ", "y\u200b", "\u00a0Y"])
 def test_a_column_that_reads_like_the_label(saved, table, name):
     with pytest.raises(bw.errors.ColumnError, match="reads like the label"):
-        bw.make_release(table.append_column(name, table["x"]), **PRIVATE)
+        bw.make_release(table.append_column(name, table["x"]), **filed(**PRIVATE))
     release = bw.Release.load(saved)
     columns = tuple(msgspec.structs.replace(c, name=name) if c.name == "z" else c
                     for c in release.encoder.columns)  # fmt: skip
@@ -242,7 +243,7 @@ def test_labels_without_their_noise(table, label_kind, delta):
     if label_kind == "pick" and delta == 0:
         return  # refused
     request = {**PRIVATE, "delta": delta, "label_kind": label_kind, "epsilon": 0.5}
-    release = bw.make_release(table, strategy="random", **request)
+    release = bw.make_release(table, **filed(strategy="random", **request))
     assert any("vary at least as much" in check for check in release.verify().checks)
     step = 18 / LABEL_STEPS
     sizes = release.bags.sizes if label_kind == "mean" else 1
@@ -315,7 +316,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_labels_that_were_not_clipped_are_seen(table, kind):
     """An honest release is within reach; the twin has a few labels that no noise takes there."""
     rows = pa.concat_tables([table] * 4)
-    honest = bw.make_release(rows, strategy="random", **{**PRIVATE, **KINDS[kind]})
+    honest = bw.make_release(rows, **filed(strategy="random", **{**PRIVATE, **KINDS[kind]}))
     assert any("farther off" in check for check in honest.verify().checks)
     event: Any = honest.certificate.events[-1]
     low, high = honest.certificate.range_of(event)
@@ -527,13 +528,13 @@ def test_what_rests_on_units_and_models_is_listed(table):
     plain = {**PRIVATE, "strategy": "random", "delta": 0.0}
 
     def unseen(**options):
-        return bw.make_release(people, **{**plain, **options}).verify().unchecked
+        return bw.make_release(people, **filed(**{**plain, **options})).verify().unchecked
 
     in_one_bag = "whether all rows of a unit are in one bag, as its noise supposes"
     rows, model = "how many rows a unit has", "whether the private model that is published"
     by = {"by": "who", "strategy": "groups", "bag_size": 2, "unit": "who", "noise": "staircase"}
     shared = people.append_column("pair", people["who"])
-    made = bw.make_release(shared, **{**plain, **by, "by": "pair"})
+    made = bw.make_release(shared, **filed(**{**plain, **by, "by": "pair"}))
     assert in_one_bag in made.verify().unchecked
     apart = unseen(unit="who", noise="staircase")
     assert in_one_bag not in apart
@@ -577,7 +578,7 @@ def test_another_promise_than_the_one_delivered_and_asked_for(saved, change):
 
 def test_a_promise_asked_for_that_is_stronger_than_the_one_kept_in_all_its_words(table):
     """The forger makes the words again, too, so that nothing but the numbers can tell."""
-    made = bw.make_release(table, strategy="random", **PRIVATE)
+    made = bw.make_release(table, **filed(strategy="random", **PRIVATE))
     made.verify()
     for change in (
         {"asked_epsilon": 0.5},

@@ -11,6 +11,7 @@ import pytest
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagTooSmallError, BagwiseError, ColumnError, ReleaseError, StrategyError
+from bagwise.requests.records import filed
 from bagwise.rows.roles import number_groups
 
 OPEN = {"label": "y", "bag_size": 8, "not_private": True}
@@ -37,7 +38,7 @@ def towns():
 def make(table, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bw.errors.LeakWarning)
-        return bw.make_release(table, exclude="person", **options)
+        return bw.make_release(table, **filed(exclude="person", **options))
 
 
 def bags_of(release, column):
@@ -80,7 +81,7 @@ def test_a_group_is_a_feature_if_it_is_named(towns):
     [
         {**OPEN, "strategy": "kmeans"},
         {**OPEN, "strategy": "random"},
-        {**OPEN, "strategy": "super", "strategy_parameters": {"half": "true"}},
+        {**OPEN, "strategy": bw.SuperBags(half=True)},
         {**PRIVATE, "strategy": "sorted", "scores": "model"},
         PRIVATE,
         {**PRIVATE, "bag_size": None},
@@ -98,14 +99,16 @@ def test_no_bag_crosses_a_stratum(towns, how):
 
 
 def test_a_stratum_that_is_excluded_leaves_all_the_same(towns):
-    release = bw.make_release(towns, **PRIVATE, within="region", exclude=["region", "person"])
+    release = bw.make_release(
+        towns, **filed(**PRIVATE, within="region", exclude=["region", "person"])
+    )
     assert release.encoder.inputs == ["x", "town"]
     assert release.instances.column_names == ["region", "x", "town"]
     release.verify()
 
 
 def test_units_are_counted_in_the_bags_that_are_given(towns):
-    release = bw.make_release(towns, **PRIVATE, by="town", unit="person")
+    release = bw.make_release(towns, **filed(**PRIVATE, by="town", unit="person"))
     assert release.certificate.unit_rows == 2
     release.verify()
 
@@ -186,7 +189,7 @@ def test_columns_that_must_not_leave_are_refused(towns, role):
     for part, name in (("label", "y"), ("unit", "person"), ("id", "person")):
         options = {**PRIVATE, role: name, **({} if part == "label" else {part: "person"})}
         with pytest.raises(ColumnError, match=f"{role} and {part} name the same column"):
-            bw.make_release(towns, **options)
+            bw.make_release(towns, **filed(**options))
     copy = towns.append_column("copied", towns["y"])
     with pytest.raises(ColumnError, match="copied"):
         make(copy, **PRIVATE, **{role: "copied"}, features=["x"])
@@ -204,7 +207,9 @@ def test_what_cannot_be_is_refused(towns):
     with pytest.raises(BagTooSmallError, match="smallest stratum has"):
         make(towns, **{**OPEN, "bag_size": 8}, strategy="random", within="town")
     with pytest.raises(StrategyError, match="takes bags that are given"):
-        bw.plan(towns.drop_columns(["y"]), not_private=True, strategies=["groups"])
+        bw.plan(
+            towns.drop_columns(["y"]), not_private=True, bagging=bw.Bagging(strategies=["groups"])
+        )
     nested = pa.table({"x": [1.0, 2.0], "g": [[1], [2]], "y": [0.0, 1.0]})
     with pytest.raises(ColumnError, match="cannot tell groups apart"):
-        bw.make_release(nested, **{**OPEN, "bag_size": 1}, by="g")
+        bw.make_release(nested, **filed(**{**OPEN, "bag_size": 1}, by="g"))

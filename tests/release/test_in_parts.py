@@ -36,6 +36,7 @@ from bagwise.release.verify import predictions_of
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.queries import NOT_CENTRED, Scores
+from bagwise.requests.records import filed
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.counts import (
@@ -107,7 +108,7 @@ def make(files, tmp_path_factory):
     def made(case):
         folder = tmp_path_factory.mktemp(case)
         release: Any = bw.make_release(
-            str(files), strategy=STRATEGIES[case], engine="spark", spill=folder, **PLAIN
+            str(files), **filed(strategy=STRATEGIES[case], engine="spark", spill=folder, **PLAIN)
         )
         release.save(folder / "out", rows_per_file=1300)
         return release, bw.Release.load(folder / "out")
@@ -169,7 +170,9 @@ def test_models_and_metrics_are_computed_in_no_order_of_the_source(
         return ordered[-1]
 
     monkeypatch.setattr(build_in_parts, "in_secret_order", order)
-    bw.make_release(str(files), strategy=STRATEGIES[case], engine="spark", spill=tmp_path, **PLAIN)
+    bw.make_release(
+        str(files), **filed(strategy=STRATEGIES[case], engine="spark", spill=tmp_path, **PLAIN)
+    )
     # The twins compute nothing from features.
     assert len(ordered) == (case in ("sorted", "kmeans"))
     for parts in ordered:
@@ -207,7 +210,7 @@ def test_the_order_of_a_table_that_is_sorted_by_label_shows_in_no_bit(table, wor
 
 def test_the_certificate_is_that_of_the_local_engine(make, table, case):
     _, release = make(case)
-    local = bw.make_release(table, strategy=STRATEGIES[case], **PLAIN)
+    local = bw.make_release(table, **filed(strategy=STRATEGIES[case], **PLAIN))
     ours, theirs = (one.certificate.to_json() for one in (release, local))
     for drawn in ("id", "smallest_bag", "statement"):
         ours.pop(drawn), theirs.pop(drawn)
@@ -276,11 +279,11 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, tmp_pa
     path, table = people
     asked = {**PRIVATE, "strategy": "random", "tighten": "none", "centre": "model"}
     asked |= {"epsilon": 4.0, "features": ["a", "b", "city"]}
-    release: Any = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
     assert in_a_fair_order(read_all(release.bags.parts, ["key"])["key"].to_numpy())
-    local = bw.make_release(table, **asked)
+    local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance
     assert release.certificate.epsilon == local.certificate.epsilon
     for ours, theirs in zip(release.certificate.events, local.certificate.events, strict=True):
@@ -307,9 +310,13 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, tmp_pa
 def test_a_label_bounds_and_an_epsilon_suffice(people, tmp_path):
     stages = []
     release: Any = bw.make_release(
-        str(people[0]), label="y", bounds=(-9, 9), epsilon=2.0, engine="spark", spill=tmp_path,
-        features=["a", "city"], on_stage=stages.append,
-    )  # fmt: skip
+        str(people[0]),
+        label="y",
+        bounds=(-9, 9),
+        epsilon=2.0,
+        engine=bw.Engine(name="spark", spill=tmp_path, on_stage=stages.append),
+        features=["a", "city"],
+    )
     bw.Release.load(release.save(tmp_path / "out")).verify()
     looks = ["settling what to ask", "finding a range", "centring the labels", "planning"]
     assert [stage for stage in stages if stage in looks] == looks
@@ -321,16 +328,21 @@ def test_models_are_those_of_the_local_engine(make, table):
     release, read = make("sorted")
     assert read.model is not None
     assert release.model.coef.size == len(release.encoder.feature_names)
-    local = bw.make_release(table, strategy="sorted", **PLAIN)
+    local = bw.make_release(table, **filed(strategy="sorted", **PLAIN))
     assert release.encoder == local.encoder
     assert np.sign(read.model.coef[0]) == np.sign(local.model.coef[0]) == 1
 
 
 def test_a_private_range_is_found_from_counts(files, tmp_path):
     release = bw.make_release(
-        str(files), strategy="random", engine="spark", spill=tmp_path,
-        **{**PRIVATE, "bounds": (-900, 900), "tighten": "range"},
-    )  # fmt: skip
+        str(files),
+        **filed(
+            strategy="random",
+            engine="spark",
+            spill=tmp_path,
+            **{**PRIVATE, "bounds": (-900, 900), "tighten": "range"},
+        ),
+    )
     low, high = release.certificate.tightened
     assert -100 < low < 0 < high < 100
     assert release.certificate.epsilon == 2.0
@@ -340,10 +352,10 @@ def test_a_private_range_is_found_from_counts(files, tmp_path):
 def test_the_planner_chooses_what_it_chooses_in_memory(make, table, files, workers):
     """Of so few rows the sample is all of them: the same rows, in the same order."""
     request = ReleaseRequest.of(
-        Columns.of("y", id="key"), Budget.of(2.0, None, bounds=(-9, 9)), label_kind="mean",
-        bag_size=None, strategy="auto", parameters=None, scores="auto", score_share="auto",
-        keep_order=False, seed=None, tighten="none", centre="none",
-    )  # fmt: skip
+        Columns.of("y", id="key"),
+        Budget.of(2.0, None, bounds=(-9, 9)),
+        privacy=bw.Privacy(tighten="none", centre="none"),
+    )
     release, _ = make("random")
     everyone = Population(tuple(request.columns.features_in(table)), release.encoder, N)
     chosen = build_in_parts._choose(open_files(files, workers), everyone, request, Stages())
@@ -386,10 +398,10 @@ def people(table, tmp_path_factory):
 def test_units_are_counted_in_their_bags(people, tmp_path):
     path, table = people
     asked = {**PLAIN, "bag_size": None, "unit": "person"}
-    release: Any = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
-    local = bw.make_release(table, **asked)
+    local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance  # planned on the same people
     assert release.certificate.unit_rows == local.certificate.unit_rows
     assert "person" not in read.instances.column_names
@@ -434,10 +446,10 @@ def test_bags_keep_to_strata_and_exposure_leaves_with_its_row(
     asked = {
         **PLAIN, "features": ["a", "b"], "within": "city", "exposure": "span", "strategy": "random"
     }  # fmt: skip
-    release: Any = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
     read = bw.Release.load(release.save(tmp_path / "out"))
     assert any("no bag crosses a stratum" in one for one in read.verify().checks)
-    local = bw.make_release(table, **asked)
+    local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance
     assert read.instances.column_names == local.instances.column_names
     assert read.bags.sizes.min() >= K
@@ -485,10 +497,12 @@ def classed(table, tmp_path_factory):
 def test_shares_of_classes_are_counted_where_the_rows_are(classed, tmp_path):
     path, table, codes = classed
     asked = {"label": "y", "classes": CLASSES, "id": "key", "epsilon": 2.0, "bag_size": K}
-    release = bw.make_release(str(path), engine="spark", spill=tmp_path, strategy="random", **asked)
+    release = bw.make_release(
+        str(path), **filed(engine="spark", spill=tmp_path, strategy="random", **asked)
+    )
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
-    local = bw.make_release(table, strategy="random", **asked)
+    local = bw.make_release(table, **filed(strategy="random", **asked))
     assert release.certificate.events == local.certificate.events
     assert release.provenance == local.provenance
     rows = one_hot(codes[read.instances["key"].to_numpy() // 7], 3)
@@ -514,7 +528,7 @@ def test_classes_stay_with_their_rows_in_a_secret_order(classed, workers):
 @pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
 def test_picked_labels_are_those_of_one_row_of_each_bag(files, table, tmp_path):
     asked = {**PLAIN, "strategy": "random", "label_kind": "pick"}
-    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
     assert read.label_kind == "pick"
@@ -556,7 +570,7 @@ def test_what_is_wrong_with_a_table_is_said_without_a_label(workers, tmp_path):
         pq.write_table(pa.table(columns), tmp_path / "wrong.parquet", row_group_size=7)
         kind = LabelError if why == "missing" else ColumnError
         with pytest.raises(kind, match=why) as caught:
-            bw.make_release(str(tmp_path / "wrong.parquet"), **options)
+            bw.make_release(str(tmp_path / "wrong.parquet"), **filed(**options))
         assert "4.25" not in str(caught.value)
 
 
@@ -588,7 +602,9 @@ def labels_of(read, table):
 @pytest.mark.filterwarnings(WORTH)
 @pytest.mark.parametrize("asked", [{"strategy": "random"}, {"strategy": "sorted"}, {}])
 def test_releases_that_are_not_private_have_exact_means(files, table, tmp_path, asked):
-    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **OPEN, **asked)
+    release: Any = bw.make_release(
+        str(files), **filed(engine="spark", spill=tmp_path, **OPEN, **asked)
+    )
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
     assert read.certificate.headline == "NOT PRIVATE"
@@ -604,7 +620,7 @@ def test_releases_that_are_not_private_have_exact_means(files, table, tmp_path, 
 def test_clipped_and_picked_labels_without_noise(files, table, tmp_path):
     for kind in ("mean", "pick"):
         asked = {**OPEN, "bounds": (-1, 1), "label_kind": kind, "strategy": "random"}
-        release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+        release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
         read = bw.Release.load(release.save(tmp_path / kind))
         clipped = np.clip(labels_of(read, table), -1, 1)
         if kind == "mean":
@@ -620,9 +636,16 @@ def test_clipped_and_picked_labels_without_noise(files, table, tmp_path):
 def test_classes_without_noise(classed, tmp_path, kind):
     path, _, codes = classed
     release: Any = bw.make_release(
-        str(path), label="y", classes=CLASSES, id="key", bag_size=K, strategy="random",
-        not_private=True, label_kind=kind, engine="spark", spill=tmp_path,
-    )  # fmt: skip
+        str(path),
+        label="y",
+        classes=CLASSES,
+        id="key",
+        bag_size=K,
+        strategy="random",
+        not_private=True,
+        bagging=bw.Bagging(label_kind=kind),
+        engine=bw.Engine(name="spark", spill=tmp_path),
+    )
     read = bw.Release.load(release.save(tmp_path / "out"))
     own = read.bags.mean(one_hot(codes[read.instances["key"].to_numpy() // 7], 3) * 1.0)
     if kind == "mean":
@@ -637,10 +660,10 @@ def test_bags_follow_groups_and_small_ones_are_merged(people, tmp_path, monkeypa
     path, table = people
     for within in ((), ("city",)):
         asked = {**PLAIN, "features": ["a", "b"], "by": "count", "within": within, "bag_size": 50}
-        release: Any = bw.make_release(str(path), engine="spark", spill=tmp_path, **asked)
+        release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
         read = bw.Release.load(release.save(tmp_path / f"out{len(within)}"))
         read.verify()
-        local = bw.make_release(table, **asked)
+        local = bw.make_release(table, **filed(**asked))
         assert release.provenance == local.provenance
         assert release.certificate.events == local.certificate.events
         assert sorted(read.bags.sizes.tolist()) == sorted(local.bags.sizes.tolist())
@@ -652,10 +675,10 @@ def test_bags_follow_groups_and_small_ones_are_merged(people, tmp_path, monkeypa
 
 def test_single_labels_are_reported_one_by_one(files, table, tmp_path):
     asked = {"label": "y", "id": "key", "bounds": (-9, 9), "epsilon": 8.0, "noise": "unbiased"}
-    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
-    local = bw.make_release(table, **asked)
+    local = bw.make_release(table, **filed(**asked))
     assert release.certificate.events == local.certificate.events
     assert read.bags.n_bags == N
     labels, reported = labels_of(read, table), read.labels[read.bags.index]
@@ -668,9 +691,9 @@ def test_single_labels_are_reported_one_by_one(files, table, tmp_path):
 
 def test_what_a_flexible_learner_gets_is_chosen_as_in_memory(files, table, tmp_path):
     asked = {"label": "y", "id": "key", "bounds": (-9, 9), "epsilon": 8.0, "learner": "flexible"}
-    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
     bw.Release.load(release.save(tmp_path / "out")).verify()
-    local = bw.make_release(table, **asked)
+    local = bw.make_release(table, **filed(**asked))
     assert release.provenance.strategy == local.provenance.strategy
     assert release.provenance.bag_size == local.provenance.bag_size
 
@@ -678,11 +701,11 @@ def test_what_a_flexible_learner_gets_is_chosen_as_in_memory(files, table, tmp_p
 @pytest.mark.parametrize("strategy", [bw.KMeansBags(scale="model"), "optimal"])
 def test_other_compact_bags_are_formed_in_cells(files, table, tmp_path, strategy):
     asked = {**PLAIN, "features": ["a", "b"], "strategy": strategy}
-    release: Any = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
     read = bw.Release.load(release.save(tmp_path / "out"))
     read.verify()
     assert len(release.bags.parts.sizes) > 1
-    local = bw.make_release(table, **asked)
+    local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance
     rows = np.column_stack([read.instances[name].to_numpy() for name in ("a", "b")])
     lost = sum(

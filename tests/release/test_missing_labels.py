@@ -13,6 +13,7 @@ import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import LabelError, ReleaseError, StrategyError
 from bagwise.files.records import to_plain
+from bagwise.requests.records import filed
 from bagwise.rows.memory import Memory
 from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spilled import SpilledRows
@@ -56,7 +57,7 @@ def check(release, tmp_path):
 def test_rows_without_a_label_are_left_out_and_declared(cell, memory_limit, tmp_path):
     pq.write_table(table(cell=cell), tmp_path / "t.parquet", row_group_size=30)
     how = {"memory_limit": memory_limit, "spill": tmp_path, "drop_missing_labels": True}
-    release = bw.make_release(tmp_path / "t.parquet", **OPEN, **how)
+    release = bw.make_release(tmp_path / "t.parquet", **filed(**OPEN, **how))
     again = check(release, tmp_path)
     # Each bag's label is the mean of the labels of its own rows: none has slipped.
     of_rows = Y[again.instances["key"].to_numpy()]
@@ -65,7 +66,7 @@ def test_rows_without_a_label_are_left_out_and_declared(cell, memory_limit, tmp_
 
 
 def test_a_private_release_may_leave_rows_out(tmp_path):
-    check(bw.make_release(table(), **PRIVATE, drop_missing_labels=True), tmp_path)
+    check(bw.make_release(table(), **filed(**PRIVATE, drop_missing_labels=True)), tmp_path)
 
 
 @pytest.mark.parametrize("memory_limit", [None, "100KB"])
@@ -74,13 +75,13 @@ def test_classes_may_be_missing_or_empty(memory_limit, tmp_path):
     csv.write_csv(table(names, cell=""), tmp_path / "t.csv")
     options = {**OPEN, "classes": ["no", "yes"], "drop_missing_labels": True}
     how = {"memory_limit": memory_limit, "spill": tmp_path}
-    check(bw.make_release(tmp_path / "t.csv", **options, **how), tmp_path)
+    check(bw.make_release(tmp_path / "t.csv", **filed(**options, **how)), tmp_path)
 
 
 def test_an_empty_text_that_is_a_class_is_no_missing_label():
     names = np.where(Y > 0, "yes", "no").tolist()
     options = {**OPEN, "classes": ["no", "yes", ""], "drop_missing_labels": True}
-    release = bw.make_release(table(names, cell=""), **options)
+    release = bw.make_release(table(names, cell=""), **filed(**options))
     assert (release.bags.n_rows, declared(release)) == (N, 0)
 
 
@@ -107,26 +108,26 @@ def test_rows_on_disk_are_left_out_without_another_file(tmp_path):
 
 def test_nothing_is_declared_where_nobody_asked_and_zero_where_none_is_missing():
     whole = pa.table({"key": np.arange(N), "x": Y, "y": Y[::-1].copy()})
-    assert declared(bw.make_release(whole, **OPEN)) is None
-    release = bw.make_release(whole, **OPEN, drop_missing_labels=True)
+    assert declared(bw.make_release(whole, **filed(**OPEN))) is None
+    release = bw.make_release(whole, **filed(**OPEN, drop_missing_labels=True))
     assert declared(release) == 0
 
 
 def test_missing_labels_are_refused_unless_asked_and_the_message_names_the_option(tmp_path):
     with pytest.raises(LabelError, match=r"missing in 57 row.*--drop-missing-labels"):
-        bw.make_release(table(), **OPEN)
+        bw.make_release(table(), **filed(**OPEN))
     nothing = table().set_column(2, "y", pa.nulls(N, pa.float64()))
     with pytest.raises(LabelError, match="missing in every row"):
-        bw.make_release(nothing, **OPEN, drop_missing_labels=True)
+        bw.make_release(nothing, **filed(**OPEN, drop_missing_labels=True))
     infinite = table(np.where(np.arange(N) == KEPT[0], np.inf, Y))
     with pytest.raises(LabelError, match="infinite in 1 row"):
-        bw.make_release(infinite, **OPEN, drop_missing_labels=True)
+        bw.make_release(infinite, **filed(**OPEN, drop_missing_labels=True))
     with pytest.raises(StrategyError, match="not on Spark: drop_missing_labels"):
-        bw.make_release(tmp_path, **PRIVATE, drop_missing_labels=True, engine="spark")
+        bw.make_release(tmp_path, **filed(**PRIVATE, drop_missing_labels=True, engine="spark"))
 
 
 def test_a_declaration_cannot_be_edited(tmp_path):
-    bw.make_release(table(), **OPEN, drop_missing_labels=True).save(tmp_path / "out")
+    bw.make_release(table(), **filed(**OPEN, drop_missing_labels=True)).save(tmp_path / "out")
     path = tmp_path / "out" / "manifest.json"
     for value in ("-1", '"57 of them"', "null"):
         held = path.read_text()
@@ -141,7 +142,7 @@ def test_a_ledger_tells_requests_with_and_without_the_option_apart(tmp_path):
     ledger = bw.Ledger.create(tmp_path / "l", epsilon_total=9.0)
     whole = pa.table({"key": np.arange(N), "x": Y[::-1].copy(), "y": Y})
     for how in ({}, {"drop_missing_labels": True}):
-        bw.make_release(whole, **PRIVATE, **how, ledger=ledger)
+        bw.make_release(whole, **filed(**PRIVATE, **how, ledger=ledger))
     plain, dropping = ledger.charges()
     assert plain.table == dropping.table
     assert plain.request != dropping.request

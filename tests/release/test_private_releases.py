@@ -23,6 +23,7 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from reproduction.printed_noise import PrintedCalibration
 from tests import stats
@@ -53,7 +54,7 @@ def release(data, **options):
         "delta": 1e-6,
         "features": ["x", "z"],
     }
-    return bw.make_release(data, **{**defaults, **options})
+    return bw.make_release(data, **filed(**{**defaults, **options}))
 
 
 COMBINATIONS = [

@@ -25,6 +25,7 @@ from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, 
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests import queries
 from bagwise.requests.queries import Queries, settle_queries
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.blocks import BlockedRows
 from bagwise.verifier import verify
@@ -48,7 +49,7 @@ def table():
 
 def release(table, **options):
     asked = {"label": "y", "bounds": BOUNDS, "epsilon": 4.0, "exclude": "who", "bag_size": 50}
-    return bw.make_release(table, **{"strategy": "kmeans", **asked, **options})
+    return bw.make_release(table, **filed(**{"strategy": "kmeans", **asked, **options}))
 
 
 def slope_error(made):
@@ -101,9 +102,14 @@ def test_what_does_not_pay_is_not_done_and_says_so():
     rng = np.random.default_rng(0)
     table = pa.table({"x": rng.normal(size=N), "y": np.where(rng.random(N) < 0.5, 0.0, 90.0)})
     made = bw.make_release(
-        table, label="y", bounds=(0, 90), bag_size=50, strategy="random", epsilon=1.0,
-        centre="model", tighten="none",
-    )  # fmt: skip
+        table,
+        label="y",
+        bounds=(0, 90),
+        bag_size=50,
+        strategy="random",
+        epsilon=1.0,
+        privacy=bw.Privacy(centre="model", tighten="none"),
+    )
     assert made.certificate.limit is None
     assert "did not pay" in made.certificate.text()
     means = made.certificate.events[-1]
@@ -287,7 +293,8 @@ def deliver(table, asked):
         if options.pop("bounds") == "found":
             options["bounds"] = bw.find_bounds(table, label="y", epsilon=epsilon / 2, unit=unit)
         made = bw.make_release(
-            table, label="y", exclude=() if unit else "who", **{"bounds": BOUNDS, **options}
+            table,
+            **filed(label="y", exclude=() if unit else "who", **{"bounds": BOUNDS, **options}),
         )
     except (BudgetError, BoundsError, StrategyError):
         return False
@@ -449,11 +456,23 @@ def test_looks_that_cannot_be_are_refused(table):
         release(table, tighten="yes")
     classes = pa.table({"x": np.arange(100.0), "y": ["a", "b"] * 50})
     with pytest.raises(BudgetError, match="no range to tighten"):
-        bw.make_release(classes, label="y", classes=["a", "b"], bag_size=10, epsilon=1.0,
-                        tighten="range")  # fmt: skip
+        bw.make_release(
+            classes,
+            label="y",
+            classes=["a", "b"],
+            bag_size=10,
+            epsilon=1.0,
+            privacy=bw.Privacy(tighten="range"),
+        )
     with pytest.raises(BudgetError, match="classes cannot be centred"):
-        bw.make_release(classes, label="y", classes=["a", "b"], bag_size=10, epsilon=1.0,
-                        centre="model")  # fmt: skip
+        bw.make_release(
+            classes,
+            label="y",
+            classes=["a", "b"],
+            bag_size=10,
+            epsilon=1.0,
+            privacy=bw.Privacy(centre="model"),
+        )
 
 
 def test_nothing_is_looked_for_where_nothing_can_be_gained(table):
@@ -475,7 +494,7 @@ def test_a_released_model_is_tightened_too(table, tmp_path):
     assert model.certificate.events[0].hides == "range"
     found, _ = verify(model.save(tmp_path / "model.json"))
     assert found.epsilon == 1.0
-    plain = bw.release_model(table, **wide, tighten="none")
+    plain = bw.release_model(table, **wide, privacy=bw.Privacy(tighten="none"))
     assert plain.certificate.tightened is None
 
     def error(model):

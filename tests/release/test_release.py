@@ -25,6 +25,7 @@ from bagwise.errors import (
 )
 from bagwise.files.json_files import write_json
 from bagwise.files.parquet_files import write_plain
+from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
 
@@ -33,7 +34,7 @@ PRIVATE = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 10)}
 
 def make(table, **options):
     options = {"label": "y", "bag_size": 5, "not_private": "epsilon" not in options, **options}
-    return bw.make_release(table, **options)
+    return bw.make_release(table, **filed(**options))
 
 
 @pytest.fixture
@@ -509,7 +510,13 @@ def test_a_thousand_levels_are_never_made_dense(strategy, monkeypatch):
     )
     monkeypatch.setattr(bw.Encoder, "transform", lambda *_: pytest.fail("X was made dense"))
     release = bw.make_release(
-        table, label="y", bag_size=3, not_private=True, strategy=strategy, max_levels=1000, seed=0,
+        table,
+        label="y",
+        bag_size=3,
+        not_private=True,
+        strategy=strategy,
+        reading=bw.Reading(max_levels=1000),
+        bagging=bw.Bagging(seed=0),
         confirmed=True,
-    )  # fmt: skip
+    )
     assert release.bags.sizes.min() >= 3

@@ -10,6 +10,7 @@ import pytest
 import bagwise as bw
 from bagwise.audit import audit_events
 from bagwise.errors import BudgetError, ReleaseError, StrategyError
+from bagwise.requests.records import filed
 
 HOW = {"label": "y", "bounds": (0, 10), "epsilon": 2.0, "tighten": "none"}
 
@@ -24,7 +25,7 @@ def table():
 
 
 def make(table, noise="unbiased", **options):
-    return bw.make_release(table, **{"exclude": "person", **HOW, **options}, noise=noise)
+    return bw.make_release(table, **filed(**{"exclude": "person", **HOW, **options}, noise=noise))
 
 
 def test_single_labels_are_saved_verified_and_learned_from(table, tmp_path):
@@ -127,12 +128,14 @@ def test_no_promise_without_an_epsilon(table):
 def test_a_plan_ranks_them_beside_bags(table):
     features = table.select(["x", "z"])
     options = {"bounds": (0, 10), "epsilon": 2.0, "strategies": ["random"], "bag_sizes": [20]}
-    found = bw.plan(features, **options, single_labels=True)
+    found = bw.plan(features, **filed(**options, single_labels=True))
     titles = [candidate.title for candidate in found.candidates]
     rank = titles.index("single labels, unbiased")
     assert "--bag-size 1 --strategy random --noise unbiased" in found.command(rank)
     assert found.candidates[rank].intervals
-    assert {candidate.noise for candidate in bw.plan(features, **options).candidates} == {"auto"}
+    assert {candidate.noise for candidate in bw.plan(features, **filed(**options)).candidates} == {
+        "auto"
+    }
     with pytest.raises(StrategyError, match="under an epsilon only"):
         bw.plan(features, not_private=True, single_labels=True)
 
@@ -142,9 +145,14 @@ def test_what_a_plan_forecasts_is_what_a_fit_finds(table):
     features = table.select(["x", "z"])
     prior = (float(np.hypot(1.0, 0.5)), 1.0, 0.0)
     found = bw.plan(
-        features, bounds=(0, 10), epsilon=2.0, prior=prior, strategies=["random"],
-        bag_sizes=[20], single_labels=True,
-    )  # fmt: skip
+        features,
+        bounds=(0, 10),
+        epsilon=2.0,
+        prior=prior,
+        bagging=bw.Bagging(strategies=["random"]),
+        bag_sizes=[20],
+        single_labels=True,
+    )
     X = np.column_stack([table["x"], table["z"]])
     truth = 5 + X @ [1.0, 0.5]
     squares = []

@@ -67,7 +67,12 @@ def test_bags_without_noise_of_one_group_each_tell_its_bias():
     city = np.repeat(["a", "b"], 20)
     table = pa.table({"city": city.tolist(), "x": np.arange(40.0), "y": np.arange(40.0) ** 2})
     release = bw.make_release(
-        table, label="y", bag_size=5, strategy="kmeans", seed=0, not_private=True
+        table,
+        label="y",
+        bag_size=5,
+        strategy="kmeans",
+        bagging=bw.Bagging(seed=0),
+        not_private=True,
     )
     model = bw.fit_release(release)
     found = errors_by_group(release, model, "city")

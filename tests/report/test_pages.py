@@ -196,9 +196,15 @@ def ledger(tmp_path):
     table = pa.table({"x": np.arange(400.0), "y": np.arange(400.0) % 7})
     for epsilon in (0.5, 0.75):
         bw.make_release(
-            table, label="y", bounds=(0, 6), epsilon=epsilon, bag_size=8, strategy="random",
-            ledger=made, tighten="none",
-        ).save(tmp_path / f"out-{epsilon}")  # fmt: skip
+            table,
+            label="y",
+            bounds=(0, 6),
+            epsilon=epsilon,
+            bag_size=8,
+            strategy="random",
+            ledger=made,
+            privacy=bw.Privacy(tighten="none"),
+        ).save(tmp_path / f"out-{epsilon}")
     return made
 
 
@@ -262,7 +268,13 @@ def test_the_command_writes_a_page_of_each_kind(ledger, tmp_path):
 def test_figures_from_labels_are_said_to_be(tmp_path):
     table = pa.table({"x": np.arange(400.0), "city": ["a", "b"] * 200, "y": np.arange(400.0) % 7})
     release = bw.make_release(
-        table, label="y", bounds=(0, 6), epsilon=1.0, bag_size=8, strategy="random", tighten="none"
+        table,
+        label="y",
+        bounds=(0, 6),
+        epsilon=1.0,
+        bag_size=8,
+        strategy="random",
+        privacy=bw.Privacy(tighten="none"),
     )
     model = bw.fit_release(release)
     groups = errors_by_group(release, model, "city", labels=table)

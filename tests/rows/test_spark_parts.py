@@ -19,6 +19,7 @@ from bagwise.errors import (
     MissingExtraError,
     StrategyError,
 )
+from bagwise.requests.records import filed
 from bagwise.rows import keys
 from bagwise.rows.matrix import _draw
 from bagwise.rows.parts import Part, by_key
@@ -171,9 +172,14 @@ def test_without_pyspark_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr(session, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"bagwise\[spark\]"):
         bw.make_release(
-            "t.parquet", label="y", bounds=(0, 1), epsilon=1.0, strategy="random", bag_size=9,
-            engine="spark",
-        )  # fmt: skip
+            "t.parquet",
+            label="y",
+            bounds=(0, 1),
+            epsilon=1.0,
+            strategy="random",
+            bag_size=9,
+            engine=bw.Engine(name="spark"),
+        )
 
 
 @pytest.mark.parametrize(
@@ -187,13 +193,13 @@ def test_without_pyspark_it_is_said_what_to_install(monkeypatch):
 def test_what_is_not_done_on_spark_is_refused_before_it_starts(asked, why):
     usual = {"label": "y", "bounds": (0, 1), "epsilon": 1.0, "strategy": "random", "bag_size": 9}
     with pytest.raises(StrategyError, match="not on Spark") as caught:
-        bw.make_release("t.parquet", engine="spark", **{**usual, **asked})
+        bw.make_release("t.parquet", **filed(engine="spark", **{**usual, **asked}))
     assert why in str(caught.value)
 
 
 def test_an_engine_is_one_that_there_is():
     with pytest.raises(StrategyError, match="unknown engine 'dask'"):
-        bw.make_release("t", label="y", bag_size=2, not_private=True, engine="dask")
+        bw.make_release("t", label="y", bag_size=2, not_private=True, engine=bw.Engine(name="dask"))
 
 
 def test_which_rows_are_sampled_is_a_secret_and_does_not_depend_on_parts():

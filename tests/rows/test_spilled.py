@@ -24,6 +24,7 @@ from bagwise.files import stored
 from bagwise.files.locks import holding
 from bagwise.files.spill import SpillDirectory
 from bagwise.release.cells import Tree
+from bagwise.requests.records import filed
 from bagwise.rows.local import LocalRows
 from bagwise.rows.memory import Memory, needed, parse_size
 from bagwise.rows.opening import estimate_size, open_rows
@@ -224,9 +225,11 @@ def test_labels_of_a_parquet_file_are_in_no_other_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(stored, "_deal", looking)
     made = bw.make_release(
-        write(tmp_path / "t.parquet"), **OPTIONS, strategy="sorted", memory_limit=1,
-        spill=tmp_path / "spill", tighten="none",
-    )  # fmt: skip
+        write(tmp_path / "t.parquet"),
+        **filed(
+            **OPTIONS, strategy="sorted", memory_limit=1, spill=tmp_path / "spill", tighten="none"
+        ),
+    )
     assert made.stored is not None
     made.save(tmp_path / "out")
     assert bw.Release.load(tmp_path / "out").verify()
@@ -260,7 +263,7 @@ def test_bags_by_cells_are_nearly_as_compact_as_those_of_one_search(tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
             made = bw.make_release(
-                tmp_path / "t.parquet", **options, memory_limit=limit, spill=tmp_path
+                tmp_path / "t.parquet", **filed(**options, memory_limit=limit, spill=tmp_path)
             )
         ratios.append(made.quality().sse_ratio)
         assert made.bags.sizes.min() >= 20
@@ -297,7 +300,11 @@ def test_predictions_of_rows_on_disk_are_those_of_rows_in_memory(tmp_path, monke
     monkeypatch.setattr("bagwise.rows.spilled.BATCH", 64)
     path = write(tmp_path / "t.parquet")
     model = bw.release_model(
-        path, label="y", bounds=(0.0, 1e9), epsilon=9.0, memory_limit=1, spill=tmp_path
+        path,
+        label="y",
+        bounds=(0.0, 1e9),
+        epsilon=9.0,
+        engine=bw.Engine(memory_limit=1, spill=tmp_path),
     )
     whole = model.predict_table(pq.read_table(path), id="b")
     parts = list(model.predict_parts(open_rows(path, memory=Memory(1, tmp_path)), id="b"))

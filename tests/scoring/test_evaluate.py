@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import ReleaseError
+from bagwise.requests.records import filed
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def data():
 
 
 def release(data, **options):
-    return bw.make_release(data, label="y", bag_size=10, **options)
+    return bw.make_release(data, **filed(label="y", bag_size=10, **options))
 
 
 @pytest.fixture(scope="module")

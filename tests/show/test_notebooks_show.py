@@ -20,9 +20,14 @@ def things():
     x = rng.normal(size=400)
     table = pa.table({HOSTILE: x, "z": rng.normal(size=400), "y": 5 + x})
     release = bw.make_release(
-        table, label="y", bounds=(0, 10), epsilon=2.0, bag_size=10, strategy="random",
-        tighten="none",
-    )  # fmt: skip
+        table,
+        label="y",
+        bounds=(0, 10),
+        epsilon=2.0,
+        bag_size=10,
+        strategy="random",
+        privacy=bw.Privacy(tighten="none"),
+    )
     model = bw.fit_release(release)
     X, y, _ = release.training_data()
     return {

@@ -59,7 +59,7 @@ def nasty(tmp_path_factory):
         not_private=True,
         bag_size=8,
         strategy="random",
-        seed=0,  # bags that can be told apart by the column have no finite fit
+        bagging=bw.Bagging(seed=0),
     )
     numeric.save(directory / "numeric")
     classes.save(directory / "classes")

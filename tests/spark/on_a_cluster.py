@@ -20,9 +20,12 @@ def main(asked):
     )
     setattr(Cluster, asked["method"], faults.put_into(asked["method"], fault))
     made = bw.make_release(
-        asked["files"], engine="spark", strategy="random", tighten="none", spill=folder,
-        spark=asked["settings"], **PRIVATE,
-    )  # fmt: skip
+        asked["files"],
+        engine=bw.Engine(name="spark", spill=folder, spark=asked["settings"]),
+        strategy="random",
+        privacy=bw.Privacy(tighten="none"),
+        **PRIVATE,
+    )
     made.save(folder / "out")
     made.save(folder / "again")
 

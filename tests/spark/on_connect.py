@@ -17,7 +17,7 @@ def main(folder):
         }
     )
     frame = session.createDataFrame(some_table().to_pandas())
-    made = bw.make_release(frame, strategy="random", spill=folder, **PRIVATE)
+    made = bw.make_release(frame, strategy="random", engine=bw.Engine(spill=folder), **PRIVATE)
     made.save(folder / "out")
     bw.fit_on_spark(folder / "out").save(folder / "model.json")
 

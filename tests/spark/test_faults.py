@@ -18,6 +18,7 @@ import pytest
 import bagwise as bw
 from bagwise.errors import EngineError
 from bagwise.release import bags_in_parts
+from bagwise.requests.records import filed
 from bagwise.rows.spark import opening as spark_table
 from bagwise.rows.spark.tasks import Cluster
 from tests.spark import faults
@@ -51,7 +52,7 @@ def test_tasks_that_fail_and_run_twice_change_nothing(
 ):
     faulty(monkeypatch, faults.TwiceAndFailing)
     asked = {**OPTIONS, "strategy": strategy}
-    made = bw.make_release(str(files), engine="spark", spill=tmp_path, **asked)
+    made = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
     is_whole(made.save(tmp_path / "out"), table)
     assert len(list(tmp_path.glob(".bagwise.*.spill/rows.*"))) > 0  # those that did not count
     del made
@@ -70,7 +71,7 @@ def test_a_frame_that_shows_two_faces_is_looked_at_once(spark, table, tmp_path, 
     monkeypatch.setattr(
         spark_table, "_write_rows", lambda batches, **named: fails_at_first(write, batches, **named)
     )
-    made = bw.make_release(frame, spill=tmp_path, **OPTIONS)
+    made = bw.make_release(frame, **filed(spill=tmp_path, **OPTIONS))
     first = is_whole(made.save(tmp_path / "out"), table)
     again = is_whole(made.save(tmp_path / "again"), table)
     assert first.instances.equals(again.instances)
@@ -88,7 +89,7 @@ def test_tasks_that_always_fail_leave_nothing_and_say_nothing(
 ):
     faulty(monkeypatch, always)
     with pytest.raises(EngineError, match="Spark did not finish a job") as caught:
-        bw.make_release(str(files), engine="spark", spill=tmp_path, **OPTIONS)
+        bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **OPTIONS))
     assert faults.SECRET_WORDS not in str(caught.value)
     assert caught.value.__context__ is None
     told = [path.read_text() for path in logs.rglob("*") if path.is_file()]

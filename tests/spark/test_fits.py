@@ -15,13 +15,14 @@ from bagwise.errors import BagwiseError, ColumnError, ReleaseError, StrategyErro
 from bagwise.learn import fit_release, on_spark, spark_chunks
 from bagwise.learn.on_spark import fit_on_spark
 from bagwise.models.on_spark import predict_on_spark
+from bagwise.requests.records import filed
 from tests.spark.conftest import PRIVATE
 
 
 @pytest.fixture(scope="module", params=["random", "kmeans"])
 def release(request, table, tmp_path_factory):
     """A release by the local engine: rows of a bag are anywhere, in several files."""
-    made = bw.make_release(table, strategy=request.param, **PRIVATE)
+    made = bw.make_release(table, **filed(strategy=request.param, **PRIVATE))
     path = tmp_path_factory.mktemp(request.param) / "out"
     made.save(path, rows_per_file=1000)
     return path
@@ -65,7 +66,7 @@ def positive(table, tmp_path_factory):
             told = told.append_column(options["exposure"], pa.array(years))
         asked = {**PRIVATE, "bounds": (0, high), "epsilon": 8.0, "strategy": half, **options}
         path = tmp_path_factory.mktemp(family) / "out"
-        bw.make_release(told, **asked).save(path, rows_per_file=700)
+        bw.make_release(told, **filed(**asked)).save(path, rows_per_file=700)
         return path
 
     return made
@@ -115,7 +116,9 @@ def test_a_task_reads_what_is_said_of_its_bags(tmp_path, first):
 
 
 def test_sorted_bags_are_fitted_by_instance_loss(spark, table, tmp_path):
-    bw.make_release(table, strategy="sorted", **PRIVATE).save(tmp_path / "out", rows_per_file=2000)
+    bw.make_release(table, **filed(strategy="sorted", **PRIVATE)).save(
+        tmp_path / "out", rows_per_file=2000
+    )
     ours, theirs = fit_on_spark(tmp_path / "out"), fit_release(bw.Release.load(tmp_path / "out"))
     assert (ours.loss, ours.standard_errors) == ("instance", None)
     assert_same(ours, theirs)
@@ -124,7 +127,7 @@ def test_sorted_bags_are_fitted_by_instance_loss(spark, table, tmp_path):
 def test_classes_and_one_of_them(spark, table, tmp_path):
     cities = ["Bonn", "Oslo", "Pune"]
     asked = {**PRIVATE, "label": "city", "bounds": None, "classes": cities, "strategy": "random"}
-    bw.make_release(table, **asked).save(tmp_path / "out", rows_per_file=2000)
+    bw.make_release(table, **filed(**asked)).save(tmp_path / "out", rows_per_file=2000)
     loaded = bw.Release.load(tmp_path / "out")
     for options in ({}, {"target": "Oslo"}):
         ours = fit_on_spark(tmp_path / "out", ridge=0.01, **options)

@@ -14,6 +14,7 @@ from bagwise.errors import ColumnError, LabelError
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import one_hot
 from bagwise.release import bags_in_parts
+from bagwise.requests.records import filed
 from tests.spark.conftest import PRIVATE, K, N
 
 PLAIN = {**PRIVATE, "tighten": "none", "centre": "none"}
@@ -50,7 +51,8 @@ def make(spark, files, table, tmp_path_factory):
             source = spark.createDataFrame(rows, table.column_names).repartition(3)
         folder = tmp_path_factory.mktemp(case)
         release: Any = bw.make_release(
-            source, engine="auto" if case == "frame" else "spark", spill=folder, **CASES[case]
+            source,
+            **filed(engine="auto" if case == "frame" else "spark", spill=folder, **CASES[case]),
         )
         release.save(folder / "out", rows_per_file=1300)
         return release, bw.Release.load(folder / "out")
@@ -72,7 +74,7 @@ def test_every_row_leaves_once_and_the_certificate_is_that_in_memory(make, table
     for name in left.column_names:
         np.testing.assert_array_equal(left[name].to_pylist(), expected[name].to_pylist())
     assert (release.bags.n_rows, release.bags.in_bag.all()) == (N, True)
-    local = bw.make_release(table, **CASES[case])
+    local = bw.make_release(table, **filed(**CASES[case]))
     assert release.certificate.headline == local.certificate.headline
     kinds = [[event.kind for event in one.certificate.events] for one in (release, local)]
     assert kinds[0] == kinds[1]
@@ -135,7 +137,7 @@ def test_picked_classes_of_a_frame_are_masked_and_randomised(classed, spark, tmp
         "label": "y", "classes": CLASSES, "id": "key", "epsilon": 6.0, "bag_size": K,
         "strategy": "random", "label_kind": "pick",
     }  # fmt: skip
-    release: Any = bw.make_release(frame, spill=tmp_path, **asked)
+    release: Any = bw.make_release(frame, **filed(spill=tmp_path, **asked))
     paths = [
         Path(path).read_bytes() for path in {split.path for split in release.bags.parts.splits}
     ]
@@ -153,7 +155,9 @@ def test_picked_classes_of_a_frame_are_masked_and_randomised(classed, spark, tmp
     counts = np.bincount(reported, minlength=3)
     assert np.all(np.abs(counts - expected) < 6 * np.sqrt(variance) + 0.02 * sizes.size)
     with pytest.raises(LabelError, match="none of the classes") as caught:
-        bw.make_release(frame, spill=tmp_path, **{**asked, "classes": ["lowest", "middle"]})
+        bw.make_release(
+            frame, **filed(spill=tmp_path, **{**asked, "classes": ["lowest", "middle"]})
+        )
     assert "highest" not in str(caught.value)
 
 
@@ -161,15 +165,15 @@ def test_what_is_wrong_with_a_table_is_said_without_a_label(table, spark, tmp_pa
     options = {**PLAIN, "strategy": "random", "spill": tmp_path}
     gaps = spark.createDataFrame([(1, 2.0, 4.25), (2, 3.0, None)], "key int, a double, y double")
     with pytest.raises(LabelError, match="missing") as caught:
-        bw.make_release(gaps, **{**options, "bag_size": 1})
+        bw.make_release(gaps, **filed(**{**options, "bag_size": 1}))
     assert "4.25" not in str(caught.value)
     copy = spark.createDataFrame(
         [(i, i * 0.5, i * 0.5) for i in range(60)], "key int, a double, y double"
     )
     with pytest.raises(ColumnError, match="equals the label"):
-        bw.make_release(copy, **{**options, "bag_size": 5})
+        bw.make_release(copy, **filed(**{**options, "bag_size": 5}))
     twice = spark.createDataFrame(
         [(i // 2, i * 0.5, -i * 1.0) for i in range(60)], "key int, a double, y double"
     )
     with pytest.raises(ColumnError, match="a key is neither"):
-        bw.make_release(twice, **{**options, "bag_size": 5})
+        bw.make_release(twice, **filed(**{**options, "bag_size": 5}))

@@ -9,6 +9,7 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
 from bagwise.release import bags_in_parts, build_in_parts
+from bagwise.requests.records import filed
 from tests.contracts.replay import (
     in_python,
     on_the_command_line,
@@ -42,7 +43,7 @@ def release(source, options):
     if "ledger" in options:
         terms = ["--epsilon-total", 9, "--delta-total", 1e-3, "--unit", options["unit"]]
         on_the_command_line("ledger", "init", options["ledger"], *terms)()
-    call = partial(bw.make_release, source, spill=".", **options)
+    call = partial(bw.make_release, source, **filed(spill=".", **options))
     return in_python(lambda: str(call().save("out", rows_per_file=100)))()
 
 
@@ -60,7 +61,7 @@ CASES = {
 def compiled():
     """A kernel that is compiled only now would draw the names of its files by chance."""
     for name in ("kmeans", "sorted"):
-        bw.make_release(tables_of("number")[0], **NUMBERS, strategy=name)
+        bw.make_release(tables_of("number")[0], **filed(**NUMBERS, strategy=name))
 
 
 @pytest.fixture(autouse=True)

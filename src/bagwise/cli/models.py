@@ -55,6 +55,8 @@ from bagwise.cli.trees import fit_trees, refuse_for_trees
 from bagwise.errors import BudgetError, OutputExistsError, StrategyError, check_name
 from bagwise.files.atomic import check_file
 from bagwise.files.records import to_plain
+from bagwise.requests.records import Engine as EngineSettings
+from bagwise.requests.records import Privacy, Reading
 
 if TYPE_CHECKING:
     from bagwise.models.row_model import RowModel
@@ -264,19 +266,18 @@ def release_model(
             delta=delta,
             family=family,
             link=link,
-            tighten=cast(Any, tighten),  # checked with the request
             unit=unit,
             features=split_names(features),
             exclude=split_names(exclude) or (),
-            nulls=nulls,
-            max_levels=max_levels,
+            privacy=Privacy(tighten=cast(Any, tighten)),  # checked with the request
+            reading=Reading(nulls=nulls, max_levels=max_levels),
+            engine=EngineSettings(
+                memory_limit=memory_limit, spill=output.absolute().parent, on_stage=on_stage
+            ),
             ledger=charged,
-            memory_limit=memory_limit,
-            spill=output.absolute().parent,
             confirmed=confirmation(
                 yes=yes, dry_run=False, quiet=quiet, as_json=as_json, piped="-" in table
             ),
-            on_stage=on_stage,
         )
         model.save(output, force=force)
         receipt = keep_in(charged, output, model)

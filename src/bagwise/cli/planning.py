@@ -25,6 +25,7 @@ from bagwise.cli.options import (
 )
 from bagwise.errors import StrategyError
 from bagwise.files.atomic import check_file
+from bagwise.requests.records import Bagging, Reading
 
 
 def plan(
@@ -159,17 +160,16 @@ def plan(
             delta=delta,
             error=error,
             not_private=not_private,
-            family=family,
             bag_sizes=_sizes(bag_sizes),
-            min_bag_size=min_bag_size,
             prior=_prior(prior, misfit),
-            strategies=split_names(strategies),
             classes=split_names(classes),
             learner=learner,
             single_labels=single_labels,
             unit=unit,
-            nulls=nulls,
-            max_levels=max_levels,
+            bagging=Bagging(
+                min_bag_size=min_bag_size, family=family, strategies=split_names(strategies)
+            ),
+            reading=Reading(nulls=nulls, max_levels=max_levels),
             label=label,
             options=shlex.join(word for pair in repeated for word in pair),
         )

@@ -62,8 +62,10 @@ from bagwise.cli.options import (
     source_of,
     split_names,
 )
-from bagwise.errors import CertificateError, OutputError
+from bagwise.errors import CertificateError, OutputError, StrategyError
 from bagwise.files.atomic import check_file
+from bagwise.requests.records import Bagging, Privacy, Reading
+from bagwise.requests.records import Engine as EngineSettings
 
 if TYPE_CHECKING:
     from bagwise.bagging.quality import BagQuality
@@ -230,45 +232,50 @@ def release(
         made = make_release(
             source,
             label=label,
-            bag_size=_size(bag_size),
-            min_bag_size=min_bag_size,
             bounds=read_bounds(bounds, bounds_file),
             classes=split_names(classes),
-            label_kind=label_kind,
-            strategy=strategy,
-            strategy_parameters=parse_settings(set_ or []),
-            strategies=split_names(strategies),
-            learner=cast(Any, learner),  # checked with the request
-            family=family,
-            scores=scores,
-            score_share="auto" if score_share is None else score_share,
-            unit=unit,
             epsilon=epsilon,
             delta=delta,
-            noise=cast(Any, noise),  # checked with the request, as the next two
-            tighten=cast(Any, tighten),
-            centre=cast(Any, centre),
             not_private=not_private,
+            unit=unit,
+            id=id_,
             features=split_names(features),
             exclude=split_names(exclude) or (),
-            id=id_,
-            by=split_names(by) or (),
-            within=split_names(within) or (),
-            exposure=exposure,
-            keep_order=keep_order,
-            seed=seed,
-            drop_missing_labels=drop_missing_labels,
-            nulls=nulls,
-            max_levels=max_levels,
+            bag_size=_size(bag_size),
+            strategy=_strategy(strategy, set_ or []),
+            learner=cast(Any, learner),  # checked with the request
+            bagging=Bagging(
+                min_bag_size=min_bag_size,
+                by=split_names(by) or (),
+                within=split_names(within) or (),
+                label_kind=label_kind,
+                strategies=split_names(strategies),
+                family=family,
+                scores=scores,
+                score_share="auto" if score_share is None else score_share,
+                seed=seed,
+            ),
+            privacy=Privacy(
+                noise=cast(Any, noise), tighten=cast(Any, tighten), centre=cast(Any, centre)
+            ),
+            reading=Reading(
+                exposure=exposure,
+                nulls=nulls,
+                max_levels=max_levels,
+                drop_missing_labels=drop_missing_labels,
+                keep_order=keep_order,
+            ),
+            engine=EngineSettings(
+                name=cast(Any, engine),
+                spark=parse_settings(spark or [], option="--spark"),
+                memory_limit=limit,
+                spill=spill,
+                on_stage=on_stage,
+            ),
             ledger=charged,
-            memory_limit=limit,
-            spill=spill,
-            engine=cast(Any, engine),
-            spark=parse_settings(spark or [], option="--spark"),
             confirmed=confirmation(
                 yes=yes, dry_run=dry_run, quiet=quiet, as_json=as_json, piped="-" in table
             ),
-            on_stage=on_stage,
         )
         on_stage("writing the release")
         made.save(output, force=force, rows_per_file=rows_per_file, sign=sign)
@@ -465,3 +472,14 @@ def _size(text: str | None) -> Any:
     if text is None:
         return None
     return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _strategy(name: str, settings: list[str]) -> Any:
+    """Return a strategy with its parameters, or its name where it has none."""
+    if not settings:
+        return name
+    from bagwise.bagging import find_strategy
+
+    if name == "auto":
+        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
+    return find_strategy(name, parse_settings(settings))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bagwise.bagging import BaggingStrategy
 from bagwise.errors import BudgetError, StrategyError
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.prior import Prior
@@ -23,8 +22,8 @@ from bagwise.planner.sample import Sample, sample_matrix, sample_rows
 from bagwise.planner.search import rank
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
+from bagwise.requests.records import Bagging, Reading, says_where
 from bagwise.rows.columns import select_features
-from bagwise.rows.encode import DEFAULT_MAX_LEVELS
 from bagwise.rows.local import read_rows
 from bagwise.rows.table import read_table
 
@@ -32,28 +31,26 @@ _EPSILONS = tuple(float(f"{epsilon:.3g}") for epsilon in np.geomspace(0.01, 20, 
 """What a plan for a given error tries: three digits each, in steps of about 5 %."""
 
 
+@says_where
 def plan(
-    features: Any,
+    table: Any,
     *,
+    label: str = "LABEL",
     bounds: Sequence[float] | None = None,
     classes: Sequence[str] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     error: float | None = None,
     not_private: bool = False,
-    family: str = "auto",
+    unit: str | None = None,
     bag_sizes: Sequence[int] | None = None,
-    min_bag_size: int | None = None,
     prior: Any = None,
-    strategies: Sequence[str | BaggingStrategy] | None = None,
     learner: str = "linear",
     single_labels: bool = False,
-    unit: str | None = None,
-    nulls: str = "indicator",
-    max_levels: int = DEFAULT_MAX_LEVELS,
     n_rows: int | None = None,
     effort: str = "fast",
-    label: str = "LABEL",
+    bagging: Bagging | None = None,
+    reading: Reading | None = None,
     options: str = "",
 ) -> Plan:
     """Rank the ways to make a release of these features by the error they leave to a learner.
@@ -62,9 +59,12 @@ def plan(
 
     Parameters
     ----------
-    features : path or frame or (n, d) array
+    table : path or frame or (n, d) array
         The feature columns. A frame or file may still hold the label, if `label` names it; an
         array must not.
+    label : str
+        Name of the label, also for the commands that the plan prints. A column of that name is no
+        feature: it is dropped before anything is computed.
     bounds : (lo, hi)
         Public range of a label. Required with epsilon, unless it has classes.
     classes : list of str, optional
@@ -76,23 +76,13 @@ def plan(
         Instead of epsilon: the typical error of one prediction that will do. The plan is then that
         of the smallest epsilon, from 0.01 to 20 in steps of about 5 %, whose first choice has at
         most this error.
-    family : str
-        Distribution of a label; "auto" is gaussian for numbers. Other families than the Gaussian
-        are planned to first order.
     bag_sizes : sequence of int, optional
         Sizes to consider; by default 10, 20, 50, 100, 200 and so on, as long as there are three
         bags for each coefficient.
-    min_bag_size : int, optional
-        The smallest size that may be published; 10 by default.
     prior : Prior or (signal_sd, label_noise_sd) or (signal_sd, label_noise_sd, misfit), optional
         How much expected labels vary over the rows, single labels around them, and which share of
         the former's variance a linear model leaves. By default a label's standard deviation is an
         eighth of its range, half of its variance signal, and the misfit 0.05 of that.
-    strategies : sequence of str or BaggingStrategy, optional
-        Which to consider, by name or as instances with parameters. By default all that say so
-        (`planned`) and that look at features only; under privacy with a delta also those that sort,
-        by a private model. Unless strategies are named, what leaves a fit without intervals
-        comes after all others: fewer than three bags for each coefficient, and instance loss.
     learner : {"linear", "flexible"}
         Who the bags are for. "flexible" is for boosted trees, networks and the like: there is one
         kind of bags for them, and sizes are ranked by what such a learner should lose.
@@ -106,24 +96,34 @@ def plan(
         Rows of the table, where `features` are a sample of it.
     effort : {"fast", "default", "best"}
         How long strategies that search may search.
-    label : str
-        Name of the label, for the commands that the plan prints. A column of that name is no
-        feature: it is dropped before anything is computed.
+    bagging : Bagging, optional
+        `min_bag_size`, `family` and `strategies` count. Families other than the Gaussian are
+        planned to first order. By default all strategies are considered that say so (`planned`)
+        and that use features only; under privacy with a delta also those that sort, by a private
+        model. Unless strategies are named, what leaves a fit without intervals comes after all
+        others: fewer than three bags for each coefficient, and instance loss.
+    reading : Reading, optional
+        `nulls` and `max_levels` count.
     options : str
         Options about columns, for the same commands.
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(4000, 3))
-    >>> found = plan(X, not_private=True, bag_sizes=[10], strategies=["random", "kmeans"])
+    >>> both = Bagging(strategies=["random", "kmeans"])
+    >>> found = plan(X, not_private=True, bag_sizes=[10], bagging=both)
     >>> found.best.strategy, found.best.label_kind, found.best.loss
     ('kmeans', 'mean', 'bag')
     >>> from bagwise.bagging.kmeans_bags import KMeansBags
-    >>> plan(X, not_private=True, bag_sizes=[10], strategies=[KMeansBags(scale="std")]).command()
+    >>> scaled = Bagging(strategies=[KMeansBags(scale="std")])
+    >>> plan(X, not_private=True, bag_sizes=[10], bagging=scaled).command()
     'bagwise release TABLE --label LABEL --bag-size 10 --strategy kmeans --set scale=std
     --not-private -o OUT'
     """
-    columns = Columns.of(label, classes=classes, unit=unit, nulls=nulls, max_levels=max_levels)
+    bagging, reading = bagging or Bagging(), reading or Reading()
+    bagging.only("min_bag_size", "family", "strategies", what="a plan")
+    reading.only("nulls", "max_levels", what="a plan")
+    columns = Columns.of(label, classes=classes, unit=unit, reading=reading)
     n_classes = None if columns.classes is None else len(columns.classes)
 
     def asked(epsilon: float | None) -> PlanRequest:
@@ -132,15 +132,15 @@ def plan(
             not_private=not_private, what="plan",
         )  # fmt: skip
         return PlanRequest.of(
-            budget, family=family, classes=n_classes, prior=prior, bag_sizes=bag_sizes,
-            min_bag_size=min_bag_size, strategies=strategies, effort=effort,
+            budget, family=bagging.family, classes=n_classes, prior=prior, bag_sizes=bag_sizes,
+            min_bag_size=bagging.min_bag_size, strategies=bagging.strategies, effort=effort,
             single_labels=single_labels, learner=learner,
         )  # fmt: skip
 
     if error is not None:
         _check_error(error, alone=epsilon is None and not not_private)
     request = asked(epsilon if error is None else _EPSILONS[-1])
-    sample = _sample(features, columns, request.budget, n_rows or 0)
+    sample = _sample(table, columns, request.budget, n_rows or 0)
     if error is None:
         request.budget.check_rows(sample.n_rows)
         found = rank(sample, request)

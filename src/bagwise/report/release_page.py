@@ -20,6 +20,7 @@ from bagwise.report.audit_files import AuditFile
 from bagwise.report.promise import promise_of
 from bagwise.report.questions import ASK, Report
 from bagwise.requests.columns import Columns
+from bagwise.requests.records import Bagging, Reading
 from bagwise.rows.summary import ColumnSummary
 from bagwise.show import charts
 from bagwise.show.page import (
@@ -161,7 +162,10 @@ def _columns(release: Release) -> list[Block]:
     made, table = release.provenance, release.instances
     facts = {name: ColumnSummary.of(name, table.column(name)) for name in table.column_names}
     roles = Columns.of(
-        made.label, id=made.id, by=made.by, within=made.within, exposure=made.exposure
+        made.label,
+        id=made.id,
+        bagging=Bagging(by=made.by, within=made.within),
+        reading=Reading(exposure=made.exposure),
     )
     preview = preview_columns(facts, release.encoder, roles)
     flags = [f"{one.name!r} {'; '.join(one.flags)}" for one in preview.columns if one.flags]

@@ -4,11 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from bagwise.errors import (
-    BoundsError,
-    BudgetError,
-    check_name,
-)
+from bagwise.errors import BoundsError, BudgetError, check_name
 from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import delivered
 from bagwise.privacy.calibrate import (
@@ -24,6 +20,7 @@ from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
+from bagwise.requests.records import Privacy
 from bagwise.rng import NoiseSource, SecureNoise
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column
@@ -63,9 +60,7 @@ class Budget:
         unit: str | None = None,
         classes: bool = False,
         not_private: bool = False,
-        noise: NoiseKind = "auto",
-        noise_source: NoiseSource | None = None,
-        calibration: Calibration | None = None,
+        privacy: Privacy | None = None,
         what: str = "release",
     ) -> Self:
         """Check what a user asks for; `what` is the word for it in messages.
@@ -75,6 +70,8 @@ class Budget:
         >>> Budget.of(1.0, None, bounds=(0, 5)).calibration
         ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=(), noise='auto')
         """
+        privacy = privacy or Privacy()
+        noise, calibration = privacy.noise, privacy.calibration
         if isinstance(noise, NoiseSource):
             raise BudgetError(
                 "noise= takes the name of a kind of noise; a source of randomness goes to "
@@ -84,7 +81,7 @@ class Budget:
         if classes and bounds is not None:
             raise BoundsError("a label with classes has no bounds; leave them out.")
         limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
-        source = SecureNoise() if noise_source is None else noise_source
+        source = privacy.noise_source or SecureNoise()
         if calibration is not None:
             rule: Calibration | None = _check_experiment(
                 calibration, prior, alone=epsilon is delta is None, not_private=not_private

@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from bagwise.bagging import Given
-from bagwise.errors import (
-    ColumnError,
-)
+from bagwise.errors import ColumnError
 from bagwise.requests.provenance import Provenance
+from bagwise.requests.records import Bagging, Names, Reading
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, refuse_duplicates, select_features
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
 from bagwise.rows.labels import check_classes
 from bagwise.rows.roles import exposure_vector, number_groups
 from bagwise.rows.summary import ColumnSummary
-
-Names = str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -45,29 +42,35 @@ class Columns:
         exclude: Names = (),
         id: str | None = None,
         unit: str | None = None,
-        nulls: str = "indicator",
-        max_levels: int = DEFAULT_MAX_LEVELS,
-        by: Names = (),
-        within: Names = (),
-        exposure: str | None = None,
+        bagging: Bagging | None = None,
+        reading: Reading | None = None,
     ) -> Self:
         """Check names as a user gives them.
 
         >>> Columns.of("rent", features="area").features
         ('area',)
         """
-        for role, name in (("label", label), ("id", id), ("unit", unit), ("exposure", exposure)):
+        bagging, reading = bagging or Bagging(), reading or Reading()
+        roles = {"label": label, "id": id, "unit": unit, "exposure": reading.exposure}
+        for role, name in roles.items():
             if not isinstance(name, str) and (name is not None or role == "label"):
                 raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
         for role, name in (("id", id), ("unit", unit)):
             if name == label:
                 raise ColumnError(f"{role} and label name the same column.")
-        chosen = None if features is None else _names(features)
-        named = check_classes(classes)
         made = cls(
-            label, named, chosen, _names(exclude), id, unit, nulls, max_levels,
-            _names(by), _names(within), exposure,
-        )  # fmt: skip
+            label,
+            check_classes(classes),
+            None if features is None else _names(features),
+            _names(exclude),
+            id,
+            unit,
+            reading.nulls,
+            reading.max_levels,
+            _names(bagging.by),
+            _names(bagging.within),
+            reading.exposure,
+        )
         made._check_given()
         return made
 

@@ -1,6 +1,5 @@
 """What is asked for, checked once: each verb makes a request of these records and hands it down."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeVar, cast, get_args
 
@@ -33,6 +32,7 @@ from bagwise.requests.queries import (
     Tighten,
     resolve_scores,
 )
+from bagwise.requests.records import Bagging, Privacy
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -186,58 +186,58 @@ class ReleaseRequest:
         columns: Columns,
         budget: Budget,
         *,
-        label_kind: str,
-        bag_size: int | Literal["auto"] | None,
-        strategy: str | BaggingStrategy,
-        parameters: Any,
-        scores: str,
-        score_share: float | Literal["auto"],
-        keep_order: bool,
-        seed: int | None,
-        min_bag_size: int | None = None,
-        strategies: str | Sequence[str | BaggingStrategy] | None = None,
-        family: str = AUTO,
-        tighten: str = AUTO,
-        centre: str = AUTO,
+        bag_size: int | Literal["auto"] | None = None,
+        strategy: str | BaggingStrategy = AUTO,
         learner: str = "linear",
+        bagging: Bagging | None = None,
+        privacy: Privacy | None = None,
+        keep_order: bool = False,
     ) -> Self:
         """Check what a user asks for, as far as it can be told without the table."""
-        reader = check_learner(learner)
-        size = _resolve_size(bag_size, min_bag_size, private=budget.calibration is not None)
+        bagging, privacy = bagging or Bagging(), privacy or Privacy()
+        reader, least, centre = check_learner(learner), bagging.min_bag_size, privacy.centre
+        size = _resolve_size(bag_size, least, private=budget.calibration is not None)
         if columns.by:  # there is nothing to plan: bags are given but for the smallest
-            size = size or min_bag_size or SMALLEST
+            size = size or least or SMALLEST
             strategy = "groups" if strategy == AUTO else strategy
         if isinstance(rule := budget.calibration, ExactCalibration) and rule.noise in SINGLE_LABELS:
-            _check_single(rule.noise, columns, size, strategy, label_kind, centre)
+            _check_single(rule.noise, columns, size, strategy, bagging.label_kind, centre)
             size, strategy, centre = 1, "random", "none"
-        if strategies is not None and strategy != AUTO:
+        named = bagging.strategies
+        if named is not None and strategy != AUTO:
             raise StrategyError("give a strategy, or strategies for the planner, not both.")
-        listed = (strategies,) if isinstance(strategies, str) else strategies
+        listed = (named,) if isinstance(named, str) else named
         classes = columns.classes is not None
         if reader == "flexible" and listed is not None:
             raise StrategyError(
                 "strategies are ranked for linear learners: with learner='flexible' name one "
                 "strategy, or none."
             )
-        chosen = _resolve_strategy(strategy, parameters, size, scores, budget)
+        chosen = _resolve_strategy(strategy, size, bagging.scores, budget)
         _check_groups(chosen, columns.by)
         return cls(
             columns=columns,
             budget=budget,
-            tighten=resolve_tighten(tighten, budget, classes=classes, family=family),
-            centre=_resolve_centre(
-                centre, budget, label_kind=label_kind, classes=classes, family=family
+            tighten=resolve_tighten(
+                privacy.tighten, budget, classes=classes, family=bagging.family
             ),
-            label_kind=check_label_kind(label_kind),
+            centre=_resolve_centre(
+                centre,
+                budget,
+                label_kind=bagging.label_kind,
+                classes=classes,
+                family=bagging.family,
+            ),
+            label_kind=check_label_kind(bagging.label_kind),
             bag_size=size,
-            min_bag_size=min_bag_size,
+            min_bag_size=least,
             strategy=chosen,
             strategies=None if listed is None else tuple(listed),
-            family=family,
-            scores=scores,
-            score_share=score_share,
+            family=bagging.family,
+            scores=bagging.scores,
+            score_share=bagging.score_share,
             keep_order=keep_order,
-            seed=_check_seed(seed),
+            seed=_check_seed(bagging.seed),
             learner=reader,
         )
 
@@ -353,7 +353,6 @@ def _resolve_size(
 
 def _resolve_strategy(
     strategy: str | BaggingStrategy,
-    parameters: Any,
     bag_size: int | None,
     scores: str,
     budget: Budget,
@@ -367,9 +366,7 @@ def _resolve_strategy(
             "one (bag_size, --bag-size)."
         )
     if strategy != AUTO:
-        return find_strategy(strategy, parameters)
-    if parameters:
-        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
+        return find_strategy(strategy)
     if scores in ("labels", "noisy-labels", "model"):
         raise StrategyError(
             f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "

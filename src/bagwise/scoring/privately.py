@@ -37,6 +37,7 @@ from bagwise.privacy.private_loss import (
 )
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.columns import Columns
+from bagwise.requests.records import Privacy
 from bagwise.rng import NoiseSource
 from bagwise.rows.local import LocalRows
 from bagwise.rows.table import read_table
@@ -303,7 +304,7 @@ def evaluate_rows_privately(
         raise BoundsError("the model predicts a class: a label is 0 or 1. Leave out the bounds.")
     budget = Budget.of(
         epsilon, 0.0, bounds=bounds, unit=unit, classes=model.target is not None,
-        noise_source=noise_source,
+        privacy=Privacy(noise_source=noise_source),
         not_private=noise_source is not None and not noise_source.is_secret, what="evaluation",
     )  # fmt: skip
     rule = budget.calibration
