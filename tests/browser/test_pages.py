@@ -14,8 +14,8 @@ from bagwise.planner.page import make_page
 from bagwise.report import report_on
 from bagwise.report.ledger_page import ledger_page
 from bagwise.report.model_page import model_page
+from bagwise.report.pages import write_page
 from bagwise.report.release_page import ReleasePage, explain_or_say_why
-from bagwise.report.writing import write_page
 from bagwise.show.page import render
 
 SHOTS = Path(__file__).parents[2] / "build" / "pages"
@@ -154,7 +154,7 @@ def test_paper_is_white_whatever_the_screen_is(page, pages):
 def test_a_page_is_printed_by_the_browser_that_is_there(browser, pages, tmp_path):
     from bagwise.show.page import Page
 
-    write_page(Page("On paper", "One line.", []), [tmp_path / "a.pdf"], force=False)
+    write_page(Page("page.html", "On paper", "One line."), [tmp_path / "a.pdf"], force=False)
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
 
 

@@ -1,4 +1,4 @@
-"""Pages: every text is escaped, every kind of block has a template, nothing asks a network."""
+"""Pages: every text is escaped, every part has a macro, nothing asks a network."""
 
 import re
 from html.parser import HTMLParser
@@ -8,40 +8,22 @@ import pytest
 
 from bagwise.errors import MissingExtraError
 from bagwise.show import charts, page
-from bagwise.show.page import (
-    Block,
-    Card,
-    Cards,
-    Facts,
-    Figure,
-    Grid,
-    Headline,
-    Notice,
-    Page,
-    Points,
-    Prose,
-    Question,
-    Questions,
-    Section,
-    Step,
-    Steps,
-    render,
-)
+from bagwise.show.page import Figure, Grid, Page, render
 
 EVIL = "</style></title><script>alert(1)</script>\"' onload='x' \u202e{{ 7 * 7 }}"
-
-BLOCKS = [
-    Prose(EVIL),
-    Headline(EVIL, EVIL, EVIL),
-    Notice(EVIL),
-    Facts([(EVIL, EVIL)]),
-    Cards([Card(EVIL, [EVIL])]),
-    Points([EVIL]),
-    Grid([(EVIL, EVIL), (EVIL, EVIL)], caption=EVIL, folded=EVIL),
-    Figure(charts.bars({EVIL: 1.0}, title=EVIL), EVIL, EVIL, numbers=Grid([(EVIL,), (EVIL,)])),
-    Steps([Step(EVIL, EVIL)]),
-    Questions([Question(EVIL, EVIL, EVIL, EVIL, EVIL)]),
-]  # fmt: skip
+GRID = Grid([(EVIL, EVIL), (EVIL, EVIL)], caption=EVIL, folded=EVIL)
+PARTS = """
+{% extends "page.html" %}
+{% import "parts.html" as p with context %}
+{% block body %}
+{% call p.section(evil) %}
+{{ p.headline(evil, evil, evil, "bad") }}{{ p.notice(evil) }}{{ p.paragraphs([evil]) }}
+{{ p.points([evil]) }}{{ p.facts([(evil, evil)]) }}{{ p.card(evil, [evil]) }}{{ p.grid(grid) }}
+{{ p.figure(figure) }}{{ p.steps([(evil, evil)]) }}
+{{ p.promise({"epsilon": 1, "unit": evil, "headline": evil}, {"chance": evil, "words": evil, "tone": "bad"}) }}
+{% endcall %}
+{% endblock %}
+"""  # noqa: E501
 
 
 class Reader(HTMLParser):
@@ -58,27 +40,49 @@ class Reader(HTMLParser):
         self.ids += [value for name, value in attrs if name == "id"]
 
 
-def test_every_kind_of_block_is_tried_here():
-    assert {type(block) for block in BLOCKS} == set(Block.__subclasses__())
+@pytest.fixture
+def written(monkeypatch):
+    """Return a function that renders a template given as text."""
+    import jinja2
+
+    def write(template, **values):
+        environment = page._environment()
+        loaders = [jinja2.DictLoader({"test.html": template}), environment.loader]
+        monkeypatch.setattr(environment, "loader", jinja2.ChoiceLoader(loaders))
+        environment.cache.clear()
+        return render(Page("test.html", EVIL, EVIL, values))
+
+    yield write
+    page._environment.cache_clear()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.kind)
-def test_no_text_becomes_markup(block):
-    html = render(Page(EVIL, EVIL, [Section(EVIL, [block])], top=[block], label=EVIL))
-    found = Reader(html)
+@pytest.fixture
+def everything(written):
+    figure = Figure(charts.bars({EVIL: 1.0}, title=EVIL), EVIL, EVIL, numbers=GRID)
+    return written(PARTS, evil=EVIL, grid=GRID, figure=figure)
+
+
+def test_every_kind_of_part_is_tried_here():
+    loader = page._environment().loader
+    source = loader.get_source(page._environment(), "parts.html")[0]
+    macros = set(re.findall(r"macro ([a-z]\w*)", source))
+    assert macros == set(re.findall(r"p\.(\w+)\(", PARTS))
+
+
+def test_no_text_becomes_markup(everything):
+    found = Reader(everything)
     assert "script" not in found.tags
     assert not any(name.startswith("on") for name in found.attributes)
-    assert "\u202e" not in html
-    assert "49" not in re.findall(r"\b49\b", html.split("</style>", 1)[1].replace("&#39;", ""))
+    assert "\u202e" not in everything
+    assert not re.findall(r"\b49\b", everything.split("</style>", 1)[1].replace("&#39;", ""))
     assert len(found.ids) == len(set(found.ids))
 
 
-def test_a_page_says_that_nothing_may_be_fetched_and_fetches_nothing():
-    html = render(Page("a", "b", [Section("c", BLOCKS)]))
-    assert "default-src 'none'" in html
-    assert not re.search(r"""(src|href)=["'](?!#|data:,)""", html)
-    assert "url(" not in html.replace("url(#", "")
-    assert "@import" not in html
+def test_a_page_says_that_nothing_may_be_fetched_and_fetches_nothing(everything):
+    assert "default-src 'none'" in everything
+    assert not re.search(r"""(src|href)=["'](?!#|data:,)""", everything)
+    assert "url(" not in everything.replace("url(#", "")
+    assert "@import" not in everything
 
 
 def test_columns_of_numbers_stand_to_the_right():
@@ -88,24 +92,30 @@ def test_columns_of_numbers_stand_to_the_right():
     assert Grid([("only a heading",)]).aligned == []
 
 
-def test_drawings_of_one_page_do_not_share_names():
+TWICE = PARTS[: PARTS.index("{% call")] + "{{ p.figure(one) }}{{ p.figure(one) }}{% endblock %}"
+
+
+def test_drawings_of_one_page_do_not_share_names(written):
     chart = charts.histogram(np.arange(3.0), np.array([1, 2]), title="t")
-    html = render(Page("a", "b", [Section("c", [Figure(chart, alt="x"), Figure(chart, alt="y")])]))
+    html = written(TWICE, one=Figure(chart, alt="x"))
     ids = Reader(html).ids
     assert len(ids) == len(set(ids))
     assert html.count("<svg") == 4  # each for a desk and for a phone
 
 
-def test_options_of_a_command_are_not_broken():
-    step = Step("bagwise release a-b.csv --label rent -o out")
-    assert step.pieces == ["bagwise release a-b.csv", "--label rent", "-o out"]
-    html = render(Page("a", "b", [Section("c", [Steps([step])])]))
-    shown = re.search("<code>(.*?)</code>", html)[1]
-    assert re.sub("<.*?>", "", shown) == step.command  # what is copied is what is run
+STEPS = PARTS[: PARTS.index("{% call")] + "{{ p.steps([(command, '')]) }}{% endblock %}"
+
+
+def test_options_of_a_command_are_not_broken(written):
+    command = "bagwise release a-b.csv --label rent -o out"
+    shown = re.search("<code>(.*?)</code>", written(STEPS, command=command))[1]
+    pieces = re.findall("<span>(.*?)</span>", shown)
+    assert pieces == ["bagwise release a-b.csv", "--label rent", "-o out"]
+    assert re.sub("<.*?>", "", shown) == command  # what is copied is what is run
 
 
 def test_without_the_extra_a_page_names_it(monkeypatch):
     page._environment.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"bagwise\[plot\]"):
-        render(Page("a", "b", []))
+        render(Page("page.html", "a", "b"))

@@ -12,16 +12,15 @@ only, and its limit.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from bagwise._types import AnyArray, FloatArray
+from bagwise.files.records import Record
 
 
-@dataclass(frozen=True)
-class Advantage:
+class Advantage(Record, frozen=True):
     """An estimate with the ends of its interval, from so many independent guesses."""
 
     estimate: float
@@ -54,7 +53,9 @@ def over_chance(right: AnyArray, *, alpha: float) -> Advantage | None:
     if not total:
         return None
     low, high = rate_interval(count, total, alpha=alpha)
-    return Advantage(2 * count / total - 1, 2 * low - 1, 2 * high - 1, total)
+    return Advantage(
+        estimate=2 * count / total - 1, low=2 * low - 1, high=2 * high - 1, guesses=total
+    )
 
 
 def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage | None:
@@ -74,7 +75,12 @@ def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage
     won, lost = int(np.sum(right & ~others)), int(np.sum(others & ~right))
     won_low, won_high = rate_interval(won, total, alpha=alpha / 2)
     lost_low, lost_high = rate_interval(lost, total, alpha=alpha / 2)
-    return Advantage((won - lost) / total, won_low - lost_high, won_high - lost_low, total)
+    return Advantage(
+        estimate=(won - lost) / total,
+        low=won_low - lost_high,
+        high=won_high - lost_low,
+        guesses=total,
+    )
 
 
 def when_sure(right: AnyArray, sureness: FloatArray, *, alpha: float) -> Advantage | None:
@@ -86,19 +92,14 @@ def when_sure(right: AnyArray, sureness: FloatArray, *, alpha: float) -> Advanta
     half = right.size // 2
     if not half:
         return None
-    level = _best_level(right[:half], sureness[:half], alpha)
-    return over_chance(right[half:][sureness[half:] >= level], alpha=alpha)
-
-
-def _best_level(right: AnyArray, sureness: FloatArray, alpha: float) -> float:
-    """Return the level whose guesses would have the largest lower end."""
-    order = np.argsort(-sureness, kind="stable")
-    counts = np.cumsum(right[order])
+    order = np.argsort(-sureness[:half], kind="stable")
+    counts, levels = np.cumsum(right[:half][order]), sureness[:half][order]
     # At ties all guesses of the same sureness are made or none.
-    ends = np.flatnonzero(np.diff(sureness[order], append=-np.inf) != 0)
+    ends = np.flatnonzero(np.diff(levels, append=-np.inf) != 0)
     ends = ends[np.unique(np.geomspace(1, ends.size, 200).astype(int)) - 1]
     lows = [rate_interval(int(counts[end]), int(end) + 1, alpha=alpha)[0] for end in ends]
-    return float(sureness[order][ends[int(np.argmax(lows))]])
+    level = levels[ends[int(np.argmax(lows))]]
+    return over_chance(right[half:][sureness[half:] >= level], alpha=alpha)
 
 
 def rate_interval(count: int, total: int, *, alpha: float) -> tuple[float, float]:

@@ -17,8 +17,7 @@ One row of each bag is guessed, so that guesses do not share noise and intervals
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from bagwise.audit.matching import labels_of_rows
 from bagwise.audit.regression import predict_rows
 from bagwise.bagging.bags import Bags
 from bagwise.errors import TableError
+from bagwise.files.records import Record
 from bagwise.release.release import Release
 from bagwise.rng import NoiseSource, SecureNoise, make_generator
 
@@ -47,8 +47,7 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Attack:
+class Attack(Record, frozen=True):
     """What one attacker achieved.
 
     Attributes
@@ -73,32 +72,19 @@ class Attack:
     colour: Colour
 
 
-@dataclass(frozen=True)
-class LabelInference:
-    """What readers of a release learn about single labels."""
+class LabelInference(Record, frozen=True):
+    """What readers of a release learn about single labels.
 
-    attacks: tuple[Attack, ...]
+    `colour` is red if any attack is, else that of the first: it knows most, and is the most
+    precise.
+    """
+
+    colour: Colour
     confidence: float
     bags: int
     bags_used: int
-
-    @property
-    def colour(self) -> Colour:
-        """Red if any attack is, else that of the first: it knows most, and is the most precise."""
-        if any(attack.colour == "red" for attack in self.attacks):
-            return "red"
-        return self.attacks[0].colour
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "colour": self.colour,
-            "confidence": self.confidence,
-            "bags": self.bags,
-            "bags_used": self.bags_used,
-            "note": NOTE,
-            "attacks": [asdict(attack) for attack in self.attacks],
-        }
+    note: str
+    attacks: tuple[Attack, ...]
 
 
 def infer_labels(
@@ -141,14 +127,29 @@ def infer_labels(
     hidden, shown = hidden_by_noise(release, values)
     reader = reader_of(release, float(np.ptp(hidden)))
     known = _KnownNeighbours(release.bags, hidden, shown, usable, reader, rng)
-    redrawn = known.redrawn(trials, noise)
-    published = known.published()
+    guesses = {"redrawn": known.redrawn(trials, noise), "as published": known.published()}
     attacks = [
-        _attack("neighbours known, redrawn", release, *_over_coin(*redrawn, alpha)),
-        _attack("neighbours known, as published", release, *_over_coin(*published, alpha)),
-        *_learned(release, values, usable, rng, alpha),
+        _attack(
+            f"neighbours known, {name}",
+            release,
+            over_chance(right, alpha=alpha),
+            when_sure(right, sureness, alpha=alpha),
+        )
+        for name, (right, sureness) in guesses.items()
     ]
-    return LabelInference(tuple(attacks), confidence, release.bags.n_bags, usable.size)
+    attacks += [
+        _attack(name, release, over_others(*pair, alpha=alpha))
+        for name, pair in _learned(release, values, usable, rng).items()
+    ]
+    red = any(attack.colour == "red" for attack in attacks)
+    return LabelInference(
+        colour="red" if red else attacks[0].colour,
+        confidence=confidence,
+        bags=release.bags.n_bags,
+        bags_used=usable.size,
+        note=NOTE,
+        attacks=tuple(attacks),
+    )
 
 
 def _usable_bags(release: Release, certain: AnyArray) -> IntArray:
@@ -163,6 +164,12 @@ def _usable_bags(release: Release, certain: AnyArray) -> IntArray:
             "tells rows apart."
         )
     return usable
+
+
+def _rows_by_bag(bags: Bags) -> tuple[IntArray, IntArray]:
+    """Return the rows of the first bag, then of the second and so on, and where each begins."""
+    order = np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
+    return order, np.cumsum(bags.sizes) - bags.sizes
 
 
 @dataclass(frozen=True)
@@ -186,32 +193,30 @@ class _KnownNeighbours:
 
     def redrawn(self, trials: int, noise: NoiseSource) -> tuple[AnyArray, FloatArray]:
         """Return which guesses were right, and how sure they were."""
+        if np.all(self.values == self.values[0]):
+            raise TableError("all labels are equal, so that there is nothing to guess.")
         size = float(self.bags.sizes[self.usable].mean())
         block = max(1, int(_ROWS_AT_ONCE / size))
-        parts = [
-            self._redraw_once(min(block, trials - start), noise)
-            for start in range(0, trials, block)
-        ]
-        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        right, sureness = zip(
+            *(
+                self._redraw_once(min(block, trials - start), noise)
+                for start in range(0, trials, block)
+            ),
+            strict=True,
+        )
+        return np.concatenate(right), np.concatenate(sureness)
 
     def _redraw_once(self, trials: int, noise: NoiseSource) -> tuple[AnyArray, FloatArray]:
-        chosen = self.rng.choice(self.usable, size=trials)
-        labels, bags, rows = self._copies(chosen)
-        pair = self.values[self._pairs(trials)]
+        labels, bags, rows = self._copies(self.rng.choice(self.usable, size=trials))
+        # Two rows with different labels, for each trial.
+        drawn = self.rng.integers(0, self.values.size, size=(trials, 2))
+        while (same := self.values[drawn[:, 0]] == self.values[drawn[:, 1]]).any():
+            drawn[same] = self.rng.integers(0, self.values.size, size=(int(same.sum()), 2))
+        pair = self.values[drawn]
         truth = self.rng.integers(0, 2, size=trials)
         labels[rows] = pair[np.arange(trials), truth]
         shown = self.reader.redraw(labels, bags, noise)
-        ratio = self.reader.log_ratio(shown, labels, bags, rows, pair)
-        return _guess(ratio, truth, self.rng)
-
-    def _pairs(self, count: int) -> IntArray:
-        """Draw two rows with different labels, for each trial."""
-        pair = self.rng.integers(0, self.values.size, size=(count, 2))
-        if np.all(self.values == self.values[0]):
-            raise TableError("all labels are equal, so that there is nothing to guess.")
-        while (same := self.values[pair[:, 0]] == self.values[pair[:, 1]]).any():
-            pair[same] = self.rng.integers(0, self.values.size, size=(int(same.sum()), 2))
-        return pair
+        return self._guess(self.reader.log_ratio(shown, labels, bags, rows, pair), truth)
 
     def published(self) -> tuple[AnyArray, FloatArray]:
         """Guess between a row's label and that of another row, from the published bag label.
@@ -223,57 +228,41 @@ class _KnownNeighbours:
         other = self.values[self.rng.integers(0, self.values.size, size=self.usable.size)]
         own = labels[rows]
         pair = np.stack([np.where(truth == 0, own, other), np.where(truth == 0, other, own)], 1)
-        shown = self.shown[self.usable]
-        ratio = self.reader.log_ratio(shown, labels, bags, rows, pair)
+        ratio = self.reader.log_ratio(self.shown[self.usable], labels, bags, rows, pair)
         differ = own != other
-        return _guess(ratio[differ], truth[differ], self.rng)
+        return self._guess(ratio[differ], truth[differ])
 
     def _copies(self, chosen: IntArray) -> tuple[AnyArray, Bags, IntArray]:
         """Return the labels of the chosen bags, one after the other, and one row of each."""
-        index = self.bags.index
-        order = np.argsort(index, kind="stable")[int((~self.bags.in_bag).sum()) :]
-        sizes = self.bags.sizes
-        ends = np.cumsum(sizes)
-        lengths = sizes[chosen]
+        order, starts = _rows_by_bag(self.bags)
+        lengths = self.bags.sizes[chosen]
         new_starts = np.cumsum(lengths) - lengths
         within = np.arange(int(lengths.sum())) - np.repeat(new_starts, lengths)
-        rows = order[np.repeat((ends - sizes)[chosen], lengths) + within]
+        rows = order[np.repeat(starts[chosen], lengths) + within]
         one = new_starts + self.rng.integers(0, lengths)
         return self.values[rows].copy(), Bags(np.repeat(np.arange(chosen.size), lengths)), one
 
-
-def _guess(
-    ratio: FloatArray, truth: IntArray, rng: np.random.Generator
-) -> tuple[AnyArray, FloatArray]:
-    coin = rng.integers(0, 2, size=truth.size)
-    said = np.where(ratio == 0, coin, ratio > 0)
-    return said == truth, np.abs(ratio)
-
-
-def _over_coin(
-    right: AnyArray, sureness: FloatArray, alpha: float
-) -> tuple[Advantage | None, Advantage | None]:
-    return over_chance(right, alpha=alpha), when_sure(right, sureness, alpha=alpha)
+    def _guess(self, ratio: FloatArray, truth: IntArray) -> tuple[AnyArray, FloatArray]:
+        """Return which guesses are right, and how sure they are; a coin decides what is even."""
+        coin = self.rng.integers(0, 2, size=truth.size)
+        return np.where(ratio == 0, coin, ratio > 0) == truth, np.abs(ratio)
 
 
 def _learned(
-    release: Release, values: AnyArray, usable: IntArray, rng: np.random.Generator, alpha: float
-) -> Sequence[Attack]:
-    """Attack with what a model of the released bags says, with and without the row's own bag."""
-    bags = release.bags
-    order = np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
-    starts = np.cumsum(bags.sizes) - bags.sizes
-    rows: IntArray = order[starts[usable] + rng.integers(0, bags.sizes[usable])]  # one of each
+    release: Release, values: AnyArray, usable: IntArray, rng: np.random.Generator
+) -> dict[str, tuple[AnyArray, AnyArray]]:
+    """Return which guesses of a model of the bags are right, with and without the row's own bag."""
+    order, starts = _rows_by_bag(release.bags)
+    rows: IntArray = order[starts[usable] + rng.integers(0, release.bags.sizes[usable])]
     without, own = predict_rows(release, rows)
     truth, shown = values[rows], release.labels[usable]
     if release.classes is not None:
-        with_own, base = own.argmax(axis=1) == truth, without.argmax(axis=1) == truth
+        base = without.argmax(axis=1) == truth
         ends = shown.max(axis=1) >= 1 - AT_THE_END
-        pure = (shown.argmax(axis=1) == truth)[ends], base[ends]
-        return [
-            _attack("regression", release, over_others(with_own, base, alpha=alpha)),
-            _attack("homogeneous bags", release, over_others(*pure, alpha=alpha)),
-        ]
+        return {
+            "regression": (own.argmax(axis=1) == truth, base),
+            "homogeneous bags": ((shown.argmax(axis=1) == truth)[ends], base[ends]),
+        }
     spread = float(np.ptp(values)) or 1.0
     close, same = CLOSE * spread, AT_THE_END * spread
     middle = float(np.median(release.labels))
@@ -282,35 +271,28 @@ def _learned(
     # Whoever knows the features alone would name the end that is nearer to the prediction.
     named = np.where(np.abs(without - low) < np.abs(without - high), low, high)
     pure = (np.abs(np.clip(shown, low, high) - truth) <= same, np.abs(named - truth) <= same)
-    guesses = {
+    return {
         "regression": (np.abs(own - truth) <= close, np.abs(without - truth) <= close),
         "threshold": ((own > middle) == (truth > middle), (without > middle) == (truth > middle)),
         "homogeneous bags": (pure[0][ends], pure[1][ends]),
     }
-    return [
-        _attack(name, release, over_others(*pair, alpha=alpha)) for name, pair in guesses.items()
-    ]
 
 
 def _attack(
     name: str, release: Release, advantage: Advantage | None, sure: Advantage | None = None
 ) -> Attack:
-    limit, sure_limit = _limits(release, advantage, sure)
+    """Return an attack with its colour."""
+    epsilon, delta = release.certificate.epsilon, release.certificate.delta
+    limit = sure_limit = 0.0
+    if epsilon is not None and delta is not None:
+        share = 1.0
+        if sure is not None and advantage is not None and sure.guesses:
+            share = min(1.0, 2 * sure.guesses / advantage.guesses)
+        limit = dp_limit(epsilon, delta)
+        sure_limit = dp_limit(epsilon, delta, share=max(share, math.ulp(1.0)))
     colour: Colour = "amber"
     if (advantage and advantage.low > limit) or (sure and sure.low > sure_limit):
         colour = "red"
     elif advantage is None or advantage.high <= limit:
         colour = "green"
-    return Attack(name, advantage, sure, limit, colour)
-
-
-def _limits(
-    release: Release, advantage: Advantage | None, sure: Advantage | None
-) -> tuple[float, float]:
-    epsilon, delta = release.certificate.epsilon, release.certificate.delta
-    if epsilon is None or delta is None:
-        return 0.0, 0.0
-    share = 1.0
-    if sure is not None and advantage is not None and sure.guesses:
-        share = min(1.0, 2 * sure.guesses / advantage.guesses)
-    return dp_limit(epsilon, delta), dp_limit(epsilon, delta, share=max(share, math.ulp(1.0)))
+    return Attack(name=name, advantage=advantage, when_sure=sure, limit=limit, colour=colour)

@@ -5,8 +5,9 @@ mechanism does, and tells how likely a bag label is for either of two labels of 
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from bagwise.privacy.noise import (
     private_shares,
     reported_labels,
 )
-from bagwise.privacy.noise_laws import NoiseLaw, find_law
+from bagwise.privacy.noise_laws import find_law
 from bagwise.privacy.queries import ClassPicks as PickedClasses
 from bagwise.privacy.queries import SingleLabels
 from bagwise.release.release import Release
@@ -35,16 +36,35 @@ _EXACT = 1e-9  # of the spread of labels: noise so small stands for none, which 
 _SHARP = 0.02  # spread that a law is smoothed by, in standard deviations of the noise
 
 
-class Reader(Protocol):
-    """Someone who knows how bag labels are made."""
+@dataclass(frozen=True)
+class Reader(ABC):
+    """Someone who knows how bag labels are made.
 
+    Attributes
+    ----------
+    event : Mechanism or None
+        What hides them; None where nothing does.
+    bounds : (float, float) or None
+    classes : int
+        0 for labels that are numbers.
+    tiny : float
+        Standard deviation that stands for no noise.
+    """
+
+    event: Mechanism | None
+    bounds: Bounds | None
+    classes: int
+    tiny: float
+
+    @abstractmethod
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return bag labels of these rows, as the release would have drawn them."""
 
-    def log_ratio(
-        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
+    @abstractmethod
+    def log_likelihood(
+        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray
     ) -> FloatArray:
-        """Return the log likelihood of the second label of each pair, less that of the first.
+        """Return the log likelihood of one label for one row of each bag, up to a constant.
 
         Parameters
         ----------
@@ -53,9 +73,29 @@ class Reader(Protocol):
         labels : (n,)
             Those of all rows; the entries of `rows` are not looked at.
         rows : (m,)
-            The row of each bag that the pair is about.
-        pair : (m, 2)
+            The row of each bag that it is about.
+        of : (m,)
+            The label that this row is supposed to have.
         """
+
+    def log_ratio(
+        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
+    ) -> FloatArray:
+        """Return the log likelihood of the second label of each pair, (m, 2), less the first's."""
+        first, second = (
+            self.log_likelihood(shown, labels, bags, rows, pair[:, one]) for one in (0, 1)
+        )
+        return np.asarray(second - first)
+
+    def _log_density(self, residual: AnyArray, sd: float | FloatArray) -> AnyArray:
+        """Return the log density of noise, but for a constant."""
+        law = find_law("gaussian") if self.event is None else self.event.law.density
+        scaled = residual / np.maximum(sd, self.tiny)
+        if law.name == "gaussian":
+            return -0.5 * np.square(scaled)
+        if law.name == "laplace":
+            return -math.sqrt(2) * np.abs(scaled)
+        return law.terms(scaled, np.full(scaled.shape, _SHARP))[0]
 
 
 def hidden_by_noise(release: Release, labels: AnyArray) -> tuple[AnyArray, FloatArray]:
@@ -82,112 +122,72 @@ def reader_of(release: Release, spread: float) -> Reader:
     bounds = release.certificate.clipped_to if limit is None else (-limit, limit)
     hiding = [event for event in release.certificate.events if event.query.labels_bags]
     event = hiding[0] if hiding else None
-    tiny = _EXACT * (spread or 1.0)
-    if release.classes is not None:
-        classes = len(release.classes)
-        if release.label_kind == "pick":
-            return ClassPicks(classes, event)
-        return Shares(classes, event)
+    kind: type[Reader] = Sums
     if release.label_kind == "pick":
-        return Picks(bounds, event, tiny)
-    if event is not None and event.hides == "single labels":
-        return Singles(event)
-    return Means(bounds, event, tiny)
+        kind = Picks if release.classes is None else ClassPicks
+    elif event is not None and event.hides == "single labels":
+        kind = Singles
+    if release.classes is not None:
+        return kind(event, bounds, len(release.classes), _EXACT)
+    return kind(event, bounds, 0, _EXACT * (spread or 1.0))
 
 
-@dataclass(frozen=True)
-class Means:
-    """Means of numbers."""
-
-    bounds: Bounds | None
-    event: Mechanism | None
-    tiny: float
+class Sums(Reader):
+    """Means of numbers, or shares of classes: sums of the rows' numbers, divided by their count."""
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return noisy means, or exact ones."""
-        if self.event is None or self.bounds is None:
-            return bags.mean(labels)
-        return private_bag_means(labels, bags, bounds=self.bounds, event=self.event, source=source)
+        event, bounds = self.event, self.bounds
+        if event is not None and self.classes:
+            return private_shares(labels, bags, classes=self.classes, event=event, source=source)
+        if event is not None and bounds is not None:
+            return private_bag_means(labels, bags, bounds=bounds, event=event, source=source)
+        return bags.mean(self._numbers(labels))
 
-    def log_ratio(
-        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
+    def log_likelihood(
+        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray
     ) -> FloatArray:
-        """Compare what is left of the sum when the others are taken off."""
-        others = labels.copy()
+        """Compare with what is left of the sums when the others are taken off."""
+        others = self._numbers(labels)
         others[rows] = 0.0
-        left = shown * bags.sizes - bags.sum(others)
-        law = find_law("gaussian") if self.event is None else self.event.law.density
-        sd = self.tiny if self.event is None else max(self.event.number_sd, self.tiny)
-        first, second = (_log_density(law, left - pair[:, which], sd) for which in (0, 1))
-        return second - first
+        left = (shown.T * bags.sizes).T - bags.sum(others)
+        sd = 0.0 if self.event is None else self.event.number_sd
+        each = self._log_density(left - self._numbers(of), sd)
+        return np.asarray(each.reshape(bags.n_bags, -1).sum(axis=1))
+
+    def _numbers(self, labels: AnyArray) -> AnyArray:
+        if self.classes:
+            return one_hot(labels, self.classes).astype(np.float64)
+        return np.array(labels, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class Singles:
+class Singles(Reader):
     """Single labels, reported by a table of chances."""
-
-    event: Mechanism
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return what is reported."""
-        return reported_labels(bags.mean(labels), event=self.event, source=source)
+        event = cast(Mechanism, self.event)
+        return reported_labels(bags.mean(labels), event=event, source=source)
 
-    def log_ratio(
+    def log_likelihood(
         self,
         shown: FloatArray,
         labels: AnyArray,  # noqa: ARG002 (there are no others in the bag)
         bags: Bags,
         rows: IntArray,
-        pair: AnyArray,
+        of: AnyArray,
     ) -> FloatArray:
-        """Compare the chances of what was reported."""
-        query, law = cast(SingleLabels, self.event.query), cast(Unbiased, self.event.law)
-        which = np.abs(shown[:, None] - query.reported(self.event.laws)).argmin(axis=1)
+        """Return the chance of what was reported."""
+        event = cast(Mechanism, self.event)
+        query, law = cast(SingleLabels, event.query), cast(Unbiased, event.law)
+        which = np.abs(shown[:, None] - query.reported(event.laws)).argmin(axis=1)
         place = which[bags.index[rows]][:, None]
-        first, second = (
-            np.take_along_axis(law.shares_of(query.scaled(pair[:, one])), place, axis=1)[:, 0]
-            for one in (0, 1)
-        )
-        return np.asarray(np.log(second) - np.log(first))
+        shares = law.shares_of(query.scaled(of))
+        return np.asarray(np.log(np.take_along_axis(shares, place, axis=1)[:, 0]))
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Shares of classes."""
-
-    classes: int
-    event: Mechanism | None
-
-    def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
-        """Return noisy shares, or exact ones."""
-        if self.event is None:
-            shares: FloatArray = bags.mean(one_hot(labels, self.classes).astype(np.float64))
-            return shares
-        return private_shares(labels, bags, classes=self.classes, event=self.event, source=source)
-
-    def log_ratio(
-        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
-    ) -> FloatArray:
-        """Compare what is left of the counts; only those of the two classes can differ."""
-        each = one_hot(labels, self.classes).astype(np.float64)
-        each[rows] = 0.0
-        left = shown * bags.sizes[:, None] - bags.sum(each)
-        law = find_law("gaussian") if self.event is None else self.event.law.density
-        sd = _EXACT if self.event is None else max(self.event.number_sd, _EXACT)
-        likely = [
-            _log_density(law, left - one_hot(pair[:, which], self.classes), sd).sum(axis=1)
-            for which in (0, 1)
-        ]
-        return np.asarray(likely[1] - likely[0])
-
-
-@dataclass(frozen=True)
-class Picks:
+class Picks(Reader):
     """The label of one row of each bag, picked in secret."""
-
-    bounds: Bounds | None
-    event: Mechanism | None
-    tiny: float
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return noisy picks, or exact ones."""
@@ -195,30 +195,20 @@ class Picks:
             return pick_labels(labels, bags, source)
         return private_picks(labels, bags, bounds=self.bounds, event=self.event, source=source)
 
-    def log_ratio(
-        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
+    def log_likelihood(
+        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray
     ) -> FloatArray:
-        """Compare mixtures: any row of the bag may have been the one."""
-        law = find_law("gaussian") if self.event is None else self.event.law.density
-        sd = np.full(bags.n_bags, self.tiny)
-        if self.event is not None:
-            sd = np.maximum(self.event.noise_sd(bags.sizes), self.tiny)
-        each = _log_density(law, shown[bags.index] - labels, sd[bags.index])
-        each[rows] = -np.inf
+        """Mix over rows: any row of the bag may have been the one."""
+        sd = np.zeros(bags.n_bags) if self.event is None else self.event.noise_sd(bags.sizes)
+        each = self._log_density(shown[bags.index] - labels, sd[bags.index])
+        each[rows] = self._log_density(shown - of, sd)
         starts = np.cumsum(bags.sizes) - bags.sizes
-        others = np.logaddexp.reduceat(each[np.argsort(bags.index, kind="stable")], starts)
-        first, second = (
-            np.logaddexp(others, _log_density(law, shown - pair[:, which], sd)) for which in (0, 1)
-        )
-        return np.asarray(second - first)
+        by_bag = np.argsort(bags.index, kind="stable")
+        return np.asarray(np.logaddexp.reduceat(each[by_bag], starts))
 
 
-@dataclass(frozen=True)
-class ClassPicks:
+class ClassPicks(Reader):
     """The class of one row of each bag, picked in secret and perhaps replaced."""
-
-    classes: int
-    event: Mechanism | None
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return estimated shares from a randomised pick, or the pick itself."""
@@ -227,10 +217,10 @@ class ClassPicks:
             return one_hot(picked, self.classes).astype(np.float64)
         return private_class_picks(labels, bags, event=self.event, source=source)
 
-    def log_ratio(
-        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
+    def log_likelihood(
+        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray
     ) -> FloatArray:
-        """Compare the chances of the class that was reported: the largest entry."""
+        """Return the chance of the class that was reported: the largest entry."""
         reported = shown.argmax(axis=1)
         keep = np.full(bags.n_bags, 1 - _EXACT)
         if self.event is not None:
@@ -238,20 +228,5 @@ class ClassPicks:
             keep = query.keep_chances(self.event.laws, bags.sizes)
         other = (1 - keep) / (self.classes - 1)
         agree = (labels == reported[bags.index]).astype(np.float64)
-        agree[rows] = 0.0
-        counts = bags.sum(agree)
-        first, second = (
-            other + (keep - other) * (counts + (pair[:, which] == reported)) / bags.sizes
-            for which in (0, 1)
-        )
-        return np.asarray(np.log(second) - np.log(first))
-
-
-def _log_density(law: NoiseLaw, residual: AnyArray, sd: float | FloatArray) -> AnyArray:
-    """Return the log density of noise, but for a constant."""
-    scaled = residual / sd
-    if law.name == "gaussian":
-        return -0.5 * np.square(scaled)
-    if law.name == "laplace":
-        return -math.sqrt(2) * np.abs(scaled)
-    return law.terms(scaled, np.full(scaled.shape, _SHARP))[0]
+        agree[rows] = of == reported
+        return np.asarray(np.log(other + (keep - other) * bags.mean(agree)))

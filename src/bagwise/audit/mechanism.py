@@ -7,10 +7,10 @@ bag whose other labels are all at one end. `privacy.audit` has the attack and it
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bagwise.errors import BudgetError, check_name
+from bagwise.files.records import Record
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.audit import Draw, audit
 from bagwise.privacy.calibrate import ExactCalibration
@@ -24,16 +24,15 @@ USUAL_DELTA = 1e-6
 """At which a mechanism's epsilon is told where a certificate promises nothing."""
 
 
-@dataclass(frozen=True)
-class MechanismAudit:
+class MechanismAudit(Record, frozen=True):
     """How much of its epsilon one mechanism was shown to spend.
 
     Attributes
     ----------
     kind, hides : str
         Which mechanism, and what it hides.
-    claimed : float
-        Its epsilon by the accountant, at `delta`.
+    claimed : float or None
+        Its epsilon by the accountant, at `delta`; None if that has no limit.
     shown : float or None
         With the confidence that was asked for, it is not less than this.
     verdict : {"refuted", "not refuted", "not tested"}
@@ -44,15 +43,11 @@ class MechanismAudit:
 
     kind: str
     hides: str
-    claimed: float
+    claimed: float | None
     delta: float
     shown: float | None
     verdict: Verdict
     draws: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values; an infinite epsilon as None."""
-        return {**asdict(self), "claimed": self.claimed if math.isfinite(self.claimed) else None}
 
 
 def audit_events(
@@ -89,23 +84,23 @@ def _audit_one(
     draws: int,
     alpha: float,
 ) -> MechanismAudit:
-    needs_delta = event.pure_epsilon is None
-    at = delta if needs_delta else 0.0
-    claimed = total_epsilon([event], delta) if needs_delta else float(event.pure_epsilon or 0)
-    shown = [
-        audit(first, second, delta=at, draws=draws, alpha=alpha).epsilon for first, second in pairs
-    ]
+    pure = event.pure_epsilon
+    at = delta if pure is None else 0.0
+    claimed = total_epsilon([event], delta) if pure is None else float(pure)
+    shown = max(
+        (audit(*pair, delta=at, draws=draws, alpha=alpha).epsilon for pair in pairs), default=None
+    )
     verdict: Verdict = "not tested"
-    if shown:
-        verdict = "refuted" if max(shown) > claimed else "not refuted"
+    if shown is not None:
+        verdict = "refuted" if shown > claimed else "not refuted"
     return MechanismAudit(
         kind=event.kind,
         hides=event.hides,
-        claimed=claimed,
+        claimed=claimed if math.isfinite(claimed) else None,
         delta=at,
-        shown=max(shown) if shown else None,
+        shown=shown,
         verdict=verdict,
-        draws=draws if shown else 0,
+        draws=0 if shown is None else draws,
     )
 
 
@@ -124,22 +119,22 @@ def mechanism_for(
     'class picks'
     """
     rule = ExactCalibration(epsilon, delta, bounds)
-
-    def by(noise: str) -> ExactCalibration:
-        return rule.with_noise(noise)
-
-    makers: dict[str, Callable[[], Mechanism]] = {
-        "gaussian-bag-means": lambda: by("gaussian").bag_means(),
-        "laplace-bag-means": lambda: by("laplace").bag_means(),
-        "staircase-bag-means": lambda: by("staircase").bag_means(),
-        "gaussian-bag-picks": lambda: by("gaussian").picks(sizes=[bag_size]),
-        "laplace-bag-picks": lambda: by("laplace").picks(sizes=[bag_size]),
-        "randomised-response-class-picks": lambda: rule.class_picks(
-            classes=classes, sizes=[bag_size]
+    sizes = [bag_size]
+    makers: dict[str, Callable[[ExactCalibration], Mechanism]] = {
+        **dict.fromkeys(
+            ("gaussian-bag-means", "laplace-bag-means", "staircase-bag-means"),
+            lambda rule: rule.bag_means(),
         ),
-        "unbiased-single-labels": lambda: rule.single_labels("unbiased"),
-        "gaussian-labels": lambda: by("gaussian").labels(share=1.0),
-        "laplace-labels": lambda: by("laplace").labels(share=1.0),
+        **dict.fromkeys(
+            ("gaussian-bag-picks", "laplace-bag-picks"), lambda rule: rule.picks(sizes=sizes)
+        ),
+        **dict.fromkeys(("gaussian-labels", "laplace-labels"), lambda rule: rule.labels(share=1.0)),
+        "randomised-response-class-picks": lambda rule: rule.class_picks(
+            classes=classes, sizes=sizes
+        ),
+        "unbiased-single-labels": lambda rule: rule.single_labels("unbiased"),
     }
     check_name("mechanism", kind, makers, BudgetError)
-    return makers[kind]()
+    noise = kind.partition("-")[0]
+    known = noise in ("gaussian", "laplace", "staircase")
+    return makers[kind](rule.with_noise(noise) if known else rule)

@@ -1,104 +1,124 @@
 """One audit of a file or a release: what was recomputed, redrawn and guessed, as data."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bagwise.audit.guessing import Advantage
-from bagwise.audit.label_inference import NOTE, Colour, LabelInference, infer_labels
+from bagwise.audit.label_inference import Colour, LabelInference, infer_labels
 from bagwise.audit.mechanism import USUAL_DELTA, MechanismAudit, audit_events
 from bagwise.errors import ReleaseError
+from bagwise.files.json_files import LARGEST_STATEMENT, read_json
+from bagwise.files.records import Record, read_record, to_plain
 from bagwise.release.release import Release
-from bagwise.release.verify import Verification
 from bagwise.verifier import verify
 
 
-@dataclass(frozen=True)
-class AuditReport:
-    """Everything that an audit found.
+class MechanismAudits(Record, frozen=True):
+    """All mechanisms, and with which confidence their bounds hold together."""
+
+    confidence: float
+    audits: tuple[MechanismAudit, ...]
+
+
+class AuditReport(Record, frozen=True):
+    """All that an audit says, as ``bagwise audit --json`` prints it.
 
     Attributes
     ----------
-    verification : Verification or None
+    colour : {"green", "amber", "red"}
+        Red if a claim was refuted or labels can be read; the worst of all parts.
+    verdict : str
+        The colour in words.
+    recomputed : dict or None
         What could be recomputed was, and was in order; None for a mechanism on its own.
-    mechanisms : tuple of MechanismAudit
-    inference : LabelInference or None
+    mechanisms : MechanismAudits
+    label_inference : LabelInference or None
         None without a table of labels.
-    alpha : float
-        Chance that any of the bounds on mechanisms is wrong.
     """
 
-    verification: Verification | None
-    mechanisms: tuple[MechanismAudit, ...]
-    inference: LabelInference | None
-    alpha: float
+    colour: Colour
+    verdict: str
+    recomputed: dict[str, Any] | None
+    mechanisms: MechanismAudits
+    label_inference: LabelInference | None
 
-    @property
-    def colour(self) -> Colour:
-        """Red if a claim was refuted or labels can be read; the worst of all parts."""
-        if any(audit.verdict == "refuted" for audit in self.mechanisms):
-            return "red"
-        if self.inference is not None:
-            return self.inference.colour
-        untested = any(audit.verdict == "not tested" for audit in self.mechanisms)
-        private = self.verification is None or self.verification.epsilon is not None
-        return "green" if private and not untested else "amber"
+    @classmethod
+    def of(
+        cls,
+        audits: Sequence[MechanismAudit],
+        *,
+        alpha: float,
+        recomputed: dict[str, Any] | None = None,
+        inference: LabelInference | None = None,
+    ) -> Self:
+        """Put the parts together; `alpha` is the chance that a bound on mechanisms is wrong."""
+        private = recomputed is None or recomputed["epsilon"] is not None
+        tested = all(audit.verdict != "not tested" for audit in audits)
+        colour: Colour = "green" if private and tested else "amber"
+        if inference is not None:
+            colour = inference.colour
+        verdict = {
+            "red": "labels of single rows can be read from this release.",
+            "green": "no attack got beyond what is claimed. That proves nothing; it failed to "
+            "refute.",
+            "amber": "not everything could be tested, or too little of it to tell.",
+        }[colour]
+        if any(audit.verdict == "refuted" for audit in audits):
+            colour, verdict = "red", "a mechanism spends more than it claims."
+        return cls(
+            colour=colour,
+            verdict=verdict,
+            recomputed=recomputed,
+            mechanisms=MechanismAudits(confidence=1 - alpha, audits=tuple(audits)),
+            label_inference=inference,
+        )
 
-    @property
-    def verdict(self) -> str:
-        """The colour in words."""
-        if any(audit.verdict == "refuted" for audit in self.mechanisms):
-            return "a mechanism spends more than it claims."
-        if self.colour == "red":
-            return "labels of single rows can be read from this release."
-        if self.colour == "green":
-            return "no attack got beyond what is claimed. That proves nothing; it failed to refute."
-        return "not everything could be tested, or too little of it to tell."
+    @classmethod
+    def load(cls, path: str | Path, *, digest: str | None) -> Self:
+        """Read what was printed; refuse the audit of another release than that with `digest`."""
+        plain = read_json(Path(path), error=ReleaseError, what="an audit", limit=LARGEST_STATEMENT)
+        report = read_record(cls, plain, error=ReleaseError, what=str(path))
+        if (report.recomputed or {}).get("digest") != digest:
+            raise ReleaseError(
+                f"{path} is the audit of another release. Make one of this: bagwise audit DIR "
+                "--json"
+            )
+        return report
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values: one section for each part, for machines and for pages."""
-        return {
-            "colour": self.colour,
-            "verdict": self.verdict,
-            "recomputed": None if self.verification is None else self.verification.to_json(),
-            "mechanisms": {
-                "confidence": 1 - self.alpha,
-                "audits": [audit.to_json() for audit in self.mechanisms],
-            },
-            "label_inference": None if self.inference is None else self.inference.to_json(),
-        }
+        return to_plain(self)
 
     def lines(self) -> Iterator[str]:
         """Yield it as text."""
-        if self.verification is not None:
-            yield from (f"ok: {check}" for check in self.verification.checks)
-            yield self.verification.headline
-        yield from (_mechanism_line(audit, 1 - self.alpha) for audit in self.mechanisms)
-        if self.inference is not None:
-            inference = self.inference
-            yield (
-                f"guesses about single labels, one in each of {inference.bags_used} bags (of "
-                f"{inference.bags}); intervals hold together with confidence "
-                f"{inference.confidence:g}:"
-            )
-            for attack in inference.attacks:
-                sure = f"; when sure {_interval(attack.when_sure)}" if attack.when_sure else ""
-                yield (
-                    f"  {attack.colour:5} {attack.name}: advantage {_interval(attack.advantage)}"
-                    f"{sure}; limit {attack.limit:.2f}"
+        if self.recomputed is not None:
+            yield from (f"ok: {check}" for check in self.recomputed["checks"])
+            yield self.recomputed["headline"]
+        for audit in self.mechanisms.audits:
+            claimed = "any epsilon" if audit.claimed is None else f"epsilon {audit.claimed:.3g}"
+            shown = f"{claimed}; not tested"
+            if audit.shown is not None:
+                shown = (
+                    f"{claimed} at delta {audit.delta:g}; at least {audit.shown:.3g} was shown in "
+                    f"{audit.draws} draws (confidence {self.mechanisms.confidence:g}): "
+                    f"{audit.verdict}"
                 )
-            yield NOTE
-
-
-def _mechanism_line(audit: MechanismAudit, confidence: float) -> str:
-    if audit.shown is None:
-        return f"{audit.kind}: claims epsilon {audit.claimed:.3g}; not tested."
-    return (
-        f"{audit.kind}: claims epsilon {audit.claimed:.3g} at delta {audit.delta:g}; at least "
-        f"{audit.shown:.3g} was shown in {audit.draws} draws (confidence {confidence:g}): "
-        f"{audit.verdict}."
-    )
+            yield f"{audit.kind}: claims {shown}."
+        if (inference := self.label_inference) is None:
+            return
+        yield (
+            f"guesses about single labels, one in each of {inference.bags_used} bags (of "
+            f"{inference.bags}); intervals hold together with confidence "
+            f"{inference.confidence:g}:"
+        )
+        for attack in inference.attacks:
+            sure = f"; when sure {_interval(attack.when_sure)}" if attack.when_sure else ""
+            yield (
+                f"  {attack.colour:5} {attack.name}: advantage {_interval(attack.advantage)}"
+                f"{sure}; limit {attack.limit:.2f}"
+            )
+        yield inference.note
 
 
 def _interval(of: Advantage | None) -> str:
@@ -135,7 +155,6 @@ def audit_file(
     delta = USUAL_DELTA
     if certificate is not None and certificate.is_private:
         delta = certificate.delta or 0.0
-    events = () if certificate is None else certificate.events
     inference = None
     if labels is not None:
         if not Path(path).is_dir():
@@ -143,5 +162,8 @@ def audit_file(
         inference = infer_labels(
             Release.load(path), labels, trials=trials, confidence=confidence, seed=seed
         )
+    events = () if certificate is None else certificate.events
     audits = audit_events(events, delta=delta, draws=draws, alpha=alpha)
-    return AuditReport(verification, tuple(audits), inference, alpha)
+    return AuditReport.of(
+        audits, alpha=alpha, recomputed=verification.to_json(), inference=inference
+    )

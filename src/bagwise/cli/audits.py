@@ -87,4 +87,4 @@ def _audit_mechanism(
     event = mechanism_for(kind, epsilon=epsilon, delta=delta, bag_size=bag_size)
     alpha = 1e-3
     audits = audit_events([event], delta=delta, draws=draws, alpha=alpha)
-    return AuditReport(None, tuple(audits), None, alpha)
+    return AuditReport.of(audits, alpha=alpha)

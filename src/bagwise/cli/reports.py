@@ -92,7 +92,7 @@ def report(
 
     A model: [bold]bagwise report model.json --release out -o model.html[/]
     """
-    from bagwise.report.writing import check_targets, write_page
+    from bagwise.report.pages import check_targets, write_page
 
     targets = output or []
     check_targets(targets, force=force)
@@ -149,7 +149,7 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
         out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o report.html[/]")
 
     def page() -> "Page":
-        from bagwise.report.audit_files import read_audit
+        from bagwise.audit import AuditReport
 
         audit = wanted.audit
         return ReleasePage(
@@ -157,7 +157,7 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
             path=wanted.path,
             report=found,
             explanation=explained,
-            audit=None if audit is None else read_audit(audit, digest=release.digest),
+            audit=None if audit is None else AuditReport.load(audit, digest=release.digest),
             ledger=None if wanted.ledger is None else _ledger_of(release, wanted.ledger),
         ).page()
 
@@ -185,11 +185,11 @@ def _errors_by_group(release: "Release", wanted: _Wanted) -> "GroupErrors":
 def _model(wanted: _Wanted) -> Callable[[], "Page"]:
     from bagwise.models.load import load_model
     from bagwise.release.release import Release
-    from bagwise.report.model_text import text_of
+    from bagwise.report.model_page import model_page, table_of
 
     wanted.refuse("a model", "answers", "group", "model", "labels", "audit", "ledger")
     model = load_model(wanted.path)
-    text = text_of(model)
+    text = table_of(model)
     if wanted.as_json:
         emit(text.values)
     elif not wanted.quiet and not wanted.outputs:
@@ -198,8 +198,6 @@ def _model(wanted: _Wanted) -> Callable[[], "Page"]:
         out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o model.html[/]")
 
     def page() -> "Page":
-        from bagwise.report.model_page import model_page
-
         release = None if wanted.release is None else Release.load(wanted.release)
         return model_page(model, path=wanted.path, release=release)
 

@@ -6,18 +6,7 @@ import numpy as np
 
 from bagwise.planner.ranking import Plan, name_of
 from bagwise.show import charts
-from bagwise.show.page import (
-    Facts,
-    Figure,
-    Grid,
-    Headline,
-    Page,
-    Points,
-    Section,
-    Step,
-    Steps,
-    render,
-)
+from bagwise.show.page import Figure, Grid, Page, render
 
 _COMMANDS = 3
 LOST = "% lost"  # of what true labels would give
@@ -42,30 +31,26 @@ def make_page(plan: Plan) -> str:
     promise = (
         "not private" if plan.epsilon is None else f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
     )
-    table = plan.cells()
+    table, accuracy = plan.cells(), plan.accuracy(plan.best.predictions.total)
     places = [table[0].index(name) for name in _ORDER]
-    best = enumerate(plan.candidates[:_COMMANDS])
-    sections = [
-        Section("The best choices", [Grid([tuple(row[p] for p in places) for row in table])]),
-        Section("Commands", [Steps([Step(plan.command(i), name_of(c)) for i, c in best])]),
-        *_frontier(plan),
-        *_sizes(plan),
-        Section("What this rests on", [Points(plan.remarks())]),
-    ]
-    page = Page(
-        title="What to release",
-        lead=f"{plan.n_rows:,} rows, {promise}, {plan.family} labels. No label was looked at.",
-        label="bagwise plan",
-        top=[
-            Headline(
-                plan.accuracy(plan.best.predictions.total).share,
-                f"of what true labels would give is kept with {name_of(plan.best)}",
-                f"A model {plan.accuracy(plan.best.predictions.total)}, if {plan.prior.text()}.",
-            )
+    by_epsilon, by_size = _by_epsilon(plan), _by_size(plan)
+    sizes = {row["bag size"] for row in by_size}
+    values = {
+        "share": accuracy.share,
+        "best": name_of(plan.best),
+        "accuracy": str(accuracy),
+        "belief": plan.prior.text(),
+        "choices": Grid([tuple(row[place] for place in places) for row in table]),
+        "commands": [
+            (plan.command(i), name_of(one)) for i, one in enumerate(plan.candidates[:_COMMANDS])
         ],
-        sections=sections,
-    )
-    return render(page)
+        "by_epsilon": _figure(by_epsilon, "epsilon") if by_epsilon else None,
+        "by_size": _figure(by_size, "bag size") if len(sizes) > 1 else None,
+        "bag_size": min(sizes),
+        "remarks": plan.remarks(),
+    }
+    lead = f"{plan.n_rows:,} rows, {promise}, {plan.family} labels. No label was looked at."
+    return render(Page("plan.html", "What to release", lead, values))
 
 
 def plan_chart(plan: Plan) -> charts.Chart:
@@ -75,32 +60,17 @@ def plan_chart(plan: Plan) -> charts.Chart:
     return charts.lines(_by_size(plan), x="bag size", y=LOST, series="choice")
 
 
-def _frontier(plan: Plan) -> list[Section]:
-    if not plan.frontier:
-        return []
-    rows = _by_epsilon(plan)
-    figure = Figure(
-        charts.lines(rows, x="epsilon", y=LOST, series="choice"),
-        alt="Lines: what each choice loses falls as epsilon rises. " + _ends(rows, "epsilon"),
+def _figure(rows: list[dict[str, Any]], x: str) -> Figure:
+    best = min(rows, key=lambda row: float(row[LOST]))
+    cells = [(str(row["choice"]), f"{row[x]:g}", f"{row[LOST]:.3g}") for row in rows]
+    return Figure(
+        charts.lines(rows, x=x, y=LOST, series="choice"),
+        alt=f"Lines: what each choice loses by {x}. The smallest is {best[LOST]:.3g}, by "
+        f"{best['choice']} at {x} {best[x]:g}.",
         caption="Share of what true labels would give that is lost, choice by choice. Both axes "
         "are logarithmic.",
-        numbers=_numbers(rows, "epsilon"),
+        numbers=Grid([("choice", x, LOST), *cells], folded="The numbers of these lines"),
     )
-    return [Section("What is lost, by epsilon", [figure])]
-
-
-def _sizes(plan: Plan) -> list[Section]:
-    rows = _by_size(plan)
-    sizes = {row["bag size"] for row in rows}
-    if len(sizes) < 2:
-        return [Section("Bag size", [Facts([("rows in a bag", str(min(sizes)))])])]
-    figure = Figure(
-        charts.lines(rows, x="bag size", y=LOST, series="choice"),
-        alt="Lines: what each strategy loses by bag size. " + _ends(rows, "bag size"),
-        caption="The least that each strategy loses at each bag size. Both axes are logarithmic.",
-        numbers=_numbers(rows, "bag size"),
-    )
-    return [Section("What is lost, by bag size", [figure])]
 
 
 def _by_epsilon(plan: Plan) -> list[dict[str, Any]]:
@@ -125,13 +95,3 @@ def _by_size(plan: Plan) -> list[dict[str, Any]]:
 
 def _lost(plan: Plan, error: float) -> float:
     return max(100 * (1 - plan.accuracy(error**2).kept), _LEAST_LOST)
-
-
-def _ends(rows: list[dict[str, Any]], x: str) -> str:
-    best = min(rows, key=lambda row: float(row[LOST]))
-    return f"The smallest is {best[LOST]:.3g}, by {best['choice']} at {x} {best[x]:g}."
-
-
-def _numbers(rows: list[dict[str, Any]], x: str) -> Grid:
-    cells = [(str(row["choice"]), f"{row[x]:g}", f"{row[LOST]:.3g}") for row in rows]
-    return Grid([("choice", x, LOST), *cells], folded="The numbers of these lines")

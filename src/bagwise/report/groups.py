@@ -7,7 +7,7 @@ says little, and the standard errors say so.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,24 +55,17 @@ class GroupErrors:
     from_labels: bool
     groups: tuple[GroupError, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
-
     def cells(self) -> list[tuple[str, ...]]:
         """Return it as rows of cells, with a heading."""
-        heading = (self.column, "rows", "bias", "std. error", "rmse")
-        return [
-            heading,
-            *(
-                (one.group, str(one.rows), _shown(one.bias), _shown(one.bias_se), _shown(one.rmse))
-                for one in self.groups
-            ),
+        rows = [
+            (
+                one.group,
+                str(one.rows),
+                *("" if v is None else f"{v:.4g}" for v in (one.bias, one.bias_se, one.rmse)),
+            )
+            for one in self.groups
         ]
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+        return [(self.column, "rows", "bias", "std. error", "rmse"), *rows]
 
 
 def errors_by_group(
@@ -108,34 +101,28 @@ def errors_by_group(
             f"{column!r} is not a feature of the release; features are "
             f"{', '.join(release.encoder.inputs)}."
         )
-    if labels is not None:
-        return _exactly(model, read_table(labels), column)
-    names, codes = _groups(release.instances, column)
-    predicted = model.predict_rows(release.instances)
-    bias, se = _bias_from_bags(release, codes, len(names), predicted)
+    table = release.instances if labels is None else read_table(labels)
+    names, codes = _groups(table, column)
     counts = np.bincount(codes, minlength=len(names))
+    columns: tuple[FloatArray | None, ...]
+    if labels is None:
+        predicted = model.predict_rows(release.instances)
+        bias, se = _bias_from_bags(release, codes, len(names), predicted)
+        known = np.isfinite(se)
+        columns = (np.where(known, bias, np.nan), np.where(known, se, np.nan), None)
+    else:
+        off = model.predict(table) - label_vector(table, model.label)
+        mean, square = (np.bincount(codes, weights) / counts for weights in (off, off**2))
+        columns = (mean, None, np.sqrt(square))
     groups = [
-        GroupError(
-            name,
-            int(counts[i]),
-            float(bias[i]) if np.isfinite(se[i]) else None,
-            float(se[i]) if np.isfinite(se[i]) else None,
-            None,
-        )
+        GroupError(name, int(counts[i]), *(_known(values, i) for values in columns))
         for i, name in enumerate(names)
     ]
-    return GroupErrors(column, False, tuple(groups))
+    return GroupErrors(column, labels is not None, tuple(groups))
 
 
-def _exactly(model: RowModel, table: pa.Table, column: str) -> GroupErrors:
-    names, codes = _groups(table, column)
-    off = model.predict(table) - label_vector(table, model.label)
-    groups = []
-    for i, name in enumerate(names):
-        here = off[codes == i]
-        rmse = float(np.sqrt(np.mean(np.square(here))))
-        groups.append(GroupError(name, int(here.size), float(here.mean()), None, rmse))
-    return GroupErrors(column, True, tuple(groups))
+def _known(values: FloatArray | None, i: int) -> float | None:
+    return None if values is None or np.isnan(values[i]) else float(values[i])
 
 
 def _groups(table: pa.Table, column: str) -> tuple[Sequence[str], IntArray]:

@@ -1,108 +1,158 @@
-"""A model as a page: what it learned, how it fits the bags it came from, and how to use it.
+"""A model as a page and as a table: what it learned, and how it fits the bags it came from.
 
-What a model has learned looks different for each kind of model. `learned` draws it by the model's
-type: another kind registers its own sections there (``learned.register``).
+No bag's own label is shown: bags are put into groups of at least ten with like predictions, and
+differences are counted. What a page has are means over groups and numbers of bags, however large
+the bags are and whether or not their labels have noise.
 """
 
 import dataclasses
-from functools import singledispatch
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from bagwise._types import FloatArray, IntArray
+from bagwise.errors import ReleaseError
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.models.row_model import RowModel
 from bagwise.models.tree_model import TreeModel
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.release.release import Release
-from bagwise.report.bag_fit import SMALLEST_GROUP, BagFit, fit_of_bags
-from bagwise.report.promise import promise_of
+from bagwise.report.pages import odds_of
 from bagwise.scoring.openly import evaluate_release
 from bagwise.show import charts
-from bagwise.show.page import (
-    Block,
-    Facts,
-    Figure,
-    Grid,
-    Notice,
-    Page,
-    Prose,
-    Section,
-    Step,
-    Steps,
-)
+from bagwise.show.page import Figure, Grid, Page
 
 Model = RowModel | TreeModel
 
+SMALLEST_GROUP = 10
+_GROUPS = 12
+_NORMAL = 1.96  # standard errors that hold a mean in 95 of 100 cases
 _DRAWN = 40  # coefficients that one chart can hold
 _LISTED = 1000
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """What a model has learned: a title, cells with a heading, a remark, and plain values."""
+
+    title: str
+    cells: Sequence[Sequence[str]]
+    note: str
+    values: dict[str, Any]
+
+
+def table_of(model: Model) -> ModelTable:
+    """Return what a model has learned, for a terminal."""
+    if isinstance(model, RowModel):
+        summary = model.summary()
+        return ModelTable(summary.title, summary.cells(), summary.note, summary.to_json())
+    asked = dict(sorted(model.importance().items(), key=lambda one: -one[1]))
+    return ModelTable(
+        title=f"{model.label}: {model.family}, {model.n_trees} boosted trees",
+        cells=[("column", "asked about"), *((n, f"{100 * s:.3g} %") for n, s in asked.items())],
+        note="How often trees ask about a column says little about how much it matters.",
+        values={"trees": model.n_trees, "asked_about": asked},
+    )
 
 
 def model_page(model: Model, *, path: Path, release: Release | None = None) -> Page:
     """Return the page of a model, with its fit to the bags of `release` where one is given."""
     predicted = model.label if model.target is None else f"{model.label} = {model.target}"
-    sections = [
-        *learned(model),
-        Section("Fit to the bags", _fit(model, release)),
-        Section("Where it comes from", [_origin(model)]),
-        Section("What to do with it", [_next_steps(path)]),
+    learned = table_of(model)
+    shown: tuple[Figure | None, Grid]
+    if isinstance(model, RowModel):
+        folded = f"All {len(learned.cells) - 1} coefficients"
+        shown = _coefficients(model.summary()), Grid(learned.cells[: _LISTED + 1], folded=folded)
+    else:
+        shown = _importance(model, learned), _blend(model)
+    values = {
+        "model": model,
+        "made": model.trained_on,
+        "path": path,
+        "odds": None if model.certificate is None else odds_of(model.certificate),
+        "private": model.trained_on.privacy not in (None, NOT_PRIVATE),
+        "trees": isinstance(model, TreeModel),
+        "note": learned.note,
+        "learned": shown[0],
+        "table": shown[1],
+        "smallest_group": SMALLEST_GROUP,
+        **dict.fromkeys(("scores", "explained", "calibrated", "residuals")),
+        **({} if release is None or model.classes is not None else _fit(model, release)),
+    }
+    lead = f"It predicts {predicted} of single rows from {len(model.encoder.inputs)} columns."
+    return Page("model.html", f"A model of {predicted}", lead, values)
+
+
+def _coefficients(summary: Coefficients) -> Figure | None:
+    """Draw the slopes that one chart can hold: the strongest, in the order of the columns."""
+    slopes = np.array([not name.endswith(INTERCEPT) for name in summary.names])
+    if not slopes.any():
+        return None
+    known = summary.standard_error is not None
+    sure = summary.statistic if known else summary.estimate
+    strength = np.where(slopes, np.nan_to_num(np.abs(sure), posinf=np.inf), -1.0)
+    order = np.sort(np.argsort(-strength, kind="stable")[: min(_DRAWN, int(slopes.sum()))])
+    shown = dataclasses.replace(
+        summary,
+        names=tuple(summary.names[i] for i in order),
+        estimate=summary.estimate[order],
+        standard_error=None if summary.standard_error is None else summary.standard_error[order],
+        unshrunk=None if summary.unshrunk is None else summary.unshrunk[order],
+        title="",
+    )
+    caption = [
+        f"The dot is the estimate, the line its {100 * summary.level:g} % interval."
+        if known
+        else "The dot is the estimate.",
+        "It says how much the prediction changes, on the scale of the model, if one column grows "
+        "by one unit and all others stay the same.",
     ]
-    return Page(
-        title=f"A model of {predicted}",
-        lead=f"It predicts {predicted} of single rows from {len(model.encoder.inputs)} columns.",
-        label="bagwise model",
-        top=[_privacy(model), *_warnings(model)],
-        sections=sections,
+    if summary.unshrunk is not None:
+        caption.append(
+            "Estimates are shrunk towards zero as far as the noise suggests, and intervals are "
+            "not, so a dot may lie outside its line."
+        )
+    if hidden := int(slopes.sum()) - order.size:
+        caption.append(f"The table below has {hidden} weaker ones as well.")
+    return Figure(
+        shown.plot(),
+        alt=f"Dots and lines: the coefficients of {len(shown.names)} columns. {_in_words(shown)}",
+        caption=" ".join(caption),
     )
 
 
-@singledispatch
-def learned(model: object) -> list[Section]:
-    """Return what a model has learned; one function for each kind of model."""
-    raise NotImplementedError(f"no page is known for {type(model).__name__}")
+def _in_words(shown: Coefficients) -> str:
+    if shown.standard_error is None:
+        return "There are no intervals."
+    with np.errstate(invalid="ignore"):
+        away = (shown.interval[:, 0] > 0) | (shown.interval[:, 1] < 0)
+    names = [name for name, far in zip(shown.names, away, strict=True) if far]
+    if not names:
+        return "Every interval holds zero."
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"Intervals without zero: {', '.join(names[:5])}{more}."
 
 
-@learned.register
-def _coefficients(model: RowModel) -> list[Section]:
-    found = model.summary()
-    slopes = np.array([not name.endswith(INTERCEPT) for name in found.names])
-    blocks: list[Block] = [Prose(found.note)]
-    if slopes.any():
-        shown, hidden = _strongest(found, slopes)
-        how = (
-            "The dot is the estimate"
-            if found.standard_error is None
-            else f"The dot is the estimate, the line its {100 * found.level:g} % interval"
-        )
-        unshrunk = (
-            ""
-            if found.unshrunk is None
-            else " Estimates are shrunk towards zero as far as the noise suggests, and intervals "
-            "are not, so a dot may lie outside its line."
-        )
-        rest = f" The table below has {hidden} weaker ones as well." if hidden else ""
-        blocks.append(
-            Figure(
-                shown.plot(),
-                alt=f"Dots and lines: the coefficients of {len(shown.names)} columns. "
-                + _in_words(shown),
-                caption=f"{how}. It says how much the prediction changes, on the scale of the "
-                "model, if one column grows by one unit and all others stay the same."
-                f"{unshrunk}{rest}",
-            )
-        )
-    cells = found.cells()
-    blocks.append(Grid(cells[: _LISTED + 1], folded=f"All {len(cells) - 1} coefficients"))
-    return [Section("What it learned", blocks)]
-
-
-@learned.register
-def _trees(model: TreeModel) -> list[Section]:
-    asked = dict(sorted(model.importance().items(), key=lambda one: -one[1]))
-    shown = dict(list(asked.items())[:_DRAWN])
+def _importance(model: TreeModel, learned: ModelTable) -> Figure:
+    asked: dict[str, float] = learned.values["asked_about"]
     first, share = next(iter(asked.items()))
-    blend = [("start", "trees", "weight")]
-    blend += [
+    shown = dict(list(asked.items())[:_DRAWN])
+    return Figure(
+        charts.bars(shown, title="share of the questions of all trees", percent=True),
+        alt=f"Bars: how often {model.n_trees} trees ask about each of {len(asked)} columns; most "
+        f"often about {first}, in {share:.0%} of their questions.",
+        caption="How often trees ask about a column. That says where trees look, and little about "
+        "how much a column matters: many small steps need many questions.",
+        numbers=Grid(learned.cells, folded="The numbers of these bars"),
+    )
+
+
+def _blend(model: TreeModel) -> Grid:
+    rows = [
         (
             "linear" if np.any(member.coef) else "constant",
             str(sum(map(len, member.trees))),
@@ -110,90 +160,77 @@ def _trees(model: TreeModel) -> list[Section]:
         )
         for member in model.members
     ]
-    return [
-        Section(
-            "What it learned",
-            [
-                Facts(
-                    [
-                        ("trees", f"{model.n_trees:,}"),
-                        ("fits that are blended", str(len(model.members))),
-                    ]
-                ),
-                Figure(
-                    charts.bars(shown, title="share of the questions of all trees", percent=True),
-                    alt=f"Bars: how often trees ask about each of {len(asked)} columns; most often "
-                    f"about {first}, in {share:.0%} of their questions.",
-                    caption="How often trees ask about a column. That says where trees look, and "
-                    "little about how much a column matters: many small steps need many questions.",
-                    numbers=Grid(
-                        [("column", "share"), *((n, f"{100 * s:.3g} %") for n, s in asked.items())],
-                        folded="The numbers of these bars",
-                    ),
-                ),
-                Grid(blend, folded="The fits that are blended"),
-            ],
+    return Grid([("start", "trees", "weight"), *rows], folded="The fits that are blended")
+
+
+@dataclass(frozen=True)
+class BagFit:
+    """How bag labels compare with the mean predictions of their rows.
+
+    Attributes
+    ----------
+    n_bags : int
+    groups : list of dict
+        ``predicted``, ``observed``, ``low``, ``high`` and ``bags`` of groups of like predictions;
+        the interval holds the mean label of such bags with probability 0.95. Empty where there are
+        too few bags.
+    edges, counts
+        Numbers of bags by label less prediction; the first and the last count what lies beyond.
+    """
+
+    n_bags: int
+    groups: charts.Rows
+    edges: FloatArray
+    counts: IntArray
+
+
+def fit_of_bags(model: Model, release: Release) -> BagFit:
+    """Compare a model with the bags of a release, for a label that is one number."""
+    if missing := set(model.encoder.inputs) - set(release.features.column_names):
+        raise ReleaseError(f"the release lacks the model's feature(s) {sorted(missing)}.")
+    kept = release.bags.in_bag
+    rows = np.zeros(kept.size)
+    rows[kept] = model.predict_rows(release.instances.filter(pa.array(kept)))
+    predicted = release.bags.mean(rows)
+    observed = release.labels_of(model.target)
+    off = observed - predicted
+    # The ends gather what is rare: a bar for one bag would show how far that one is off.
+    edges = charts.nice_edges(np.quantile(off, [0.02, 0.98]))
+    counts, _ = np.histogram(np.clip(off, edges[0], edges[-1]), bins=edges)
+    groups: charts.Rows = []
+    number = min(_GROUPS, predicted.size // SMALLEST_GROUP)
+    for group in np.array_split(np.argsort(predicted, kind="stable"), number) if number > 1 else []:
+        mean = float(observed[group].mean())
+        reach = _NORMAL * float(observed[group].std(ddof=1)) / np.sqrt(group.size)
+        groups.append(
+            {
+                "predicted": float(predicted[group].mean()),
+                "observed": mean,
+                "low": mean - reach,
+                "high": mean + reach,
+                "bags": int(group.size),
+            }
         )
-    ]
+    return BagFit(predicted.size, groups, edges, counts)
 
 
-def _strongest(
-    found: Coefficients, slopes: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
-) -> tuple[Coefficients, int]:
-    """Return the slopes that can be drawn in one chart, and the number of the others."""
-    sure = found.statistic if found.standard_error is not None else found.estimate
-    strength = np.where(slopes, np.nan_to_num(np.abs(sure), posinf=np.inf), -1.0)
-    order = np.sort(np.argsort(-strength, kind="stable")[: min(_DRAWN, int(slopes.sum()))])
-    kept = dataclasses.replace(
-        found,
-        names=tuple(found.names[i] for i in order),
-        estimate=found.estimate[order],
-        standard_error=None if found.standard_error is None else found.standard_error[order],
-        unshrunk=None if found.unshrunk is None else found.unshrunk[order],
-        title="",
-    )
-    return kept, int(slopes.sum()) - order.size
-
-
-def _in_words(found: Coefficients) -> str:
-    if found.standard_error is None:
-        return "There are no intervals."
-    with np.errstate(invalid="ignore"):
-        away = (found.interval[:, 0] > 0) | (found.interval[:, 1] < 0)
-    names = [name for name, far in zip(found.names, away, strict=True) if far]
-    if not names:
-        return "Every interval holds zero."
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"Intervals without zero: {', '.join(names[:5])}{more}."
-
-
-def _fit(model: Model, release: Release | None) -> list[Block]:
-    if release is None:
-        return [
-            Prose(
-                "A model file holds no bags. With the release the page shows how the model fits "
-                "it, and how its predictions are calibrated:"
-            ),
-            Steps([Step("bagwise report MODEL --release DIR -o model.html")]),
-        ]
-    if model.classes is not None:
-        return [Prose("For a model of classes the fit to bags is not drawn.")]
+def _fit(model: Model, release: Release) -> dict[str, Any]:
+    """Return what the page shows of a model beside the bags of a release."""
     scores, fit = evaluate_release(model, release), fit_of_bags(model, release)
-    hidden = "hidden by the noise"
-    facts = [
-        ("bags", f"{scores.n_bags:,}"),
-        ("error on published bag labels", f"{scores.rmse:.3g}"),
-        ("privacy noise of a bag label", f"{scores.mean_noise_sd:.3g}"),
-        (
-            "error without that noise",
-            hidden if scores.rmse_without_noise is None else f"{scores.rmse_without_noise:.3g}",
-        ),
-        (
-            "share of the variance explained",
-            hidden if scores.r2_without_noise is None else _share(scores.r2_without_noise),
-        ),
-    ]
-    return [Facts(facts), *_calibrated(fit, model.label), *_left_over(fit)]
+    share = scores.r2_without_noise
+    residuals = Figure(
+        charts.histogram(fit.edges, fit.counts, title="bag label minus mean prediction"),
+        alt=f"Bars: {fit.n_bags} bags by how far their label is from the mean prediction, most "
+        f"between {fit.edges[0]:.3g} and {fit.edges[-1]:.3g}.",
+        caption="Residuals: how far bag labels are from the mean predictions, privacy noise "
+        "included. The outermost bars also count the bags that are further out.",
+    )
+    return {
+        "scores": scores,
+        "explained": "hidden by the noise" if share is None else _share(share),
+        "calibrated": _calibrated(fit, model.label) if fit.groups else None,
+        "residuals": residuals if fit.n_bags >= 2 * SMALLEST_GROUP else None,
+    }
 
 
 def _share(value: float) -> str:
@@ -205,17 +242,9 @@ def _share(value: float) -> str:
     return "more than 99.9 %" if 0.9995 <= value < 1 else f"{100 * value:.3g} %"
 
 
-def _calibrated(fit: BagFit, label: str) -> list[Block]:
-    if not fit.groups:
-        return [
-            Prose(
-                f"There are {fit.n_bags} bags: too few for groups of at least {SMALLEST_GROUP}, "
-                "and single bags are not shown."
-            )
-        ]
+def _calibrated(fit: BagFit, label: str) -> Figure:
     within = sum(row["low"] <= row["predicted"] <= row["high"] for row in fit.groups)
-    rows = [("bags", "predicted", "in the bags", "95 % interval")]
-    rows += [
+    cells = [
         (
             str(row["bags"]),
             f"{row['predicted']:.4g}",
@@ -224,83 +253,13 @@ def _calibrated(fit: BagFit, label: str) -> list[Block]:
         )
         for row in fit.groups
     ]
-    return [
-        Figure(
-            charts.calibration(fit.groups, title=label),
-            alt=f"Dots along a diagonal: {len(fit.groups)} groups of bags by their predictions; in "
-            f"{within} of them the prediction lies within the interval of the mean label.",
-            caption="Calibration: each dot is a group of bags with similar predictions. On the "
-            "dashed line predictions are right on average. The lines through the dots are 95 % "
-            "intervals, which include the privacy noise.",
-            numbers=Grid(rows, folded="The numbers of these dots"),
-        )
-    ]
-
-
-def _left_over(fit: BagFit) -> list[Block]:
-    if fit.n_bags < 2 * SMALLEST_GROUP:
-        return []
-    return [
-        Figure(
-            charts.histogram(fit.edges, fit.counts, title="bag label minus mean prediction"),
-            alt=f"Bars: {fit.n_bags} bags by how far their label is from the mean prediction, "
-            f"most between {fit.edges[0]:.3g} and {fit.edges[-1]:.3g}.",
-            caption="Residuals: how far bag labels are from the mean predictions, privacy noise "
-            "included. The outermost bars also count the bags that are further out.",
-        )
-    ]
-
-
-def _privacy(model: Model) -> Block:
-    if model.certificate is not None:
-        return promise_of(model.certificate)
-    headline = model.trained_on.privacy
-    if headline is None or headline == NOT_PRIVATE:
-        return Notice(
-            "NOT PRIVATE: the model was fitted to labels without noise, and nothing is promised "
-            "about them.",
-            tone="bad",
-        )
-    return Notice(
-        f"Fitted to a release that is {headline}. The model was computed from what was already "
-        "published, so it tells no more about labels than the release, and spends nothing more."
-        + (
-            " It also used labelled rows of the learner, which nothing protects."
-            if model.trained_on.n_labelled_rows
-            else ""
-        ),
-        tone="warn" if model.trained_on.n_labelled_rows else "good",
-    )
-
-
-def _warnings(model: Model) -> list[Block]:
-    if model.trained_on.converged:
-        return []
-    return [Notice("The fit did not converge. Do not rely on these figures.", tone="bad")]
-
-
-def _origin(model: Model) -> Block:
-    made = model.trained_on
-    facts = {
-        "family": model.family,
-        "link": model.link,
-        "loss": model.loss,
-        "predictions within": "" if model.bounds is None else "{:g} to {:g}".format(*model.bounds),
-        "rows": f"{made.n_rows:,}",
-        "bags": "" if made.n_bags is None else f"{made.n_bags:,}",
-        "labelled rows of the learner": f"{made.n_labelled_rows:,}" if made.n_labelled_rows else "",
-        "bags made by": made.strategy or "",
-        "bag labels": made.label_kind or "",
-        "digest": model.digest[:16],
-    }
-    return Facts([(name, value) for name, value in facts.items() if value])
-
-
-def _next_steps(path: Path) -> Steps:
-    return Steps(
-        [
-            Step(f"bagwise predict {path} TABLE -o predictions.parquet", "Predict other rows."),
-            Step(f"bagwise evaluate {path} DIR", "Score it on the bags of a release."),
-            Step(f"bagwise verify {path}", "Check that nobody changed the file."),
-        ]
+    heading = ("bags", "predicted", "in the bags", "95 % interval")
+    return Figure(
+        charts.calibration(fit.groups, title=label),
+        alt=f"Dots along a diagonal: {len(fit.groups)} groups of bags by their predictions; in "
+        f"{within} of them the prediction lies within the interval of the mean label.",
+        caption="Calibration: each dot is a group of bags with similar predictions. On the dashed "
+        "line predictions are right on average. The lines through the dots are 95 % intervals, "
+        "which include the privacy noise.",
+        numbers=Grid([heading, *cells], folded="The numbers of these dots"),
     )

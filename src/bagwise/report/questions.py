@@ -11,7 +11,7 @@ guarantees, NIST Special Publication 800-226.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 from bagwise.errors import ReleaseError, check_name
 from bagwise.files.json_files import LARGEST_STATEMENT
 from bagwise.files.regular_files import open_regular
-from bagwise.privacy import Certificate
 from bagwise.privacy.circumstances import exact
 from bagwise.privacy.promise import chance_of_guessing
 from bagwise.release.release import Release
@@ -28,6 +27,25 @@ from bagwise.report.groups import GroupErrors
 ASK = "The custodian must answer."
 
 _NOTHING = "NOT PRIVATE: nothing is promised."
+
+QUESTIONS: Mapping[str, tuple[str, str]] = {
+    "strength": ("Strength", "How large is epsilon, and what does it mean?"),
+    "delta": ("Strength", "How large is delta?"),
+    "variant": ("Variant", "Which definition of privacy is met?"),
+    "unit": ("Unit", "Whose data, or what part of it, is protected?"),
+    "adjacency": ("Unit", "Which tables must look alike?"),
+    "algorithm": ("Algorithm", "How was the release computed?"),
+    "utility": ("Utility", "How much accuracy does privacy cost?"),
+    "bias": ("Bias", "Are some groups served worse than others?"),
+    "budget": ("Budget", "What do all releases spend together?"),
+    "trust": ("Trust", "Who must be trusted with what?"),
+    "implementation": ("Implementation", "What software drew the noise?"),
+    "side_channels": ("Implementation", "What else could tell about labels?"),
+    "custody": ("Custody", "Who holds the labels, under which protection, and for how long?"),
+}
+"""Topic and question by id, in the order of the report."""
+
+_FOR_CUSTODIANS = {"budget", "trust", "side_channels", "custody"}  # files answer a part at most
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,7 @@ class Report:
             "digest": self.digest,
             "open": [answer.id for answer in self.answers if answer.is_open],
             "answers": [asdict(answer) for answer in self.answers],
-            "groups": None if self.groups is None else self.groups.to_json(),
+            "groups": None if self.groups is None else asdict(self.groups),
         }
 
     def lines(self) -> Iterator[str]:
@@ -84,14 +102,6 @@ class Report:
                 yield f"  The custodian says: {one.custodian}"
             if one.is_open:
                 yield f"  {ASK}"
-
-
-@dataclass(frozen=True)
-class _Question:
-    topic: str
-    question: str
-    answer: Callable[[Release, GroupErrors | None], str | None]
-    needs_custodian: bool = False
 
 
 def report_on(
@@ -121,16 +131,17 @@ def report_on(
     ['bias', 'budget', 'trust', 'side_channels']
     """
     given = _read_answers(answers)
+    known = {**_promised(release), **_computed(release), "bias": _bias(groups)}
     found = tuple(
         Answer(
             id=name,
-            topic=one.topic,
-            question=one.question,
-            answer=(said := one.answer(release, groups)),
+            topic=topic,
+            question=question,
+            answer=known.get(name),
             custodian=given.get(name),
-            is_open=name not in given and (one.needs_custodian or said is None),
+            is_open=name not in given and (name in _FOR_CUSTODIANS or known.get(name) is None),
         )
-        for name, one in QUESTIONS.items()
+        for name, (topic, question) in QUESTIONS.items()
     )
     return Report(release.certificate.headline, release.digest, found, groups)
 
@@ -160,76 +171,59 @@ def _from_file(path: Path) -> Mapping[str, str]:
     return given
 
 
-# --- the answers ---------------------------------------------------------------------------------
-
-
-def _strength(release: Release, _groups: GroupErrors | None) -> str:
-    epsilon, delta = release.certificate.epsilon, release.certificate.delta
+def _promised(release: Release) -> dict[str, str]:
+    """Return what the certificate answers."""
+    certificate = release.certificate
+    epsilon, delta = certificate.epsilon, certificate.delta
     if epsilon is None or delta is None:
-        return _NOTHING
-    return (
-        f"It is {exact(epsilon)}. Whoever knows everything else and finds two labels of a row "
-        "equally likely can be right about it with a probability of at most "
-        f"{chance_of_guessing(epsilon, delta):.3g}."
-    )
+        return dict.fromkeys(
+            ("strength", "delta", "variant", "unit", "adjacency", "budget"), _NOTHING
+        )
+    protected = certificate.protected
+    where = "" if certificate.bounds is None else " within the public bounds"
+    return {
+        "strength": f"It is {exact(epsilon)}. Whoever knows everything else and finds two labels "
+        "of a row equally likely can be right about it with a probability of at most "
+        f"{chance_of_guessing(epsilon, delta):.3g}.",
+        "delta": f"It is {exact(delta)}, which is {delta * release.bags.n_rows:.2g} over the "
+        "number of rows."
+        if delta
+        else "It is 0: the promise has no exceptions.",
+        "variant": f"{'Approximate' if delta else 'Pure'} label differential privacy: labels are "
+        "protected, features are public.",
+        "unit": f"{protected[:1].upper()}{protected[1:]}.",
+        "adjacency": "Tables with the same rows and features are neighbours if they differ in the "
+        f"labels of one unit, which may be any{where}. Rows are neither added nor removed: their "
+        "number is public.",
+        "budget": f"This release spends {certificate.headline}. Every other release, model, "
+        "evaluation or choice of bounds from the same labels adds to it.",
+    }
 
 
-def _delta(release: Release, _groups: GroupErrors | None) -> str:
-    delta = release.certificate.delta
-    if delta is None:
-        return _NOTHING
-    if delta == 0:
-        return "It is 0: the promise has no exceptions."
-    return (
-        f"It is {exact(delta)}, which is {delta * release.bags.n_rows:.2g} over the number of rows."
-    )
-
-
-def _variant(release: Release, _groups: GroupErrors | None) -> str:
-    if release.certificate.delta is None:
-        return _NOTHING
-    kind = "Pure" if release.certificate.delta == 0 else "Approximate"
-    return f"{kind} label differential privacy: labels are protected, features are public."
-
-
-def _unit(release: Release, _groups: GroupErrors | None) -> str:
-    if not release.certificate.is_private:
-        return _NOTHING
-    protected = release.certificate.protected
-    return f"{protected[:1].upper()}{protected[1:]}."
-
-
-def _adjacency(release: Release, _groups: GroupErrors | None) -> str:
-    if not release.certificate.is_private:
-        return _NOTHING
-    where = "" if release.certificate.bounds is None else " within the public bounds"
-    return (
-        "Tables with the same rows and features are neighbours if they differ in the labels of one "
-        f"unit, which may be any{where}. Rows are neither added nor removed: their number is "
-        "public."
-    )
-
-
-def _algorithm(release: Release, _groups: GroupErrors | None) -> str:
-    made = release.provenance
-    kinds = ", ".join(event.kind for event in release.certificate.events) or "none"
-    return (
-        f"Rows are put into bags of at least {made.bag_size} by strategy {made.strategy!r} with "
-        f"scores {made.scores!r}; each bag has one {release.label_kind} label. Mechanisms: {kinds}."
-    )
-
-
-def _utility(release: Release, _groups: GroupErrors | None) -> str:
+def _computed(release: Release) -> dict[str, str]:
+    """Return what the other files answer."""
+    made, certificate = release.provenance, release.certificate
+    kinds = ", ".join(event.kind for event in certificate.events) or "none"
     low, high = f"{release.noise_sd.min():.3g}", f"{release.noise_sd.max():.3g}"
-    said = (
-        f"There are {release.bags.n_bags} bag labels, and their privacy noise has a standard "
-        f"deviation of {low if low == high else f'{low} to {high}'}."
-    )
-    reason = release.provenance.chosen_because
-    return said if reason is None else f"{said} Planned: {reason.text()}"
+    planned = "" if made.chosen_because is None else f" Planned: {made.chosen_because.text()}"
+    return {
+        "algorithm": f"Rows are put into bags of at least {made.bag_size} by strategy "
+        f"{made.strategy!r} with scores {made.scores!r}; each bag has one {release.label_kind} "
+        f"label. Mechanisms: {kinds}.",
+        "utility": f"There are {release.bags.n_bags} bag labels, and their privacy noise has a "
+        f"standard deviation of {low if low == high else f'{low} to {high}'}.{planned}",
+        "trust": "Central: the custodian sees all labels, and readers trust that the noise was "
+        "added. bagwise verify shows what can be seen of that from outside.",
+        "implementation": f"{certificate.software}; noise from: {certificate.noise_source}. Sums "
+        "and noise are whole numbers, samplers are exact, and the accountant recomputes the "
+        "promise when a release is verified.",
+        "side_channels": "Covered: rounding of floating-point numbers, the order of rows, "
+        "messages, logs and files of the program. Not covered: how long a run takes, and who can "
+        "read the machine.",
+    }
 
 
-def _bias(_release: Release, groups: GroupErrors | None) -> str | None:
+def _bias(groups: GroupErrors | None) -> str | None:
     if groups is None:
         return None
     biases = [abs(one.bias) for one in groups.groups if one.bias is not None]
@@ -240,62 +234,3 @@ def _bias(_release: Release, groups: GroupErrors | None) -> str | None:
         f"By {groups.column!r}, from {origin}: mean predictions are off by {max(biases):.3g} at "
         f"most in {len(biases)} groups; the table has each of them."
     )
-
-
-def _budget(release: Release, _groups: GroupErrors | None) -> str:
-    certificate = release.certificate
-    if not certificate.is_private:
-        return _NOTHING
-    return (
-        f"This release spends {certificate.headline}. Every other release, model, evaluation or "
-        "choice of bounds from the same labels adds to it."
-    )
-
-
-def _trust(_release: Release, _groups: GroupErrors | None) -> str:
-    return (
-        "Central: the custodian sees all labels, and readers trust that the noise was added. "
-        "bagwise verify shows what can be seen of that from outside."
-    )
-
-
-def _implementation(release: Release, _groups: GroupErrors | None) -> str:
-    certificate: Certificate = release.certificate
-    return (
-        f"{certificate.software}; noise from: {certificate.noise_source}. Sums and noise are whole "
-        "numbers, samplers are exact, and the accountant recomputes the promise when a release is "
-        "verified."
-    )
-
-
-def _side_channels(_release: Release, _groups: GroupErrors | None) -> str:
-    return (
-        "Covered: rounding of floating-point numbers, the order of rows, messages, logs and files "
-        "of the program. Not covered: how long a run takes, and who can read the machine."
-    )
-
-
-def _custody(_release: Release, _groups: GroupErrors | None) -> None:
-    return None
-
-
-QUESTIONS: Mapping[str, _Question] = {
-    "strength": _Question("Strength", "How large is epsilon, and what does it mean?", _strength),
-    "delta": _Question("Strength", "How large is delta?", _delta),
-    "variant": _Question("Variant", "Which definition of privacy is met?", _variant),
-    "unit": _Question("Unit", "Whose data, or what part of it, is protected?", _unit),
-    "adjacency": _Question("Unit", "Which tables must look alike?", _adjacency),
-    "algorithm": _Question("Algorithm", "How was the release computed?", _algorithm),
-    "utility": _Question("Utility", "How much accuracy does privacy cost?", _utility),
-    "bias": _Question("Bias", "Are some groups served worse than others?", _bias),
-    "budget": _Question("Budget", "What do all releases spend together?", _budget, True),
-    "trust": _Question("Trust", "Who must be trusted with what?", _trust, True),
-    "implementation": _Question("Implementation", "What software drew the noise?", _implementation),
-    "side_channels": _Question(
-        "Implementation", "What else could tell about labels?", _side_channels, True
-    ),
-    "custody": _Question(
-        "Custody", "Who holds the labels, under which protection, and for how long?", _custody, True
-    ),
-}
-"""By id, in the order of the report."""

@@ -1,46 +1,32 @@
 """A release as a page: the promise first, then what it rests on and what to do with it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from bagwise.audit.report import AuditReport
 from bagwise.errors import BagwiseError
 from bagwise.learn.from_release import explain_by_fit
 from bagwise.ledger import Ledger
 from bagwise.privacy.accounting import total_epsilon
+from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.circumstances import exact
-from bagwise.privacy.mechanisms import Mechanism
 from bagwise.release.explain import Explanation
 from bagwise.release.files import SIGNATURE
-from bagwise.release.preview import preview_columns
+from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import Release
-from bagwise.report.audit_files import AuditFile
-from bagwise.report.promise import promise_of
+from bagwise.report.groups import GroupErrors
+from bagwise.report.pages import odds_of
 from bagwise.report.questions import ASK, Report
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import Bagging, Reading
 from bagwise.rows.summary import ColumnSummary
 from bagwise.show import charts
-from bagwise.show.page import (
-    Block,
-    Card,
-    Cards,
-    Facts,
-    Figure,
-    Grid,
-    Notice,
-    Page,
-    Points,
-    Prose,
-    Question,
-    Questions,
-    Section,
-    Step,
-    Steps,
-    Tone,
-)
+from bagwise.show.page import Figure, Grid, Page
 
 _HIDDEN = {
     "bounds": "the search for bounds of the labels",
@@ -55,7 +41,6 @@ _HIDDEN = {
     "mean loss": "the mean loss of a model",
     "single labels": "the label of each row, reported at random",
 }
-_TONES: dict[str, Tone] = {"green": "good", "amber": "warn", "red": "bad"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,7 @@ class ReleasePage:
         Questions, answers, and errors by group.
     explanation : Explanation or str
         The error to expect of a model, or why there is none.
-    audit : AuditFile, optional
+    audit : AuditReport, optional
     ledger : Ledger, optional
         What it was charged to.
     """
@@ -81,7 +66,7 @@ class ReleasePage:
     path: Path
     report: Report
     explanation: Explanation | str
-    audit: AuditFile | None = None
+    audit: AuditReport | None = None
     ledger: Ledger | None = None
 
     @property
@@ -93,31 +78,68 @@ class ReleasePage:
 
     def page(self) -> Page:
         """Return the page."""
-        made = self.release
-        sections = [
-            Section(
-                "What is published, and what is not",
-                [*_identity(made, self.path), *_what_leaves(made)],
-            ),
-            Section("Every published column", _columns(made)),
-            Section("What a model can expect", _expected(self.explanation)),
-            Section("What was spent", _spent(made, self.ledger)),
-            *([] if self.audit is None else [Section("Audit", _audited(self.audit))]),
-            *_by_group(self.report),
-            Section("Questions of an evaluation", _questions(self.report)),
-            Section("What the learner runs next", (_next_steps(self.path),)),
-            Section("Appendix: the bags", _bags(made)),
-        ]
-        marked = made.certificate.mark
-        about = "" if marked is None or marked.dataset is None else f" of {marked.dataset}"
+        release, certificate = self.release, self.release.certificate
+        kind = "each row" if release.bags.sizes.max() == 1 else "each bag"
+        labels = f"one {'' if kind == 'each row' else release.label_kind + ' '}label for {kind}"
+        preview, reason = _columns(release), release.provenance.chosen_because
+        explained = None if isinstance(self.explanation, str) else self.explanation
+        values: dict[str, Any] = {
+            "release": release,
+            "made": release.provenance,
+            "certificate": certificate,
+            "odds": odds_of(certificate),
+            "tells_of_labels": self.tells_of_labels,
+            "identity": self._identity(),
+            "labels": labels,
+            "columns": _with_flags(preview),
+            "flags": [
+                f"{one.name!r} {'; '.join(one.flags)}" for one in preview.columns if one.flags
+            ],
+            "accuracy": None if explained is None else explained.accuracy,
+            "explained": str(self.explanation).split("\n"),
+            "charged": self.ledger is not None,
+            **_spent(certificate),
+            "audit": self.audit,
+            "audited": [] if self.audit is None else _audited(self.audit),
+            "groups": None if self.report.groups is None else _by_group(self.report.groups),
+            "answers": self.report.answers,
+            "ask": ASK,
+            "path": self.path,
+            "bags": _bags(release),
+            # Its forecast was made before anything was asked; the page has one, of the release.
+            "why": "" if reason is None else f"{reason.text().partition('. ')[0]}.",
+            "figures": [
+                *_curve(certificate),
+                *([] if explained is None else [_shares(explained)]),
+                *_drawn_bags(release),
+            ],
+        }
+        mark = certificate.mark
+        about = "" if mark is None or mark.dataset is None else f" of {mark.dataset}"
         return Page(
-            title=f"Release{about}: bags labelled with {made.provenance.label}",
-            lead=f"{made.bags.n_rows:,} rows in {made.bags.n_bags:,} bags. "
-            f"It holds {_labels(made)}, and not the true label of any row.",
-            label="bagwise release",
-            top=_promise(made, tells_of_labels=self.tells_of_labels),
-            sections=sections,
+            "release.html",
+            f"Release{about}: bags labelled with {release.provenance.label}",
+            f"{release.bags.n_rows:,} rows in {release.bags.n_bags:,} bags. "
+            f"It holds {labels}, and not the true label of any row.",
+            values,
         )
+
+    def _identity(self) -> list[tuple[str, str | None]]:
+        """Return what tells this release from any other: for whoever signs for it."""
+        mark = self.release.certificate.mark
+        facts: list[tuple[str, str | None]] = []
+        if mark is not None:
+            facts += [("made on", mark.date), ("data set", mark.dataset)]
+        if mark is not None and self.ledger is not None:
+            totals = self.ledger.totals()
+            facts += [
+                ("charged to", f"{self.ledger.path.name}, as {mark.id[:8]}"),
+                ("spent by all its charges", f"{totals.filtered:.3g} of {totals.epsilon:.3g}"),
+            ]
+        elif mark is not None:
+            facts.append(("id", mark.id[:8]))
+        signed = "yes" if (self.path / SIGNATURE).is_file() else "no"
+        return [*facts, ("signed", signed), ("digest", self.release.digest)]
 
 
 def explain_or_say_why(release: Release) -> Explanation | str:
@@ -133,31 +155,7 @@ def explain_or_say_why(release: Release) -> Explanation | str:
         return f"Nothing can be said about the error of a model: {error}"
 
 
-def _promise(release: Release, *, tells_of_labels: bool) -> list[Block]:
-    promise: list[Block] = [promise_of(release.certificate)]
-    if tells_of_labels:
-        promise.append(
-            Notice(
-                "Some figures on this page were computed from labels. No certificate covers them: "
-                "keep the page with the labels.",
-                tone="bad",
-            )
-        )
-    return promise
-
-
-def _identity(release: Release, path: Path) -> list[Block]:
-    """Return what tells this release from any other: for whoever signs for it."""
-    mark = release.certificate.mark
-    charged = [] if mark is None else [("made on", mark.date), ("id of the charge", mark.id)]
-    if mark is not None and mark.dataset is not None:
-        charged.insert(1, ("data set", mark.dataset))
-    signed = "yes" if (path / SIGNATURE).is_file() else "no"
-    digest = [] if release.digest is None else [("digest", release.digest)]
-    return [Facts([*charged, *digest, ("signed", signed)])]
-
-
-def _columns(release: Release) -> list[Block]:
+def _columns(release: Release) -> Preview:
     """List the columns of the release, with what a custodian should think about."""
     made, table = release.provenance, release.instances
     facts = {name: ColumnSummary.of(name, table.column(name)) for name in table.column_names}
@@ -167,226 +165,149 @@ def _columns(release: Release) -> list[Block]:
         bagging=Bagging(by=made.by, within=made.within),
         reading=Reading(exposure=made.exposure),
     )
-    preview = preview_columns(facts, release.encoder, roles)
-    flags = [f"{one.name!r} {'; '.join(one.flags)}" for one in preview.columns if one.flags]
-    looked: list[Block] = [Notice(f"Look twice: {flag}.") for flag in flags]
-    fine = Prose("No column looks like names, free text, ids or dates.")
-    return [*(looked or [fine]), Grid(preview.cells())]
+    return preview_columns(facts, release.encoder, roles)
 
 
-def _what_leaves(release: Release) -> list[Block]:
-    made, certificate = release.provenance, release.certificate
-    names = list(release.encoder.inputs)
-    noise = "exact, without noise" if not certificate.events else "with noise"
-    leaves = [
-        f"{len(names)} feature columns, which are listed below",
-        "which rows share a bag",
-        f"{_labels(release)}, {noise}",
-        *([f"the column {made.id!r}, to join rows by"] if made.id else []),
-        *(["coefficients of a private model"] if release.model is not None else []),
-        "how all of this was made, and the certificate",
-    ]
-    stays = [
-        f"the true {made.label} of any row",
-        *([f"the column {certificate.unit!r}"] if certificate.unit else []),
-        *(["the order of the rows"] if made.row_order != "kept" else []),
-        "columns that were left out",
-    ]
-    open_to_all = [
-        "features, ids and the number of rows: they are public",
-        "which rows share a bag",
-        *([] if certificate.unit else ["several rows of one person are protected one by one"]),
-        "what anybody can predict from the features alone, without this release",
-    ]
-    cards = [
-        Card("Is published", leaves, tone="warn"),
-        Card("Stays with the custodian", stays, tone="good"),
-        Card("Is not protected", open_to_all),
-    ]
-    remarks = (*certificate.remarks, *made.remarks)
-    return [Cards(cards), *(Notice(remark, tone="plain") for remark in remarks)]
+def _with_flags(preview: Preview) -> Grid:
+    cells = preview.cells()
+    if not any(one.flags for one in preview.columns):
+        return Grid(cells)
+    marks = ("look twice", *("yes" if one.flags else "" for one in preview.columns))
+    return Grid([(*row, mark) for row, mark in zip(cells, marks, strict=True)])
 
 
-def _labels(release: Release) -> str:
-    if release.bags.sizes.max() == 1:
-        return "one label for each row"
-    return f"one {release.label_kind} label for each bag"
-
-
-def _spent(release: Release, ledger: Ledger | None) -> list[Block]:
-    certificate = release.certificate
-    if certificate.epsilon is None or certificate.delta is None:
-        return [Prose("Nothing was spent, because nothing is promised.")]
-    delta = certificate.delta
+def _spent(certificate: Certificate) -> dict[str, Any]:
+    """Return what was spent on what, alone and together."""
+    epsilon, delta = certificate.epsilon, certificate.delta
+    if epsilon is None or delta is None:
+        return {"spent": [], "events": None, "together": []}
     several = "rows" if certificate.unit is None else "units"
-    facts = [
-        ("epsilon", exact(certificate.epsilon)),
-        ("delta", exact(delta)),
-        ("protected", certificate.protected),
-        *(
-            (f"epsilon for {size} {several} together", f"{epsilon:.3g}")
-            for size, epsilon in certificate.group().items()
-        ),
+    alone = [total_epsilon((event,), delta) for event in certificate.events]
+    rows = [
+        (_HIDDEN.get(event.hides, event.hides), event.kind, "" if math.isinf(e) else f"{e:.3g}")
+        for event, e in zip(certificate.events, alone, strict=True)
     ]
-    rows = [("for", "by", "epsilon alone")]
-    rows += [
-        (_HIDDEN.get(event.hides, event.hides), event.kind, _alone(event, delta))
-        for event in certificate.events
-    ]
-    curve = certificate.curve()
-    together = (
-        f"Together they cost epsilon {certificate.epsilon:.3g} at delta {delta:g}: the accountant "
-        "composes their noise, which is never more than the sum."
-        if len(certificate.events) > 1
-        else ""
+    composed = (
+        f"Together they cost epsilon {epsilon:.3g} at delta {delta:g}: the accountant composes "
+        "their noise, which is never more than the sum."
     )
-    return [
-        Facts(facts),
-        Grid(rows, caption="Everything that looked at a label"),
-        Prose("\n".join([together, *certificate.looks, certificate.spends_less or ""])),
-        Figure(
-            charts.privacy_curve(curve, promised=(certificate.epsilon, delta)),
-            alt=f"Line: delta falls from {curve[0][1]:.2g} at epsilon {curve[0][0]:g} to "
-            f"{curve[-1][1]:.2g} at epsilon {curve[-1][0]:g}. Promised is epsilon "
-            f"{certificate.epsilon:.3g} with delta {delta:.2g}.",
-            caption="The same noise keeps every promise on this line: at each epsilon, delta is "
-            "the chance that is left for outcomes that tell more.",
-            numbers=Grid(
-                [("epsilon", "delta"), *((f"{e:g}", f"{d:.3g}") for e, d in curve)],
-                folded="The numbers of this line",
+    return {
+        "spent": [
+            ("epsilon", exact(epsilon)),
+            ("delta", exact(delta)),
+            ("protected", certificate.protected),
+            *(
+                (f"epsilon for {size} {several} together", f"{together:.3g}")
+                for size, together in certificate.group().items()
             ),
+        ],
+        "events": Grid(
+            [("for", "by", "epsilon alone"), *rows], caption="Everything that looked at a label"
         ),
-        *_all_together(ledger),
-    ]
+        "together": [
+            composed if len(rows) > 1 else "",
+            *certificate.looks,
+            certificate.spends_less or "",
+        ],
+    }
 
 
-def _alone(event: Mechanism, delta: float) -> str:
-    epsilon = total_epsilon((event,), delta)
-    return "" if math.isinf(epsilon) else f"{epsilon:.3g}"
+def _curve(certificate: Certificate) -> Sequence[Figure]:
+    epsilon, delta = certificate.epsilon, certificate.delta
+    if epsilon is None or delta is None:
+        return ()
+    curve = certificate.curve()
+    figure = Figure(
+        charts.privacy_curve(curve, promised=(epsilon, delta)),
+        alt=f"Line: delta falls from {curve[0][1]:.2g} at epsilon {curve[0][0]:g} to "
+        f"{curve[-1][1]:.2g} at epsilon {curve[-1][0]:g}. Promised is epsilon {epsilon:.3g} with "
+        f"delta {delta:.2g}.",
+        caption="The same noise keeps every promise on this line: at each epsilon, delta is the "
+        "chance that is left for outcomes that tell more.",
+        numbers=Grid(
+            [("epsilon", "delta"), *((f"{e:g}", f"{d:.3g}") for e, d in curve)],
+            folded="The numbers of this line",
+        ),
+    )
+    return (figure,)
 
 
-def _all_together(ledger: Ledger | None) -> list[Block]:
-    if ledger is None:
-        return [
-            Notice(
-                "Everything else that is released about the same labels adds to this. A ledger "
-                "keeps account of it (bagwise ledger init; bagwise report DIR --ledger FILE).",
-                tone="plain",
-            )
-        ]
-    totals = ledger.totals()
+def _bags(release: Release) -> list[tuple[str, str]]:
+    sizes, noise = release.bags.sizes, release.noise_sd
     return [
-        Facts(
-            [
-                (f"spent by all releases of {ledger.terms.dataset}", f"{totals.filtered:.3g}"),
-                ("of a budget of", f"{totals.epsilon:.3g}"),
-                ("charges", str(totals.charges)),
-            ]
-        )
+        ("bags", f"{release.bags.n_bags:,}"),
+        ("rows in a bag", _range(sizes.min(), sizes.max(), "d")),
+        ("rows in no bag", f"{int((~release.bags.in_bag).sum()):,}"),
+        ("put together by", release.provenance.strategy),
+        (
+            "privacy noise of a bag label",
+            f"± {_range(noise.min(), noise.max(), '.3g')}" if noise.max() else "none",
+        ),
     ]
 
 
-def _bags(release: Release) -> list[Block]:
-    bags, found = release.bags, release.quality()
-    smallest, largest = int(bags.sizes.min()), int(bags.sizes.max())
-    blocks: list[Block] = [
-        Facts(
-            [
-                ("bags", f"{bags.n_bags:,}"),
-                (
-                    "rows in a bag",
-                    str(smallest) if smallest == largest else f"{smallest} to {largest}",
-                ),
-                ("rows in no bag", f"{found.left_out:,}"),
-                ("put together by", release.provenance.strategy),
-                ("privacy noise of a bag label", _noise(release.noise_sd)),
-            ]
-        )
-    ]
-    if (reason := release.provenance.chosen_because) is not None:
-        # Its forecast was made before anything was asked; the page has one, of the release.
-        blocks.append(Prose(f"Why this way: {reason.text().partition('. ')[0]}."))
-    if smallest != largest:
-        blocks.append(
+def _range(low: float, high: float, form: str) -> str:
+    """Return two numbers as a range, or one if they look the same.
+
+    >>> _range(3, 5, "d"), _range(0.1, 0.1, ".3g")
+    ('3 to 5', '0.1')
+    """
+    ends = dict.fromkeys([format(low, form), format(high, form)])
+    return " to ".join(ends)
+
+
+def _drawn_bags(release: Release) -> list[Figure]:
+    sizes, quality = release.bags.sizes, release.quality()
+    figures = []
+    if sizes.min() != sizes.max():
+        figures.append(
             Figure(
-                charts.bag_sizes(bags.sizes),
-                alt=f"Bars: {bags.n_bags} bags by their number of rows, {smallest} to {largest}, "
-                f"half of them at most {int(np.median(bags.sizes))}.",
+                charts.bag_sizes(sizes),
+                alt=f"Bars: {sizes.size} bags by their number of rows, {sizes.min()} to "
+                f"{sizes.max()}, half of them at most {int(np.median(sizes))}.",
                 caption="How many bags have how many rows.",
             )
         )
-    if found.directions:
-        blocks.append(
+    if quality.directions:
+        cells = [(str(i + 1), f"{100 * k:.3g} %") for i, k in enumerate(quality.kept[:200])]
+        figures.append(
             Figure(
-                charts.kept_shares(found.kept),
-                alt=f"Bars: bag means keep {found.kept.max():.0%} of the spread of rows in the "
-                f"best direction and {found.least_kept:.0%} in the worst of {found.directions}.",
-                caption="How much of the spread of the features the bag means keep, in each "
+                charts.kept_shares(quality.kept),
+                alt=f"Bars: bag means keep {quality.kept.max():.0%} of the variance of rows in the "
+                f"best direction and {quality.least_kept:.0%} in the worst of "
+                f"{quality.directions}.",
+                caption="How much of the variance of the features the bag means keep, in each "
                 "direction. Where little is kept, a model can learn little.",
                 numbers=Grid(
-                    [
-                        ("direction", "share kept"),
-                        *((str(i + 1), f"{100 * k:.3g} %") for i, k in enumerate(found.kept[:200])),
-                    ],
-                    folded="The numbers of these bars",
+                    [("direction", "share kept"), *cells], folded="The numbers of these bars"
                 ),
             )
         )
-    return blocks
+    return figures
 
 
-def _noise(noise_sd: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> str:
-    low, high = float(noise_sd.min()), float(noise_sd.max())
-    if high == 0:
-        return "none"
-    return f"± {low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"± {low:.3g} to {high:.3g}"
+def _shares(explanation: Explanation) -> Figure:
+    causes = ", ".join(f"{share:.0%} from {name}" for name, share in explanation.shares().items())
+    return Figure(
+        explanation.plot(),
+        alt=f"Bars: the expected squared error comes to {causes}.",
+        caption="Where the expected squared error of a model comes from.",
+        numbers=Grid(explanation.table(), folded="Expected squared error by cause"),
+    )
 
 
-def _expected(explanation: Explanation | str) -> list[Block]:
-    if isinstance(explanation, str):
-        return [Prose(explanation)]
-    shares, accuracy = explanation.shares(), explanation.accuracy
-    first, *rest = explanation.text().split("\n")
-    heading, *parts = explanation.table()
-    return [
-        Facts(
-            [
-                ("kept of what true labels would give", accuracy.about),
-                *(
-                    []
-                    if accuracy.error is None or accuracy.with_labels is None
-                    else [
-                        ("typical error of one prediction", f"{accuracy.error:.3g}"),
-                        ("the same with true labels", f"{accuracy.with_labels:.3g}"),
-                    ]
-                ),
-            ]
-        ),
-        Figure(
-            explanation.plot(),
-            alt="Bars: the expected squared error comes to "
-            + ", ".join(f"{share:.0%} from {name}" for name, share in shares.items())
-            + ".",
-            caption=first,
-            numbers=Grid([heading, *parts], folded="Expected squared error by cause"),
-        ),
-        Points(rest),
-    ]
-
-
-def _audited(audit: AuditFile) -> list[Block]:
-    blocks: list[Block] = [Notice(f"{audit.colour}: {audit.verdict}", tone=_TONES[audit.colour])]
+def _audited(audit: AuditReport) -> list[Grid]:
+    grids = []
     if audit.mechanisms.audits:
-        rows = [("mechanism", "claims epsilon", "shown at least", "draws", "verdict")]
-        rows += [
+        rows = [
             (one.kind, _number(one.claimed), _number(one.shown), f"{one.draws:,}", one.verdict)
             for one in audit.mechanisms.audits
         ]
-        held = f"All bounds hold together with confidence {audit.mechanisms.confidence:g}"
-        blocks.append(Grid(rows, caption=f"Noise redrawn and attacked. {held}."))
-    if (guessed := audit.label_inference) is not None:
-        attacks: list[tuple[str, ...]] = [("attacker", "advantage", "limit", "")]
-        attacks += [
+        confidence = f"All bounds hold together with confidence {audit.mechanisms.confidence:g}"
+        heading = ("mechanism", "claims epsilon", "shown at least", "draws", "verdict")
+        grids.append(Grid([heading, *rows], caption=f"Noise redrawn and attacked. {confidence}."))
+    if audit.label_inference is not None:
+        attacks = [
             (
                 one.name,
                 "nothing to guess"
@@ -396,53 +317,25 @@ def _audited(audit: AuditFile) -> list[Block]:
                 f"{one.limit:.2f}",
                 one.colour,
             )
-            for one in guessed.attacks
+            for one in audit.label_inference.attacks
         ]
-        blocks += [Grid(attacks, caption="Guesses about single labels"), Prose(guessed.note)]
-    return blocks
+        grids.append(
+            Grid(
+                [("attacker", "advantage", "limit", ""), *attacks],
+                caption="Guesses about single labels",
+            )
+        )
+    return grids
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def _by_group(report: Report) -> list[Section]:
-    if report.groups is None:
-        return []
-    told = [column for column in zip(*report.groups.cells(), strict=True) if any(column[1:])]
-    grid = Grid(list(zip(*told, strict=True)), caption="Mean prediction minus mean label, by group")
-    return [Section(f"Errors by {report.groups.column}", (grid,), id="errors-by-group")]
-
-
-def _questions(report: Report) -> list[Block]:
-    return [
-        Prose(
-            "NIST SP 800-226 asks these questions. The files of the release answer what they can; "
-            "only the custodian can answer the rest."
-        ),
-        Questions(
-            [
-                Question(
-                    one.topic,
-                    one.question,
-                    answer=one.answer or "",
-                    said=one.custodian or "",
-                    missing=ASK if one.is_open else "",
-                )
-                for one in report.answers
-            ]
-        ),
-    ]
-
-
-def _next_steps(path: Path) -> Steps:
-    return Steps(
-        [
-            Step(f"bagwise verify {path}", "Check that files, noise and promise agree."),
-            Step(
-                f"bagwise fit {path} -o model.json", "Fit a model of single rows, with intervals."
-            ),
-            Step(f"bagwise report model.json --release {path} -o model.html", "Look at the model."),
-            Step("bagwise predict model.json TABLE -o predictions.parquet", "Predict other rows."),
-        ]
+def _by_group(groups: GroupErrors) -> Grid:
+    """Return the errors by group, without columns that nothing is known for."""
+    columns = [column for column in zip(*groups.cells(), strict=True) if any(column[1:])]
+    return Grid(
+        list(zip(*columns, strict=True)),
+        caption=f"Mean prediction minus mean label, by {groups.column}",
     )

@@ -1,21 +1,20 @@
-"""Pages that need no network: what is on them as plain records, rendered by templates.
+"""Pages that need no network: one template for each kind of page, with its words in it.
 
-Whoever makes a page puts records together and writes no HTML. Templates escape every text, whoever
-wrote it; only drawings of our own, which hold no text that was not escaped by their library, are
-taken as they are. One template draws one kind of block, by its name.
+Whoever makes a page computes what its template shows, and writes no HTML. Templates escape every
+text, whoever wrote it; only drawings of our own, which hold no text that was not escaped by their
+library, are taken as they are.
 
->>> page = Page("Bags <b>", "Two bags.", (Section("Sizes", (Prose("10 & 12"),)),))
->>> html = render(page)
+>>> html = render(Page("page.html", "Bags <b>", "10 & 12"))
 >>> "Bags &lt;b&gt;" in html, "10 &amp; 12" in html, "<script" in html
 (True, True, False)
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bagwise._printable import printable
 from bagwise._version import SOFTWARE
@@ -33,81 +32,13 @@ _SHORT_NAME = 36  # letters; longer ones need a column that is wide enough to be
 _NUMBER = re.compile(r"[≥<~−+-]*\d[\d.,\u202f]*(e[+-]?\d+)?( ?%)?\*?|")
 
 
-class Block:
-    """A piece of a page; `kind` names its template."""
-
-    kind: ClassVar[str]
-
-
 @dataclass(frozen=True)
-class Prose(Block):
-    """Plain sentences, one paragraph per line."""
-
-    kind: ClassVar[str] = "prose"
-    text: str
-
-
-@dataclass(frozen=True)
-class Headline(Block):
-    """What a reader should take away if they read nothing else."""
-
-    kind: ClassVar[str] = "headline"
-    figure: str
-    words: str
-    text: str
-    tone: Tone = "plain"
-
-
-@dataclass(frozen=True)
-class Notice(Block):
-    """Something that must not be overlooked."""
-
-    kind: ClassVar[str] = "notice"
-    text: str
-    tone: Tone = "warn"
-
-
-@dataclass(frozen=True)
-class Facts(Block):
-    """Names and values."""
-
-    kind: ClassVar[str] = "facts"
-    pairs: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Card:
-    """A short list under a title."""
-
-    title: str
-    points: Sequence[str]
-    tone: Tone = "plain"
-
-
-@dataclass(frozen=True)
-class Cards(Block):
-    """Short lists side by side."""
-
-    kind: ClassVar[str] = "cards"
-    cards: Sequence[Card]
-
-
-@dataclass(frozen=True)
-class Points(Block):
-    """A list of remarks."""
-
-    kind: ClassVar[str] = "points"
-    points: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Grid(Block):
+class Grid:
     """Rows of cells, the first being the heading.
 
     `folded` is the title of a fold that hides the table until somebody opens it.
     """
 
-    kind: ClassVar[str] = "grid"
     rows: Sequence[Sequence[str]]
     caption: str = ""
     folded: str = ""
@@ -135,7 +66,7 @@ class Grid(Block):
 
 
 @dataclass(frozen=True)
-class Figure(Block):
+class Figure:
     """A chart, what it shows in words, and the numbers behind it.
 
     Attributes
@@ -148,65 +79,10 @@ class Figure(Block):
         Below the chart, folded.
     """
 
-    kind: ClassVar[str] = "figure"
     chart: "alt.TopLevelMixin"
     alt: str
     caption: str = ""
     numbers: Grid | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """Something to type, and what it does."""
-
-    command: str
-    text: str = ""
-
-    @property
-    def pieces(self) -> list[str]:
-        """The command in pieces that a line should not break: options with what they are set to."""
-        return re.split(r" (?=-)", self.command)
-
-
-@dataclass(frozen=True)
-class Steps(Block):
-    """Things to type, in order."""
-
-    kind: ClassVar[str] = "steps"
-    steps: Sequence[Step]
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question, what is known, and what somebody said."""
-
-    topic: str
-    question: str
-    answer: str = ""
-    said: str = ""
-    missing: str = ""
-
-
-@dataclass(frozen=True)
-class Questions(Block):
-    """Questions and answers."""
-
-    kind: ClassVar[str] = "questions"
-    questions: Sequence[Question]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a page, with a heading."""
-
-    title: str
-    blocks: Sequence[Block]
-    id: str = ""
-
-    @property
-    def anchor(self) -> str:
-        """What links inside the page call it by."""
-        return self.id or re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -215,20 +91,18 @@ class Page:
 
     Attributes
     ----------
+    template : str
+        File that has its sections and their words.
     title, lead : str
         What it is about, and one sentence about that.
-    sections : sequence of Section
-    top : sequence of Block
-        What comes before the first heading.
-    label : str
-        The kind of page, above the title.
+    values : mapping
+        What the template shows, by name.
     """
 
+    template: str
     title: str
     lead: str
-    sections: Sequence[Section]
-    top: Sequence[Block] = ()
-    label: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def render(page: Page) -> str:
@@ -237,17 +111,20 @@ def render(page: Page) -> str:
     numbers = count()
 
     def draw(chart: "alt.TopLevelMixin", *, narrow: bool) -> Any:
-        return _trusted(to_svg(chart, width=NARROW if narrow else WIDE, numbers=numbers))
+        from markupsafe import Markup
 
-    return environment.get_template("page.html").render(
-        page=page, draw=draw, trusted=_trusted, colours=COLOURS, software=SOFTWARE
+        drawn = to_svg(chart, width=NARROW if narrow else WIDE, numbers=numbers)
+        return Markup(drawn)  # noqa: S704 (a drawing of our own)
+
+    return environment.get_template(page.template).render(
+        title=page.title,
+        lead=page.lead,
+        headings=[],
+        draw=draw,
+        colours=COLOURS,
+        software=SOFTWARE,
+        **page.values,
     )
-
-
-def _trusted(svg: str) -> Any:
-    from markupsafe import Markup
-
-    return Markup(svg)  # noqa: S704 (a drawing of our own)
 
 
 @cache
@@ -256,16 +133,16 @@ def _environment() -> "jinja2.Environment":
         import jinja2
     except ImportError:
         raise MissingExtraError("a page", "plot") from None
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("bagwise.show"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_shown,
+        # Without characters that would steer how the rest is shown.
+        finalize=lambda value: printable(value, keep="\n") if type(value) is str else value,
     )
-
-
-def _shown(value: object) -> object:
-    """Return text without characters that would steer how the rest is shown."""
-    return printable(value, keep="\n") if type(value) is str else value
+    # A line should not break between an option and what it is set to.
+    made.filters["pieces"] = lambda command: re.split(r" (?=-)", command)
+    made.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    return made
