@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bagging import _strata
+from bagwise.bagging import assigning
 from bagwise.bagging.bags import Bags
 
 
 @contextmanager
 def remembered_bags() -> Iterator[None]:
     """Keep what strategies return for features alone, and the state of their generators."""
-    search, found = _strata._assign, dict[Any, tuple[Bags, Any]]()
+    search, found = assigning._assign, dict[Any, tuple[Bags, Any]]()
 
     def assign(strategy, X, scores, groups, bag_size, rng):
         if scores is not None or groups is not None or not isinstance(X, np.ndarray):
@@ -32,8 +32,8 @@ def remembered_bags() -> Iterator[None]:
         bags, rng.bit_generator.state = found[key]
         return bags
 
-    _strata._assign = assign
+    assigning._assign = assign
     try:
         yield
     finally:
-        _strata._assign = search
+        assigning._assign = search

@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from bagwise.cluster.kernels import are_to_be_kept
+from bagwise.cluster.compile import are_to_be_kept
 from bagwise.cluster.search import compile_kernels
 from tools.notebooks import books, run
 

@@ -42,8 +42,8 @@ from bagwise.show.stages import Stages
 
 def make_bags(
     X: Any,
-    *,
     bag_size: int,
+    *,
     strategy: str | BaggingStrategy = "random",
     scores: Any = None,
     groups: Any = None,
@@ -64,7 +64,7 @@ def make_bags(
         What a sorting strategy sorts by. They shape the bags: if they come from labels, so do the
         bags.
     groups : (n,) ids, optional
-        For the strategy "groups": rows with the same id share a bag.
+        Needed by the strategy "groups": rows with the same id share a bag.
     strata : (n,) ids, optional
         No bag has rows with different ones.
     seed : int, Generator or None
@@ -78,6 +78,11 @@ def make_bags(
     [0, 0, 0, 1, 1, 1]
     """
     chosen = find_strategy("random" if strategy == "auto" else strategy)
+    if chosen.keeps_groups and groups is None:
+        raise StrategyError(
+            f"strategy {chosen.name!r} takes groups of rows, and got none. Give groups, one id per "
+            "row, or use a strategy that needs none, such as 'kmeans'."
+        )
     X = _check_matrix(X, chosen)
     given = Given(_numbered(groups, "groups", X), _numbered(strata, "strata", X))
     rng = make_generator(seed)

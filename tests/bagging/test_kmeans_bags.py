@@ -6,6 +6,7 @@ from scipy import sparse
 
 import bagwise as bw
 from bagwise.api import make_bags
+from bagwise.bagging import PublishedBags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import StrategyError
 from tests.bagging.tables import tables
@@ -233,14 +234,14 @@ def test_honest_bags_are_never_suspected(scale, sizes):
             strategy = KMeansBags(scale=scale, sizes=sizes, effort="fast")
             given_scores = scores if scale == "model" else None
             bags = make_bags(X, bag_size=size, strategy=strategy, scores=given_scores, seed=0)
-            assert strategy.contradiction(bags.index, X=X, scores=scores) is None
+            assert strategy.contradiction(PublishedBags(bags.index, X, scores)) is None
 
 
 @pytest.mark.parametrize("scale", [*SCALES, "model"])
 def test_bags_that_have_nothing_to_do_with_the_features_are_suspected(scale):
     X, strategy = rows(1000, 3), KMeansBags(scale=scale)
     index = make_bags(X, bag_size=20, seed=0).index
-    found = strategy.contradiction(index, X=X, scores=X[:, 0])
+    found = strategy.contradiction(PublishedBags(index, X, X[:, 0]))
     assert "not compact" in found
 
 

@@ -114,61 +114,27 @@ def test_sparse_and_dense_agree(make):
     assert abs(given_X - before).sum() == 0
 
 
-def test_sparse_entries_may_be_given_twice():
-    once = np.array([[0.0, 1.0], [2.0, 0.0], [5.0, 1.0]])
-    # Three entries in three rows, and yet the first column has a zero.
-    data, columns, starts = [1.0, 2.0, 2.0, 3.0, 1.0], [1, 0, 0, 0, 1], [0, 1, 2, 5]
-    twice = sparse.csr_array((data, columns, starts), shape=(3, 2))
-    bags = Bags(np.array([0, 0, 1]))
-    np.testing.assert_allclose(bags.quality(twice).kept, bags.quality(once).kept)
-    assert twice.nnz == 5
-
-
-def test_a_wide_sparse_matrix_is_never_dense(monkeypatch):
-    rng = np.random.default_rng(0)
-    n, d, k = 8000, 1000, 4
-    level, bag = np.append(np.arange(d), rng.integers(0, d, n - d)), np.arange(n) % (n // k)
-    X = sparse.csr_array((np.ones(n), level, np.arange(n + 1)), shape=(n, d))
-    unpack = sparse.csr_array.toarray
-
-    def unpack_small(matrix, *arguments, **options):
-        assert matrix.shape[0] <= d
-        return unpack(matrix, *arguments, **options)
-
-    monkeypatch.setattr(sparse.csr_array, "toarray", unpack_small)
-    found = Bags(bag).quality(X)
-    assert found.directions == d - 1
-    # Rows of one level are the same point, and points of two levels are equally far apart.
-    _, pairs = np.unique([bag, level], axis=1, return_counts=True)
-    within, total = n - np.sum(pairs**2) / k, n - np.sum(np.bincount(level) ** 2) / n
-    assert found.sse_ratio == pytest.approx(within / total)
-    assert found.prediction_ratio > k
-
-
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
-def test_bags_of_one_row_lose_nothing(make):
+def test_bags_of_one_row_lose_nothing():
     X = np.random.default_rng(0).normal(5, 3, size=(50, 4))
-    found = Bags(np.random.default_rng(1).permutation(50)).quality(make(X))
+    found = Bags(np.random.default_rng(1).permutation(50)).quality(X)
     assert found.sse_ratio == 0
     assert found.kept == pytest.approx(np.ones(4), abs=1e-12)
     assert found.error_ratio == pytest.approx(1, abs=1e-12)
     assert found.prediction_ratio == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
-def test_bags_of_equal_rows_lose_nothing(make):
+def test_bags_of_equal_rows_lose_nothing():
     X = np.repeat(np.random.default_rng(0).normal(size=(9, 3)), 7, axis=0)
-    found = Bags(np.arange(63) // 7).quality(make(X))
+    found = Bags(np.arange(63) // 7).quality(X)
     assert found.sse_ratio == 0
     assert found.error_ratio == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e9])
-def test_constant_columns_count_as_nothing(make, value):
+def test_constant_columns_count_as_nothing(value):
     rng, n = np.random.default_rng(2), 100_001  # so many that the sum of 0.1 is rounded
     X, bags = rng.normal(size=(n, 2)), uneven(rng, n, 9000)
-    found = bags.quality(make(np.column_stack([np.full(n, value), X])))
+    found = bags.quality(np.column_stack([np.full(n, value), X]))
     alone = bags.quality(X)
     assert found.kept == pytest.approx(alone.kept, rel=1e-9)
     assert found.error_ratio == pytest.approx(alone.error_ratio, rel=1e-9)
@@ -190,33 +156,30 @@ def test_dependent_columns_are_one_direction():
     assert found.prediction_ratio == pytest.approx(bags.quality(x).prediction_ratio, rel=1e-9)
 
 
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("X", [np.full((6, 3), 0.7), np.zeros((6, 3)), np.zeros((6, 0))])
-def test_rows_that_do_not_differ_have_nothing_to_lose(make, X):
-    found = Bags(np.arange(6) // 2).quality(make(X))
+def test_rows_that_do_not_differ_have_nothing_to_lose(X):
+    found = Bags(np.arange(6) // 2).quality(X)
     assert found.sse_ratio == 0
     assert found.directions == 0
     assert found.least_kept == found.error_ratio == found.prediction_ratio == 1
     assert "do not differ" in str(found)
 
 
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize(("m", "determined"), [(1, False), (4, False), (5, False), (6, True)])
-def test_fewer_bags_than_coefficients_determine_nothing(make, m, determined):
+def test_fewer_bags_than_coefficients_determine_nothing(m, determined):
     # Five slopes and an intercept.
     X = np.random.default_rng(6).normal(size=(120, 5))
-    found = Bags(np.arange(120) % m).quality(make(X))
+    found = Bags(np.arange(120) % m).quality(X)
     assert np.isfinite(found.error_ratio) == np.isfinite(found.prediction_ratio) == determined
     assert (found.to_dict()["error_ratio"] is None) != determined
     assert ("not determined" in str(found)) != determined
 
 
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
-def test_a_direction_that_all_bags_share_is_lost(make):
+def test_a_direction_that_all_bags_share_is_lost():
     rng = np.random.default_rng(0)
     n = 3000
     X = np.column_stack([np.arange(n) % 3 == 0, rng.normal(size=n)]).astype(float)
-    found = Bags(np.arange(n) // 3).quality(make(X))  # each bag has one row of three
+    found = Bags(np.arange(n) // 3).quality(X)  # each bag has one row of three
     assert found.error_ratio == np.inf
     assert found.prediction_ratio == np.inf
     assert found.least_kept < 0.01
@@ -229,22 +192,20 @@ def test_left_out_rows_do_not_count():
     bags = Bags(index)
     inside = Bags(index[bags.in_bag]).quality(X[bags.in_bag])
     X[~bags.in_bag] = np.nan
-    for make in (np.asarray, sparse.csr_array):
-        found = bags.quality(make(X))
-        assert found.left_out == np.sum(index < 0) > 0
-        assert found.n_rows == 80
-        assert found.kept == pytest.approx(inside.kept)
-        assert found.error_ratio == pytest.approx(inside.error_ratio)
+    found = bags.quality(X)
+    assert found.left_out == np.sum(index < 0) > 0
+    assert found.n_rows == 80
+    assert found.kept == pytest.approx(inside.kept)
+    assert found.error_ratio == pytest.approx(inside.error_ratio)
 
 
 def test_digits_are_kept_far_from_zero():
     rng = np.random.default_rng(8)
     x, bags = rng.integers(-1000, 1000, size=(400, 3)) / 1024.0, uneven(rng, 400, 50)
     near = bags.quality(x)
-    for make in (np.asarray, sparse.csr_array):
-        found = bags.quality(make(x + 2.0**33))
-        assert found.kept == pytest.approx(near.kept, rel=1e-6)
-        assert found.error_ratio == pytest.approx(near.error_ratio, rel=1e-6)
+    found = bags.quality(x + 2.0**33)
+    assert found.kept == pytest.approx(near.kept, rel=1e-6)
+    assert found.error_ratio == pytest.approx(near.error_ratio, rel=1e-6)
 
 
 def test_units_far_apart_lose_no_direction():

@@ -5,16 +5,13 @@ import itertools
 
 import numpy as np
 
-from bagwise.cluster import kernels
+from bagwise.cluster import arith, bisection, centre_graph, exchanging, moving, repair, swapping
 from bagwise.cluster.exchanging import Blocks
 from bagwise.cluster.search import find_clusters
 from bagwise.cluster.state import Rows
 from bagwise.cluster.workers import Patience, Workers
 
-KERNEL_MODULES = (
-    kernels.arith, kernels.bisect, kernels.exchange, kernels.moves, kernels.neighbours,
-    kernels.repair, kernels.trace,
-)  # fmt: skip
+KERNEL_MODULES = (arith, bisection, centre_graph, exchanging, moving, repair, swapping)
 
 
 def spread(X, labels):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bagwise.cluster import kernels
-from bagwise.cluster.bisection import bisect
+from bagwise.cluster import bisection
+from bagwise.cluster.bisection import Order, bisect
 from bagwise.cluster.workers import Workers
 from tests.cluster import reference
 
@@ -78,7 +78,7 @@ def test_the_nth_smallest_is_that_of_the_sorted_values(values, data):
     stop = data.draw(st.integers(start + 1, values.size))
     place = data.draw(st.integers(start, stop - 1))
     scratch = values.copy()
-    found = kernels.bisect._nth_smallest(scratch, start, stop, place)
+    found = bisection._nth_smallest(scratch, start, stop, place)
     assert found == np.sort(values[start:stop])[place - start]
     assert np.array_equal(np.sort(scratch[start:stop]), np.sort(values[start:stop]))
     assert np.array_equal(scratch[:start], values[:start])
@@ -89,7 +89,7 @@ def test_the_principal_axis_is_that_of_the_covariance():
     rng = np.random.default_rng(0)
     turn, _ = np.linalg.qr(rng.normal(size=(5, 5)))
     Z = (rng.normal(size=(900, 5)) * [4, 1, 1, 0.5, 0.1]) @ turn + 30
-    axis = kernels.bisect._principal_axis(Z, 100, 800, 0)
+    axis = bisection._principal_axis(Z, 100, 800, 0)
     _, vectors = np.linalg.eigh(np.cov(Z[100:800].T))
     assert abs(axis @ vectors[:, -1]) > 0.999
     assert np.linalg.norm(axis) == pytest.approx(1)
@@ -97,16 +97,16 @@ def test_the_principal_axis_is_that_of_the_covariance():
 
 def test_the_principal_axis_of_many_rows_comes_from_a_sample_of_them():
     rng = np.random.default_rng(0)
-    Z = rng.normal(size=(5 * kernels.bisect.SAMPLE, 3)) * [1, 5, 1]
+    Z = rng.normal(size=(5 * bisection.SAMPLE, 3)) * [1, 5, 1]
     for seed in range(5):
-        assert abs(kernels.bisect._principal_axis(Z, 0, Z.shape[0], seed)[1]) > 0.99
+        assert abs(bisection._principal_axis(Z, 0, Z.shape[0], seed)[1]) > 0.99
 
 
 def split_in_two(Z, middle, rounds):
     n = Z.shape[0]
     moved, ids = Z.copy(), np.arange(n, dtype=np.int32)
     keys, scratch = np.empty(n), np.empty(n)
-    kernels.bisect.split(moved, ids, keys, scratch, 0, middle, n, rounds, 0)
+    bisection.split(Order(moved, ids, keys, scratch), 0, middle, n, rounds, 0)
     return labels_of(ids, np.array([0, middle, n]))
 
 

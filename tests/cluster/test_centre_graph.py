@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import centre_graph, kernels
+from bagwise.cluster import arith, centre_graph
 from bagwise.cluster.centre_graph import CentreGraph, exact_lists
 from bagwise.cluster.workers import Workers
 from tests.cluster import reference
@@ -30,7 +30,7 @@ def test_hashes_are_nonnegative_and_those_of_splitmix(a, b):
     z = (a * 0x9E3779B97F4A7C15 + b * 0xD1342543DE82EF95) % word
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % word
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % word
-    assert kernels.arith.mix(a, b) == (z ^ (z >> 31)) >> 2
+    assert arith.mix(a, b) == (z ^ (z >> 31)) >> 2
 
 
 @given(
@@ -40,10 +40,11 @@ def test_hashes_are_nonnegative_and_those_of_splitmix(a, b):
 def test_insertion_keeps_the_nearest_in_order_and_no_id_twice(offers, length):
     ids = np.full((3, length), -1, dtype=np.int32)
     distances = np.full((3, length), np.inf)
+    lists = centre_graph.Lists(ids, distances)
     nearest = {}
     for new, distance in offers:
         nearest.setdefault(new, (distance + new / 10, new))  # an id has one distance, and no ties
-        inserted = kernels.arith.insert_nearest(ids, distances, 1, new, nearest[new][0])
+        inserted = centre_graph.insert_nearest(lists, 1, new, nearest[new][0])
         assert not inserted or new in ids[1]
     expected = sorted(nearest.values())[:length]
     assert ids[1].tolist()[: len(expected)] == [new for _, new in expected]
@@ -108,12 +109,12 @@ def test_more_centres_than_are_looked_at_together_and_more_rows_than_a_block(mon
             exact_lists(centres, centres, others, workers, own=True)
         own = np.argsort(distances_of(centres, centres, own=True), axis=1)[:, :6]
         assert np.array_equal(others, own)
-    assert kernels.neighbours.SCAN < 300
+    assert centre_graph.SCAN < 300
 
 
 def test_both_ways_holds_every_edge_at_both_ends():
     graph = np.array([[1, 2], [0, -1], [3, 0], [-1, -1]], dtype=np.int32)
-    starts, others = kernels.neighbours.both_ways(graph)
+    starts, others = centre_graph.both_ways(graph)
     at = [sorted(others[low:high].tolist()) for low, high in itertools.pairwise(starts)]
     assert at == [[1, 1, 2, 2], [0, 0], [0, 0, 3], [2]]
 
@@ -177,9 +178,9 @@ def test_searches_begin_from_the_own_cluster_and_from_what_was_known():
     Z, labels = np.array([[20.2], [20.2]]), np.array([10, 10], dtype=np.int32)
     lists = np.full((2, 3), -1, dtype=np.int32)
     lists[1, 0] = 18
-    kernels.neighbours.search_lists(Z, centres, labels, graph, 0, 2, 4, lists)
+    centre_graph.search_lists(Z, centres, labels, graph, 4, lists, 0, 2)
     assert lists.tolist() == [[14, 13, 12], [20, 21, 19]]
-    kernels.neighbours.search_lists(Z, centres, labels, graph, 0, 1, 16, lists)
+    centre_graph.search_lists(Z, centres, labels, graph, 16, lists, 0, 1)
     assert lists[0].tolist() == [20, 21, 19]
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bagwise.cluster import moving
+from bagwise.cluster import repair
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.moving import repair_sizes, replace_the_nearly_empty
+from bagwise.cluster.repair import repair_sizes, replace_the_nearly_empty
 from bagwise.cluster.state import EFFORTS, Rows, Search, SizeRange
 from bagwise.cluster.workers import Patience, Workers
 
@@ -27,17 +27,16 @@ def test_islands_without_neighbours_reach_their_targets_at_little_more_cost(monk
     Z, labels = islands(60, 600)
     near = SizeRange.near_equal(600, 10)
     costs = {}
-    for pairs in (0, moving.PAIRS):  # 0: every row is compared with few clusters in need
-        monkeypatch.setattr(moving, "PAIRS", pairs)
+    for pairs in (0, repair.PAIRS):  # 0: every row is compared with few clusters in need
+        monkeypatch.setattr(repair, "PAIRS", pairs)
         rows = Rows.of(Z.copy(), np.arange(600), labels.copy(), 60)
         graph = np.full((60, 1), -1, dtype=np.int32)
         targets = near.nearest(rows.sizes)
-        state = rows.Z, rows.centres, rows.sizes, targets, rows.labels, graph
-        moving.reach_targets(*state)
+        repair.reach_targets(rows.state, targets, graph)
         assert np.array_equal(rows.sizes, targets)
         assert np.array_equal(np.bincount(rows.labels, minlength=60), targets)
         costs[pairs] = spread(rows.Z, rows.labels)
-    assert costs[0] < 1.3 * costs[moving.PAIRS]
+    assert costs[0] < 1.3 * costs[repair.PAIRS]
 
 
 def search_for(sizes):
@@ -71,7 +70,7 @@ def test_clusters_that_are_nearly_empty_are_replaced():
 
 @pytest.mark.parametrize("much", [0.05, 1.0])
 def test_sizes_are_in_range_with_and_without_it(much, monkeypatch):
-    monkeypatch.setattr(moving, "MUCH", much)
+    monkeypatch.setattr(repair, "MUCH", much)
     Z, labels, m = one_crowd()
     rows = Rows.of(Z, np.arange(len(Z)), labels, m)
     graph = CentreGraph(m, seed=0, workers=Workers(1, n_rows=10))

@@ -32,18 +32,16 @@ bw.SizeConstrainedKMeans(5, n_clusters=9).fit(X.astype(np.float32))
 bw.SizeConstrainedKMeans(5, 9).fit(X)
 centre_graph.EXACT_CENTRES = centre_graph.EXACT_ROWS = 0
 bw.make_bags(X, bag_size=5, strategy="kmeans", seed=0)
-from bagwise.cluster import kernels, moving
-moving.HANDINGS_ON = 0
+from bagwise.cluster import bisection, exchanging, moving, repair, swapping
+repair.HANDINGS_ON = 0
 bw.make_bags(X, bag_size=5, strategy="kmeans", seed=0)
 used = 0
-bisect, exchange, moves = kernels.bisect, kernels.exchange, kernels.moves
-neighbours, repair, trace = kernels.neighbours, kernels.repair, kernels.trace
 for loop in (
-    bisect.split, bisect.split_all, exchange.settle_range, exchange.visit_pairs,
-    exchange.farthest_rows, exchange.list_pairs, moves.strips_of, moves.choose_moves,
-    moves.carry_out, neighbours.select_nearest, neighbours.link_leaves, neighbours.both_ways,
-    neighbours.refresh_graph, neighbours.search_lists, repair.hand_on, repair.hand_over,
-    trace.lower_trace_by_swaps,
+    bisection.split, bisection.split_all, exchanging.settle_all, exchanging.visit_pairs,
+    exchanging.farthest_rows, exchanging.list_pairs, moving.strips_of, moving.choose_moves,
+    moving.carry_out, centre_graph.select_nearest, centre_graph.link_leaves,
+    centre_graph.both_ways, centre_graph.refresh_graph, centre_graph.search_lists,
+    repair.hand_on, repair.hand_over, swapping.swap_between,
 ):
     used += len(loop.signatures) > 0
     if len(loop.signatures) > 1:
@@ -66,7 +64,7 @@ def run(code, **environment):
 
 def test_nothing_that_needs_numba_is_imported_before_it_is_needed():
     out, _ = run(
-        "import sys, bagwise, bagwise.cluster.estimator, bagwise.cluster.swapping\n"
+        "import sys, bagwise, bagwise.cluster.estimator\n"
         "import bagwise.bagging.optimal_bags\n"
         "print('numba' in sys.modules)"
     )

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import kernels
+from bagwise.cluster import moving
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.moving import move_rows, repair_sizes
-from bagwise.cluster.state import EFFORTS, Rows, Search, SizeRange
+from bagwise.cluster.moving import Rule, move_rows
+from bagwise.cluster.repair import repair_sizes
+from bagwise.cluster.state import EFFORTS, Clusters, Rows, Search, SizeRange
 from bagwise.cluster.workers import Patience
 from tests.cluster import reference
 
@@ -21,23 +22,20 @@ def test_the_cost_of_growing_is_the_change_of_the_penalty():
     for least, most in itertools.combinations_with_replacement(range(6), 2):
         for size in range(10):
             grown = penalty(size + 1, least, most, 1.7) - penalty(size, least, most, 1.7)
-            assert kernels.moves.cost_of_growing(size, least, most, 1.7) == pytest.approx(grown)
+            assert moving.cost_of_growing(size, least, most, 1.7) == pytest.approx(grown)
 
 
 @given(st.integers(1, 400), st.integers(1, 40))
 def test_batches_take_every_row_once_in_strips_that_stand_side_by_side(n, batches):
-    strips = kernels.moves.strips_of(n, batches)
+    strips = moving.strips_of(n, batches)
     places = [
-        [
-            kernels.moves._row_of.py_func(place, batch, batches)
-            for place in range(strips * kernels.moves.STRIP)
-        ]
+        [moving._row_of.py_func(place, batch, batches) for place in range(strips * moving.STRIP)]
         for batch in range(batches)
     ]
     taken = sorted(row for batch in places for row in batch if row < n)
     assert taken == list(range(n))
     assert all(rows == sorted(rows) for rows in places)
-    assert all(len({row // kernels.moves.STRIP for row in rows[:16]}) == 1 for rows in places)
+    assert all(len({row // moving.STRIP for row in rows[:16]}) == 1 for rows in places)
 
 
 @st.composite
@@ -58,13 +56,13 @@ def run_pass(Z, labels, lists, *, batches, rule):
     centres = reference.centres_of(Z, labels, clusters).astype(Z.dtype)
     sizes = np.bincount(labels, minlength=clusters)
     labels, wanted = labels.astype(np.int32), np.full(labels.size, 99, dtype=np.int32)
-    state = (Z, centres, sizes, labels)
-    strips, moved = kernels.moves.strips_of(labels.size, batches), 0
+    state = Clusters(Z, centres, sizes, labels)
+    strips, moved = moving.strips_of(labels.size, batches), 0
     for batch in range(batches):
         middle = strips // 2
         for first, last in ((0, middle), (middle, strips)):
-            kernels.moves.choose_moves(*state, lists, wanted, batch, batches, first, last, *rule)
-        moved += kernels.moves.carry_out(*state, wanted, batch, batches, *rule)
+            moving.choose_moves(state, Rule(*rule), lists, wanted, batch, batches, first, last)
+        moved += moving.carry_out(state, Rule(*rule), wanted, batch, batches)
     assert not np.any(wanted == 99)
     return labels, centres, sizes, moved
 
@@ -115,10 +113,10 @@ def test_rows_want_the_cluster_that_lowers_the_cost_most(case, weight):
     least, most = 4, 6
     centres, sizes = reference.centres_of(Z, labels, clusters), np.bincount(labels)
     wanted = np.empty(labels.size, dtype=np.int32)
-    kernels.moves.choose_moves(
-        Z, centres, sizes, labels.astype(np.int32), everywhere(labels, clusters), wanted, 0, 1, 0,
-        kernels.moves.strips_of(labels.size, 1), least, most, weight, False,
-    )  # fmt: skip
+    state = Clusters(Z, centres, sizes, labels.astype(np.int32))
+    strips = moving.strips_of(labels.size, 1)
+    rule, lists = Rule(least, most, weight, False), everywhere(labels, clusters)
+    moving.choose_moves(state, rule, lists, wanted, 0, 1, 0, strips)
 
     def cost(labels):
         sizes = np.bincount(labels, minlength=clusters)
@@ -132,10 +130,10 @@ def test_rows_want_the_cluster_that_lowers_the_cost_most(case, weight):
             changed[i] = b
             costs.append(cost(changed))
         if sizes[labels[i]] == 1:
-            assert wanted[i] == kernels.moves.STAY
+            assert wanted[i] == moving.STAY
         elif min(costs) < before - 1e-9:
             assert costs[wanted[i]] == pytest.approx(min(costs))
-        elif wanted[i] != kernels.moves.STAY:
+        elif wanted[i] != moving.STAY:
             assert costs[wanted[i]] == pytest.approx(before, abs=1e-9)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import bagwise as bw
-from bagwise.cluster import centre_graph, exchanging, kernels, workers
+from bagwise.cluster import bisection, centre_graph, exchanging, moving, repair, workers
 from bagwise.cluster.bisection import bisect
 from bagwise.cluster.metric import make_points
 from bagwise.cluster.search import find_clusters, find_effort, partition
@@ -36,7 +36,7 @@ def search(Z, sizes, *, effort=QUICK, seed=0, threads=1, waiting=None, starts=()
         return partition(Z.copy(), plan, starts=starts)
 
 
-def bisection(Z, sizes, seed=0):
+def bisected(Z, sizes, seed=0):
     Z, ids = Z.copy(), np.arange(Z.shape[0], dtype=np.int32)
     starts = sizes.starts(Z.shape[0])
     with Workers(1, n_rows=Z.shape[0]) as crew:
@@ -78,7 +78,7 @@ def test_sizes_coverage_and_no_worse_than_bisection(problem, seed, free):
     assert counts.min() >= least
     assert counts.min() >= sizes.least
     assert counts.max() <= sizes.most
-    start = spread(Z, bisection(Z, sizes, seed=seed))
+    start = spread(Z, bisected(Z, sizes, seed=seed))
     assert spread(Z, labels) <= start * (1 + 1e-5)
     assert np.array_equal(labels, search(Z, sizes, seed=seed))
 
@@ -104,7 +104,7 @@ def test_each_stage_pays():
     start, fast, default = (
         spread(Z, labels)
         for labels in (
-            bisection(Z, sizes),
+            bisected(Z, sizes),
             search(Z, sizes, effort=EFFORTS["fast"]),
             search(Z, sizes, effort=EFFORTS["default"]),
         )
@@ -260,9 +260,9 @@ def test_a_loop_is_compiled_for_one_kind_of_input_only():
         points = rng.normal(size=(n, d)).astype(np.float32)
         find_clusters(points, None, least=k, effort="default", seed=0, waiting=Patience())
     loops = [
-        kernels.bisect.split_all, kernels.exchange.visit_pairs, kernels.exchange.list_pairs,
-        kernels.moves.choose_moves, kernels.moves.carry_out, kernels.neighbours.select_nearest,
-        kernels.repair.hand_on,
+        bisection.split_all, exchanging.visit_pairs, exchanging.list_pairs,
+        moving.choose_moves, moving.carry_out, centre_graph.select_nearest,
+        repair.hand_on,
     ]  # fmt: skip
     for loop in loops:
         kinds = {str(signature) for signature in loop.signatures}

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import moving
+from bagwise.cluster import repair
+from bagwise.cluster.state import Clusters
 from tests.cluster import reference
 
 
@@ -14,7 +15,7 @@ def reach(Z, labels, targets, graph):
     sizes = np.bincount(labels, minlength=clusters)
     labels = labels.astype(np.int32)
     graph = np.array(graph, dtype=np.int32)
-    moving.reach_targets(Z, centres, sizes, np.array(targets), labels, graph)
+    repair.reach_targets(Clusters(Z, centres, sizes, labels), np.array(targets), graph)
     return labels, centres, sizes
 
 
@@ -37,9 +38,9 @@ def sizes_to_repair(draw):
 def test_sizes_are_the_targets_whatever_the_start_and_the_graph(case, rounds, pairs):
     Z, labels, targets, graph = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving, "HANDINGS_ON", rounds)
-        patch.setattr(moving, "PAIRS", pairs)
-        patch.setattr(moving, "BRIDGES", 1)
+        patch.setattr(repair, "HANDINGS_ON", rounds)
+        patch.setattr(repair, "PAIRS", pairs)
+        patch.setattr(repair, "BRIDGES", 1)
         found, centres, sizes = reach(Z, labels, targets, graph)
     assert np.array_equal(sizes, targets)
     assert np.array_equal(np.bincount(found, minlength=targets.size), targets)

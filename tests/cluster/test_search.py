@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bagwise.cluster import centre_graph, exchanging, workers
 from bagwise.cluster import search as search_module
-from bagwise.cluster.search import effective_dimension, find_effort, free_range, partition
-from bagwise.cluster.state import EFFORTS, Effort, Search, SizeRange
+from bagwise.cluster.search import find_effort, free_range, partition
+from bagwise.cluster.state import EFFORTS, Effort, Search, SizeRange, effective_dimension
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import progress_to
 from tests.cluster import reference

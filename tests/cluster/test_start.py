@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from bagwise.cluster import kernels, search
+from bagwise.cluster import compile as kernels
+from bagwise.cluster import search
 from bagwise.cluster.state import SizeRange
 from bagwise.cluster.workers import Patience
 

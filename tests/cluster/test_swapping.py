@@ -3,8 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bagwise.cluster import kernels
-from bagwise.cluster.swapping import lower_trace
+from bagwise.cluster.swapping import change_inverse, lower_trace, swap_between
 from bagwise.cluster.workers import Patience
 from tests.cluster import reference
 
@@ -30,7 +29,7 @@ def test_the_inverse_is_updated_if_and_only_if_its_trace_falls(seed):
         changed = M + np.outer(e, h) + np.outer(h, e)
         P = np.linalg.inv(M)
         before = P.copy()
-        lowers = kernels.arith.lower_trace(P, np.ones(4), e, h, *np.empty((2, 4)), 0.0)
+        lowers = change_inverse(P, e, h, *np.empty((2, 4)))
         is_positive = np.linalg.eigvalsh(changed)[0] > 0
         falls = is_positive and np.trace(np.linalg.inv(changed)) < np.trace(before)
         assert lowers == falls
@@ -43,7 +42,7 @@ def test_the_inverse_is_updated_if_and_only_if_its_trace_falls(seed):
 def test_a_change_that_makes_the_scatter_singular_is_refused():
     P, e = np.eye(2), np.array([1.0, 0.0])
     # M = I loses all of its first direction by e h' + h e' with h = -e/2.
-    assert not kernels.arith.lower_trace(P, np.ones(2), e, -0.5 * e, *np.empty((2, 2)), 0.0)
+    assert not change_inverse(P, e, -0.5 * e, *np.empty((2, 2)))
     assert np.array_equal(P, np.eye(2))
 
 
@@ -54,9 +53,7 @@ def sweep(X, labels, visits=3, pairs=None):
     blocks = reference.pack(X @ P, labels, clusters, 0)
     rows, means = X[blocks.ids], reference.centres_of(X, labels, clusters)
     pairs = np.array(pairs or list(itertools.combinations(range(clusters), 2)), dtype=np.int32)
-    swaps = kernels.trace.lower_trace_by_swaps(
-        pairs, blocks.ids, *blocks.state, rows, means, P, visits
-    )
+    swaps = swap_between(pairs, blocks, rows, means, P, visits)
     return reference.labels_in(blocks, labels.size), rows, means, P, blocks, swaps
 
 

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bagwise as bw
+from bagwise.bagging import PublishedBags
 from bagwise.bagging.bags import Bags
 from bagwise.cli import app
 from bagwise.errors import BagwiseError, BoundsError, CertificateError, ModelFileError, ReleaseError
@@ -153,8 +154,8 @@ def test_sorted_super_bags_overlap_in_pairs_only(table):
     thirds = np.argsort(np.argsort(scores)) // 30 * 3 + np.arange(N) % 3
     three = Bags.from_labels(thirds)
     judge = bw.SuperBags(order="sorted")
-    assert judge.contradiction(release.bags.index, scores=scores) is None
-    assert judge.contradiction(three.index, scores=scores) is not None
+    assert judge.contradiction(PublishedBags(release.bags.index, scores=scores)) is None
+    assert judge.contradiction(PublishedBags(three.index, scores=scores)) is not None
 
 
 def test_a_strategy_that_nobody_knows_is_listed_and_fails_when_strict(saved):
@@ -191,7 +192,7 @@ def test_honest_random_bags_are_hardly_ever_suspected():
     for size in (1, 2, 7, 250):
         for _ in range(50):
             bags = bw.make_bags(X, bag_size=size, strategy="random")
-            assert bw.RandomBags().contradiction(bags.index, X=X) is None
+            assert bw.RandomBags().contradiction(PublishedBags(bags.index, X=X)) is None
 
 
 def test_remarks_on_the_kept_order_cannot_be_dropped_or_invented(table, tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.bagging import find_strategy
-from bagwise.bagging._strata import check_strata
+from bagwise.bagging.assigning import check_strata
 from bagwise.errors import BagTooSmallError, ColumnError, EngineError, LabelError, StrategyError
 from bagwise.files.spill import SpillDirectory
 from bagwise.planner.automatic import decide

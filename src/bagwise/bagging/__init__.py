@@ -10,21 +10,19 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from bagwise._types import FloatArray
-from bagwise.bagging._strata import NOTHING_GIVEN, Given, assign_given
-from bagwise.bagging.bags import Bags
+from bagwise.bagging.assigning import Given, assign_bags, check_bag_size, check_strata
 from bagwise.bagging.strategies import STRATEGIES
-from bagwise.bagging.strategy import BaggingStrategy, measures_by_scores
-from bagwise.errors import BagTooSmallError, StrategyError, check_name, did_you_mean
+from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, measures_by_scores
+from bagwise.errors import StrategyError, check_name, did_you_mean
 
 __all__ = [
     "STRATEGIES",
     "BaggingStrategy",
     "Given",
+    "PublishedBags",
     "assign_bags",
     "check_bag_size",
+    "check_strata",
     "find_strategy",
     "measures_by_scores",
     "parameters_of",
@@ -90,53 +88,6 @@ def spell_settings(strategy: BaggingStrategy) -> list[str]:
         f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}"
         for name, value in settings_of(strategy).items()
     ]
-
-
-def assign_bags(
-    strategy: BaggingStrategy,
-    X: FloatArray,
-    scores: FloatArray | None,
-    *,
-    bag_size: int,
-    rng: np.random.Generator,
-    given: Given = NOTHING_GIVEN,
-) -> Bags:
-    """Check the request, run the strategy, and check that it kept its word."""
-    n_rows = X.shape[0]
-    check_bag_size(bag_size, n_rows=n_rows)
-    if strategy.uses_scores:
-        if scores is None:
-            use = "sorts rows by scores"
-            if measures_by_scores(strategy):
-                use = "takes what matters from scores (scale='model')"
-            raise StrategyError(
-                f"strategy {strategy.name!r} {use}, and got none. Give scores, "
-                "or use a strategy that looks at features only, such as 'random'."
-            )
-        scores = np.asarray(scores, dtype=np.float64)
-        if scores.shape != (n_rows,):
-            raise StrategyError(f"scores must be one per row ({n_rows}), got shape {scores.shape}.")
-        if not np.isfinite(scores).all():
-            raise StrategyError("scores hold NaN or infinite values.")
-    bags = assign_given(strategy, X, scores, given, bag_size=bag_size, rng=rng)
-    if bags.n_rows != n_rows or bags.sizes.min() < bag_size:
-        raise StrategyError(
-            f"strategy {strategy.name!r} broke its contract: {bags} for {n_rows} rows and "
-            f"bag_size {bag_size}. This is a fault of the strategy, not of your data."
-        )
-    return bags
-
-
-def check_bag_size(bag_size: int, *, n_rows: int) -> None:
-    """Refuse a bag size that is not a whole number between 1 and the number of rows."""
-    if isinstance(bag_size, bool) or not isinstance(bag_size, int | np.integer):
-        raise BagTooSmallError(f"bag_size must be a whole number, got {bag_size!r}.")
-    if bag_size < 1:
-        raise BagTooSmallError(f"bag_size must be at least 1, got {bag_size}.")
-    if n_rows < bag_size:
-        raise BagTooSmallError(
-            f"{n_rows} rows cannot fill one bag of {bag_size}. Use a smaller bag_size or more rows."
-        )
 
 
 def _fields(strategy: Any) -> tuple[dataclasses.Field[Any], ...]:

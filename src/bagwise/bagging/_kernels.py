@@ -3,38 +3,18 @@
 Each has a twin of the same name in NumPy that the tests hold it against.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def _compiled(function: F) -> F:
-    """Compile on first use; keep the result where numba can write, and nowhere else."""
-    try:
-        kept: Any = numba.njit(cache=True)(function)
-    except RuntimeError:
-        kept = numba.njit(function)
-    return cast(F, kept)
+from bagwise.cluster.arith import compiled
 
 
-@_compiled
+@compiled
 def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyArray) -> None:
-    """Find the lengths of the next prefixes, and bring the window of costs up to them.
+    """Write the lengths of the next prefixes, and bring the window of costs up to them.
 
-    Parameters
-    ----------
-    part : (lengths.size + 2 * size - 2,)
-        The values that the last groups of these prefixes may have.
-    costs : (2 * size - 1,)
-        Of the prefixes before; changed.
-    lengths : whole multiple of `size`
-        Written to.
+    `part` has the ``lengths.size + 2 * size - 2`` values that the last groups of these prefixes may
+    have, `costs` the ``2 * size - 1`` of the prefixes before; there are whole multiples of `size`.
     """
     reach = 3 * size - 2
     sums = np.zeros(reach + 1)
@@ -61,7 +41,7 @@ def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyA
         costs -= costs.min()
 
 
-@_compiled
+@compiled
 def trace_back(lengths: AnyArray) -> IntArray:
     """Sizes of the groups, from the last back to the first."""
     sizes = np.empty(lengths.size, dtype=np.int64)

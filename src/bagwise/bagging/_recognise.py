@@ -4,6 +4,7 @@ import numpy as np
 from scipy import special
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.bagging.strategy import PublishedBags
 from bagwise.rows.row_order import mid_ranks
 
 _FALSE_ALARMS = 1e-9
@@ -12,14 +13,14 @@ _SLACK, _ROOM = 1.25, 0.1
 compact bags leaves less than plain cuts, but for chance among very few rows."""
 
 
-def overlaps(
-    index: IntArray, scores: FloatArray | None, rounding: float, *, together: int
-) -> str | None:
+def overlaps(bags: PublishedBags, *, together: int) -> str | None:
     """Look for more than `together` bags whose scores overlap; bags of neighbours by score do not.
 
-    >>> overlaps(np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 2.0, 4.0]), 0.0, together=1)
+    >>> scores = np.array([1.0, 3.0, 2.0, 4.0])
+    >>> overlaps(PublishedBags(np.array([0, 0, 1, 1]), scores=scores), together=1)
     'its bags overlap in the scores that they were sorted by'
     """
+    index, scores = bags.index, bags.scores
     if scores is None:
         return None
     kept = index >= 0
@@ -29,7 +30,7 @@ def overlaps(
     by_low = np.argsort(low)
     reached = np.maximum.accumulate(high[by_low])
     # A new group begins where a bag starts no earlier than all before it have ended.
-    begins = np.concatenate([[True], low[by_low][1:] >= reached[:-1] - 2 * rounding])
+    begins = np.concatenate([[True], low[by_low][1:] >= reached[:-1] - 2 * bags.rounding])
     if np.diff(np.append(np.flatnonzero(begins), by_low.size)).max() > together:
         return "its bags overlap in the scores that they were sorted by"
     return None

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.strategy import BaggingStrategy
+from bagwise.bagging.strategy import BaggingStrategy, Scores
 from bagwise.cluster.metric import Scale, make_points
 
 CELL = 1024
@@ -52,19 +53,13 @@ class GroupBags(BaggingStrategy):
     def __post_init__(self) -> None:
         self.check_choices(scale=Scale)
 
-    def assign(
-        self,
-        X: AnyArray,
-        scores: FloatArray | None,  # noqa: ARG002 (features alone)
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+    def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Merge single rows with their neighbours."""
+        del scores  # features alone
         return self.assign_groups(X, np.arange(X.shape[0]), bag_size=bag_size, rng=rng)
 
     def assign_groups(
-        self, X: AnyArray, groups: IntArray, *, bag_size: int, rng: np.random.Generator
+        self, X: AnyArray, groups: IntArray, *, bag_size: int, rng: Generator
     ) -> Bags:
         """Make a bag of each group that is large enough, and merge the others."""
         index = np.unique(groups, return_inverse=True)[1]
@@ -79,9 +74,7 @@ class GroupBags(BaggingStrategy):
         return Bags.from_labels(index)
 
 
-def merge_small(
-    centres: FloatArray, sizes: IntArray, bag_size: int, rng: np.random.Generator
-) -> IntArray:
+def merge_small(centres: FloatArray, sizes: IntArray, bag_size: int, rng: Generator) -> IntArray:
     """Return the bag of each group, so that every bag has `bag_size` rows or is the only one.
 
     The smallest group is merged with the one that makes the bags least less compact: by Ward's

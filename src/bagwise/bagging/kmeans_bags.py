@@ -4,15 +4,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.random import Generator
 
-from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.bagging._cut import equal_sizes, group_index, optimal_sizes
+from bagwise._types import AnyArray, FloatArray
+from bagwise.bagging._cut import equal_sizes, optimal_sizes, rows_in_groups
 from bagwise.bagging._recognise import far_apart
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.strategy import BaggingStrategy, check_time_budget
+from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, Scores, check_time_budget
 from bagwise.cluster.metric import ScaleOrModel, linear_map, make_points
-from bagwise.cluster.search import EffortName, find_clusters, time_limit
-from bagwise.cluster.state import SizeRange
+from bagwise.cluster.state import EffortName, SizeRange
 from bagwise.cluster.workers import Patience
 from bagwise.errors import StrategyError
 from bagwise.rows.whitening import Columns
@@ -79,83 +79,35 @@ class KMeansBags(BaggingStrategy):
         """Only the metric of a model reads scores."""
         return self.scale == "model"
 
-    def assign(
-        self,
-        X: AnyArray,
-        scores: FloatArray | None,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+    def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put rows that are near each other together."""
+        from bagwise.cluster.search import time_limit  # the search imports numba: a second
+
         with time_limit(self.time_budget) as waiting:
             return self.assign_until(waiting, X, scores, bag_size=bag_size, rng=rng)
 
     def assign_until(
-        self,
-        waiting: Patience,
-        X: AnyArray,
-        scores: FloatArray | None = None,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+        self, waiting: Patience, X: AnyArray, scores: Scores = None, *, bag_size: int,
+        rng: Generator,
+    ) -> Bags:  # fmt: skip
         """Do what `assign` does, as long as there is time."""
+        from bagwise.cluster.search import find_clusters
+
         self._check_scores(scores)
+        n = X.shape[0]
         # Ties are broken by place, and the place in a table may tell a label: shuffle first.
-        order = rng.permutation(X.shape[0])
-        index = np.empty(order.size, dtype=np.int64)
-        index[order] = self._group(waiting, X, scores, order, bag_size, rng)
-        return Bags(index)
-
-    def shared_metric(
-        self, columns: Columns, scores: FloatArray | None = None
-    ) -> tuple[FloatArray, "KMeansBags"]:
-        """Return the map from centred rows to points, (d, r), and the strategy for points."""
-        self._check_scores(scores)
-        return linear_map(columns, self.scale, scores), replace(self, scale="none")
-
-    def contradiction(
-        self,
-        index: IntArray,
-        *,
-        X: FloatArray | None = None,
-        scores: FloatArray | None = None,
-        rounding: float = 0.0,  # noqa: ARG002 (nothing here turns on a last digit)
-    ) -> str | None:
-        """Return what speaks against bags of rows that are near each other."""
-        if X is None or X.shape[1] == 0 or (self.uses_scores and scores is None):
-            return None
-        rng = np.random.default_rng(0)  # of a projection, if X is sparse
-        return far_apart(index, make_points(X, self.scale, rng, scores=scores))
-
-    def _check_scores(self, scores: FloatArray | None) -> None:
-        if self.uses_scores and scores is None:
-            raise StrategyError("the metric of a model needs its scores.")
-
-    def _group(
-        self,
-        waiting: Patience,
-        X: AnyArray,
-        scores: FloatArray | None,
-        order: IntArray,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> IntArray:
-        """Return the bag of each row of ``X[order]``; scores are in the order of X."""
-        n = order.size
+        order = rng.permutation(n)
         near_equal, free = SizeRange.near_equal(n, bag_size), self.sizes == "free"
         if bag_size == 1 or near_equal.clusters == 1 or X.shape[1] == 0:
-            return group_index(equal_sizes(n, bag_size))
+            return Bags.owning(rows_in_groups(order, equal_sizes(n, bag_size)))
         points = make_points(X, self.scale, rng, order=order, scores=scores)
         if points.shape[1] == 1 and (free or near_equal.least == near_equal.most):
             # One dimension is solved exactly: sort and cut.
             ranks = np.argsort(points[:, 0], kind="stable")
             cut = optimal_sizes(points[ranks, 0], bag_size) if free else equal_sizes(n, bag_size)
-            index = np.empty(n, dtype=np.int64)
-            index[ranks] = group_index(cut)
-            return index
-        return find_clusters(
+            return Bags.owning(rows_in_groups(order[ranks], cut))
+        index = np.empty(n, dtype=np.int64)
+        index[order] = find_clusters(
             points,
             None if free else near_equal,
             least=bag_size,
@@ -163,3 +115,23 @@ class KMeansBags(BaggingStrategy):
             seed=int(rng.integers(2**31)),
             waiting=waiting,
         )
+        return Bags.owning(index)
+
+    def shared_metric(
+        self, columns: Columns, scores: Scores = None
+    ) -> tuple[FloatArray, "KMeansBags"]:
+        """Return the map from centred rows to points, (d, r), and the strategy for points."""
+        self._check_scores(scores)
+        return linear_map(columns, self.scale, scores), replace(self, scale="none")
+
+    def contradiction(self, bags: PublishedBags) -> str | None:
+        """Return what speaks against bags of rows that are near each other."""
+        X, scores = bags.X, bags.scores
+        if X is None or X.shape[1] == 0 or (self.uses_scores and scores is None):
+            return None
+        rng = np.random.default_rng(0)  # of a projection, if X is sparse
+        return far_apart(bags.index, make_points(X, self.scale, rng, scores=scores))
+
+    def _check_scores(self, scores: Scores) -> None:
+        if self.uses_scores and scores is None:
+            raise StrategyError("the metric of a model needs its scores.")

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.random import Generator
 
-from bagwise._types import FloatArray
+from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.bagging.strategy import BaggingStrategy, check_time_budget
-from bagwise.cluster.search import EffortName, time_limit
-from bagwise.cluster.swapping import lower_trace
+from bagwise.bagging.strategy import BaggingStrategy, Scores, check_time_budget
+from bagwise.cluster.state import EffortName
 from bagwise.errors import StrategyError
 from bagwise.rows.whitening import Columns
 
@@ -71,15 +71,12 @@ class OptimalBags(BaggingStrategy):
         if self.clip is not None and not 1 <= self.clip < np.inf:
             raise StrategyError(f"clip must be a number of at least 1, or none: {self.clip!r}.")
 
-    def assign(
-        self,
-        X: FloatArray,
-        scores: FloatArray | None,  # noqa: ARG002 (features alone)
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+    def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put rows together so that bag means determine the coefficients best."""
+        del scores  # features alone
+        from bagwise.cluster.search import time_limit  # these import numba: a second
+        from bagwise.cluster.swapping import lower_trace
+
         order = rng.permutation(X.shape[0])  # as in k-means bags: the place may tell a label
         X = X[order]
         with time_limit(self.time_budget) as waiting:

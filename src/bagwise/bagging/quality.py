@@ -16,7 +16,7 @@ Features and membership are public in a release, so these figures are too.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -153,18 +153,10 @@ class BagQuality:
 
 
 def measure_quality(bags: Bags, X: Any) -> BagQuality:
-    """Measure what bag means keep of the rows of X.
+    """Measure what bag means keep of the rows of X, (n, d), an array or a scipy sparse matrix.
 
-    Parameters
-    ----------
-    bags : Bags
-    X : (n, d) array or scipy sparse matrix
-        Features of all rows; those of left-out rows are not looked at. A sparse X stays sparse.
-
-    Notes
-    -----
-    It takes O(n d^2) time, less for sparse X, and O(d^3) for the eigenvalues. Memory beyond X: a
-    few blocks of rows, and d x d matrices; for sparse X a few copies of its entries.
+    It takes O(n d^2) time and O(d^3) for the eigenvalues, and beyond X the memory of a few blocks
+    of rows, which are dense, and of d x d matrices. Left-out rows are not looked at.
     """
     X = X if sparse.issparse(X) else np.asarray(X)
     if len(X.shape) != 2 or X.shape[0] != bags.n_rows:
@@ -172,7 +164,8 @@ def measure_quality(bags: Bags, X: Any) -> BagQuality:
     if X.dtype.kind not in "biuf":
         raise BagsError(f"X must hold numbers, got an array of type {X.dtype}.")
     if sparse.issparse(X):
-        return _compare(bags, _add_up_sparse(bags, X))
+        rows_of = sparse.csr_array(X)
+        return measure_blocks(bags, lambda rows: rows_of[rows].toarray(), X.shape[1])
     return measure_blocks(bags, lambda rows: X[rows], X.shape[1])
 
 
@@ -184,7 +177,28 @@ def measure_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], width: int)
     >>> measure_blocks(Bags(np.array([0, 0, 1, 1])), lambda rows: rows[:, None] % 4, 1).error_ratio
     1.25
     """
-    return _compare(bags, _add_up_blocks(bags, take, width))
+    S, N, origin = _add_up(bags, take, width)
+    rounding = 64 * max(width, 1) * _EPS  # relative error that the sums may have
+    # A column that differs by its last digits only is constant.
+    varies = np.diag(S) > bags.sizes.sum() * (4 * _EPS * origin) ** 2
+    lost, kept, error_ratio, prediction_ratio = 0.0, np.ones(0), 1.0, 1.0
+    if varies.any():
+        S, N = S[np.ix_(varies, varies)], N[np.ix_(varies, varies)]
+        lost = 1 - float(np.trace(N) / np.trace(S))
+        kept, error_ratio, prediction_ratio = _compare_directions(S, N, rounding)
+    kept.flags.writeable = False
+    return BagQuality(
+        n_rows=bags.n_rows,
+        n_bags=bags.n_bags,
+        smallest=int(bags.sizes.min()),
+        largest=int(bags.sizes.max()),
+        mean_size=float(bags.sizes.mean()),
+        left_out=int((~bags.in_bag).sum()),
+        sse_ratio=min(lost, 1.0) if lost > rounding else 0.0,
+        kept=kept,
+        error_ratio=error_ratio,
+        prediction_ratio=prediction_ratio,
+    )
 
 
 def _in_words(ratio: float) -> str:
@@ -203,17 +217,10 @@ def _check_finite(values: AnyArray) -> AnyArray:
     return values
 
 
-class _Sums(NamedTuple):
-    """What one pass over the rows adds up, with x measured from `origin`."""
-
-    origin: FloatArray
-    total: FloatArray  # (d,), sum of x
-    rows: FloatArray  # (d, d), sum of x x'
-    bags: FloatArray  # (d, d), sum of |B| c c'
-    rounding: float  # relative error that the sums may have
-
-
-def _add_up_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], d: int) -> _Sums:
+def _add_up(
+    bags: Bags, take: Callable[[IntArray], AnyArray], d: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return S and N of the module's header, and the mean of the rows, in one pass over blocks."""
     order = np.argsort(bags.index, kind="stable")
     order = order[np.count_nonzero(~bags.in_bag) :]  # left-out rows have -1 and come first
     step = max(_BLOCK // max(d, 1), d, 1)
@@ -235,68 +242,8 @@ def _add_up_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], d: int) -> 
         total += x.sum(axis=0)
         rows += x.T @ x
         means += scaled.T @ scaled
-    return _Sums(origin, total, rows, means, rounding=64 * max(d, 1) * _EPS)
-
-
-def _add_up_sparse(bags: Bags, X: Any) -> _Sums:
-    X = sparse.csr_array(X, dtype=np.float64)
-    X = X if bags.in_bag.all() else X[bags.in_bag]
-    _check_finite(X.data)
-    X, origin = _centre_full_columns(X)
-    n, d = X.shape
-    index = bags.index[bags.in_bag]
-    # Weights |B|^(-1/2) make the product of sums the product of means, times the size.
-    weights = bags.sizes[index] ** -0.5
-    member = sparse.csr_array((weights, index, np.arange(n + 1)), shape=(n, bags.n_bags))
-    scaled = member.T @ X
-    return _Sums(
-        origin,
-        total=np.asarray(X.sum(axis=0)).ravel(),
-        rows=(X.T @ X).toarray(),
-        bags=(scaled.T @ scaled).toarray(),
-        rounding=(64 * max(d, 1) + n) * _EPS,  # these products are summed one by one
-    )
-
-
-def _centre_full_columns(X: Any) -> tuple[Any, FloatArray]:
-    """Centre the columns without zeros, which costs no sparsity and keeps their digits."""
-    n, d = X.shape
-    if not X.has_canonical_format:
-        X = X.copy()  # summing duplicates works in place
-        X.sum_duplicates()
-    full = np.bincount(X.indices, minlength=d) == n
-    if not full.any():
-        return X, np.zeros(d)
-    mean = np.bincount(X.indices, weights=X.data, minlength=d) / n
-    origin = np.where(full, mean, 0.0)
-    data = X.data - origin[X.indices]
-    return sparse.csr_array((data, X.indices, X.indptr), shape=(n, d)), origin
-
-
-def _compare(bags: Bags, sums: _Sums) -> BagQuality:
-    n = int(bags.sizes.sum())
-    drift = np.outer(sums.total, sums.total) / n
-    S, N = sums.rows - drift, sums.bags - drift
-    # A column that differs by its last digits only is constant.
-    varies = np.diag(S) > n * (4 * _EPS * sums.origin) ** 2
-    lost, kept, error_ratio, prediction_ratio = 0.0, np.ones(0), 1.0, 1.0
-    if varies.any():
-        S, N = S[np.ix_(varies, varies)], N[np.ix_(varies, varies)]
-        lost = 1 - float(np.trace(N) / np.trace(S))
-        kept, error_ratio, prediction_ratio = _compare_directions(S, N, sums.rounding)
-    kept.flags.writeable = False
-    return BagQuality(
-        n_rows=bags.n_rows,
-        n_bags=bags.n_bags,
-        smallest=int(bags.sizes.min()),
-        largest=int(bags.sizes.max()),
-        mean_size=float(bags.sizes.mean()),
-        left_out=int((~bags.in_bag).sum()),
-        sse_ratio=min(lost, 1.0) if lost > sums.rounding else 0.0,
-        kept=kept,
-        error_ratio=error_ratio,
-        prediction_ratio=prediction_ratio,
-    )
+    drift = np.outer(total, total) / order.size
+    return rows - drift, means - drift, origin
 
 
 def _compare_directions(

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
+from numpy.random import Generator
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray
 from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._recognise import follows_features
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.strategy import BaggingStrategy
+from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, Scores
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,13 @@ class RandomBags(BaggingStrategy):
     accepts_sparse: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
 
-    def assign(
-        self,
-        X: FloatArray,
-        scores: FloatArray | None,  # noqa: ARG002 (blind to scores)
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+    def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put the rows into bags of `bag_size`, or one more."""
+        del scores  # blind to them
         index = group_index(equal_sizes(X.shape[0], bag_size))
         rng.shuffle(index)  # in place: there may be very many rows
         return Bags.owning(index)
 
-    def contradiction(
-        self,
-        index: IntArray,
-        *,
-        X: FloatArray | None = None,
-        scores: FloatArray | None = None,  # noqa: ARG002 (blind to scores)
-        rounding: float = 0.0,  # noqa: ARG002
-    ) -> str | None:
+    def contradiction(self, bags: PublishedBags) -> str | None:
         """Return what speaks against bags that were drawn at random."""
-        return follows_features(index, X)
+        return follows_features(bags.index, bags.X)

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.random import Generator
 
-from bagwise._types import FloatArray, IntArray, index_type
+from bagwise._types import AnyArray, FloatArray, IntArray, index_type
 from bagwise.bagging._cut import InOrder, equal_sizes, optimal_sizes, rows_in_groups
 from bagwise.bagging._recognise import overlaps
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.strategy import BaggingStrategy
+from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, Scores
 from bagwise.errors import StrategyError
 
 Cut = Literal["optimal", "equal"]
@@ -56,15 +57,9 @@ class SortedBags(BaggingStrategy):
         """Scores are what rows are sorted by."""
         return True
 
-    def assign(
-        self,
-        X: FloatArray,  # noqa: ARG002 (only the scores matter)
-        scores: FloatArray | None,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+    def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put rows with neighbouring scores together; equal scores are ordered at random."""
+        del X  # only the scores matter
         if scores is None:
             raise StrategyError("sorted bags need scores.")
         order = sort_with_random_ties(scores, rng)
@@ -74,19 +69,12 @@ class SortedBags(BaggingStrategy):
             sizes = equal_sizes(order.size, bag_size)
         return Bags.owning(rows_in_groups(order, sizes))
 
-    def contradiction(
-        self,
-        index: IntArray,
-        *,
-        X: FloatArray | None = None,  # noqa: ARG002 (blind to features)
-        scores: FloatArray | None = None,
-        rounding: float = 0.0,
-    ) -> str | None:
+    def contradiction(self, bags: PublishedBags) -> str | None:
         """Return what speaks against bags of rows that are neighbours by score."""
-        return overlaps(index, scores, rounding, together=1)
+        return overlaps(bags, together=1)
 
 
-def sort_with_random_ties(scores: FloatArray, rng: np.random.Generator) -> IntArray:
+def sort_with_random_ties(scores: FloatArray, rng: Generator) -> IntArray:
     """Return the order of the scores, equal ones shuffled: the input order may mean something.
 
     Sorting sees only values, so after a uniform shuffle every order of equal ones is as likely.

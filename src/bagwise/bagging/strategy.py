@@ -2,14 +2,38 @@
 
 import inspect
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-import numpy as np
+from numpy.random import Generator
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError, check_name
 from bagwise.rows.whitening import Columns
+
+Scores = FloatArray | None
+"""One number for each row that was paid for; None for strategies that read none."""
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedBags:
+    """What anybody can see of bags.
+
+    Attributes
+    ----------
+    index : (n,) integers
+        The bag of each row.
+    X : (n, d) or None
+    scores : (n,) or None
+        Another machine may have computed them, with an error of `rounding`. With X, they are a
+        metric for the features.
+    """
+
+    index: IntArray
+    X: AnyArray | None = None
+    scores: Scores = None
+    rounding: float = 0.0
 
 
 class BaggingStrategy(ABC):
@@ -58,18 +82,11 @@ class BaggingStrategy(ABC):
         return False
 
     @abstractmethod
-    def assign(
-        self,
-        X: FloatArray,
-        scores: FloatArray | None,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+    def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put the n rows of X into bags of at least `bag_size`; needs n >= bag_size."""
 
     def assign_groups(
-        self, X: FloatArray, groups: IntArray, *, bag_size: int, rng: np.random.Generator
+        self, X: AnyArray, groups: IntArray, *, bag_size: int, rng: Generator
     ) -> Bags:
         """Put groups, numbered by row, into bags; none is split.
 
@@ -82,32 +99,20 @@ class BaggingStrategy(ABC):
             "within groups."
         )
 
-    def contradiction(
-        self,
-        index: IntArray,
-        *,
-        X: FloatArray | None = None,
-        scores: FloatArray | None = None,
-        rounding: float = 0.0,
-    ) -> str | None:
-        """Return in words why this strategy cannot have made these bags, or None.
-
-        Given are the bag of each row, and the features, or the scores, which another machine may
-        have computed with an error of `rounding`; or both, if scores are a metric for the features.
-        """
-        del index, X, scores, rounding
+    def contradiction(self, bags: PublishedBags) -> str | None:
+        """Return in words why this strategy cannot have made these bags, or None."""
+        del bags
         return None
 
     def shared_metric(
-        self,
-        columns: Columns,  # noqa: ARG002 (by default, there is none)
-        scores: FloatArray | None = None,  # noqa: ARG002
+        self, columns: Columns, scores: Scores = None
     ) -> "tuple[FloatArray, BaggingStrategy] | None":
         """Return the map from centred rows to points, (d, r), and the strategy for points.
 
         So more rows than the strategy sees can say what is near. None takes X as it is. Scores, one
         per row, are for a strategy that reads them.
         """
+        del columns, scores
         return None
 
     @property

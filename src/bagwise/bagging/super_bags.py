@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.random import Generator
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray
 from bagwise.bagging._cut import equal_sizes, group_index
 from bagwise.bagging._recognise import follows_features, overlaps
 from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.sorted_bags import sort_with_random_ties
-from bagwise.bagging.strategy import BaggingStrategy
+from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, Scores
 from bagwise.errors import StrategyError
 
 Order = Literal["random", "sorted"]
@@ -56,14 +57,7 @@ class SuperBags(BaggingStrategy):
         """Only sorted super-bags read scores."""
         return self.order == "sorted"
 
-    def assign(
-        self,
-        X: FloatArray,
-        scores: FloatArray | None,
-        *,
-        bag_size: int,
-        rng: np.random.Generator,
-    ) -> Bags:
+    def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put the rows into pairs of bags drawn from the same super-bag."""
         n = X.shape[0]
         if n < 2 * bag_size:
@@ -87,15 +81,8 @@ class SuperBags(BaggingStrategy):
             index[order] = 2 * super_bag + second
         return Bags(index)
 
-    def contradiction(
-        self,
-        index: IntArray,
-        *,
-        X: FloatArray | None = None,
-        scores: FloatArray | None = None,
-        rounding: float = 0.0,
-    ) -> str | None:
+    def contradiction(self, bags: PublishedBags) -> str | None:
         """Return what speaks against bags that are halves of super-bags."""
         if self.order == "random":
-            return follows_features(index, X)
-        return overlaps(index, scores, rounding, together=1 if self.half else 2)
+            return follows_features(bags.index, bags.X)
+        return overlaps(bags, together=1 if self.half else 2)

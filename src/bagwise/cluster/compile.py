@@ -1,12 +1,111 @@
-"""Compile every kernel that k-means needs: ``python -m bagwise.cluster.compile``.
+"""Compiled loops: are they there? ``python -m bagwise.cluster.compile`` compiles all of them.
 
-A search without them starts this in the background (`kernels.compile_in_background`). Whoever
-builds an image can run it, too. What is compiled is kept where numba keeps it.
+The loops take ten seconds to compile, once; numba keeps them on disk. A search without them starts
+this module in the background, and few rows do without meanwhile (`plain`). Whoever builds an image
+can run it, too.
 """
 
-from bagwise.cluster.kernels import load_kernels
-from bagwise.cluster.search import compile_kernels
+import functools
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numba
+
+from bagwise.cluster.exchanging import settle
+
+_log = logging.getLogger("bagwise")
+
+WAIT = "BAGWISE_KERNELS"
+"""The variable that says "wait" where the first search, too, has to wait for its kernels."""
+
+
+def load_kernels() -> None:
+    """Make sure that kernels can be used, and say so if they have to be compiled first."""
+    if not _on_disk():
+        _announce("compiling kernels, once (about 15 seconds)")
+
+
+def are_to_be_kept() -> bool:
+    """Tell whether kernels could be on disk, and are not all there."""
+    return _mark() is not None and not _on_disk()
+
+
+@functools.cache
+def are_compiled() -> bool:
+    """Tell whether kernels are on disk, or worth waiting for.
+
+    Decided once in a process, so that within it the same seed gives the same clusters.
+    """
+    return os.environ.get(WAIT) == "wait" or _on_disk()
+
+
+@functools.cache
+def compile_in_background() -> None:
+    """Start a process that compiles all kernels for later, once, and leave it to itself."""
+    if _mark() is None:
+        _announce(
+            "compiled kernels cannot be kept: neither the package's directory nor your home can be "
+            "written to. Few rows are searched without them; NUMBA_CACHE_DIR names another place."
+        )
+        return
+    _announce(
+        "compiling kernels in the background. Until then, few rows are searched without them, and "
+        f"bags are a few percent less compact; {WAIT}=wait waits instead."
+    )
+    nothing = subprocess.DEVNULL
+    with suppress(OSError):  # then the next search tries again
+        subprocess.Popen(  # this very program, without any data
+            [sys.executable, "-m", "bagwise.cluster.compile"],
+            stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True,
+            env={**os.environ, WAIT: "wait"},
+        )  # fmt: skip
+
+
+def mark_compiled() -> None:
+    """Note on disk that all kernels are there."""
+    mark = _mark()
+    if mark is not None:
+        with suppress(OSError):
+            mark.touch()
+
+
+def _on_disk() -> bool:
+    mark = _mark()
+    return mark is not None and mark.exists()
+
+
+@functools.cache
+def _mark() -> Path | None:
+    """Return the file that says that kernels are compiled; None where they cannot be kept.
+
+    What numba keeps is of use to the same versions, processor and sources only.
+    """
+    last: Any = settle
+    if not last.stats.cache_path:
+        return None
+    key = hashlib.sha256()
+    for part in (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name()):
+        key.update(part.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        key.update(source.read_bytes())
+    return Path(last.stats.cache_path) / f"bagwise-{key.hexdigest()[:16]}.ready"
+
+
+@functools.cache
+def _announce(notice: str) -> None:
+    """Tell once in a process."""
+    _log.warning(notice)
+
 
 if __name__ == "__main__":
+    from bagwise.cluster.search import compile_kernels
+
     load_kernels()
     compile_kernels()

@@ -15,11 +15,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster.centre_graph import exact_lists
-from bagwise.cluster.kernels import load_kernels
 from bagwise.cluster.metric import make_points
-from bagwise.cluster.search import EffortName, find_clusters, time_limit
-from bagwise.cluster.state import CHUNK, SizeRange, sums_of_clusters
+from bagwise.cluster.state import CHUNK, EffortName, SizeRange, sums_of_clusters
 from bagwise.cluster.workers import Workers
 
 # Up to this many clusters a start from ordinary k-means is tried too: with few and large clusters
@@ -107,6 +104,8 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 (there is nothing to predict)
         """Find the clusters of X, (n, d), dense or sparse."""
+        from bagwise.cluster.search import find_clusters, time_limit  # numba takes a second
+
         self._validate_params()
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         sizes = self._size_range(X.shape[0])
@@ -139,6 +138,9 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> IntArray:
         """Return the cluster with the nearest centre for each row of X, (n, d)."""
+        from bagwise.cluster.centre_graph import exact_lists
+        from bagwise.cluster.compile import load_kernels
+
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         load_kernels()

@@ -1,11 +1,25 @@
-"""Neighbouring clusters exchange rows, annealed; sizes are in range at every step."""
+"""Neighbouring clusters exchange rows, annealed; sizes are in range at every step.
 
-from dataclasses import dataclass
+For clusters A and B with centres a and b, ``g = a - b`` and ``w = 1/|A| + 1/|B|``, swapping x in A
+for y in B lowers the sum of squares by ``2 g.(y - x) + w |y - x|^2``. In terms of the rows' offsets
+p = x - a and q = y - b that is
+
+    w|p|^2 - (2-2w) p.g  +  w|q|^2 + (2-2w) q.g  -  (2-w)|g|^2  -  2w p.q
+
+so one product with g per row prices all |A| |B| swaps but for the last term, which is computed only
+where it can decide. A move of x to B lowers it by
+``|A|/(|A|-1) |p|^2 - |B|/(|B|+1) |p + g|^2``, from the same numbers.
+
+One change per visit is drawn by heat bath: every candidate, and no change, gets Gumbel noise of the
+temperature's scale, and the largest wins.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster import kernels
+from bagwise.cluster.arith import kernel, mix, squared_distance
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.state import CHUNK, Rows, Search, geometric
 
@@ -18,9 +32,18 @@ ROWS_WORTH_PARTS = 30_000
 NOISE = 4096  # entries of the table of random numbers, a power of two
 WORTH_PACKING = 0.01
 
+# Offsets of two clusters' rows are seldom parallel. While there is heat, candidates are screened as
+# if the cosine were never larger; without, by the exact bound of one, so that no gain is missed.
+COSINE = 0.25
 
-@dataclass
-class Blocks:
+# Of what is at stake: gains below these may be errors of single and double precision.
+SINGLE_ROUNDING, DOUBLE_ROUNDING = 1e-6, 1e-14
+SINGLE_BYTES = 4
+
+STEP = 0x9E37  # odd, so that steps through the table of noise visit all of it
+
+
+class Blocks(NamedTuple):
     """The rows of each cluster side by side in memory, with room to grow; free places have id -1.
 
     ``starts[a] .. starts[a] + sizes[a]`` are the rows of cluster a, `offsets` their squared
@@ -54,13 +77,8 @@ class Blocks:
         rows.Z = rows.Z[:0]
         offsets = np.zeros(starts[-1], dtype=packed.dtype)
         blocks = cls(packed, ids, starts, sizes, np.empty_like(rows.centres), offsets)
-        kernels.exchange.settle_range(*blocks.state, 0, sizes.size)
+        settle_all(blocks)
         return blocks
-
-    @property
-    def state(self) -> tuple[AnyArray, IntArray, IntArray, AnyArray, AnyArray]:
-        """What the kernels work on, besides the ids."""
-        return self.rows, self.starts, self.sizes, self.centres, self.offsets
 
     def unpack(self, rows: Rows) -> None:
         """Give the rows back."""
@@ -84,19 +102,25 @@ class Blocks:
         A cluster visits the nearest by centre, and those that are nearest to one of its rows.
         """
         clusters = self.sizes.size
-        queries = self.query_rows(rng, farthest=farthest)
-        near_row = graph.refresh_with(self.centres, queries, min(BY_ROW, clusters))
+        # One row of each cluster asks: the one that fits worst, or any.
+        places = (
+            self.starts[:-1] + rng.integers(0, self.sizes) if not farthest else farthest_rows(self)
+        )
+        near_row = graph.refresh_with(self.centres, self.rows[places], min(BY_ROW, clusters))
         dealt = rng.integers(0, parts, size=clusters, dtype=np.int32)
         nearest = min(NEAREST, clusters - 1)
-        return kernels.exchange.list_pairs(graph.lists, nearest, near_row, dealt, parts)
+        return list_pairs(graph.lists, nearest, near_row, dealt, parts)
 
-    def query_rows(self, rng: np.random.Generator, *, farthest: bool) -> AnyArray:
-        """One row of each cluster: the one that fits worst, or any."""
-        if farthest:
-            places = kernels.exchange.farthest_rows(self.offsets, self.starts, self.sizes)
-        else:
-            places = self.starts[:-1] + rng.integers(0, self.sizes)
-        return np.asarray(self.rows[places])
+
+class Bath(NamedTuple):
+    """How changes are drawn: sizes that may be, temperature, changes a visit, a table of noise."""
+
+    least: int
+    most: int
+    heat: float
+    visits: int
+    gumbel: AnyArray
+    seed: int
 
 
 def exchange_rows(
@@ -139,15 +163,16 @@ def _sweep(
     noise = rng.gumbel(size=NOISE + 1).astype(blocks.rows.dtype)
     noise[0] = noise.max()
     visits = max(1, n_rows // blocks.sizes.size // ROWS_PER_VISIT)
-    rule = (search.sizes.least, search.sizes.most, heat, visits, noise, int(rng.integers(2**31)))
+    least, most = search.sizes.least, search.sizes.most
+    bath = Bath(least, most, heat, visits, noise, int(rng.integers(2**31)))
     changes = 0
     for round_ in tournament(n_parts):
         tasks = [
-            (pairs, groups[g], groups[g + 1], blocks.ids, *blocks.state, *rule)
+            (blocks, bath, pairs, groups[g], groups[g + 1])
             for g in (p * n_parts + q for p, q in round_)
             if groups[g] < groups[g + 1]
         ]
-        changes += sum(search.workers.run(kernels.exchange.visit_pairs, tasks))
+        changes += sum(search.workers.run(visit_pairs, tasks))
     return changes
 
 
@@ -164,3 +189,269 @@ def tournament(parts: int) -> list[list[tuple[int, int]]]:
         rounds.append([(min(game), max(game)) for game in games])
         seats = [seats[0], *seats[2:], seats[1]]
     return rounds
+
+
+@kernel
+def settle(blocks: Blocks, a: int) -> None:
+    """Recompute the centre of cluster `a` and its rows' squared distances from it."""
+    rows, _, starts, sizes, C, offsets = blocks
+    features, start = rows.shape[1], starts[a]
+    stop = start + sizes[a]
+    for f in range(features):
+        C[a, f] = 0.0
+    for i in range(start, stop):
+        for f in range(features):
+            C[a, f] += rows[i, f]
+    share = rows.dtype.type(1.0 / sizes[a])
+    for f in range(features):
+        C[a, f] *= share
+    for i in range(start, stop):
+        total = rows.dtype.type(0.0)
+        for f in range(features):
+            difference = rows[i, f] - C[a, f]
+            total += difference * difference
+        offsets[i] = total
+
+
+@kernel
+def settle_all(blocks: Blocks) -> None:
+    """Settle all clusters."""
+    for a in range(blocks.sizes.size):
+        settle(blocks, a)
+
+
+@kernel
+def visit_pairs(blocks: Blocks, bath: Bath, pairs: AnyArray, first: int, last: int) -> int:
+    """Visit pairs first..last, some changes each at most; return how many changes were made."""
+    longest = 0  # clusters can grow while others are visited, to the room they have
+    for a in range(blocks.sizes.size):
+        longest = max(longest, blocks.starts[a + 1] - blocks.starts[a])
+    scratch = np.empty((4, longest), dtype=blocks.rows.dtype)
+    changes = 0
+    for t in range(first, last):
+        draw = mix(bath.seed, t)
+        for turn in range(bath.visits):
+            if not _visit(blocks, bath, pairs[t, 0], pairs[t, 1], draw + turn, scratch):
+                break
+            changes += 1
+    return changes
+
+
+@kernel
+def _visit(blocks: Blocks, bath: Bath, a: int, b: int, draw: int, scratch: AnyArray) -> bool:
+    """Draw one change of the clusters a and b, and make it; False if it was none."""
+    rows, _, starts, sizes, C, offsets = blocks
+    least, most, heat, _, gumbel, _ = bath
+    kind = rows.dtype.type
+    size_a, size_b, start_a, start_b = sizes[a], sizes[b], starts[a], starts[b]
+    w = kind(1.0 / size_a + 1.0 / size_b)
+    apart = squared_distance(C, a, C, b)
+    gains_a, gains_b, along_a, along_b = scratch[0], scratch[1], scratch[2], scratch[3]
+    _, far_a, mean_a = price_side(blocks, a, b, w, kind(-1), gains_a, along_a)
+    top_b, far_b, mean_b = price_side(blocks, b, a, w, kind(1), gains_b, along_b)
+    # The geometric mean: next to an outlier, an ordinary cluster should not melt.
+    scale = kind(heat) * np.sqrt(mean_a * mean_b)
+    best = scale * gumbel[1 + (draw & (gumbel.size - 2))]
+    if scale == 0:  # gains that are rounding would swap equal rows for ever
+        rounding = SINGLE_ROUNDING if rows.itemsize == SINGLE_BYTES else DOUBLE_ROUNDING
+        best = kind(rounding) * (w * (mean_a + mean_b) + apart)
+    from_a, from_b = -1, -1
+    if size_a > least and size_b < min(most, starts[b + 1] - start_b):
+        best, from_a = _draw_move(
+            offsets[start_a : start_a + size_a], along_a, size_b, kind(2), apart,
+            best, scale, gumbel, draw + 1,
+        )  # fmt: skip
+    if size_b > least and size_a < min(most, starts[a + 1] - start_a):
+        best, from_b = _draw_move(
+            offsets[start_b : start_b + size_b], along_b, size_a, kind(-2), apart,
+            best, scale, gumbel, draw + 2,
+        )  # fmt: skip
+        if from_b >= 0:
+            from_a = -1
+    reach = 2 * w * far_a * far_b * (kind(COSINE) if scale > 0 else kind(1.0))
+    i, j = draw_swap(
+        blocks, a, b, w, apart, gains_a, gains_b, top_b, reach, best, scale, gumbel, draw + 3
+    )
+    if i >= 0:
+        from_a, from_b = i, j
+    if from_a < 0 and from_b < 0:
+        return False
+    _change(blocks, a, b, from_a, from_b)
+    settle(blocks, a)
+    settle(blocks, b)
+    return True
+
+
+@kernel
+def _draw_move(
+    offsets: AnyArray, alongs: AnyArray, other_size: int, sign: float, apart: float,
+    best: float, scale: float, gumbel: AnyArray, draw: int,
+) -> tuple[float, int]:  # fmt: skip
+    """Find the move out of a cluster that beats `best`, noise included; -1 if none does.
+
+    The squared distance to the other centre is ``|p|^2 + sign p.g + |g|^2``, with sign 2 from A to
+    B and -2 from B to A.
+    """
+    kind, size = offsets.dtype.type, offsets.size
+    leave, join = kind(size / (size - 1.0)), kind(other_size / (other_size + 1.0))
+    chosen, mask = -1, gumbel.size - 2
+    for i in range(size):
+        draw += STEP
+        e = offsets[i]
+        gain = leave * e - join * (e + sign * alongs[i] + apart) + scale * gumbel[1 + (draw & mask)]
+        if gain > best:
+            best, chosen = gain, i
+    return best, chosen
+
+
+@kernel
+def draw_swap(
+    blocks: Blocks, a: int, b: int, w: float, apart: float, gains_a: AnyArray, gains_b: AnyArray,
+    top_b: float, reach: float, best: float, scale: float, gumbel: AnyArray, draw: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Find the swap that beats `best`, noise included; -1 if none does.
+
+    `reach` bounds the term that is not known before the product of the two offsets is taken. The
+    first entry of the table of noise is its largest.
+    """
+    rows, _, starts, sizes, C, _ = blocks
+    kind, start_a, start_b = rows.dtype.type, starts[a], starts[b]
+    base, mask = -(2 - w) * apart, gumbel.size - 2
+    highest = base + reach + scale * gumbel[0]
+    best_i, best_j = -1, -1
+    for i in range(sizes[a]):
+        if gains_a[i] + top_b + highest <= best:
+            continue
+        for j in range(sizes[b]):
+            draw += STEP
+            known = gains_a[i] + gains_b[j]
+            if known + highest <= best:
+                continue
+            noisy = known + base + scale * gumbel[1 + (draw & mask)]
+            if noisy + reach <= best:
+                continue
+            cross = kind(0.0)
+            for f in range(rows.shape[1]):
+                cross += (rows[start_a + i, f] - C[a, f]) * (rows[start_b + j, f] - C[b, f])
+            if noisy - 2 * w * cross > best:
+                best, best_i, best_j = noisy - 2 * w * cross, i, j
+    return best_i, best_j
+
+
+@kernel
+def price_side(
+    blocks: Blocks, own: int, other: int, w: float, sign: float, gains: AnyArray, alongs: AnyArray
+) -> tuple[float, float, float]:
+    """Fill each row's part of a swap's gain and its offset along g; return max, reach, mean.
+
+    `sign` is -1 for the side of A, where g points away from the other cluster, and 1 for B.
+    """
+    rows, _, starts, sizes, C, offsets = blocks
+    kind, start, size = rows.dtype.type, starts[own], sizes[own]
+    top, far, total = kind(-np.inf), kind(0.0), kind(0.0)
+    for i in range(size):
+        along = kind(0.0)
+        for f in range(rows.shape[1]):
+            along += (rows[start + i, f] - C[own, f]) * (C[own, f] - C[other, f])
+        along *= -sign
+        e = offsets[start + i]
+        gain = w * e + sign * (2 - 2 * w) * along
+        gains[i], alongs[i] = gain, along
+        top, far, total = max(top, gain), max(far, e), total + e
+    return top, np.sqrt(far), total / kind(size)
+
+
+@kernel
+def _change(blocks: Blocks, a: int, b: int, from_a: int, from_b: int) -> None:
+    """Swap two rows, or move one (the other index is -1), in place."""
+    rows, ids, starts, sizes, _, _ = blocks
+    if from_a >= 0 and from_b >= 0:
+        swap_rows(rows, ids, starts[a] + from_a, starts[b] + from_b)
+        return
+    source, target, place = (a, b, from_a) if from_a >= 0 else (b, a, from_b)
+    last = starts[source] + sizes[source] - 1
+    swap_rows(rows, ids, starts[source] + place, last)
+    end = starts[target] + sizes[target]
+    rows[end] = rows[last]
+    ids[end] = ids[last]
+    ids[last] = -1
+    sizes[source] -= 1
+    sizes[target] += 1
+
+
+@kernel
+def swap_rows(rows: AnyArray, ids: AnyArray, i: int, j: int) -> None:
+    """Let two rows change places, and their ids with them."""
+    ids[i], ids[j] = ids[j], ids[i]
+    for f in range(rows.shape[1]):
+        rows[i, f], rows[j, f] = rows[j, f], rows[i, f]
+
+
+@kernel
+def farthest_rows(blocks: Blocks) -> IntArray:
+    """Place of each cluster's row that is farthest from its centre."""
+    _, _, starts, sizes, _, offsets = blocks
+    places = np.empty(sizes.size, dtype=np.int64)
+    for a in range(sizes.size):
+        place = starts[a]
+        for i in range(starts[a], starts[a] + sizes[a]):
+            if offsets[i] > offsets[place]:
+                place = i
+        places[a] = place
+    return places
+
+
+@kernel
+def list_pairs(
+    graph: AnyArray, nearest: int, extra: AnyArray, parts: AnyArray, n_parts: int
+) -> tuple[AnyArray, IntArray]:
+    """Return the pairs to visit, grouped by the parts their clusters belong to, and the groups.
+
+    A pair that is in both lists is visited once. Pairs of parts p <= q form group p * n_parts + q:
+    groups without a common part touch different clusters and can run side by side.
+    """
+    count = graph.shape[0]
+    groups = np.zeros(n_parts * n_parts + 1, dtype=np.int64)
+    pairs = np.empty((0, 2), dtype=np.int32)
+    for filling in range(2):
+        if filling == 1:
+            for g in range(n_parts * n_parts):
+                groups[g + 1] += groups[g]
+            pairs = np.empty((groups[n_parts * n_parts], 2), dtype=np.int32)
+        place = groups[:-1].copy()
+        for a in range(count):
+            for t in range(nearest + extra.shape[1]):
+                b = graph[a, t] if t < nearest else extra[a, t - nearest]
+                if b < 0 or b == a or _came_before(graph, nearest, extra, a, b, t):
+                    continue
+                p, q = min(parts[a], parts[b]), max(parts[a], parts[b])
+                group = p * n_parts + q
+                if filling == 0:
+                    groups[group + 1] += 1
+                else:
+                    pairs[place[group], 0], pairs[place[group], 1] = a, b
+                    place[group] += 1
+    return pairs, groups
+
+
+@kernel
+def _came_before(
+    graph: AnyArray, nearest: int, extra: AnyArray, a: int, b: int, place: int
+) -> bool:
+    """Whether the pair of `a` with the b at this place of its lists stands elsewhere too.
+
+    Of two places, that among the nearest counts, and then that of the smaller cluster.
+    """
+    if place < nearest:
+        return b < a and _lists(graph, nearest, b, a)
+    if _lists(graph, nearest, a, b) or _lists(graph, nearest, b, a):
+        return True
+    return b < a and _lists(extra, extra.shape[1], b, a)
+
+
+@kernel
+def _lists(lists: AnyArray, length: int, a: int, b: int) -> bool:
+    listed = False
+    for t in range(length):
+        listed = listed or lists[a, t] == b
+    return listed

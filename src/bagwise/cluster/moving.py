@@ -1,31 +1,37 @@
-"""Rows move to nearer clusters: first with sizes that float, then with sizes in range.
+"""Rows move to nearer clusters, with sizes that are wished for first and enforced at the end.
 
-Sizes are then repaired, also where neighbours do not lead. Text columns with many levels put rows
-on islands: clusters that are near each other, and far from all others. One island may have too many
-rows and another too few, with no way between them, or one of very many steps. So rows are handed on
-along neighbours for some rounds. What is left goes to the need directly, the cheapest rows first:
-those of clusters with too many are compared with all clusters with too few, or with the nearest of
-them where that would be too much work.
+The cost of a partition is its sum of squares plus ``weight / 2`` times the squared distance of
+each cluster's size from the range it should lie in. The change of the sum of squares is exact, with
+the centre moving along (Hartigan 1975), which matters for clusters of ten rows. Choices are made in
+batches from frozen centres, and carried out one after the other where they still pay.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from bagwise._types import AnyArray, IntArray
-from bagwise.cluster import kernels
-from bagwise.cluster.bisection import ROUNDS, bisect
+from bagwise._types import AnyArray
+from bagwise.cluster.arith import kernel, squared_distance, transfer
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.state import Rows, Search, geometric
+from bagwise.cluster.repair import repair_sizes
+from bagwise.cluster.state import Clusters, Rows, Search, geometric
 
 REFRESH_EVERY = 4  # passes between two looks at which clusters are near
 BATCHES = 32  # of a pass; each sees the centres as the ones before have left them
 # The price of sizes out of range rises over the passes, in units of what one row has to gain.
 FIRST_WEIGHT, LAST_WEIGHT = 0.05, 3.0
 USUAL_SIZE = 10.0  # a price per row counts for less in large clusters
-HANDINGS_ON = 20  # rounds: what neighbours lead to is mostly reached by then
-BRIDGES = 8  # clusters with too few that a row is offered to, at least
-PAIRS = 2e7  # of rows and such clusters that are compared at once
-_AT_ONCE = 1_000  # clusters whose distances are computed together
-MUCH = 0.05  # of the rows in clusters that are full: too many to be handed on one by one
+STAY = -1
+STRIP = 16  # rows side by side in memory that belong to the same batch
+
+
+class Rule(NamedTuple):
+    """Which sizes there should be, what it costs to miss them, and whether they may be missed."""
+
+    least: int
+    most: int
+    weight: float
+    strict: bool
 
 
 def move_rows(rows: Rows, graph: CentreGraph, scale: float, search: Search) -> None:
@@ -67,131 +73,93 @@ class _Passes:
             self._graph.fill_rows(rows.Z, rows.centres, rows.labels, self._lists)
         self._turn += 1
         moved = 0
-        strips = kernels.moves.strips_of(rows.labels.size, BATCHES)
-        state = (rows.Z, rows.centres, rows.sizes, rows.labels)
-        rule = (sizes.least, sizes.most, price, strict)
+        pieces = self._search.workers.ranges(strips_of(rows.labels.size, BATCHES))
+        state, rule = rows.state, Rule(sizes.least, sizes.most, price, strict)
         for batch in range(BATCHES):
-            self._search.workers.run(
-                kernels.moves.choose_moves,
-                [
-                    (*state, self._lists, self._wanted, batch, BATCHES, low, high, *rule)
-                    for low, high in self._search.workers.ranges(strips)
-                ],
-            )
-            moved += kernels.moves.carry_out(*state, self._wanted, batch, BATCHES, *rule)
+            work = [
+                (state, rule, self._lists, self._wanted, batch, BATCHES, *piece) for piece in pieces
+            ]
+            self._search.workers.run(choose_moves, work)
+            moved += carry_out(state, rule, self._wanted, batch, BATCHES)
         rows.settle()
         return moved
 
 
-def replace_the_nearly_empty(rows: Rows, targets: IntArray, search: Search) -> int:
-    """Make clusters of what others have too many, in place of clusters that few rows are left in.
-
-    In many dimensions rows far from all others keep clusters to themselves, which nobody else
-    finds. To fill them, rows would have to be handed on over many clusters, one by one. Return how
-    many clusters were replaced.
-    """
-    surplus = np.maximum(rows.sizes - targets, 0)
-    empty = np.flatnonzero(rows.sizes < targets / 2)
-    empty = empty[np.argsort(rows.sizes[empty], kind="stable")][: surplus.sum() // targets.max()]
-    if empty.size == 0 or surplus.sum() <= MUCH * rows.labels.size:
-        return 0
-    gone = np.zeros(targets.size, dtype=bool)
-    gone[empty] = True
-    spare = np.concatenate([_farthest(rows, surplus), np.flatnonzero(gone[rows.labels])])
-    Z, ids = rows.Z[spare], np.arange(spare.size, dtype=np.int32)
-    starts = np.arange(empty.size + 1) * spare.size // empty.size
-    bisect(Z, ids, starts, rounds=ROUNDS, seed=search.seed, workers=search.workers)
-    rows.labels[spare[ids]] = np.repeat(empty, np.diff(starts))
-    rows.settle()
-    return int(empty.size)
+@kernel
+def strips_of(n_rows: int, batches: int) -> int:
+    """Count the strips of the longest batch."""
+    return (n_rows + STRIP * batches - 1) // (STRIP * batches)
 
 
-def _farthest(rows: Rows, counts: IntArray) -> IntArray:
-    """Return so many rows of each cluster, those that are farthest from its centre."""
-    affected = np.flatnonzero(counts[rows.labels])
-    label = rows.labels[affected]
-    offsets = rows.Z[affected] - rows.centres[label]
-    order = np.lexsort((-np.einsum("ij,ij->i", offsets, offsets), label))
-    sizes = np.bincount(label, minlength=counts.size)
-    place = np.arange(label.size) - (np.cumsum(sizes) - sizes)[label[order]]
-    return affected[order[place < counts[label[order]]]]
+@kernel
+def _row_of(place: int, batch: int, batches: int) -> int:
+    return ((place // STRIP) * batches + batch) * STRIP + place % STRIP
 
 
-def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
-    """Bring all sizes into range."""
-    targets = search.sizes.nearest(rows.sizes)
-    if np.array_equal(targets, rows.sizes):
-        return
-    if replace_the_nearly_empty(rows, targets, search):
-        targets = search.sizes.nearest(rows.sizes)
-    near = graph.refresh(rows.centres)
-    reach_targets(rows.Z, rows.centres, rows.sizes, targets, rows.labels, near)
-    rows.settle()
+@kernel
+def cost_of_growing(size: int, least: int, most: int, weight: float) -> float:
+    """Change of the penalty when a cluster of `size` takes one more row."""
+    penalty = 0.0
+    if size + 1 > most:
+        penalty += weight * (size + 0.5 - most)
+    if size < least:
+        penalty -= weight * (least - size - 0.5)
+    return penalty
 
 
-def reach_targets(
-    Z: AnyArray,
-    centres: AnyArray,
-    sizes: IntArray,
-    targets: IntArray,
-    labels: AnyArray,
-    graph: AnyArray,
-) -> None:
-    """Hand rows on until ``sizes == targets``; all but `targets` and `graph` are changed in place.
-
-    Parameters
-    ----------
-    graph : (clusters, length) ints
-        Neighbours of each cluster; -1 is none.
-    """
-    starts, neighbours = kernels.neighbours.both_ways(graph)
-    kernels.repair.hand_on(Z, centres, sizes, targets, labels, starts, neighbours, HANDINGS_ON)
-    while not np.array_equal(sizes, targets):  # the cheapest offer is taken, so this ends
-        rows, to = _offers(Z, centres, sizes, targets, labels)
-        kernels.repair.hand_over(Z, centres, sizes, targets, labels, rows, to)
-
-
-def _offers(
-    Z: AnyArray,
-    centres: AnyArray,
-    sizes: IntArray,
-    targets: IntArray,
-    labels: AnyArray,
-) -> tuple[IntArray, IntArray]:
-    """Return rows of clusters with too many, and clusters with too few: the cheapest pairs first.
-
-    A pair costs what `kernels.repair` takes for a row that is handed on.
-    """
-    needy = np.flatnonzero(sizes < targets)
-    rows = np.flatnonzero((sizes > targets)[labels])
-    own = labels[rows]
-    count = int(np.clip(PAIRS // rows.size, BRIDGES, needy.size))
-    bridges = _bridges(centres, sizes, targets, count)[own]
-    left = np.where(sizes[own] > 1, sizes[own] / np.maximum(sizes[own] - 1, 1), 1.0)
-    right = sizes / (sizes + 1.0)
-    prices = np.empty(bridges.shape, dtype=np.float32)
-    for first in range(0, rows.size, _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
-        x, to = Z[rows[part]], bridges[part]
-        here = x - centres[own[part]]
-        here = np.einsum("ij,ij->i", here, here)
-        apart = x[:, None] - centres[to]
-        prices[part] = right[to] * np.einsum("ijk,ijk->ij", apart, apart)
-        prices[part] -= (left[part] * here)[:, None]
-    order = np.argsort(prices, axis=None, kind="stable")
-    row, place = np.divmod(order, bridges.shape[1])
-    return rows[row], bridges[row, place].astype(np.int64)
+@kernel
+def choose_moves(
+    state: Clusters, rule: Rule, lists: AnyArray, wanted: AnyArray, batch: int, batches: int,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    """Write the best cluster of the rows of a batch into `wanted`, strips first..last of it."""
+    Z, C, sizes, labels = state
+    least, most, weight, strict = rule
+    for place in range(first * STRIP, last * STRIP):
+        i = _row_of(place, batch, batches)
+        if i >= Z.shape[0]:
+            break
+        a = labels[i]
+        wanted[i] = STAY
+        if sizes[a] < 2 or (strict and sizes[a] <= least):
+            continue
+        shrink = sizes[a] / (sizes[a] - 1.0)
+        lowest = shrink * squared_distance(Z, i, C, a) + cost_of_growing(
+            sizes[a] - 1, least, most, weight
+        )
+        for t in range(lists.shape[1]):
+            b = lists[i, t]
+            if b < 0 or b == a or (strict and sizes[b] >= most):
+                continue
+            cost = sizes[b] / (sizes[b] + 1.0) * squared_distance(Z, i, C, b) + cost_of_growing(
+                sizes[b], least, most, weight
+            )
+            if cost < lowest:
+                lowest = cost
+                wanted[i] = b
 
 
-def _bridges(centres: AnyArray, sizes: IntArray, targets: IntArray, count: int) -> IntArray:
-    """Return the nearest clusters with too few rows, for those with too many; -1 for others."""
-    needy, rich = np.flatnonzero(sizes < targets), np.flatnonzero(sizes > targets)
-    count = min(count, needy.size)
-    bridges = np.full((len(centres), count), -1)
-    squares = np.einsum("ij,ij->i", centres[needy], centres[needy])
-    for first in range(0, rich.size, _AT_ONCE):
-        part = rich[first : first + _AT_ONCE]
-        distances = squares - 2 * centres[part] @ centres[needy].T  # up to what a row has in common
-        nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
-        bridges[part] = needy[nearest]
-    return bridges
+@kernel
+def carry_out(state: Clusters, rule: Rule, wanted: AnyArray, batch: int, batches: int) -> int:
+    """Move the rows of a batch where it still pays, and return how many; centres follow."""
+    Z, C, sizes, labels = state
+    least, most, weight, strict = rule
+    moved = 0
+    for place in range(strips_of(Z.shape[0], batches) * STRIP):
+        i = _row_of(place, batch, batches)
+        if i >= Z.shape[0]:
+            break
+        b = wanted[i]
+        if b < 0:
+            continue
+        a = labels[i]
+        if sizes[a] < 2 or (strict and (sizes[a] <= least or sizes[b] >= most)):
+            continue
+        before = sizes[a] / (sizes[a] - 1.0) * squared_distance(Z, i, C, a)
+        after = sizes[b] / (sizes[b] + 1.0) * squared_distance(Z, i, C, b)
+        before += cost_of_growing(sizes[a] - 1, least, most, weight)
+        after += cost_of_growing(sizes[b], least, most, weight)
+        if after < before:
+            transfer(state, i, b)
+            moved += 1
+    return moved

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster.bisection import effective_dimension
-from bagwise.cluster.state import SizeRange, geometric
+from bagwise.cluster.state import SizeRange, effective_dimension, geometric
 from bagwise.cluster.workers import Patience
 
 MOST_ROWS, MOST_CLUSTERS = 10_000, 2_000  # seconds of work; more rows are worth compiling for

@@ -14,23 +14,29 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import Literal
 
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster import kernels
-from bagwise.cluster.bisection import ROUNDS, bisect, effective_dimension
+from bagwise.cluster import compile as kernels
+from bagwise.cluster.bisection import ROUNDS, bisect
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import exchange_rows
-from bagwise.cluster.moving import move_rows, repair_sizes
+from bagwise.cluster.moving import move_rows
 from bagwise.cluster.plain import find_clusters_plainly, is_small
-from bagwise.cluster.state import EFFORTS, Effort, Rows, Search, SizeRange
+from bagwise.cluster.repair import repair_sizes
+from bagwise.cluster.state import (
+    EFFORTS,
+    Effort,
+    EffortName,
+    Rows,
+    Search,
+    SizeRange,
+    effective_dimension,
+)
 from bagwise.cluster.workers import Patience, Workers, patience
 from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import report_progress
-
-EffortName = Literal["fast", "default", "best"]
 
 SAMPLED_ROWS = 20_000
 # Above this effective dimension, or this size, annealing hardly finds what moves have not.

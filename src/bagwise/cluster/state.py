@@ -1,8 +1,11 @@
-"""What all stages of a search share: sizes, effort, rows, who computes, and when to stop."""
+"""What all stages of a search share: sizes, effort, rows, who computes, and when to stop.
+
+Nothing here needs numba: strategies and planner read it before anybody searches.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
@@ -10,8 +13,12 @@ from scipy import sparse
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.workers import Patience, Workers
 
+EffortName = Literal["fast", "default", "best"]
+
 FEWER_CLUSTERS = 0.03
 FEW_DIMENSIONS, MANY_DIMENSIONS = 8, 16
+SAMPLED_WINDOWS = 1000
+SMALLEST_WINDOW, LARGEST_WINDOW = 10, 64
 CHUNK = 65_536  # rows that are looked at together where all of them would need a copy
 
 
@@ -103,6 +110,15 @@ class Search:
     report: Callable[[str, float], None]
 
 
+class Clusters(NamedTuple):
+    """What the loops that move rows change: points, centres, sizes, and the cluster of each row."""
+
+    Z: AnyArray
+    C: AnyArray
+    sizes: IntArray
+    labels: AnyArray
+
+
 @dataclass
 class Rows:
     """Rows in an order of their own: `ids` says which row stands where, `labels` its cluster."""
@@ -128,6 +144,11 @@ class Rows:
         self.centres = sums_of_clusters(self.Z, self.labels, clusters) / count[:, None]
 
     @property
+    def state(self) -> Clusters:
+        """The arrays themselves, for the compiled loops."""
+        return Clusters(self.Z, self.centres, self.sizes, self.labels)
+
+    @property
     def spread(self) -> float:
         """Sum of squared distances of the rows from their centres."""
         total = 0.0
@@ -149,3 +170,25 @@ def sums_of_clusters(X: Any, labels: AnyArray, clusters: int) -> AnyArray:
 def geometric(first: float, last: float, count: int) -> AnyArray:
     """Return `count` numbers from `first` to `last` with a constant ratio."""
     return first * (last / first) ** (np.arange(count) / max(1, count - 1))
+
+
+def effective_dimension(Z: AnyArray, clusters: int) -> float:
+    """Estimate in how many directions neighbouring rows differ, as if all counted the same.
+
+    For w rows with d such directions the participation ratio ``tr(G)^2 / |G|^2`` of their Gram
+    matrix is about ``1 / (1/d + 1/(w-1))``. After bisection, neighbours stand side by side.
+    """
+    n, features = Z.shape
+    window = min(n, int(np.clip(n // clusters, SMALLEST_WINDOW, LARGEST_WINDOW)))
+    firsts = np.linspace(0, n - window, num=min(SAMPLED_WINDOWS, n // window), dtype=np.int64)
+    local = Z[firsts[:, None] + np.arange(window)].astype(np.float64)
+    local -= local.mean(axis=1, keepdims=True)
+    gram = local @ local.transpose(0, 2, 1)
+    squares, traces = np.einsum("bij,bij->b", gram, gram), np.einsum("bii->b", gram)
+    differ = squares > 0
+    if not differ.any():
+        return float(features)
+    ratio = float(np.mean(traces[differ] ** 2 / squares[differ]))
+    rest = window - 1 - ratio
+    dimension = ratio * (window - 1) / rest if rest > 0 else features
+    return float(np.clip(dimension, min(2, features), features))

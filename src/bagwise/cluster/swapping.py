@@ -1,17 +1,25 @@
-"""Lower the expected error of a linear model, ``tr M^-1``, by exchanging rows between clusters."""
+"""Exchanges that lower the expected error of a linear model, ``tr M^-1``.
+
+M is the scatter of the cluster means, M = sum n c c'. Swapping x in A for y in B changes it by
+``e h' + h e'`` with ``e = y - x`` and ``h = a - b + (1/|A| + 1/|B|)/2 e``, for the means a and b.
+To first order the trace then changes by the gain of the swap in k-means on the rows of ``X P`` with
+P = M^-1, which is how candidates are found without the O(d^2) of the exact change.
+"""
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
-from bagwise.cluster import kernels
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.cluster.arith import kernel, squared_distance
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.exchanging import Blocks
+from bagwise.cluster.compile import load_kernels
+from bagwise.cluster.exchanging import Blocks, draw_swap, price_side, settle, swap_rows
 from bagwise.cluster.state import Rows, sums_of_clusters
 from bagwise.cluster.workers import Patience, Workers
 from bagwise.show.stages import report_progress
 
 WORTHWHILE = 1e-4  # relative improvement that a sweep must bring to be followed by another
 ROWS_PER_VISIT = 8
+SINGULAR = 1e-12  # a determinant up to this, of a change that is 1 where nothing changes
 
 
 def lower_trace(
@@ -29,7 +37,7 @@ def lower_trace(
     rank. Each sweep looks at neighbours by the metric in which k-means is the gradient of the
     trace; a swap is made only if the exact trace falls, so no sweep makes it worse.
     """
-    kernels.load_kernels()
+    load_kernels()
     clusters = int(labels.max()) + 1
     sizes = np.bincount(labels)
     scatter = _scatter(_means(X, labels, sizes), sizes)
@@ -57,10 +65,8 @@ def lower_trace(
             blocks = Blocks.pack(Rows.of(images, ids, labels.astype(np.int32), clusters), most=0)
             rows = X[blocks.ids]
             pairs, _ = blocks.pairs(graph, rng, farthest=turn % 2 == 0)
-            kernels.trace.lower_trace_by_swaps(
-                pairs, blocks.ids, *blocks.state, rows, _means(X, labels, sizes), P,
-                max(1, int(sizes.mean()) // ROWS_PER_VISIT),
-            )  # fmt: skip
+            visits = max(1, int(sizes.mean()) // ROWS_PER_VISIT)
+            swap_between(pairs, blocks, rows, _means(X, labels, sizes), P, visits)
             labels = np.empty_like(labels)
             labels[blocks.ids] = np.repeat(np.arange(clusters), sizes)
             P = np.linalg.inv(_scatter(_means(X, labels, sizes), sizes))
@@ -75,3 +81,96 @@ def _means(X: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
 
 def _scatter(means: FloatArray, sizes: IntArray) -> FloatArray:
     return np.asarray((means * sizes[:, None]).T @ means)
+
+
+@kernel
+def swap_between(
+    pairs: AnyArray, blocks: Blocks, rows: AnyArray, means: AnyArray, P: AnyArray, visits: int
+) -> int:
+    """Visit all pairs of clusters and make the swaps that lower tr(P); return how many.
+
+    `rows`, and in the blocks their images (rows of X P, as P was at the start), stand cluster by
+    cluster. Means and P are kept up to date.
+    """
+    features, sizes = rows.shape[1], blocks.sizes
+    e, h, Pe, Ph = np.empty(features), np.empty(features), np.empty(features), np.empty(features)
+    scratch = np.empty((4, sizes.max()), dtype=blocks.rows.dtype)
+    silence = np.zeros(2, dtype=blocks.rows.dtype)  # no noise
+    swaps = 0
+    for t in range(pairs.shape[0]):
+        a, b = pairs[t, 0], pairs[t, 1]
+        for _ in range(visits):
+            i, j = _best_swap(blocks, a, b, scratch, silence)
+            if i < 0:
+                break
+            half = 0.5 * (1.0 / sizes[a] + 1.0 / sizes[b])
+            for f in range(features):
+                e[f] = rows[j, f] - rows[i, f]
+                h[f] = means[a, f] - means[b, f] + half * e[f]
+            if not change_inverse(P, e, h, Pe, Ph):
+                break
+            for f in range(features):
+                means[a, f] += e[f] / sizes[a]
+                means[b, f] -= e[f] / sizes[b]
+                rows[i, f], rows[j, f] = rows[j, f], rows[i, f]
+            swap_rows(blocks.rows, blocks.ids, i, j)
+            settle(blocks, a)
+            settle(blocks, b)
+            swaps += 1
+    return swaps
+
+
+@kernel
+def _best_swap(
+    blocks: Blocks, a: int, b: int, scratch: AnyArray, silence: AnyArray
+) -> tuple[int, int]:
+    """Find the swap that gains most in k-means on the images; -1 if none gains."""
+    images, _, starts, sizes, C, _ = blocks
+    kind = images.dtype.type
+    w = kind(1.0 / sizes[a] + 1.0 / sizes[b])
+    _, far_a, _ = price_side(blocks, a, b, w, kind(-1), scratch[0], scratch[2])
+    top_b, far_b, _ = price_side(blocks, b, a, w, kind(1), scratch[1], scratch[3])
+    i, j = draw_swap(
+        blocks, a, b, w, squared_distance(C, a, C, b), scratch[0], scratch[1], top_b,
+        2 * w * far_a * far_b, kind(0), kind(0), silence, 0,
+    )  # fmt: skip
+    return (starts[a] + i, starts[b] + j) if i >= 0 else (-1, -1)
+
+
+@kernel
+def change_inverse(P: AnyArray, e: AnyArray, h: AnyArray, Pe: AnyArray, Ph: AnyArray) -> bool:
+    """Update P by the change e h' + h e' of its inverse if its trace falls; say whether.
+
+    With p = e'Pe, q = h'Ph, r = e'Ph, the trace changes by
+
+        (q |Pe|^2 - 2 (1+r) (Pe).(Ph) + p |Ph|^2) / ((1+r)^2 - pq)
+
+    and P by a rank-2 update (Woodbury).
+    """
+    size = e.size
+    p, q, r, ee, eh, hh = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for f in range(size):
+        first, second = 0.0, 0.0
+        for g in range(size):
+            first += P[f, g] * e[g]
+            second += P[f, g] * h[g]
+        Pe[f], Ph[f] = first, second
+    for f in range(size):
+        p += e[f] * Pe[f]
+        q += h[f] * Ph[f]
+        r += e[f] * Ph[f]
+        ee += Pe[f] * Pe[f]
+        eh += Pe[f] * Ph[f]
+        hh += Ph[f] * Ph[f]
+    determinant = (1.0 + r) * (1.0 + r) - p * q
+    if determinant <= SINGULAR:
+        return False
+    change = (q * ee - 2.0 * (1.0 + r) * eh + p * hh) / determinant
+    if not change < 0.0:
+        return False
+    for f in range(size):
+        for g in range(size):
+            P[f, g] += (
+                q * Pe[f] * Pe[g] - (1.0 + r) * (Pe[f] * Ph[g] + Ph[f] * Pe[g]) + p * Ph[f] * Ph[g]
+            ) / determinant
+    return True

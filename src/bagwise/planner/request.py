@@ -13,7 +13,7 @@ from bagwise.bagging import (
     find_strategy,
     measures_by_scores,
 )
-from bagwise.cluster.search import EffortName
+from bagwise.cluster.state import EffortName
 from bagwise.errors import BagTooSmallError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.planner.prior import Prior, read_prior

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import BaggingStrategy, Given, assign_bags
-from bagwise.bagging._strata import check_strata
+from bagwise.bagging.assigning import check_strata
 from bagwise.errors import StrategyError
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of

@@ -43,7 +43,7 @@ from typing import Any
 from msgspec import UNSET
 
 from bagwise._types import AnyArray
-from bagwise.bagging import assign_bags, check_bag_size, parameters_of
+from bagwise.bagging import assign_bags, check_bag_size, check_strata, parameters_of
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.ledger import Account, Uncharged
@@ -124,7 +124,7 @@ def build(
         choice = _choose(rows, request, stage)
         request = request.as_chosen(choice)
         check_bag_size(choice.bag_size, n_rows=rows.num_rows)
-        given.check_size(choice.bag_size)
+        check_strata(given.smallest_stratum, choice.bag_size)
         table = in_secret_order(rows, checked, given, request, stage)
         with stage("encoding features"):
             X = table.encoded_for(choice, centred=request.centre != "none")

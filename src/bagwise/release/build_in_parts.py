@@ -22,7 +22,7 @@ from bagwise.bagging import (
     check_bag_size,
     find_strategy,
 )
-from bagwise.bagging._strata import check_strata
+from bagwise.bagging.assigning import check_strata
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ColumnError, StrategyError, shielded
 from bagwise.files.parquet_files import WrittenTable, as_parquet_keeps_it

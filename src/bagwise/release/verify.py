@@ -11,9 +11,10 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
+    PublishedBags,
     parameters_of,
 )
-from bagwise.bagging._strata import rows_by_number
+from bagwise.bagging.assigning import rows_by_number
 from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.circumstances import (
     Circumstance,
@@ -299,7 +300,9 @@ def _judge_features(
     scores = None if model is None else model.predict(X)
     index = release.bags.index[rows]
     return [
-        judge.contradiction(index[part], X=X[part], scores=None if scores is None else scores[part])
+        judge.contradiction(
+            PublishedBags(index[part], X[part], None if scores is None else scores[part])
+        )
         for part in strata_of(release, rows)
     ]
 
@@ -312,7 +315,7 @@ def _judge_order(
     rows = np.flatnonzero(release.bags.in_bag)
     return [
         judge.contradiction(
-            release.bags.index[rows[part]], scores=scores[rows[part]], rounding=rounding
+            PublishedBags(release.bags.index[rows[part]], None, scores[rows[part]], rounding)
         )
         for part in strata_of(release, rows)
     ]
