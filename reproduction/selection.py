@@ -91,7 +91,7 @@ def sorted_risk(
         bag_size=bag_size,
         n_bags=n_bags,
     )
-    return Risk.of(
+    return Risk(
         bias=float(bias @ bias),
         choice=0.0,
         label_noise=float(np.trace(covariance)),

@@ -88,7 +88,7 @@ def distance_to_least_squares(
     squares = exact._squared_length(sums @ inverse, None)
     privacy = exact.noise_per_bag(noise_sd, bags) ** 2
     choice = bags.variance(labels) if kind == "pick" else np.zeros(bags.n_bags)
-    return exact.Risk.of(
+    return exact.Risk(
         bias=float(bias @ bias),
         choice=float(squares @ choice),
         label_noise=0.0,

@@ -223,7 +223,7 @@ class _Gradient:
             centre = bags.mean(eta)
             scale = family.natural_slope(centre) / phi
             units = levers = bags.mean(at_truth.X) * scale[:, None]
-            largest = float(linalg.eigvalsh(at_truth.gram)[-1])
+            largest = float(linalg.eigvalsh(at_truth.X.T @ at_truth.X)[-1])
             norm = float(np.max(scale**2)) * largest / int(bags.sizes.min())
             expected, counts = bags.mean(means) - family.mean(centre), np.ones(bags.n_bags)
         return cls(units, levers, counts, expected, at_truth.omega, at_truth.choice, norm)

@@ -17,7 +17,7 @@ from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import filed
 from bagwise.theory.beliefs import draw_misfit
-from bagwise.theory.moments import Whitening
+from bagwise.theory.exact import Whitening
 from tests import stats
 
 BOUNDS = (-10.0, 10.0)

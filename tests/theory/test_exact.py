@@ -14,10 +14,10 @@ from bagwise.theory.beliefs import draw_misfit
 from bagwise.theory.exact import (
     ESTIMATORS,
     Risk,
+    Whitening,
     exact_risk,
     first_order_risk,
 )
-from bagwise.theory.moments import Whitening
 from reproduction.squared_errors import distance_to_least_squares
 from tests import stats
 from tests.learn.test_exact_errors import GOLDEN, NOISE, SIGMA, setting
@@ -243,10 +243,10 @@ def test_known_noise_is_never_worse_than_equal_weights():
 
 
 def test_shares_are_of_the_whole():
-    risk = Risk.of(bias=1.0, choice=0.0, label_noise=3.0, privacy=0.0)
+    risk = Risk(bias=1.0, choice=0.0, label_noise=3.0, privacy=0.0)
     assert risk.total == 4.0
     assert list(risk.shares().items())[:2] == [("label_noise", 0.75), ("bias", 0.25)]
-    nothing = Risk.of(bias=0.0, choice=0.0, label_noise=0.0, privacy=0.0)
+    nothing = Risk(bias=0.0, choice=0.0, label_noise=0.0, privacy=0.0)
     assert set(nothing.shares().values()) == {0.0}
 
 

@@ -5,8 +5,7 @@ import pytest
 
 from bagwise.bagging.bags import Bags
 from bagwise.theory.beliefs import draw_misfit, signal_root
-from bagwise.theory.exact import exact_risk
-from bagwise.theory.moments import BagMoments, Whitening, prior_risk
+from bagwise.theory.exact import BagMoments, Whitening, exact_risk, prior_risk
 from tests import stats
 
 SIGNAL, LABEL_NOISE, MISFIT = 1.5, 0.7, 0.4

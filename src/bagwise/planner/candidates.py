@@ -39,8 +39,7 @@ from bagwise.requests.queries import (
     price_model,
     prospect_of_centring,
 )
-from bagwise.theory.exact import CAUSES, Risk
-from bagwise.theory.moments import prior_risk
+from bagwise.theory.exact import CAUSES, Risk, prior_risk
 
 DRAWS = 3  # of theta and of the private model's noise, for bags that follow that model
 LOSSES = ("bag", "instance")
@@ -449,8 +448,7 @@ def _risk_of_single(
         repeats=bagged.repeats,
         metric=metric,
     )
-    bias = risk.bias + (1 - size) ** 2 * prior.signal_sd**2
-    return dataclasses.replace(risk, bias=bias, total=risk.total - risk.bias + bias)
+    return dataclasses.replace(risk, bias=risk.bias + (1 - size) ** 2 * prior.signal_sd**2)
 
 
 def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
@@ -469,7 +467,7 @@ def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
     privacy = min(_privacy_of_model(problem, rule, noise) for noise in rule.score_noises)
     signal, unshrunk = problem.prior.signal_sd**2, by_labels + privacy
     kept = signal / (signal + unshrunk)
-    return Risk.of(
+    return Risk(
         bias=(1 - kept) ** 2 * signal,
         choice=0.0,
         label_noise=kept**2 * by_labels,
@@ -522,10 +520,10 @@ def _risk(
     )
     if problem.classes is None:
         return risk
-    return Risk.of(**{name: problem.classes * getattr(risk, name) for name in CAUSES})
+    return Risk(**{name: problem.classes * getattr(risk, name) for name in CAUSES})
 
 
 def _mean(draws: Sequence[tuple[Risk, Risk]], which: int) -> Risk:
     """Return the mean over the draws, cause by cause."""
     risks = [draw[which] for draw in draws]
-    return Risk.of(**{name: float(np.mean([getattr(r, name) for r in risks])) for name in CAUSES})
+    return Risk(**{name: float(np.mean([getattr(r, name) for r in risks])) for name in CAUSES})

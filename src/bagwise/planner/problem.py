@@ -28,7 +28,7 @@ from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, design_model
 from bagwise.requests.queries import NORMS
 from bagwise.theory.beliefs import draw_misfit, signal_root
-from bagwise.theory.moments import BagMoments, Whitening
+from bagwise.theory.exact import BagMoments, Whitening
 
 FEWEST = 20  # rows of a bag in a sample, unless it is to have fewer anyway
 
