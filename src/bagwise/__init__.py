@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from bagwise.learner import fit as fit
     from bagwise.learner import load_release as load_release
     from bagwise.ledger import Ledger as Ledger
+    from bagwise.models import load_model as load_model
     from bagwise.models.coefficients import Coefficients as Coefficients
-    from bagwise.models.load import load_model as load_model
-    from bagwise.models.on_spark import predict_on_spark as predict_on_spark
+    from bagwise.models.model import predict_on_spark as predict_on_spark
     from bagwise.models.row_model import RowModel as RowModel
-    from bagwise.models.tree_model import TreeModel as TreeModel
+    from bagwise.models.trees import TreeModel as TreeModel
     from bagwise.planner import Plan as Plan
     from bagwise.planner import Prior as Prior
     from bagwise.planner import plan as plan
@@ -126,10 +126,10 @@ _HOMES = {
     "learner": ["evaluate", "fit", "load_release"],
     "ledger": ["Ledger"],
     "models.coefficients": ["Coefficients"],
-    "models.load": ["load_model"],
-    "models.on_spark": ["predict_on_spark"],
+    "models": ["load_model"],
+    "models.model": ["predict_on_spark"],
     "models.row_model": ["RowModel"],
-    "models.tree_model": ["TreeModel"],
+    "models.trees": ["TreeModel"],
     "planner": ["Plan", "Prior", "plan"],
     "privacy": ["Certificate"],
     "release.release": ["Release"],

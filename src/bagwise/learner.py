@@ -8,7 +8,7 @@ from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
 from bagwise.learn.frames import FrameModel, fit_estimator
 from bagwise.learn.from_release import check_family, family_name, fit_release
 from bagwise.models.row_model import RowModel
-from bagwise.models.tree_model import TreeModel
+from bagwise.models.trees import TreeModel
 from bagwise.release.files import MANIFEST
 from bagwise.release.release import Release
 from bagwise.scoring.openly import BagScores, RowScores, evaluate_release, evaluate_rows

@@ -13,7 +13,7 @@ from bagwise.glm.statistic import RELEASED_NOTE
 from bagwise.ledger import Ledger
 from bagwise.models.model import LARGEST, TrainedOn
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
-from bagwise.models.tree_model import TreeModel
+from bagwise.models.trees import TreeModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import epsilon_of_releases
 from bagwise.privacy.certificate import NOT_PRIVATE

@@ -13,8 +13,7 @@ import bagwise as bw
 from bagwise.errors import LeakWarning, ModelFileError, StrategyError
 from bagwise.files.json_files import canonical
 from bagwise.models.model import digest_of as _digest
-from bagwise.models.tree_model import TreeModel
-from bagwise.models.trees import Levels, Tree
+from bagwise.models.trees import Levels, Tree, TreeModel
 from bagwise.requests.records import filed
 
 

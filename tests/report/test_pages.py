@@ -14,8 +14,7 @@ import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import OutputError, ReleaseError
 from bagwise.models.model import TrainedOn
-from bagwise.models.tree_model import TreeModel
-from bagwise.models.trees import Levels, Member, Tree
+from bagwise.models.trees import Levels, Member, Tree, TreeModel
 from bagwise.privacy.promise import chance_of_guessing, odds_in_fractions
 from bagwise.privacy.queries import QUERIES
 from bagwise.report import errors_by_group, release_page, report_on

@@ -14,7 +14,7 @@ from bagwise.cli import app
 from bagwise.errors import BagwiseError, ColumnError, ReleaseError, StrategyError, TableError
 from bagwise.learn import fit_release, on_spark, spark_chunks
 from bagwise.learn.on_spark import fit_on_spark
-from bagwise.models.on_spark import predict_on_spark
+from bagwise.models.model import predict_on_spark
 from bagwise.requests.records import filed
 from tests.spark.conftest import PRIVATE
 

@@ -107,7 +107,7 @@ def _run(words: list[str], *, shown: bool, force: bool) -> None:
 def _errors(model: Path, table: Path, new: Path) -> dict[str, float]:
     """Return errors on new rows: of the model, of one of the true labels, and of their mean."""
     from bagwise.learn import BaggedGLM
-    from bagwise.models.load import load_model
+    from bagwise.models import load_model
     from bagwise.rows.labels import label_vector
     from bagwise.rows.table import read_table
     from bagwise.scoring.openly import evaluate_rows

@@ -60,7 +60,7 @@ from bagwise.requests.records import Privacy, Reading
 
 if TYPE_CHECKING:
     from bagwise.models.row_model import RowModel
-    from bagwise.models.tree_model import TreeModel
+    from bagwise.models.trees import TreeModel
     from bagwise.scoring.privately import PrivateScores
 
 
@@ -328,7 +328,7 @@ def predict(
 
     On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
-    from bagwise.models.load import load_model
+    from bagwise.models import load_model
     from bagwise.rows.memory import Memory
     from bagwise.rows.opening import open_rows
     from bagwise.rows.sources import open_source
@@ -371,8 +371,8 @@ def _predict_on_spark(
     force: bool,
 ) -> None:
     """Write predictions as a directory of Parquet files, by the tasks of Spark."""
-    from bagwise.models.load import load_model
-    from bagwise.models.on_spark import predict_on_spark
+    from bagwise.models import load_model
+    from bagwise.models.model import predict_on_spark
     from bagwise.rows.spark.session import open_session
     from bagwise.rows.spark.tasks import run_job
 
@@ -440,7 +440,7 @@ def evaluate(
     Privately: [bold]bagwise evaluate model.json holdout.csv --label rent --bounds 0 5000
     --epsilon 0.5 -o scores.json[/]
     """
-    from bagwise.models.load import load_model
+    from bagwise.models import load_model
 
     where = "the rows of a query" if query is not None else ", ".join(data)
     if epsilon is None:

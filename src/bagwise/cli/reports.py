@@ -183,7 +183,7 @@ def _errors_by_group(release: "Release", wanted: _Wanted) -> "GroupErrors":
 
 
 def _model(wanted: _Wanted) -> Callable[[], "Page"]:
-    from bagwise.models.load import load_model
+    from bagwise.models import load_model
     from bagwise.release.release import Release
     from bagwise.report.model_page import model_page, table_of
 

@@ -13,8 +13,7 @@ from bagwise.learn.boost.estimators import BoostsTrees
 from bagwise.learn.convert import with_rows
 from bagwise.learn.from_release import granular_rows, training_data
 from bagwise.models.model import TrainedOn
-from bagwise.models.tree_model import TreeModel
-from bagwise.models.trees import Levels
+from bagwise.models.trees import Levels, TreeModel
 from bagwise.release.release import Release
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds

@@ -6,8 +6,9 @@ tables, clipping, blocks of rows, files and their digests are the same for all.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -18,7 +19,14 @@ from numpy.typing import NDArray
 
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
-from bagwise.errors import ModelFileError, StrategyError, shielded
+from bagwise.errors import (
+    ColumnError,
+    ModelFileError,
+    StrategyError,
+    TableError,
+    did_you_mean,
+    shielded,
+)
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
@@ -29,7 +37,9 @@ from bagwise.rows.columns import find_column
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds
 from bagwise.rows.roles import exposure_vector
+from bagwise.rows.spark.session import is_frame
 from bagwise.rows.table import read_table
+from bagwise.rows.workers import guarded
 
 AT_ONCE = 2**18  # rows that are encoded together
 LARGEST = 512 * 2**20  # bytes of a model file: a thousand trees take about a megabyte
@@ -161,17 +171,22 @@ class Model(ABC):
         self, rows: Rows, *, id: str | None = None, rate: bool = False, clip: bool = True
     ) -> Iterator[pa.Table]:
         """Yield what `predict_table` returns, for one part of the rows after the other."""
-        exposure = None if rate else self.exposure
-        roles = dict.fromkeys(self.encoder.inputs, "feature")
-        named = ((exposure, "exposure"), (id, "id"))
-        roles |= {name: role for name, role in named if name is not None}
-        for name, role in roles.items():
-            if name not in rows.column_names:
-                find_column(rows, name, role=role)  # which says so
-        for part in rows.scan(list(roles)):
+        for part in rows.scan(self.columns_needed(rows.column_names, id=id, rate=rate)):
             for start in range(0, max(1, part.num_rows), AT_ONCE):
                 some = part.slice(start, AT_ONCE)
                 yield self.predict_table(some, id=id, rate=rate, clip=clip)
+
+    def columns_needed(self, names: Sequence[str], *, id: str | None, rate: bool) -> list[str]:
+        """Return the columns that predictions need, or say which of these names is missing."""
+        roles = dict.fromkeys(self.encoder.inputs, "feature")
+        named = ((None if rate else self.exposure, "exposure"), (id, "id"))
+        roles |= {name: role for name, role in named if name is not None}
+        for name, role in roles.items():
+            if name not in names:
+                raise ColumnError(
+                    f"{role} {name!r} is not a column of the table.{did_you_mean(name, names)}"
+                )
+        return list(roles)
 
     def predict_proba(self, table: Any) -> FloatArray:
         """Return the chance of each class, (n, classes); of a yes-or-no label those of no and yes.
@@ -291,3 +306,35 @@ def refuse_directory(path: str | Path) -> None:
             f"{path} is a directory, not a model file. If it is a release, fit it first: "
             f"bagwise fit {path} -o model.json"
         )
+
+
+def predict_on_spark(
+    model: Model, frame: Any, *, id: str | None = None, rate: bool = False, clip: bool = True
+) -> Any:
+    """Return a DataFrame with a column `prediction`, beside the column `id` if one is named.
+
+    It is evaluated when it is written or looked at, as every DataFrame is. For classes there is a
+    column ``prediction=NAME`` with the chance of each. Predictions are clipped as
+    ``model.predict`` does, unless `clip` is False.
+    """
+    if not is_frame(frame):
+        raise TableError("give a DataFrame of Spark; model.predict takes everything else.")
+    asked = model.columns_needed(frame.columns, id=id, rate=rate)
+    types = dict.fromkeys(model.outputs, "double")
+    if id is not None:
+        types = {id: frame.schema[id].dataType.simpleString(), **types}
+    quoted = {name: f"`{name.replace('`', '``')}`" for name in (*asked, *types)}
+    chosen = frame.select(*(quoted[name] for name in asked))
+    work = partial(_predict, model=model, id=id, rate=rate, clip=clip)
+    return chosen.mapInArrow(work, ", ".join(f"{quoted[n]} {kind}" for n, kind in types.items()))
+
+
+def _predict(
+    batches: Iterable[pa.RecordBatch], *, model: Model, id: str | None, rate: bool, clip: bool
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        predicted: Any = guarded(partial(model.predict_table, rows, id=id, rate=rate, clip=clip))
+        if not isinstance(predicted, pa.Table):
+            raise RuntimeError(predicted.text)  # of ours: names of columns, and no cells
+        yield from predicted.to_batches()

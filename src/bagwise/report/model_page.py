@@ -18,7 +18,7 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.errors import ReleaseError
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.models.row_model import RowModel
-from bagwise.models.tree_model import TreeModel
+from bagwise.models.trees import TreeModel
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.release.release import Release
 from bagwise.report.pages import odds_of

@@ -13,7 +13,7 @@ from bagwise._types import FloatArray
 from bagwise.errors import LabelError, ReleaseError
 from bagwise.learn.model_selection import bag_mean_squared_error, bag_r2_score
 from bagwise.models.row_model import RowModel
-from bagwise.models.tree_model import TreeModel
+from bagwise.models.trees import TreeModel
 from bagwise.release.release import Release, check_release
 from bagwise.rows.columns import as_text, find_column
 from bagwise.rows.labels import label_codes, label_vector

@@ -19,7 +19,7 @@ from bagwise.files.records import Record, read_file, to_plain
 from bagwise.ledger import Account, Ledger, Uncharged, open_account
 from bagwise.models.model import Software
 from bagwise.models.row_model import RowModel
-from bagwise.models.tree_model import TreeModel
+from bagwise.models.trees import TreeModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
