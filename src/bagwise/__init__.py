@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from bagwise.planner import Prior as Prior
     from bagwise.planner import plan as plan
     from bagwise.privacy import Certificate as Certificate
+    from bagwise.release.parts_table import PartsRelease as PartsRelease
     from bagwise.release.release import Release as Release
-    from bagwise.release.release_in_parts import PartsRelease as PartsRelease
     from bagwise.release.verify import Verification as Verification
     from bagwise.requests.records import Bagging as Bagging
     from bagwise.requests.records import Engine as Engine
@@ -133,7 +133,7 @@ _HOMES = {
     "planner": ["Plan", "Prior", "plan"],
     "privacy": ["Certificate"],
     "release.release": ["Release"],
-    "release.release_in_parts": ["PartsRelease"],
+    "release.parts_table": ["PartsRelease"],
     "release.verify": ["Verification"],
     "requests.records": ["Bagging", "Engine", "Privacy", "Reading"],
     "verifier": ["verify"],

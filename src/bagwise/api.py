@@ -256,7 +256,10 @@ def make_release(
     account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build(rows, request, account=account, confirmed=confirmed, on_stage=engine.on_stage)
+    made: Release = build(
+        rows, request, account=account, confirmed=confirmed, on_stage=engine.on_stage
+    )
+    return made
 
 
 def _release_on_spark(
@@ -270,7 +273,7 @@ def _release_on_spark(
     engine: Engine,
 ) -> Any:
     """Make a release on Spark, whose modules are imported by nobody else."""
-    from bagwise.release.build_in_parts import build_in_parts, refuse_in_parts
+    from bagwise.release.parts_table import refuse_in_parts
     from bagwise.rows.spark.opening import open_on_spark
 
     columns, budget = request.columns, request.budget
@@ -287,9 +290,7 @@ def _release_on_spark(
     account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
     if (paid := account.stored(_verified)) is not None:
         return paid
-    return build_in_parts(
-        rows, request, account=account, confirmed=confirmed, on_stage=stage.on_stage
-    )
+    return build(rows, request, account=account, confirmed=confirmed, on_stage=stage.on_stage)
 
 
 def _verified(path: Path) -> Release:

@@ -28,6 +28,7 @@ import bagwise as bw
 from bagwise.bagging import STRATEGIES, find_strategy
 from bagwise.errors import BagwiseWarning, LabelError
 from bagwise.privacy import noise
+from bagwise.release import label_bags
 from bagwise.requests.records import filed
 from bagwise.rows.labels import label_vector
 from bagwise.rows.row_order import secret_order
@@ -559,13 +560,20 @@ def test_a_twin_that_orders_rows_by_labels_is_found(tmp_path):
 def test_a_twin_whose_noise_depends_on_labels_is_found(tmp_path):
     """The bounds of the noise are those of the labels: answers are the same, and questions not."""
 
-    def twin(labels, bags, *, bounds, event, source):
-        step = (labels.max() - labels.min()) / 2**20
-        return noise.hidden_means(
-            bags.sum(labels), bags.sizes, bounds=bounds, event=event.on_grid(step), source=source
-        )
+    settled = label_bags.settle_labels
 
-    with in_place_of({noise.private_bag_means: twin}):
+    def twin(bags, units, scores, centring, choice):
+        made, rule = settled(bags, units, scores, centring, choice), choice.calibration
+
+        def hide(told, sizes):
+            step = float(np.ptp(told)) / 2**20
+            event = made.events[-1].on_grid(step)
+            hidden = {"bounds": rule.bounds, "event": event, "source": choice.noise_source}
+            return noise.hidden_means(told[0], sizes, **hidden)
+
+        return dataclasses.replace(made, hide=hide)
+
+    with in_place_of({settled: twin}):
         found = replay(tmp_path / "run", partial(SOURCES["memory"], release(PLAIN)), *NEIGHBOURS)
     assert found == ["asked: hidden_means"] * 2
 

@@ -89,7 +89,7 @@ WAYS = {
 def release(table, shuffle, **options):
     rng = np.random.default_rng(5)  # where no seed is given, what is public is drawn afresh
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bagwise.release.build.make_generator", lambda seed: rng)
+        patch.setattr("bagwise.release.tables.make_generator", lambda seed: rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
             return bw.make_release(

@@ -22,7 +22,7 @@ import pyarrow as pa
 import bagwise as bw
 from bagwise.ledger import ledger as ledgers
 from bagwise.ledger import store
-from bagwise.release import build, files
+from bagwise.release import files, tables
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -40,7 +40,7 @@ match point:
     case "when charged":
         ledgers.Ledger.charge = after(ledgers.Ledger.charge)
     case "when drawing":
-        build.Release = die  # bags are labelled, and nothing is made of them yet
+        tables.Release = die  # bags are labelled, and nothing is made of them yet
     case "while writing":
         files.write_json = die
     case "when published":

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,10 @@ from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
 from bagwise.privacy.noise import centred_steps
 from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
-from bagwise.release import bags_in_parts, build_in_parts, labels_in_parts
+from bagwise.release import bags_in_parts, build, parts_table
 from bagwise.release.bags_in_parts import Moved, in_secret_order
-from bagwise.release.build_in_parts import CountedUnits
-from bagwise.release.label_bags import settle_means
-from bagwise.release.labels_in_parts import SealedSums, tell_all
+from bagwise.release.label_bags import Labelling, settle_means
+from bagwise.release.parts_table import CountedUnits, PartsTable, SealedSums, tell_all
 from bagwise.release.release import BAG_ID
 from bagwise.release.verify import predictions_of
 from bagwise.requests.budget import Budget
@@ -169,7 +169,7 @@ def test_models_and_metrics_are_computed_in_no_order_of_the_source(
         ordered.append(in_secret_order(*arguments))
         return ordered[-1]
 
-    monkeypatch.setattr(build_in_parts, "in_secret_order", order)
+    monkeypatch.setattr(parts_table, "in_secret_order", order)
     bw.make_release(
         str(files), **filed(strategy=STRATEGIES[case], engine="spark", spill=tmp_path, **PLAIN)
     )
@@ -226,13 +226,17 @@ def test_the_certificate_is_that_of_the_local_engine(make, table, case):
     assert release.provenance == local.provenance
 
 
+def told_of(release, labelling, label="y"):
+    """Have what is told of each bag of a release written once more."""
+    columns = SimpleNamespace(columns=Columns.of(label))
+    return tell_all(release.bags, labelling, release.encoder, NOT_CENTRED, columns, release.scratch)
+
+
 def test_sums_are_exact_and_nobody_but_the_driver_can_read_them(make, table, case):
     release, read = make(case)
     steps = functools.partial(labels_to_steps, bounds=(-9.0, 9.0), step=grid_step((-9.0, 9.0)))
-    tell = functools.partial(
-        labels_in_parts.add_up, measure=lambda rows: [steps(rows["y"].to_numpy())]
-    )
-    sums, others = (tell_all(release.bags, tell, ["y"], release.scratch) for _ in range(2))
+    labelling = Labelling((), lambda labels, _: steps(labels), lambda told, _: told)
+    sums, others = (told_of(release, labelling) for _ in range(2))
     found, sizes = (
         np.concatenate(parts, axis=-1).ravel() for parts in zip(*sums.chunks(), strict=True)
     )
@@ -244,7 +248,7 @@ def test_sums_are_exact_and_nobody_but_the_driver_can_read_them(make, table, cas
         content = Path(path).read_bytes()
         assert found[:2].astype("<i8").tobytes() not in content
         assert Path(path).stat().st_mode & 0o777 == 0o600
-    others = SealedSums(sums.paths, sums.counts, others.box)
+    others = SealedSums(sums.paths, others.box)
     with pytest.raises(EngineError, match="another run"):
         next(others.chunks())
     sums.discard()
@@ -357,8 +361,10 @@ def test_the_planner_chooses_what_it_chooses_in_memory(make, table, files, worke
         privacy=bw.Privacy(tighten="none", centre="none"),
     )
     release, _ = make("random")
-    everyone = Population(tuple(request.columns.features_in(table)), release.encoder, N)
-    chosen = build_in_parts._choose(open_files(files, workers), everyone, request, Stages())
+    parts = PartsTable.checked(open_files(files, workers), request)
+    names = tuple(request.columns.features_in(table))
+    assert parts.everyone == Population(names, release.encoder, N)
+    chosen = build._choose(parts, request, Stages())
     assert chosen == decide(LocalRows(table), request)
     assert chosen.why is not None
 
@@ -414,7 +420,7 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     assert 1 < touched < square < units.largest**2
     # Half super-bags leave rows out, which count as if each was in a bag of its own.
     few = CountedUnits("person", 10**6)
-    assert few.counted_in(release.bags).square_in_bags(release.bags) == 10**6
+    assert few.square_in_bags(release.bags) == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
     spent = rule.laplace_model(share=0.1, sensitivity_steps=2**18)
     after = settle_means(rule, release.bags, few, Scores(None, (spent,)), NOT_CENTRED)[0]
@@ -537,11 +543,10 @@ def test_picked_labels_are_those_of_one_row_of_each_bag(files, table, tmp_path):
     # Which rows these are: the same whoever asks, one of each bag, and anywhere in it.
     found = []
     for _ in range(2):
-        pick = functools.partial(
-            labels_in_parts.pick_one, measure=lambda rows: [rows["key"].to_numpy() // 7]
-        )
-        sums = tell_all(release.bags, pick, ["key"], release.scratch)
-        found.append(np.concatenate([told[0] for told, _ in sums.chunks()]))
+        pick = Labelling((), lambda keys, _: keys // 7, lambda told, _: told, "pick")
+        sums = told_of(release, pick, label="key")
+        chunks = np.concatenate([told[0] for told, _ in sums.chunks()])
+        found.append(chunks.astype(np.int64))
         sums.discard()
     np.testing.assert_array_equal(*found)
     place = np.empty(N, dtype=np.int64)

@@ -21,12 +21,12 @@ TRACES = ("918273645", "9.18273645e", "9.182736e")
 
 STAGES = [
     "build.read_rows",
-    "build.check_table",
-    "labelled.Labelled.encoded_for",
+    "tables.LocalTable.checked",
+    "tables.LocalTable.matrix",
     "build.ask_scores",
-    "build.assign_bags",
-    "build.take_leaving",
-    "build.label_bags",
+    "tables.assign_bags",
+    "tables.LocalTable.as_they_leave",
+    "tables.LocalTable.answer",
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
-from bagwise.release import bags_in_parts, build_in_parts
+from bagwise.release import bags_in_parts, parts_table
 from bagwise.requests.records import filed
 from tests.contracts.replay import (
     in_python,
@@ -80,7 +80,7 @@ def test_a_twin_that_tells_of_labels_is_found(spark, tmp_path, monkeypatch):
     def tell(_kind, labels, *, bounds):
         warnings.warn(f"{labels} in {bounds}", BagwiseWarning, stacklevel=2)
 
-    monkeypatch.setattr(build_in_parts, "remark_on_wide_bounds", tell)
+    monkeypatch.setattr(parts_table, "remark_on_wide_bounds", tell)
     first, one, _ = tables_of("number")
     (found,) = replay(tmp_path / "run", partial(from_files, spark, PLAIN), first, one)
     assert found.startswith("warned: ")

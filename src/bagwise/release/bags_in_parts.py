@@ -9,7 +9,7 @@ Strategies see features and scores that were paid for.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
@@ -26,7 +26,7 @@ from bagwise.release.release import BAG_ID
 from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import as_float, without_dictionary
-from bagwise.rows.counts import Strata
+from bagwise.rows.counts import Strata, reach_of_units
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import codes_of
 from bagwise.rows.matrix import PartsMatrix, blocks_of, sampled_rows
@@ -106,14 +106,14 @@ class PartBags:
         Bags of each part.
     sizes : dict of int to int
         How many bags have so many rows.
-    left_out : int
-        Rows in no bag.
+    reached : dict of str to (square, touched)
+        How far the units of a column reach into bags, as far as it was asked.
     """
 
     parts: Parts
     counts: tuple[int, ...]
     sizes: dict[int, int]
-    left_out: int
+    reached: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def n_bags(self) -> int:
@@ -121,9 +121,9 @@ class PartBags:
         return sum(self.counts)
 
     @property
-    def smallest(self) -> int:
-        """Rows of the smallest bag."""
-        return min(self.sizes)
+    def n_rows(self) -> int:
+        """Number of rows, left-out ones included."""
+        return self.parts.num_rows
 
     @property
     def firsts(self) -> IntArray:
@@ -133,6 +133,12 @@ class PartBags:
     def count_sizes(self) -> dict[int, int]:
         """Return how many bags there are of each size."""
         return self.sizes
+
+    def reach_of(self, unit: str) -> tuple[int, int]:
+        """Return how far units reach into the bags: it is counted once."""
+        if unit not in self.reached:
+            self.reached[unit] = reach_of_units(self.parts, unit, BAG_ID)
+        return self.reached[unit]
 
 
 def check_formable(strategy: BaggingStrategy) -> None:
@@ -226,13 +232,8 @@ def form_bags(
     # 3. The order of the parts is drawn here, so that it tells nothing of keys, scores or cells.
     parts = parts.reordered(source.permutation(len(parts.sizes)))
     found = parts.map(_count_bags, [BAG_ID])
-    sizes = sum((Counter(one) for one, _ in found), Counter[int]())
-    return PartBags(
-        parts=parts,
-        counts=tuple(sum(one.values()) for one, _ in found),
-        sizes=dict(sorted(sizes.items())),
-        left_out=sum(left_out for _, left_out in found),
-    )
+    counts = tuple(sum(one.values()) for one in found)
+    return PartBags(parts, counts, dict(sorted(sum(found, Counter[int]()).items())))
 
 
 def _dealt(part: Part, *, route: Route, moved: Moved, coded: bool) -> tuple[IntArray, pa.Table]:
@@ -274,10 +275,9 @@ def _bagged(
     return part.table.take(pa.array(order)).append_column(BAG_ID, index)
 
 
-def _count_bags(part: Part) -> tuple[dict[int, int], int]:
+def _count_bags(part: Part) -> Counter[int]:
     bags = part.table.column(0).to_numpy()
-    sizes, times = np.unique(np.bincount(bags[bags >= 0]), return_counts=True)
-    return dict(zip(sizes.tolist(), times.tolist(), strict=True)), int((bags < 0).sum())
+    return Counter(np.bincount(bags[bags >= 0]).tolist())
 
 
 Score = Callable[[pa.Table], FloatArray]

@@ -36,39 +36,26 @@ On Spark the same steps run where the rows are (`release.build_in_parts`); `ask`
 """
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET
 
-from bagwise._types import AnyArray
-from bagwise.bagging import assign_bags, check_bag_size, check_strata, parameters_of
-from bagwise.bagging.bags import Bags
-from bagwise.errors import StrategyError
+from bagwise.bagging import check_bag_size, parameters_of
 from bagwise.ledger import Account, Uncharged
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.private_model import LinearScores
-from bagwise.privacy.promise import check_promise
+from bagwise.privacy.promise import check_promise, warn_of_strong_promise
 from bagwise.privacy.units import ProtectedUnits
-from bagwise.release.cells import assign_by_cells
-from bagwise.release.checks import CheckedTable, check_promise_of, check_table
-from bagwise.release.exposure import report_exposure
-from bagwise.release.label_bags import SizedBags, foreseen_events, label_bags
-from bagwise.release.labelled import (
-    Labelled,
-    in_secret_order,
-    leaving_order,
-    take_leaving,
-)
+from bagwise.release.label_bags import SizedBags, foreseen_events, settle_labels
+from bagwise.release.parts_table import PartsTable
 from bagwise.release.preview import Confirm, confirm_columns
-from bagwise.release.release import Release
-from bagwise.release.verify import circumstances_of, noise_per_bag
+from bagwise.release.tables import LocalTable
+from bagwise.release.verify import circumstances_of
 from bagwise.requests.budget import Budget, certify
-from bagwise.requests.columns import Columns, read_given
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import (
     NO_SCORES,
@@ -88,13 +75,15 @@ from bagwise.requests.queries import (
     take_range,
 )
 from bagwise.requests.verbs import BoundsRequest, Choice, ModelRequest, ReleaseRequest
-from bagwise.rng import make_generator
-from bagwise.rows import Rows
 from bagwise.rows.encoded import EncodedRows
 from bagwise.rows.labels import Bounds, label_vector
 from bagwise.rows.local import read_rows
+from bagwise.rows.parts import FileParts
 from bagwise.rows.row_order import secret_order
 from bagwise.show.stages import OnStage, Stages, ignore_stage
+
+Table = LocalTable | PartsTable
+"""Rows in memory or on disk, or those that many machines read: both know the same steps."""
 
 
 def build(
@@ -104,42 +93,76 @@ def build(
     account: Account | None = None,
     confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
-) -> Release:
-    """Carry out a request for a release."""
-    stage, account = Stages(on_stage), Uncharged() if account is None else account
-    with stage("reading the table"):
-        rows = read_rows(source, named=request.columns.named)
-    checked = _check(rows, request.columns, request.budget, confirmed, stage)
-    given = read_given(rows, by=request.columns.by, within=request.columns.within)
+) -> Any:
+    """Carry out a request for a release: a `Release`, or a `PartsRelease` where rows are in parts.
 
+    Bags are those of the rows, wherever these are, and so are answers: only a table knows them.
+    """
+    stage, account = Stages(on_stage), Uncharged() if account is None else account
+    bags: Any
+    answers: Any
+    # 1. Say all that is wrong with a table at once, and show what will be published of it.
+    table = _read(source, request, stage)
+    _confirm(table, request.budget, confirmed)
+
+    # 2. Plan, bag and ask.
     if request.plans_late:
         # Any bags get the same noise: what was paid for may say which bags serve best.
-        table = in_secret_order(rows, checked, given, request, stage)
-        with stage("encoding features"):
-            X = table.encoded()
+        table, X = _look(table, request, None, stage)
         asked = _ask(table, X, NO_SCORES, None, request, account, stage)
-        choice = _choose(rows, request.within(asked.rule), stage, asked.outlook)
+        choice = _choose(table, request.within(asked.rule), stage, asked.outlook)
         bags = _form_bags(table, X, asked.scores, choice, stage)
     else:
-        choice = _choose(rows, request, stage)
+        choice = _choose(table, request, stage)
         request = request.as_chosen(choice)
-        check_bag_size(choice.bag_size, n_rows=rows.num_rows)
-        check_strata(given.smallest_stratum, choice.bag_size)
-        table = in_secret_order(rows, checked, given, request, stage)
-        with stage("encoding features"):
-            X = table.encoded_for(choice, centred=request.centre != "none")
+        check_bag_size(choice.bag_size, n_rows=table.n_rows)
+        table.check_choice(choice)  # refused before anything is asked and charged for
+        table, X = _look(table, request, choice, stage)
         if choice.scores == "none":
             # The noise may depend on the bags: on their sizes, and where the rows of a unit are.
             bags = _form_bags(table, X, Scores(None), choice, stage)
             asked = _ask(table, X, choice.scores_request, bags, request, account, stage)
         else:
-            _check_cells(table, choice)  # refused before anything is asked and charged for
             asked = _ask(table, X, choice.scores_request, None, request, account, stage)
             bags = _form_bags(table, X, asked.scores, choice, stage)
-    del X, checked, given
-    choice = choice.within(asked.rule)
-    table, bags, asked = _as_they_leave(table, bags, choice, asked)
-    return _answer(table, bags, choice, asked, account, stage)
+    del X
+    choice, scores, centring = choice.within(asked.rule), asked.scores, asked.centring
+    # Scores have done their work, and there is one for each row.
+    asked = dataclasses.replace(asked, scores=dataclasses.replace(scores, values=None))
+
+    # 3. One label a bag: settled, charged, and drawn once.
+    with stage("taking the rows"):
+        left: tuple[Table, Any, Centring] = table.as_they_leave(bags, centring, choice)
+        table, bags, centring = left
+    with stage("aggregating labels"):
+        labelling = settle_labels(bags, table.units, asked.scores, centring, choice)
+        if labelling.events:
+            account.charge(labelling.events)
+        answers = table.answer(bags, labelling, centring, choice)
+    if choice.calibration is None:
+        with stage("looking for exposed labels"):
+            table.report_exposure(bags, answers, choice)
+
+    # 4. What leaves, and what it promises.
+    certificate = certify(
+        labelling.events,
+        choice.budget,
+        unit_rows=table.units.largest,
+        smallest_bag=min(bags.count_sizes()),
+        circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
+        tightened=asked.tightened,
+        limit=centring.limit,
+        mark=account.mark,
+    )
+    return table.release(
+        bags,
+        answers,
+        labelling.events,
+        certificate=certificate,
+        label_kind=choice.label_kind,
+        provenance=_provenance(choice, centring),
+        model=asked.model,
+    )
 
 
 @dataclass(frozen=True)
@@ -177,86 +200,84 @@ class Asked:
         return self.centring.model or self.scores.model
 
 
-def _check(
-    rows: Rows,
-    columns: Columns,
-    budget: Budget,
-    confirmed: bool | Confirm,
-    stage: Stages,
-) -> CheckedTable:
-    """Say all that is wrong with a table at once, and show what will be published of it."""
+def _read(source: Any, request: ReleaseRequest, stage: Stages) -> Table:
+    """Return rows that nothing is wrong with: in memory, on disk, or on many machines."""
+    with stage("reading the table"):
+        rows = source
+        if not isinstance(rows, FileParts):
+            rows = read_rows(source, named=request.columns.named)
     with stage("checking the table"):
-        checked = check_table(rows, columns, budget)
-    confirm_columns(checked.preview, confirmed)
-    check_promise_of(budget, rows.num_rows)
-    return checked
+        if isinstance(rows, FileParts):
+            return PartsTable.checked(rows, request)
+        return LocalTable.checked(rows, request.columns, request.budget)
+
+
+def _confirm(table: Table, budget: Budget, confirmed: bool | Confirm) -> None:
+    """Go on if somebody has seen the columns, and something is promised, but for experiments."""
+    confirm_columns(table.preview, confirmed)
+    budget.check_rows(table.n_rows)
+    rule = budget.calibration
+    if rule is not None and rule.is_exact and budget.noise_source.is_secret:
+        warn_of_strong_promise(rule.epsilon, n_rows=table.n_rows)
 
 
 def _choose(
-    rows: Rows, request: ReleaseRequest, stage: Stages, outlook: Outlook | None = None
+    table: Table, request: ReleaseRequest, stage: Stages, outlook: Outlook | None = None
 ) -> Choice:
     """Return what was named, or what the planner says."""
     if request.strategy is not None and request.bag_size is not None:
         return request.choose(request.strategy, request.bag_size, request.scores)
     with stage("planning"):
-        return decide(rows, request, outlook)
+        rows, population = table.for_a_plan()
+        return decide(rows, request, outlook, population)
+
+
+def _look(
+    table: Table, request: ReleaseRequest, choice: Choice | None, stage: Stages
+) -> tuple[Table, Any]:
+    """Put rows into a secret order, and return X in that order."""
+    with stage("ordering the rows"):
+        table = table.in_secret_order(request, choice)
+    with stage("encoding features"):
+        return table, table.matrix(request, choice)
+
+
+def _form_bags(table: Table, X: Any, scores: Scores, choice: Choice, stage: Stages) -> Any:
+    """Put rows into bags; a strategy sees features and paid scores, never labels."""
+    with stage("forming bags"):
+        return table.form_bags(X, scores, choice)
 
 
 def _ask(
-    table: Labelled,
+    table: Table,
     X: Any,
-    scored: ScoresRequest,
-    bags: Bags | None,
-    request: ReleaseRequest,
-    account: Account,
-    stage: Stages,
-) -> Asked:
-    """Ask of labels in memory."""
-    names, units, labels = table.encoder.feature_names, table.units, table.labels
-    return ask(X, names, units, scored, bags, request, account, stage, labels, counted=labels)
-
-
-def ask(
-    X: Any,
-    names: Sequence[str],
-    units: ProtectedUnits,
     scored: ScoresRequest,
     bags: SizedBags | None,
     request: ReleaseRequest,
     account: Account,
     stage: Stages,
-    labels: AnyArray | None,
-    *,
-    counted: Any,
 ) -> Asked:
     """Settle every query, charge for them, and ask: a range, scores, what labels are centred on.
 
-    Parameters
-    ----------
-    scored : ScoresRequest
-        What bags will be formed by.
-    bags : SizedBags or None
-        None where they follow from the answers.
-    labels, counted : (n,) numbers
-        Secret. On many machines X has its labels with it: then they are None, and `counted` is what
-        counts them there.
+    `scored` is what bags will be formed by, and `bags` are None where they follow from the answers.
+    On many machines X has its labels with it, and the table has none.
     """
-    budget, source = request.budget, request.budget.noise_source
+    budget, source, labels = request.budget, request.budget.noise_source, table.labels
     # 1. Settle, from public quantities alone, what is asked and how privately. Then pay.
     with stage("settling what to ask"):
         queries = settle_queries(
             budget.calibration,
             X,
-            names,
-            unit_rows=units.largest,
+            table.encoder.feature_names,
+            unit_rows=table.units.largest,
             tighten=request.tighten,
             centre=request.centre,
             scores=scored,
         )
-    charge_ahead(account, queries, bags, units, request, bag_size=scored.bag_size)
+    _charge_ahead(account, queries, bags, table.units, request, bag_size=scored.bag_size)
     # 2. Ask in this order: each answer is paid for, so that the next question may depend on it.
     with stage("finding a range"):
-        rule = ask_range(counted, budget.calibration, queries.range, source)
+        rule = ask_range(table.counted, budget.calibration, queries.range, source)
     bounds = budget.bounds if rule is None else rule.bounds
     queries = queries.within(rule)
     with stage("computing scores"):
@@ -283,7 +304,7 @@ def ask(
     return Asked(queries, rule, scores, centring)
 
 
-def charge_ahead(
+def _charge_ahead(
     account: Account,
     queries: Queries,
     bags: SizedBags | None,
@@ -302,90 +323,7 @@ def charge_ahead(
     account.charge(foreseen_events(rule, queries, bags, units, label_kind=kind, bag_size=bag_size))
 
 
-def _check_cells(table: Labelled, choice: Choice) -> None:
-    """Refuse a strategy that cannot follow columns of so many rows."""
-    follows = table.given.groups is not None or table.given.strata is not None
-    if choice.strategy.needs_features and not table.fits and follows:
-        raise StrategyError(
-            f"bags by {choice.strategy.name!r} of a table that does not fit into memory cannot "
-            "follow columns (by, within). Give more memory (--memory-limit), or release parts."
-        )
-
-
-def _form_bags(table: Labelled, X: Any, scores: Scores, choice: Choice, stage: Stages) -> Bags:
-    """Put rows into bags; a strategy sees features and paid scores, never labels."""
-    strategy, size, rng = choice.strategy, choice.bag_size, make_generator(choice.seed)
-    with stage("forming bags"):
-        if not strategy.needs_features or table.fits:
-            given = table.given
-            return assign_bags(strategy, X, scores.values, bag_size=size, rng=rng, given=given)
-        _check_cells(table, choice)
-        return assign_by_cells(
-            strategy, X, table.rows, bag_size=size, rng=rng, scores=scores.values
-        )
-
-
-def _as_they_leave(
-    table: Labelled, bags: Bags, choice: Choice, asked: Asked
-) -> tuple[Labelled, Bags, Asked]:
-    """Put all that has an entry a row into the order in which rows leave."""
-    # Scores have done their work, and there is one for each row.
-    asked = dataclasses.replace(asked, scores=dataclasses.replace(asked.scores, values=None))
-    order = leaving_order(table, seed=choice.seed, source=choice.noise_source)
-    if order is None:  # they are in a secret one already
-        return table, bags.renumbered(), asked
-    centred = dataclasses.replace(asked, centring=asked.centring.take(order))
-    return table.take(order), bags.take(order), centred
-
-
-def _answer(
-    table: Labelled, bags: Bags, choice: Choice, asked: Asked, account: Account, stage: Stages
-) -> Release:
-    """Give every bag its label, and certify what was spent."""
-    labels, units, centring = table.labels, table.units, asked.centring
-    with stage("taking the rows"):
-        instances, stored = take_leaving(table.rows, table.names, choice.columns)
-    # One label a bag, drawn once, after the account is charged.
-    with stage("aggregating labels"):
-        values, events = label_bags(
-            labels, bags, units, asked.scores, centring, choice, before_draw=account.charge
-        )
-    if choice.calibration is None:
-        with stage("looking for exposed labels"):
-            report_exposure(
-                labels,
-                bags,
-                values,
-                label_kind=choice.label_kind,
-                bounds=choice.bounds,
-                warn=choice.scores != "labels",  # of which the scores have warned already
-            )
-    # What leaves, and what it promises.
-    certificate = certify(
-        events,
-        choice.budget,
-        unit_rows=units.largest,
-        smallest_bag=int(bags.sizes.min()),
-        circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
-        tightened=asked.tightened,
-        limit=centring.limit,
-        mark=account.mark,
-    )
-    return Release(
-        bags=bags,
-        labels=values,
-        noise_sd=noise_per_bag(events, bags.sizes),
-        label_kind=choice.label_kind,
-        certificate=certificate,
-        encoder=table.encoder,
-        instances=instances,
-        provenance=provenance_of(choice, centring),
-        model=asked.model,
-        stored=stored,
-    )
-
-
-def provenance_of(choice: Choice, centring: Centring) -> Provenance:
+def _provenance(choice: Choice, centring: Centring) -> Provenance:
     """Return how a release was made, for its manifest."""
     return Provenance(
         label=choice.columns.label,
@@ -420,10 +358,12 @@ def build_model(
     # 1. Read and check the table; rows are looked at in a secret order.
     with stage("reading the table"):
         rows = read_rows(source, named=columns.named)
-    checked = _check(rows, columns, budget, confirmed, stage)
-    order, encoder = secret_order(rows.num_rows, budget.noise_source), checked.encoder
-    rows, labels = rows.take(order), checked.labels[order]
-    X, unit_rows = EncodedRows(rows, encoder), budget.units_in(rows).largest
+    with stage("checking the table"):
+        table = LocalTable.checked(rows, columns, budget)
+    _confirm(table, budget, confirmed)
+    table = table.take(secret_order(rows.num_rows, budget.noise_source))
+    labels, encoder, unit_rows = table.labels, table.encoder, table.units.largest
+    X = EncodedRows(table.rows, encoder)
     # 2. Settle what is asked: perhaps a range, and with all that it leaves the model. Then pay.
     stated, n_rows = request.calibration, rows.num_rows
     ranged = price_range(stated, n_rows=n_rows, unit_rows=unit_rows, asked=request.tighten)

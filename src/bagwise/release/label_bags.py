@@ -1,30 +1,36 @@
-"""One label per bag: aggregated, and hidden behind noise where a calibration asks for it."""
+"""One label per bag: settled first, then told exactly where the rows are, then hidden here.
+
+Noise is settled from public quantities (`settle_labels`), and nothing is drawn before it is charged
+for. What is told of a bag is exact: a sum of whole steps, a count of classes, the label of one row.
+In memory that happens at once. Of rows in parts it is done part by part, and noise is drawn in one
+place from what comes back: nothing that may be done again draws anything.
+"""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import ClippingWarning, DominatedWarning
-from bagwise.privacy.aggregate import AGGREGATES, pick_labels
+from bagwise.errors import DominatedWarning
 from bagwise.privacy.calibrate import SINGLE_LABELS, WORTHWHILE, Calibration, ExactCalibration
-from bagwise.privacy.grid import grid_step, one_hot
-from bagwise.privacy.mechanisms import BeforeDraw, Mechanism
+from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import (
-    private_bag_means,
-    private_centred_means,
-    private_class_picks,
-    private_picks,
-    private_shares,
+    centred_steps,
+    hidden_class_picks,
+    hidden_means,
+    hidden_picks,
+    hidden_shares,
     reported_labels,
 )
-from bagwise.privacy.units import ProtectedUnits, Units
+from bagwise.privacy.units import ProtectedUnits
 from bagwise.requests.queries import Centring, Queries, Scores
 from bagwise.requests.verbs import Choice
-from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
 
@@ -35,41 +41,139 @@ class SizedBags(Protocol):
         """Return how many bags there are of each size."""
 
 
-def label_bags(
+Pick = Callable[[Bags], IntArray]
+"""From bags to one row of each, drawn in secret."""
+
+Measure = Callable[[AnyArray, FloatArray | None], AnyArray]
+"""From labels and what a model expects of them to what is told of each row, one amount or more."""
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """How bags get their labels: settled, and nothing drawn.
+
+    Attributes
+    ----------
+    events : tuple of Mechanism
+        Everything that is spent on the way.
+    measure : callable
+        What counts of each row.
+    hide : callable
+        From what is told of some bags, (amounts, bags), and their sizes, to their labels; it draws
+        the noise.
+    combine : {"sum", "mean", "pick"}
+        What a bag has of its rows.
+    predicts : bool
+        Whether a model's predictions are measured as well.
+    """
+
+    events: tuple[Mechanism, ...]
+    measure: Measure
+    hide: Callable[[AnyArray, IntArray], FloatArray]
+    combine: str = "sum"
+    predicts: bool = False
+
+
+def tell(
+    measure: Measure,
+    combine: str,
     labels: AnyArray,
+    predictions: FloatArray | None,
     bags: Bags,
-    units: Units,
-    scores: Scores,
-    centring: Centring,
-    choice: Choice,
-    *,
-    before_draw: BeforeDraw,
-) -> tuple[FloatArray, tuple[Mechanism, ...]]:
-    """Return one label per bag, and everything that was spent on the way."""
-    calibration, source, classes = choice.calibration, choice.noise_source, choice.columns.classes
-    if classes is not None:
-        return _class_labels(labels, bags, units, choice, len(classes), before_draw)
-    if calibration is None:
-        if choice.bounds is not None:
-            labels = _clip_openly(labels, choice.bounds)
-        return AGGREGATES[choice.label_kind](labels, bags, source), ()
-    bounds = calibration.bounds
-    if choice.label_kind == "pick":
-        picks, events = settle_picks(calibration, choice.bag_size, bags, units, scores)
-        before_draw(events)
-        return private_picks(labels, bags, bounds=bounds, event=picks, source=source), events
-    if reports_singly(calibration):
-        return _single_labels(labels, bags, units, calibration, source, before_draw)
-    means, events = settle_means(calibration, bags, units, scores, centring)
-    before_draw(events)
+    pick: Pick,
+) -> AnyArray:
+    """Return what is told of each bag, exactly: (amounts, bags)."""
+    measured = np.atleast_2d(measure(labels, predictions))
+    if combine == "pick":
+        return np.asarray(measured[:, pick(bags)])
+    combined = bags.mean if combine == "mean" else bags.sum
+    return np.stack([combined(amounts) for amounts in measured])
+
+
+def settle_labels(
+    bags: SizedBags, units: ProtectedUnits, scores: Scores, centring: Centring, choice: Choice
+) -> Labelling:
+    """Settle the noise on the labels of bags, from public quantities alone."""
+    rule, source, picked = choice.calibration, choice.noise_source, choice.label_kind == "pick"
+    if choice.columns.classes is not None:
+        return _settle_classes(bags, units, choice, len(choice.columns.classes))
+    hide: Callable[..., FloatArray]
+    if rule is None:
+        clip = partial(_clipped, bounds=choice.bounds)
+        return Labelling((), clip, lambda told, _: told[0], "pick" if picked else "mean")
+    if picked:
+        picks, events = _settle_picks(rule, choice.bag_size, bags, units, scores)
+        hide = partial(hidden_picks, bounds=rule.bounds, event=picks, source=source)
+        steps = partial(_steps, bounds=rule.bounds, step=picks.grid_step)
+        return Labelling(events, steps, lambda told, sizes: hide(told[0], sizes), "pick")
+    if reports_singly(rule):  # every row is a bag of its own
+        channel = _hide_single(rule, units)
+        hide = partial(reported_labels, event=channel, source=source)
+        as_it_is = partial(_clipped, bounds=None)
+        return Labelling((*rule.prior, channel), as_it_is, lambda told, _: hide(told[0]), "mean")
+    means, events = settle_means(rule, bags, units, scores, centring)
     if centring.limit is None:
-        return private_bag_means(labels, bags, bounds=bounds, event=means, source=source), events
-    if centring.predictions is None:
-        raise AssertionError("predictions are where the labels are")
-    values = private_centred_means(
-        labels, centring.predictions, bags, bounds=centring.bounds, event=means, source=source
+        hide = partial(hidden_means, bounds=rule.bounds, event=means, source=source)
+        steps = partial(_steps, bounds=rule.bounds, step=means.grid_step)
+        return Labelling(events, steps, lambda told, sizes: hide(told[0], sizes))
+    hide = partial(hidden_means, bounds=centring.bounds, event=means, source=source)
+    return Labelling(
+        events,
+        partial(_left_and_expected, bounds=centring.bounds, step=means.grid_step),
+        # What a model expects is no secret.
+        lambda told, sizes: hide(told[0], sizes, expected=told[1]),
+        predicts=True,
     )
-    return values, events
+
+
+def _settle_classes(
+    bags: SizedBags, units: ProtectedUnits, choice: Choice, classes: int
+) -> Labelling:
+    """Settle how shares of classes are hidden, or picked classes."""
+    rule, source, rows = choice.calibration, choice.noise_source, units.largest
+    if choice.label_kind == "pick":
+        if rule is None:
+            shares = partial(one_hot, classes=classes)
+            return Labelling((), _codes, lambda told, _: shares(told[0]).astype(np.float64), "pick")
+        chosen = rule.class_picks(classes=classes, sizes=bags.count_sizes(), rows=rows)
+        pick = partial(hidden_class_picks, event=chosen, source=source)
+        return Labelling((chosen,), _codes, lambda told, sizes: pick(told[0], sizes), "pick")
+    count = partial(_one_hot_columns, classes=classes)
+    if rule is None:
+        return Labelling((), count, lambda told, sizes: np.asarray(told.T / sizes[:, None]))
+    square = units.square_in_bags(bags)  # bags of classes follow from features
+    event = rule.shares(square=square, rows=rows)
+    if (least := _with_any_noise(rule)) is not None:
+        _warn_of_noise(event, least.shares(square=square, rows=rows), bags)
+    hide = partial(hidden_shares, event=event, source=source)
+    return Labelling((event,), count, lambda told, sizes: hide(told.T, sizes))
+
+
+def _clipped(labels: AnyArray, _: FloatArray | None, *, bounds: Bounds | None) -> FloatArray:
+    return labels if bounds is None else np.clip(labels, *bounds)
+
+
+def _codes(labels: AnyArray, _: FloatArray | None) -> IntArray:
+    return labels
+
+
+def _one_hot_columns(labels: AnyArray, _: FloatArray | None, *, classes: int) -> IntArray:
+    if labels.min() < 0 or labels.max() >= classes:
+        raise AssertionError("labels were found to be classes before")
+    return one_hot(labels, classes).T
+
+
+def _steps(labels: AnyArray, _: FloatArray | None, *, bounds: Bounds, step: float) -> IntArray:
+    return labels_to_steps(labels, bounds=bounds, step=step)
+
+
+def _left_and_expected(
+    labels: AnyArray, predictions: FloatArray | None, *, bounds: Bounds, step: float
+) -> IntArray:
+    """Return both from one prediction, so that machines which round otherwise do no harm."""
+    if predictions is None:
+        raise AssertionError("predictions are where the labels are")
+    return np.stack(centred_steps(labels, predictions, bounds=bounds, step=step))
 
 
 def foreseen_events(
@@ -118,7 +222,7 @@ def settle_means(
     return means, (*rule.prior, *spent, means)
 
 
-def settle_picks(
+def _settle_picks(
     rule: Calibration,
     bag_size: int,
     bags: SizedBags,
@@ -159,23 +263,6 @@ def _hide_single(rule: Calibration, units: ProtectedUnits) -> Mechanism:
     return rule.single_labels(rule.noise, rows=units.largest)
 
 
-def _single_labels(
-    labels: FloatArray,
-    bags: Bags,
-    units: ProtectedUnits,
-    rule: Calibration,
-    source: NoiseSource,
-    before_draw: BeforeDraw,
-) -> tuple[FloatArray, tuple[Mechanism, ...]]:
-    """Return every label as it is reported; each is a bag of its own."""
-    event = _hide_single(rule, units)
-    events: tuple[Mechanism, ...] = (*rule.prior, event)
-    before_draw(events)
-    in_order = np.empty(bags.n_bags)
-    in_order[bags.index] = labels
-    return reported_labels(in_order, event=event, source=source), events
-
-
 def _hide_picks(
     rule: Calibration,
     bag_size: int,
@@ -187,48 +274,6 @@ def _hide_picks(
     sizes = {bag_size: 1} if bags is None else bags.count_sizes()
     smallest = bag_size if spent else None
     return rule.picks(sizes=sizes, rows=units.largest, spent=spent, smallest=smallest)
-
-
-def _class_labels(
-    codes: IntArray,
-    bags: Bags,
-    units: ProtectedUnits,
-    choice: Choice,
-    classes: int,
-    before_draw: BeforeDraw,
-) -> tuple[FloatArray, tuple[Mechanism, ...]]:
-    """Return one row of class shares per bag, and everything that was spent on the way."""
-    calibration, source = choice.calibration, choice.noise_source
-    if calibration is None:
-        if choice.label_kind == "mean":
-            return bags.mean(one_hot(codes, classes)), ()
-        picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
-        return one_hot(picked, classes).astype(np.float64), ()
-    if choice.label_kind == "pick":
-        picks = settle_class_picks(calibration, bags, units, classes)
-        before_draw((picks,))
-        return private_class_picks(codes, bags, event=picks, source=source), (picks,)
-    shares = settle_shares(calibration, bags, units)
-    before_draw((shares,))
-    values = private_shares(codes, bags, classes=classes, event=shares, source=source)
-    return values, (shares,)
-
-
-def settle_class_picks(
-    rule: Calibration, bags: SizedBags, units: ProtectedUnits, classes: int
-) -> Mechanism:
-    """Return the chances of keeping a picked class."""
-    return rule.class_picks(classes=classes, sizes=bags.count_sizes(), rows=units.largest)
-
-
-def settle_shares(rule: Calibration, bags: SizedBags, units: ProtectedUnits) -> Mechanism:
-    """Return the noise on shares of classes; bags of classes follow from features."""
-    rows = units.largest
-    square = units.square_in_bags(bags)
-    shares = rule.shares(square=square, rows=rows)
-    if (least := _with_any_noise(rule)) is not None:
-        _warn_of_noise(shares, least.shares(square=square, rows=rows), bags)
-    return shares
 
 
 def _with_any_noise(calibration: Calibration) -> ExactCalibration | None:
@@ -271,15 +316,3 @@ def _warn_of_picks(picks: Mechanism, means: Mechanism, smallest: int) -> None:
             DominatedWarning,
             stacklevel=2,
         )
-
-
-def _clip_openly(labels: FloatArray, bounds: Bounds) -> FloatArray:
-    """Clip, and say how many: allowed here only because nothing is promised."""
-    clipped = np.clip(labels, *bounds)
-    if outside := int((clipped != labels).sum()):
-        warnings.warn(
-            f"{outside} label(s) lie outside the bounds and were clipped to them.",
-            ClippingWarning,
-            stacklevel=2,
-        )
-    return clipped

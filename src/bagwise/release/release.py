@@ -1,6 +1,7 @@
 """What leaves the custodian: bags, their labels, the features, and what is promised about them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -51,8 +52,157 @@ def check_output(path: str | Path, *, force: bool = False) -> None:
     check_target(Path(path), force=force, kind=files.RELEASE)
 
 
+def bag_schema(classes: Sequence[str] | None) -> pa.Schema:
+    """Return the columns of the table of bags, with their types."""
+    whole = {BAG_ID: pa.int64(), "size": pa.int64()}
+    return pa.schema([(name, whole.get(name, pa.float64())) for name in bag_columns(classes)])
+
+
+class Published:
+    """What is the same of every release, wherever its rows are.
+
+    Attributes
+    ----------
+    certificate : Certificate
+    provenance : Provenance
+        How the release was made, as the manifest records it.
+    encoder : Encoder
+        The recipe from feature columns to X.
+    label_kind : {"mean", "pick"}
+    model : LinearScores or None
+        The private model that rows were sorted or measured by, or labels centred on, if they were.
+    bags : Bags or PartBags
+    """
+
+    certificate: Certificate
+    provenance: Provenance
+    encoder: Encoder
+    label_kind: LabelKind
+    model: LinearScores | None
+    bags: Any
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.bags.n_rows)
+
+    @property
+    def n_bags(self) -> int:
+        """Number of bags."""
+        return int(self.bags.n_bags)
+
+    @property
+    def _left_out(self) -> int:
+        sizes: Mapping[int, int] = self.bags.count_sizes()
+        return self.n_rows - sum(size * times for size, times in sizes.items())
+
+    @property
+    def _row_schema(self) -> pa.Schema:
+        raise NotImplementedError
+
+    def _to_files(self, _rows_per_file: int | None) -> ReleaseFiles:
+        raise NotImplementedError
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        force: bool = False,
+        simulated_noise: bool = False,
+        rows_per_file: int | None = None,
+        sign: str | Path | None = None,
+    ) -> Path:
+        """Write the release as a directory, whole or not at all.
+
+        The rows are in one file, or, with `rows_per_file`, in several of so many rows; on Spark
+        there are 2^20 to a file where nobody says, and the private directory of the run, from which
+        they are moved, is best in the file system of `path`.
+
+        A release made with simulated noise is written only if `simulated_noise` is set: it looks
+        like a private one and is not. `force` replaces an existing release. A private release
+        spends its epsilon anew each time it is made: whoever saw the old one now has both. `sign`
+        is the file of an Ed25519 key that signs the manifest (extra ``sign``).
+        """
+        key = None if sign is None else signatures.read_signing_key(Path(sign))
+        if self.certificate.noise_source == SimulatedNoise.name and not simulated_noise:
+            raise ReleaseError(
+                "the noise of this release is simulated, so it is NOT PRIVATE. "
+                "Save it with simulated_noise=True if that is what you want."
+            )
+        target = Path(path)
+        files.check_rows_per_file(rows_per_file, self.n_rows)
+        check_output(target, force=force)
+        files.write_release(
+            self._to_files(rows_per_file),
+            target,
+            force=force,
+            rows_per_file=rows_per_file,
+            sign=None if key is None else lambda content: signatures.sign(content, key),
+        )
+        return target
+
+    def manifest(self) -> Manifest:
+        """Return what the manifest says, but for the hashes of the files."""
+        return Manifest(
+            schema=SCHEMA,
+            software=SOFTWARE,
+            certificate=self.certificate.headline,
+            provenance=self.provenance,
+            label_kind=self.label_kind,
+            n_rows=self.n_rows,
+            n_bags=self.n_bags,
+            n_left_out=self._left_out,
+            columns=TableColumns(
+                instances=_described(self._row_schema.append(pa.field(BAG_ID, pa.int64()))),
+                bags=_described(bag_schema(self.provenance.classes)),
+            ),
+            encoder=self.encoder,
+            files={},
+        )
+
+    def _files_of(self, instances: Any, bags: Any) -> ReleaseFiles:
+        return ReleaseFiles(
+            instances=instances,
+            bags=bags,
+            certificate=self.certificate.to_json(),
+            manifest=self.manifest(),
+            scores=_scores_to_json(self.model, self.encoder, label=self.provenance.label),
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the facts of a release that a reader wants first."""
+        made, sizes = self.provenance, self.bags.count_sizes()
+        followed = {"by": made.by, "within": made.within}
+        return {
+            "privacy": self.certificate.headline,
+            "rows": self.n_rows,
+            "left_out": self._left_out,
+            "bags": self.n_bags,
+            "smallest_bag": min(sizes),
+            "largest_bag": max(sizes),
+            "label": made.label,
+            **({} if made.classes is None else {"classes": ", ".join(made.classes)}),
+            "label_kind": self.label_kind,
+            "strategy": made.strategy,
+            **{role: ", ".join(names) for role, names in followed.items() if names},
+            **({} if made.exposure is None else {"exposure": made.exposure}),
+            "scores": made.scores,
+            "features": len(self.encoder.feature_names),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.n_rows} rows, {self.n_bags} bags of at least "
+            f"{min(self.bags.count_sizes())}, {self.label_kind} labels, "
+            f"{self.certificate.headline})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html.table("Release", list(self.summary().items()))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Release:
+class Release(Published):
     """What leaves the custodian; it never holds a row's label.
 
     Attributes
@@ -246,40 +396,6 @@ class Release:
             misfit=misfit,
         )
 
-    def save(
-        self,
-        path: str | Path,
-        *,
-        force: bool = False,
-        simulated_noise: bool = False,
-        rows_per_file: int | None = None,
-        sign: str | Path | None = None,
-    ) -> Path:
-        """Write the release as a directory, whole or not at all.
-
-        The rows are in one file, or, with `rows_per_file`, in several of so many rows.
-
-        A release made with simulated noise is written only if `simulated_noise` is set: it looks
-        like a private one and is not. `force` replaces an existing release. A private release
-        spends its epsilon anew each time it is made: whoever saw the old one now has both. `sign`
-        is the file of an Ed25519 key that signs the manifest (extra ``sign``).
-        """
-        key = None if sign is None else signatures.read_signing_key(Path(sign))
-        if self.certificate.noise_source == SimulatedNoise.name and not simulated_noise:
-            raise ReleaseError(
-                "the noise of this release is simulated, so it is NOT PRIVATE. "
-                "Save it with simulated_noise=True if that is what you want."
-            )
-        target = Path(path)
-        files.write_release(
-            self._to_files(),
-            target,
-            force=force,
-            rows_per_file=rows_per_file,
-            sign=None if key is None else lambda content: signatures.sign(content, key),
-        )
-        return target
-
     @classmethod
     def load(cls, path: str | Path, *, key: str | Path | None = None) -> Self:
         """Read a release, and refuse one that is incomplete or was edited.
@@ -309,45 +425,18 @@ class Release:
         """
         return verify_release(self, strict=strict)
 
-    def manifest(self) -> Manifest:
-        """Return what the manifest says, but for the hashes of the files."""
-        return Manifest(
-            schema=SCHEMA,
-            software=SOFTWARE,
-            certificate=self.certificate.headline,
-            provenance=self.provenance,
-            label_kind=self.label_kind,
-            n_rows=self.bags.n_rows,
-            n_bags=self.bags.n_bags,
-            n_left_out=int((~self.bags.in_bag).sum()),
-            columns=TableColumns(
-                **{name: described(table.schema) for name, table in self._tables().items()}
-            ),
-            encoder=self.encoder,
-            files={},
-        )
+    @property
+    def _row_schema(self) -> pa.Schema:
+        return self.instances.schema
 
-    def _tables(self) -> dict[str, pa.Table]:
+    def _to_files(self, _rows_per_file: int | None) -> ReleaseFiles:
         index = self.bags.index
-        ids = pa.array(index, mask=index == LEFT_OUT)
+        rows = self.instances.append_column(BAG_ID, pa.array(index, mask=index == LEFT_OUT))
         labels = [self.labels] if self.classes is None else list(self.labels.T)
-        return {
-            "instances": self.instances.append_column(BAG_ID, ids),
-            "bags": pa.table(
-                [np.arange(self.bags.n_bags), self.bags.sizes, *labels, self.noise_sd],
-                names=bag_columns(self.classes),
-            ),
-        }
-
-    def _to_files(self) -> ReleaseFiles:
-        tables = self._tables()
-        rows = tables["instances"]
-        return ReleaseFiles(
-            instances=rows if self.stored is None else _streamed(self.stored, rows),
-            bags=tables["bags"],
-            certificate=self.certificate.to_json(),
-            manifest=self.manifest(),
-            scores=scores_to_json(self.model, self.encoder, label=self.provenance.label),
+        bags = [np.arange(self.bags.n_bags), self.bags.sizes, *labels, self.noise_sd]
+        return self._files_of(
+            rows if self.stored is None else _streamed(self.stored, rows),
+            pa.table(bags, schema=bag_schema(self.classes)),
         )
 
     @classmethod
@@ -375,41 +464,12 @@ class Release:
             raise ReleaseError("the manifest does not describe this release.")
         return release
 
-    def summary(self) -> dict[str, Any]:
-        """Return the facts of a release that a reader wants first."""
-        followed = {"by": self.provenance.by, "within": self.provenance.within}
-        return {
-            "privacy": self.certificate.headline,
-            "rows": self.bags.n_rows,
-            "left_out": int((~self.bags.in_bag).sum()),
-            "bags": self.bags.n_bags,
-            "smallest_bag": int(self.bags.sizes.min()),
-            "largest_bag": int(self.bags.sizes.max()),
-            "label": self.provenance.label,
-            **({} if self.classes is None else {"classes": ", ".join(self.classes)}),
-            "label_kind": self.label_kind,
-            "strategy": self.provenance.strategy,
-            **{role: ", ".join(names) for role, names in followed.items() if names},
-            **({} if self.provenance.exposure is None else {"exposure": self.provenance.exposure}),
-            "scores": self.provenance.scores,
-            "features": len(self.encoder.feature_names),
-        }
-
-    def __repr__(self) -> str:
-        return (
-            f"Release({self.bags.n_rows} rows, {self.bags.n_bags} bags of at least "
-            f"{self.bags.sizes.min()}, {self.label_kind} labels, {self.certificate.headline})"
-        )
-
     def plot(self) -> charts.Chart:
         """Draw what the bags keep of each direction; needs the extra ``bagwise[plot]``.
 
         ``certificate.plot()`` draws what is promised, ``bags.plot()`` the sizes of bags.
         """
         return self.quality().plot()
-
-    def _repr_html_(self) -> str:
-        return html.table("Release", list(self.summary().items()))
 
 
 def _streamed(stored: StoredTable, instances: pa.Table) -> pa.RecordBatchReader:
@@ -474,7 +534,7 @@ def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
     return numbers
 
 
-def described(schema: pa.Schema) -> tuple[str, ...]:
+def _described(schema: pa.Schema) -> tuple[str, ...]:
     """Return the columns of a table as a manifest lists them."""
     return tuple(f"{field.name}: {field.type}" for field in schema)
 
@@ -491,7 +551,7 @@ class ScoresFile(Record, frozen=True):
     dropped: tuple[str, ...]
 
 
-def scores_to_json(
+def _scores_to_json(
     model: LinearScores | None, encoder: Encoder, *, label: str
 ) -> dict[str, Any] | None:
     """Return the file of a model; None if there is none."""
@@ -512,11 +572,13 @@ def scores_to_json(
 
 def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
     scores = read_record(ScoresFile, values, error=ReleaseError, what="the file of scores")
-    names = manifest.encoder.feature_names
+    names, known = manifest.encoder.feature_names, False
+    with suppress(StrategyError):
+        find_family(scores.family, scores.link)
+        known = scores.family in FAMILIES
     fits = (
-        scores.label == manifest.provenance.label
-        and scores.family in FAMILIES
-        and _is_link(scores.family, scores.link)
+        known
+        and scores.label == manifest.provenance.label
         and list(scores.coefficients) == names
         and set(scores.dropped) <= set(names)
         and len(set(scores.dropped)) == len(scores.dropped)
@@ -525,11 +587,3 @@ def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:
         raise ReleaseError("scores.json is about another label or family, or other features.")
     coef = np.array(list(scores.coefficients.values()), dtype=np.float64)
     return LinearScores(scores.intercept, coef, scores.dropped, scores.family, scores.link)
-
-
-def _is_link(family: str, link: str) -> bool:
-    try:
-        find_family(family, link)
-    except StrategyError:
-        return False
-    return True

@@ -1,0 +1,516 @@
+"""The rows of a request where many machines read them: the same steps as in memory, part by part.
+
+- Nothing with one entry for each row is ever in one place: labels, bags and orders are in the files
+  of the parts, and what comes back from them adds up (d x d matrices, counts, sums).
+- Labels are drawn once. What is told of each bag, exactly, is written first, sealed for this
+  process. Noise is drawn here, from those files, and written to the table of bags. Everything that
+  may be done again, because a task failed or was slow, happens before or after that.
+"""
+
+import dataclasses
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.bagging import STRATEGIES, BaggingStrategy, check_bag_size, find_strategy
+from bagwise.bagging.assigning import check_strata
+from bagwise.bagging.bags import Bags
+from bagwise.errors import ColumnError, ReleaseError, StrategyError, shielded
+from bagwise.files.atomic import create_private
+from bagwise.files.parquet_files import WrittenTable, as_parquet_keeps_it, write_plain
+from bagwise.files.regular_files import sha256_of
+from bagwise.files.spill import SpillDirectory
+from bagwise.planner.sample import MOST_ROWS, Population
+from bagwise.privacy import Certificate
+from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.private_model import LinearScores
+from bagwise.privacy.private_range import Distance, count_beyond
+from bagwise.release.bags_in_parts import (
+    Moved,
+    PartBags,
+    check_formable,
+    check_strata_of,
+    form_bags,
+    in_secret_order,
+    leaving_rows,
+)
+from bagwise.release.exposure import report_exposure
+from bagwise.release.files import ReleaseFiles
+from bagwise.release.label_bags import Labelling, Measure, tell
+from bagwise.release.preview import Preview, preview_columns
+from bagwise.release.release import BAG_ID, Published, bag_schema
+from bagwise.release.tables import name_columns, remark_on_wide_bounds
+from bagwise.release.verify import noise_per_bag
+from bagwise.requests.provenance import Provenance
+from bagwise.requests.queries import Centring, Scores, expected_labels, resolve_scores
+from bagwise.requests.verbs import Choice, ReleaseRequest
+from bagwise.rows.columns import as_float, without_dictionary
+from bagwise.rows.counts import Strata, count_strata, largest_unit, sample_rows, sample_units
+from bagwise.rows.encode import Encoder
+from bagwise.rows.facts import count_labels, gather_facts
+from bagwise.rows.keys import SealedBox, row_blocks, seal
+from bagwise.rows.label_copies import equals_label, note_likely_copies
+from bagwise.rows.labels import check_label, label_vector
+from bagwise.rows.local import LocalRows
+from bagwise.rows.matrix import PartsMatrix, blocks_of
+from bagwise.rows.parts import FileParts, Part, Parts
+
+ROWS_PER_FILE = 2**20
+"""Rows of a file where nobody says how many."""
+
+
+@dataclass(frozen=True)
+class CountedUnits:
+    """Who is protected, as far as it is counted: every row by itself without a column."""
+
+    column: str | None = None
+    largest: int = 1
+
+    def square_in_bags(self, bags: PartBags) -> int:
+        """Return the most that a unit has of squared rows in a bag, added up.
+
+        Rows that are left out count as if they were in bags of their own, as in memory.
+        """
+        return 1 if self.column is None else max(bags.reach_of(self.column)[0], self.largest)
+
+    def bags_touched(self, bags: PartBags) -> int:
+        """Return the largest number of bags that the rows of one unit are in."""
+        return 1 if self.column is None else bags.reach_of(self.column)[1]
+
+
+@dataclass(frozen=True)
+class CountedLabels:
+    """Labels in parts, which can be counted."""
+
+    parts: Parts
+    label: str
+
+    @property
+    def size(self) -> int:
+        """Number of labels."""
+        return self.parts.num_rows
+
+    def count_beyond(self, distance: Distance, limits: FloatArray) -> IntArray:
+        """Return how many labels are farther than each limit; limits fall."""
+        count = partial(count_beyond, distance=distance, limits=limits)
+        return np.asarray(np.sum(count_labels(self.parts, self.label, count), axis=0))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartsRelease(Published):
+    """What is published, made in parts: drawn, and not yet written.
+
+    Bags have their labels, once and for all: to save it twice writes the same labels twice. Rows
+    are in their parts until `save` writes them. The private directory of the run, and the session
+    of Spark, if there is one, must be there until then; the directory goes with this object.
+    """
+
+    bags: PartBags
+    scratch: SpillDirectory
+    columns: pa.Schema
+    bag_table: WrittenTable
+    certificate: Certificate
+    provenance: Provenance
+    encoder: Encoder
+    label_kind: LabelKind
+    model: LinearScores | None = None
+    digest: None = None
+
+    @property
+    def _row_schema(self) -> pa.Schema:
+        return self.columns
+
+    def _to_files(self, rows_per_file: int | None) -> ReleaseFiles:
+        parts = self.bags.parts.write(
+            partial(leaving_rows, schema=self.columns, firsts=self.bags.firsts.tolist()),
+            [*self.columns.names, BAG_ID],
+            self.scratch.new_file("rows"),
+            rows_per_file=ROWS_PER_FILE if rows_per_file is None else rows_per_file,
+        )
+        if sum(part.rows for part in parts) != self.n_rows:
+            raise AssertionError("every row leaves once")
+        return self._files_of(parts, self.bag_table)
+
+
+@dataclass(frozen=True)
+class PartsTable:
+    """Rows in parts that nothing is wrong with.
+
+    Attributes
+    ----------
+    parts : Parts
+        In a secret order as soon as anything is computed from features.
+    schema : pyarrow.Schema
+        The columns that leave, as their files will have them.
+    everyone : Population
+        What is known of all rows.
+    moved : Moved
+        What goes along with a row.
+    strata, groups : Strata or None
+        Rows that must not share a bag, and rows that must.
+    """
+
+    source: FileParts
+    parts: Parts
+    schema: pa.Schema
+    encoder: Encoder
+    preview: Preview
+    units: CountedUnits
+    everyone: Population
+    moved: Moved
+    strata: Strata | None
+    groups: Strata | None
+
+    labels = None  # they are with their rows
+
+    @classmethod
+    def checked(cls, table: FileParts, request: ReleaseRequest) -> Self:
+        """Gather facts about all columns; refuse a table that something is wrong with.
+
+        Facts are exact sums and counts, so that no order of rows shows in them.
+        """
+        refuse_in_parts(request)
+        columns, budget, kinds = request.columns, request.budget, table.schema
+        label = columns.label
+        if request.bag_size is not None:
+            check_bag_size(request.bag_size, n_rows=table.num_rows)
+        # 1. Columns by their names and types.
+        check_label(kinds, label, columns.classes)
+        names, leaving = name_columns(kinds.empty_table(), columns)
+        schema = _leaving_schema(kinds, leaving)
+        # 2. What is in them. Copies of the label are refused; the operator alone may know the rest.
+        facts = gather_facts(
+            table,
+            names,
+            leaving,
+            label=label,
+            key=columns.id,
+            named=columns.features or (),
+            classes=columns.classes,
+            exposure=columns.exposure,
+        )
+        if copies := [name for name in leaving if name in facts.copies]:
+            raise equals_label(copies[0], label)
+        seen, classes = label_vector(facts.sample, label), columns.classes is not None
+        note_likely_copies(facts.sample, leaving, seen, label=label, classes=classes)
+        if budget.calibration is not None and not classes:
+            ends = np.array(facts.label_range)
+            remark_on_wide_bounds(kinds.field(label).type, ends, bounds=budget.calibration.bounds)
+        encoder = columns.encoder_from(facts.columns)
+        # 3. Units, strata and groups, by what they are called.
+        units = CountedUnits()
+        if budget.unit is not None:
+            units = CountedUnits(budget.unit, largest_unit(table, budget.unit))
+            budget.check_units(units.largest)
+        groups = count_strata(table, columns.by, role="by") if columns.by else None
+        strata, smallest = None, None
+        if columns.within:
+            strata = count_strata(table, columns.within, role="within")
+            smallest = int(strata.rows.min())
+            check_strata(smallest, request.bag_size or 1)
+            for strategy in _named(request) or _tried_unasked():
+                check_strata_of(strategy, strata)
+        return cls(
+            source=table,
+            parts=table,
+            schema=schema,
+            encoder=encoder,
+            preview=preview_columns(facts.columns, encoder, columns),
+            units=units,
+            everyone=Population(tuple(names), encoder, table.num_rows, units.largest, smallest),
+            moved=Moved.of(leaving, columns),
+            strata=strata,
+            groups=groups,
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.source.num_rows
+
+    @property
+    def counted(self) -> CountedLabels:
+        """The labels, to be counted where they are."""
+        return CountedLabels(self.parts, self.moved.label)
+
+    def for_a_plan(self) -> tuple[LocalRows, Population]:
+        """Return a sample of the rows, by their features or units, and what it stands for."""
+        unit, largest = self.units.column, self.units.largest
+        if unit is None:
+            drawn = sample_rows(self.source, self.everyone.names, MOST_ROWS)
+        else:
+            names = self.everyone.names
+            drawn = sample_units(self.source, names, unit, MOST_ROWS, largest=largest)
+        return LocalRows(drawn), self.everyone
+
+    def check_choice(self, choice: Choice) -> None:
+        """Refuse a strategy that cannot work in parts."""
+        check_formable(choice.strategy)
+
+    def in_secret_order(self, request: ReleaseRequest, choice: Choice | None) -> Self:
+        """Put rows into a secret order where there is a model or a metric.
+
+        These are doubles, whose last bits show an order of rows. Other bags follow from secret keys
+        of rows, and from what is counted.
+        """
+        modelled = choice is None or request.centre == "model" or choice.scores != "none"
+        if not modelled and choice is not None and not choice.strategy.needs_features:
+            return self
+        return dataclasses.replace(self, parts=in_secret_order(self.source, self.moved))
+
+    def matrix(self, _request: ReleaseRequest, _choice: Choice | None) -> PartsMatrix:
+        """Return X where the rows are."""
+        return PartsMatrix(self.parts, self.encoder, self.moved.label)
+
+    def form_bags(self, X: PartsMatrix, scores: Scores, choice: Choice) -> PartBags:
+        """Put rows into bags, each of which lives in one part."""
+        return form_bags(
+            choice.strategy,
+            X,
+            scores.model,
+            self.moved,
+            bag_size=choice.bag_size,
+            source=choice.noise_source,
+            strata=self.strata,
+            groups=self.groups,
+        )
+
+    def as_they_leave(
+        self, bags: PartBags, centring: Centring, _choice: Choice
+    ) -> tuple[Self, PartBags, Centring]:
+        """Return all as it is: rows of parts are in a secret order since bags were formed."""
+        return self, bags, centring
+
+    def answer(
+        self, bags: PartBags, labelling: Labelling, centring: Centring, choice: Choice
+    ) -> WrittenTable:
+        """Give every bag its label: what is told is sealed first; then noise is drawn, once."""
+        sums = tell_all(bags, labelling, self.encoder, centring, choice, self.scratch)
+        return _draw(sums, labelling, bags, bag_schema(choice.columns.classes), self.scratch)
+
+    @property
+    def scratch(self) -> SpillDirectory:
+        """The private directory of the run."""
+        return self.source.workers.scratch
+
+    def report_exposure(self, bags: PartBags, answers: WrittenTable, choice: Choice) -> None:
+        """Tell the operator what bags without noise show, by those of the first part."""
+        label, classes = choice.columns.label, choice.columns.classes
+        (rows,) = bags.parts.head().map(_whole_part, [label, BAG_ID])
+        labels, some = rows[label].to_numpy(), Bags(rows[BAG_ID].to_numpy())
+        told = pq.read_table(answers.path).slice(0, some.n_bags)
+        columns = [told[name].to_numpy() for name in told.column_names[2:-1]]
+        report_exposure(
+            labels if classes is None else labels.astype(np.int64),
+            some,
+            columns[0] if classes is None else np.column_stack(columns),
+            label_kind=choice.label_kind,
+            bounds=choice.bounds,
+            warn=choice.scores != "labels",  # of which the scores have warned already
+        )
+
+    def release(
+        self,
+        bags: PartBags,
+        answers: WrittenTable,
+        _events: tuple[Mechanism, ...],
+        **described: Any,
+    ) -> PartsRelease:
+        """Return what leaves: drawn, and not yet written."""
+        return PartsRelease(
+            bags=bags,
+            scratch=self.scratch,
+            columns=self.schema,
+            bag_table=answers,
+            encoder=self.encoder,
+            **described,
+        )
+
+
+def refuse_in_parts(request: ReleaseRequest) -> None:
+    """Refuse what is not done on Spark, with what to do."""
+    rule = request.budget.calibration
+    missing = {
+        "a seed (bags come from a secret key)": request.seed is not None,
+        "the order of the table (rows of a DataFrame have none)": request.keep_order,
+        "rules for experiments": rule is not None and not rule.is_exact,
+    }
+    if refused := [what for what, asked in missing.items() if asked]:
+        raise StrategyError(f"not on Spark: {refused[0]}. Or leave out the engine.")
+    for strategy in _named(request):
+        check_formable(strategy)
+        kind = resolve_scores(request.scores, strategy=strategy, private=rule is not None)
+        if kind == "noisy-labels":
+            raise StrategyError(f"not on Spark yet: scores={kind!r}. Use scores='model'.")
+
+
+def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
+    named = request.strategies if request.strategy is None else (request.strategy,)
+    return [find_strategy(strategy) for strategy in named or ()]
+
+
+def _tried_unasked() -> list[BaggingStrategy]:
+    """Return what a planner may choose where nobody names strategies."""
+    known = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
+    return [one for one in known if not one.uses_scores]
+
+
+def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
+    """Return the columns with the types that they will have in a release."""
+    empty = kinds.empty_table().select(names)
+    plain = pa.table([without_dictionary(column) for column in empty.columns], names=names)
+    return shielded(
+        lambda: as_parquet_keeps_it(plain).schema,
+        lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold."),
+    )
+
+
+def _whole_part(part: Part) -> pa.Table:
+    return part.table
+
+
+# -- labels ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SealedSums:
+    """What is told of bags, in files that only this process can read, in the order of the bags."""
+
+    paths: tuple[str, ...]
+    box: SealedBox
+
+    def chunks(self) -> Iterator[tuple[AnyArray, IntArray]]:
+        """Yield what is told, (amounts, bags), and the sizes, of the bags of each part."""
+        for path in self.paths:
+            with np.load(io.BytesIO(self.box.open(Path(path).read_bytes()))) as content:
+                yield content["told"], content["sizes"]
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for path in self.paths:
+            Path(path).unlink(missing_ok=True)
+
+
+def tell_all(
+    bags: PartBags,
+    labelling: Labelling,
+    encoder: Encoder,
+    centring: Centring,
+    choice: Choice,
+    scratch: SpillDirectory,
+) -> SealedSums:
+    """Have what is told of each bag written, sealed for this process."""
+    box, where = SealedBox(), str(scratch.new_file("sums"))
+    expect, inputs = None, list[str]()
+    if labelling.predicts:
+        expect, inputs = partial(_expected, encoder=encoder, centring=centring), encoder.inputs
+    work = partial(
+        _sealed,
+        measure=labelling.measure,
+        combine=labelling.combine,
+        label=choice.columns.label,
+        coded=choice.columns.classes is not None,
+        expect=expect,
+        public=box.public,
+        where=where,
+    )
+    columns = [*inputs, choice.columns.label, BAG_ID]
+    return SealedSums(tuple(bags.parts.map(work, columns)), box)
+
+
+def _sealed(
+    part: Part,
+    *,
+    measure: Measure,
+    combine: str,
+    label: str,
+    coded: bool,
+    expect: Callable[[pa.Table], FloatArray] | None,
+    public: bytes,
+    where: str,
+) -> str:
+    labels = as_float(part.table.column(label))
+    if not np.isfinite(labels).all():
+        raise AssertionError("labels were looked at before")
+    bags = Bags.owning(part.table.column(BAG_ID).to_numpy().copy())
+    predictions = None if expect is None else expect(part.table)
+    told = tell(
+        measure,
+        combine,
+        labels.astype(np.int64) if coded else labels,
+        predictions,
+        bags,
+        partial(_pick_in_part, part=part),
+    )
+    content = io.BytesIO()
+    np.savez(content, told=told, sizes=bags.sizes)
+    path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))
+    path.write_bytes(seal(public, content.getvalue()))
+    return str(path)
+
+
+def _expected(table: pa.Table, *, encoder: Encoder, centring: Centring) -> FloatArray:
+    if centring.model is None:
+        raise AssertionError("labels are centred on a model")
+    model, bounds = centring.model, centring.bounds
+    return np.concatenate(
+        [expected_labels(model, block, bounds) for block, _ in blocks_of(table, encoder)]
+    )
+
+
+def _pick_in_part(bags: Bags, *, part: Part) -> IntArray:
+    """Return one row of each bag, the one whose block of the secret is least.
+
+    The block is a function of the secret and the number of the row: whoever asks again, because a
+    task failed or was slow, gets the same row. Which one it is goes into no file.
+    """
+    rows = np.flatnonzero(bags.in_bag)
+    blocks = row_blocks(part.secret, "pick", part.first, part.table.num_rows)[rows]
+    index = bags.index[rows]
+    order = np.lexsort((blocks[:, 1], blocks[:, 0], index))
+    return np.asarray(rows[order[np.searchsorted(index[order], np.arange(bags.n_bags))]])
+
+
+def _draw(
+    sums: SealedSums,
+    labelling: Labelling,
+    bags: PartBags,
+    schema: pa.Schema,
+    scratch: SpillDirectory,
+) -> WrittenTable:
+    """Draw the noise of all bags, those of one part at a time, and write their table.
+
+    What it holds cannot be drawn a second time.
+    """
+    path = create_private(scratch.new_file("bags"))
+    counted: dict[int, int] = {}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        first = 0
+        for told, sizes in sums.chunks():
+            for size, times in zip(*np.unique(sizes, return_counts=True), strict=True):
+                counted[int(size)] = counted.get(int(size), 0) + int(times)
+                if counted[int(size)] > bags.sizes.get(int(size), 0):
+                    raise AssertionError("noise was set for bags of other sizes")
+            values = labelling.hide(told, sizes)
+            columns = [values] if values.ndim == 1 else list(values.T.copy())
+            numbers = np.arange(first, first + sizes.size)
+            noise = noise_per_bag(labelling.events, sizes)
+            yield pa.record_batch([numbers, sizes, *columns, noise], schema=schema)
+            first += sizes.size
+
+    write_plain(pa.RecordBatchReader.from_batches(schema, batches()), path)
+    sums.discard()
+    if counted != bags.sizes:
+        raise AssertionError("every row is counted in one bag")
+    return WrittenTable(path, bags.n_bags, sha256_of(path, error=ReleaseError))

@@ -1,0 +1,318 @@
+"""The rows of a request, checked, with whatever has one entry a row: in memory, or on disk.
+
+`parts_table.PartsTable` does the same steps for rows that many machines read.
+"""
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.bagging import Given, assign_bags, check_strata
+from bagwise.bagging.bags import Bags
+from bagwise.errors import (
+    ClippingWarning,
+    ColumnError,
+    DominatedWarning,
+    Refusals,
+    Shield,
+    StrategyError,
+)
+from bagwise.files.parquet_files import as_parquet_keeps_it
+from bagwise.files.stored import StoredTable
+from bagwise.privacy.aggregate import pick_labels
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.units import Units
+from bagwise.release.cells import assign_by_cells
+from bagwise.release.exposure import report_exposure
+from bagwise.release.label_bags import Labelling, tell
+from bagwise.release.preview import Preview, preview_columns
+from bagwise.release.release import BAG_ID, Release
+from bagwise.release.verify import noise_per_bag
+from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns, carried_columns, read_given
+from bagwise.requests.queries import Centring, Scores
+from bagwise.requests.verbs import Choice, ReleaseRequest
+from bagwise.rng import make_generator
+from bagwise.rows import Rows
+from bagwise.rows.columns import find_column, refuse_lookalikes, without_dictionary
+from bagwise.rows.encode import Encoder
+from bagwise.rows.encoded import EncodedRows
+from bagwise.rows.label_copies import (
+    note_likely_copies,
+    refuse_copies_of_class,
+    refuse_copies_of_label,
+)
+from bagwise.rows.labels import Bounds, label_codes, label_vector
+from bagwise.rows.row_order import inverse_order, secret_order
+from bagwise.show.operator_notes import tell_operator
+
+_LEAST_USED = 0.01  # of the width of the bounds
+
+
+@dataclass(frozen=True)
+class LocalTable:
+    """Rows that this process reads, in the order in which they are looked at.
+
+    Attributes
+    ----------
+    labels : (n,)
+        Numbers, or numbers of classes; secret.
+    names : list of str
+        The features.
+    given : Given
+        Groups and strata that bags have to follow.
+    kept : (n,) or None
+        Where each row was in the table, if the order is to be kept.
+    instances, stored
+        Rows as they leave, and where they are on disk.
+    """
+
+    rows: Rows
+    labels: AnyArray
+    names: list[str]
+    encoder: Encoder
+    preview: Preview
+    units: Units
+    given: Given
+    kept: IntArray | None = None
+    instances: pa.Table | None = None
+    stored: StoredTable | None = None
+
+    @classmethod
+    def checked(cls, rows: Rows, columns: Columns, budget: Budget) -> Self:
+        """Read labels and facts about columns; refuse a table with all that is wrong with it.
+
+        What is refused may depend on labels that are missing or no numbers, and on exact copies of
+        them; nothing else that is said here does, but for notes to the operator.
+        """
+        names, leaving = name_columns(rows, columns)
+        facts = rows.summarise(leaving)
+        wrong = Refusals()
+        with wrong:
+            labels = _read_labels(rows, columns, budget)
+            with wrong:  # only of labels that can be read
+                if columns.classes is not None:
+                    refuse_copies_of_class(rows, leaving, label=columns.label)
+                else:
+                    refuse_copies_of_label(rows, leaving, labels, label=columns.label)
+        with wrong:
+            if columns.id is not None:
+                key = without_dictionary(rows.column(columns.id))
+                if key.null_count or pc.count_distinct(key).as_py() != len(key):
+                    raise ColumnError(
+                        f"id {columns.id!r} is missing or repeated in some rows; a key is neither."
+                    )
+        with wrong:
+            encoder = columns.encoder_from({name: facts[name] for name in names})
+        wrong.raise_all()
+        classes = columns.classes is not None
+        note_likely_copies(rows, leaving, labels, label=columns.label, classes=classes)
+        preview = preview_columns(facts, encoder, columns)
+        given = read_given(rows, by=columns.by, within=columns.within)
+        return cls(rows, labels, names, encoder, preview, budget.units_in(rows), given)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.rows.num_rows
+
+    @property
+    def counted(self) -> AnyArray:
+        """The labels, (n,), secret."""
+        return self.labels
+
+    @property
+    def fits(self) -> bool:
+        """Whether all rows may be in memory at once."""
+        return self.rows.rows_at_once >= self.rows.num_rows
+
+    def for_a_plan(self) -> tuple[Rows, None]:
+        """Return all rows: the planner takes a sample by their features."""
+        return self.rows, None
+
+    def check_choice(self, choice: Choice) -> None:
+        """Refuse a size that strata do not have, and a strategy that needs all rows in memory."""
+        check_strata(self.given.smallest_stratum, choice.bag_size)
+        follows = self.given.groups is not None or self.given.strata is not None
+        if choice.strategy.needs_features and not self.fits and follows:
+            raise StrategyError(
+                f"bags by {choice.strategy.name!r} of a table that does not fit into memory cannot "
+                "follow columns (by, within). Give more memory (--memory-limit), or release parts."
+            )
+
+    def in_secret_order(self, request: ReleaseRequest, _choice: Choice | None) -> Self:
+        """Put rows into a secret order, or one that the features decide where it must repeat."""
+        source = request.budget.noise_source
+        if request.keep_order or request.seed is not None:
+            order = self.rows.feature_order(self.names, source)
+        else:
+            order = secret_order(self.n_rows, source)
+        return dataclasses.replace(self.take(order), kept=order if request.keep_order else None)
+
+    def take(self, order: IntArray) -> Self:
+        """Reorder rows."""
+        return dataclasses.replace(
+            self,
+            rows=self.rows.take(order),
+            labels=self.labels[order],
+            units=self.units.take(order),
+            given=self.given.take(order),
+        )
+
+    def matrix(self, request: ReleaseRequest, choice: Choice | None) -> Any:
+        """Return X: whole only if it is needed so, sparse if that saves memory."""
+        if choice is not None:
+            if not choice.strategy.needs_features:
+                return EncodedRows(self.rows, self.encoder)
+            modelled = choice.scores == "model" or request.centre != "none"
+            sparse = self.encoder.is_mostly_zeros and choice.strategy.accepts_sparse
+            if self.fits and sparse and not modelled:
+                return self.encoder.transform_sparse(self.rows)
+        if self.fits:
+            return self.encoder.transform(self.rows)
+        return EncodedRows(self.rows, self.encoder)
+
+    def form_bags(self, X: Any, scores: Scores, choice: Choice) -> Bags:
+        """Put rows into bags: all at once, or in cells that fit into memory."""
+        strategy, size, rng = choice.strategy, choice.bag_size, make_generator(choice.seed)
+        if not strategy.needs_features or self.fits:
+            given = self.given
+            return assign_bags(strategy, X, scores.values, bag_size=size, rng=rng, given=given)
+        self.check_choice(choice)
+        return assign_by_cells(strategy, X, self.rows, bag_size=size, rng=rng, scores=scores.values)
+
+    def as_they_leave(
+        self, bags: Bags, centring: Centring, choice: Choice
+    ) -> tuple[Self, Bags, Centring]:
+        """Put rows into the order in which they leave, and take the columns that do.
+
+        They are in a secret order already. But a seed tells that one, so that there is another.
+        """
+        table, columns, order = self, choice.columns, None
+        if self.kept is not None:
+            order = inverse_order(self.kept)
+        elif choice.seed is not None:
+            order = secret_order(self.n_rows, choice.noise_source)
+        if order is None:
+            bags = bags.renumbered()
+        else:
+            table, bags, centring = self.take(order), bags.take(order), centring.take(order)
+        leaving = table.rows.hand_over(leaving_columns(table.names, columns))
+        with Shield(
+            lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold.")
+        ):
+            instances = as_parquet_keeps_it(leaving)
+        left = dataclasses.replace(table, instances=instances, stored=table.rows.stored)
+        return left, bags, centring
+
+    def answer(
+        self, bags: Bags, labelling: Labelling, centring: Centring, choice: Choice
+    ) -> FloatArray:
+        """Give every bag its label: (bags,), or (bags, classes)."""
+        if choice.calibration is None and choice.bounds is not None:
+            _warn_of_clipping(self.labels, choice.bounds)
+        source = choice.noise_source
+
+        def pick(among: Bags) -> IntArray:
+            rows = pick_labels(np.arange(among.n_rows, dtype=np.float64), among, source)
+            return rows.astype(np.int64)
+
+        told = tell(
+            labelling.measure, labelling.combine, self.labels, centring.predictions, bags, pick
+        )
+        return labelling.hide(told, bags.sizes)
+
+    def report_exposure(self, bags: Bags, answers: FloatArray, choice: Choice) -> None:
+        """Tell the operator what bags without noise show."""
+        report_exposure(
+            self.labels,
+            bags,
+            answers,
+            label_kind=choice.label_kind,
+            bounds=choice.bounds,
+            warn=choice.scores != "labels",  # of which the scores have warned already
+        )
+
+    def release(
+        self, bags: Bags, answers: FloatArray, events: tuple[Mechanism, ...], **described: Any
+    ) -> Release:
+        """Return what leaves."""
+        return Release(
+            bags=bags,
+            labels=answers,
+            noise_sd=noise_per_bag(events, bags.sizes),
+            encoder=self.encoder,
+            instances=self.instances,
+            stored=self.stored,
+            **described,
+        )
+
+
+def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:
+    """Return the features, and all columns that leave; refuse names that must not."""
+    names = columns.features_in(table)
+    leaving = leaving_columns(names, columns)
+    refuse_lookalikes(leaving, label=columns.label)
+    if BAG_ID in leaving:
+        raise ColumnError(f"a column is called {BAG_ID!r}, which a release uses itself. Rename it.")
+    return names, leaving
+
+
+def leaving_columns(names: list[str], columns: Columns) -> list[str]:
+    """Return the columns that leave: the id, what bags follow, and the features."""
+    key = [] if columns.id is None else [columns.id]
+    return [*key, *carried_columns(columns, names), *names]
+
+
+def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:
+    """Return labels as numbers, or as numbers of classes."""
+    if columns.classes is not None:
+        return label_codes(table, columns.label, columns.classes)
+    column = find_column(table, columns.label, role="label")  # read once: it may be on disk
+    kind, labels = column.type, label_vector(pa.table({columns.label: column}), columns.label)
+    del column
+    if budget.calibration is not None:
+        remark_on_wide_bounds(kind, labels, bounds=budget.calibration.bounds)
+    return labels
+
+
+def remark_on_wide_bounds(kind: pa.DataType, labels: FloatArray, *, bounds: Bounds) -> None:
+    """Warn of bounds far wider than a label can be: noise grows with them, and nothing else tells.
+
+    What the type of the column says, everybody may know, and so it is a warning. What the labels
+    say, which are secret, goes to the operator alone: a warning would tell about them.
+    """
+    low, high = bounds
+    if pa.types.is_boolean(kind):
+        if high - low > 1:
+            warnings.warn(
+                f"the label is true or false, that is 1 or 0, and bounds from {low:g} to {high:g} "
+                f"ask for {high - low:g} times the noise that it needs. Give bounds=(0, 1) "
+                "(--bounds 0 1).",
+                DominatedWarning,
+                stacklevel=2,
+            )
+    elif np.ptp(np.clip(labels, low, high)) < _LEAST_USED * (high - low):
+        tell_operator(
+            "all labels lie in less than a hundredth of the width of their bounds, so that there "
+            "is a hundred times the noise that tight bounds would need. Which bounds are right "
+            "should be known without this table (0 and 1 for yes and no), or be found privately: "
+            "`bagwise bounds`. This note tells about the labels: it is shown here, and kept "
+            "nowhere."
+        )
+
+
+def _warn_of_clipping(labels: FloatArray, bounds: Bounds) -> None:
+    """Say how many labels are clipped: allowed here only because nothing is promised."""
+    if outside := int((np.clip(labels, *bounds) != labels).sum()):
+        warnings.warn(
+            f"{outside} label(s) lie outside the bounds and were clipped to them.",
+            ClippingWarning,
+            stacklevel=2,
+        )
