@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise.errors import ColumnError, EngineError
-from bagwise.rows.parts import FileParts, by_key
+from bagwise.rows.parts import Parts, by_key
 
 N, GROUPS = 500, 7
 
@@ -131,7 +131,7 @@ def check_write(parts, folder):
 def check_labels_are_masked(parts):
     """No file that is kept shows a label, and a run with another secret reads none."""
     regrouped = parts.regroup(by_group, everything, parts.column_names, masked="y")
-    if not isinstance(regrouped, FileParts):
+    if not isinstance(regrouped, Parts):
         return
     spelled = [value.tobytes() for value in some_rows()["y"].to_numpy()]
     for split in regrouped.splits:
@@ -148,7 +148,7 @@ def check_errors(parts):
     """Errors of ours come back as they are; those of a library say where, and quote no cell."""
     with pytest.raises(ColumnError, match=r"^column 'x' is odd\.$"):
         parts.map(refuse, ["x"])
-    if isinstance(parts, FileParts):
+    if isinstance(parts, Parts):
         with pytest.raises((RuntimeError, EngineError)) as caught:
             parts.map(quote, ["y"])
         assert "label" not in str(caught.value)

@@ -28,8 +28,8 @@ from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows import Rows
 from bagwise.rows.encode import Encoder
-from bagwise.rows.encoded import EncodedRows
 from bagwise.rows.local import LocalRows
+from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.memory import Memory, needed
 from bagwise.rows.opening import open_rows
 from bagwise.rows.spilled import SpilledRows
@@ -252,8 +252,8 @@ def test_features_that_cannot_be_computed_with_are_refused_unread():
 
 @pytest.mark.parametrize("kept", [0, 2**28])
 def test_a_model_is_designed_from_blocks_as_from_the_whole(engine, kept, monkeypatch):
-    monkeypatch.setattr("bagwise.rows.encoded.BLOCK", 7)
-    monkeypatch.setattr("bagwise.rows.encoded.KEPT", kept)
+    monkeypatch.setattr("bagwise.rows.matrix.BLOCK", 7)
+    monkeypatch.setattr("bagwise.rows.matrix.KEPT", kept)
     encoder = Encoder.for_table(some_table(), FEATURES)
     blocks, whole = EncodedRows(engine(some_table()), encoder), encoder.transform(some_table())
     coef = np.arange(1.0, whole.shape[1] + 1)

@@ -11,7 +11,7 @@ from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, S
 from bagwise.families import FAMILIES, find_family
 from bagwise.learn import from_release
 from bagwise.requests.records import filed
-from bagwise.rows.encoded import encode_to_disk
+from bagwise.rows.matrix import encode_to_disk
 
 TRUTH = {"x": 0.8, "z": -0.5}
 

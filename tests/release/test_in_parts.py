@@ -49,13 +49,13 @@ from bagwise.rows.counts import (
 from bagwise.rows.keys import new_secret
 from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix
-from bagwise.rows.parts import FileParts, Part, TableParts
+from bagwise.rows.parts import Part, Parts
 from bagwise.rows.roles import number_groups
 from bagwise.rows.row_order import feature_order
 from bagwise.rows.spark import opening
 from bagwise.rows.spark.opening import open_files
-from bagwise.rows.workers import ThisMachine
 from bagwise.show.stages import Stages
+from tests.contracts.this_machine import ThisMachine
 from tests.spark.conftest import PRIVATE, K, N, some_table
 
 PLAIN = {**PRIVATE, "tighten": "none", "centre": "none"}
@@ -203,7 +203,7 @@ def test_the_order_of_a_table_that_is_sorted_by_label_shows_in_no_bit(table, wor
         assert in_a_fair_order(found["y"].to_numpy())
         assert by_key(found).equals(table.select(["key", "a", "count", "y"]))
         labels = {value.tobytes() for value in table["y"].to_numpy()[:200]}
-        assert isinstance(one, FileParts)
+        assert isinstance(one, Parts)
         contents = [Path(split.path).read_bytes() for split in one.splits]
         assert not any(label in content for label in labels for content in contents)
 
@@ -473,10 +473,12 @@ def test_bags_keep_to_strata_and_exposure_leaves_with_its_row(
         )
 
 
-def test_bags_of_a_part_keep_to_its_strata():
+def test_bags_of_a_part_keep_to_its_strata(workers, tmp_path):
     rng = np.random.default_rng(0)
     rows = pa.table({"score": rng.normal(size=500), "city": rng.choice(["a", "b", "c"], size=500)})
-    strata = count_strata(TableParts(rows), ["city"], role="within")
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    parts = open_files(tmp_path / "rows.parquet", workers)
+    strata = count_strata(parts, ["city"], role="within")
     found = bags_in_parts._bagged(
         Part(0, 0, rows, bytes(32)), strategy=find_strategy("sorted"), bag_size=20, strata=strata,
         groups=None,

@@ -174,10 +174,10 @@ def test_what_depends_on_labels_is_in_the_notes_and_nowhere_else(table, tmp_path
     noted = typed(table, tmp_path, *kept, "--notes", tmp_path / "notes", to="b")
     assert (without.exit_code, noted.exit_code) == (0, 0)
     for text in (seen, noted.stdout + noted.stderr):
-        assert "follows the label" not in text
+        assert "predicts the label" not in text
         assert "predicts the label" not in text
     notes = (tmp_path / "notes").read_text()
-    assert "'renamed' follows the label" in notes
+    assert "'renamed' predicts the label" in notes
     assert "'billed' alone predicts the label" in notes
     assert "'age'" not in notes
     assert stat.S_IMODE((tmp_path / "notes").stat().st_mode) == 0o600

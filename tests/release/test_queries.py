@@ -564,10 +564,9 @@ class InTwoPlaces(BlockedRows):
     def shape(self):
         return self._shape
 
-    def over_blocks(self, work, merge):
-        return [work(X) for X, _ in self.parts]
-
-    def over_labelled_blocks(self, work, merge):
+    def over(self, work, merge, *, labelled=False):
+        if not labelled:
+            return [work(X) for X, _ in self.parts]
         return [merge(work(X, labels), work(X[:0], labels[:0])) for X, labels in self.parts]
 
     def sampled(self, count):

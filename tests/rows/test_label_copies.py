@@ -1,4 +1,4 @@
-"""Columns that follow the label are noticed, and honest predictors are not."""
+"""Columns that carry the label under another name are noticed, and honest predictors are not."""
 
 import math
 import warnings
@@ -7,16 +7,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import binom, norm, rankdata, spearmanr
+from scipy.stats import binom, rankdata
 
 import bagwise as bw
 from bagwise.errors import ColumnError
 from bagwise.rows import label_copies
 from bagwise.rows.label_copies import (
     FEWEST_ROWS,
-    SAME_ORDER,
     note_likely_copies,
     refuse_copies_of_label,
 )
@@ -34,7 +31,7 @@ def noticed(column, labels, *, classes=False):
         note_likely_copies(table, ["column"], labels, label="y", classes=classes)
         # What is raised is held back, so that it is looked for here.
         list(label_copies._telling_columns(table, ["column"], labels, classes=classes))
-    return any("follows the label" in note for note in notes)
+    return any("predicts the label" in note for note in notes)
 
 
 def incomes(n=1000, seed=0):
@@ -76,65 +73,36 @@ def test_disguised_copies_are_noticed(copy, n):
     assert noticed(copy(labels), labels)
 
 
-def quantised(values, k):
-    """The number of each value's k-quantile."""
-    return np.floor(k * (rankdata(values) - 1) / values.size)
-
-
-def test_rounding_to_k_values_leaves_the_correlation_that_is_said():
-    labels = incomes(9000)
-    for k in (10, 30):
-        found = label_copies._rank_correlation(quantised(labels, k), labels)
-        assert found == pytest.approx(math.sqrt(1 - 1 / k**2), abs=1e-6)
-    assert math.sqrt(1 - 1 / 23**2) >= SAME_ORDER > math.sqrt(1 - 1 / 22**2)
-    assert noticed(quantised(labels, 30), labels)
-    assert not noticed(quantised(labels, 10), labels)
-
-
 @pytest.mark.parametrize("n", [FEWEST_ROWS, 100, 10_000])
 def test_an_honest_predictor_is_not_noticed(n):
-    """With R² = 0.99, normal variables have a rank correlation of 6/pi asin(r/2) = 0.994.
+    """Two neighbours leave one and a half of what a column misses: here 0.3, three times the bar.
 
-    Fisher's z of it has a standard error of sqrt(1.06 / (n - 3)) (Fieller, Hartley and Pearson,
-    1957), which makes the alarm rarer than 1e-7 with 50 rows. Leaving out the worst row adds to it;
-    the check asks that it stays below 1e-3.
+    Of 50 rows, the mean of 48 squared errors has a standard error of a quarter of itself at most
+    (each row has a share in three): below the bar it is by chance less than once in a hundred.
     """
-    r = math.sqrt(0.99)
-    ranks = 6 / math.pi * math.asin(r / 2)
-    distance = np.arctanh(SAME_ORDER) - np.arctanh(ranks)
-    assert norm.sf(distance / math.sqrt(1.06 / (n - 3))) < 1e-7
+    r = math.sqrt(0.8)
     rng = np.random.default_rng(7)
-    runs = 2000 if n <= 100 else 20
+    runs = 500 if n <= 100 else 20
     alarms = 0
     for _ in range(runs):
         x = rng.normal(size=n)
-        alarms += label_copies._same_order(x, r * x + math.sqrt(1 - r**2) * rng.normal(size=n))
-    assert alarms <= binom.isf(ALPHA, runs, 1e-3)
+        y = r * x + math.sqrt(1 - r**2) * rng.normal(size=n)
+        alarms += label_copies._predicts(x, y, classes=False)
+    assert alarms <= binom.isf(ALPHA, runs, 1e-2)
 
 
 @pytest.mark.parametrize("n", [FEWEST_ROWS, 1000])
 def test_a_copy_with_little_noise_is_noticed(n):
-    """The twin: with R² = 0.99995 the rank correlation is 0.99997, above the threshold."""
+    """The twin: with R² = 0.99995 next to nothing is left."""
     rng = np.random.default_rng(8)
     x = rng.normal(size=n)
     assert noticed(x, x + 0.007 * rng.normal(size=n))
+    assert noticed(np.round(2 * x), x)  # about ten different values
 
 
 def test_tables_of_a_few_rows_raise_no_alarm():
     labels = incomes(FEWEST_ROWS - 1)
     assert not noticed(2 * labels, labels)
-
-
-@given(
-    st.lists(st.integers(0, 5), min_size=3, max_size=40),
-    st.randoms(use_true_random=False),
-)
-def test_the_rank_correlation_is_scipys(values, random):
-    other = list(values)
-    random.shuffle(other)
-    found = label_copies._rank_correlation(np.array(values, float), np.array(other, float))
-    expected = spearmanr(values, other).statistic if len(set(values)) > 1 else 0.0
-    assert found == pytest.approx(expected, abs=1e-12)
 
 
 CONSTANT = {
@@ -179,17 +147,16 @@ def test_disguised_copies_of_a_class_are_noticed(copy):
 HONEST = {
     "unique": lambda c, rng: [f"row {i}" for i in range(c.size)],
     "nearly unique": lambda c, rng: rng.integers(0, 10**6, c.size),
-    "finer": lambda c, rng: c * 10 + rng.integers(0, 5, c.size),  # tells the class, as a place does
     "coarser": lambda c, rng: c > 0,
-    "99 percent right": lambda c, rng: np.where(rng.random(c.size) < 0.01, (c + 1) % 3, c),
+    "90 percent right": lambda c, rng: np.where(rng.random(c.size) < 0.1, (c + 1) % 3, c),
     "unrelated": lambda c, rng: rng.permutation(c),
 }
 
 
 @pytest.mark.parametrize("honest", HONEST.values(), ids=HONEST)
 def test_honest_columns_are_no_copies_of_a_class(honest):
-    """At 99 percent, 20 of 2000 rows differ; fewer than 3 do with a probability below 1e-6."""
-    assert binom.cdf(2, 2000, 0.01) < ALPHA
+    """At 90 percent, 200 of 2000 rows differ, where 80 would be too few to be noticed."""
+    assert binom.cdf(80, 2000, 0.1) < ALPHA
     codes = ways()
     assert not noticed(pa.array(honest(codes, np.random.default_rng(1))), codes, classes=True)
 
@@ -225,9 +192,9 @@ def test_rare_events_agree_by_chance_and_raise_no_alarm():
 def test_large_tables_are_sampled(monkeypatch):
     monkeypatch.setattr(label_copies, "MOST_ROWS", 200)
     seen = []
-    check = label_copies._same_order
+    check = label_copies._predicts
     monkeypatch.setattr(
-        label_copies, "_same_order", lambda v, y: seen.append(v.size) or check(v, y)
+        label_copies, "_predicts", lambda v, y, **how: seen.append(v.size) or check(v, y, **how)
     )
     labels = incomes(5000)
     assert noticed(np.sqrt(labels), labels)
@@ -250,7 +217,7 @@ def test_the_note_names_the_column_and_no_value():
             id="net",
         )
     (note,) = notes
-    assert "column 'net' follows the label 'y'" in note
+    assert "column 'net' alone predicts the label 'y'" in note
     assert "exclude=['net'] (--exclude net)" in note
     assert not any(character.isdigit() for character in note)
 

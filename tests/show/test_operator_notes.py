@@ -17,7 +17,7 @@ from bagwise.cli import app, console
 from bagwise.rows import label_copies
 from bagwise.show.operator_notes import operator_notes_to, tell_operator
 
-TRACES = ("no noise", "kept nowhere", "follows the label", "certain of", "labels' spread")
+TRACES = ("no noise", "kept nowhere", "predicts the label", "certain of", "labels' spread")
 
 
 class Terminal(io.StringIO):
@@ -81,7 +81,7 @@ def test_the_command_line_shows_notes_on_a_terminal_only(
     monkeypatch.setattr(console, "err", shown_on)
     run = CliRunner().invoke(app, command(copied, tmp_path / "out", "--not-private", *options))
     assert run.exit_code == 0, run.output
-    assert ("follows the label" in screen.getvalue()) is shown
+    assert ("predicts the label" in screen.getvalue()) is shown
     assert ("this release has no noise" in screen.getvalue()) is shown
     assert is_silent(run.output)
 

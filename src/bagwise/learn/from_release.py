@@ -20,8 +20,8 @@ from bagwise.release.explain import Explanation
 from bagwise.release.release import Release, check_release, sorted_by_scores
 from bagwise.requests.provenance import Provenance
 from bagwise.rows.encode import Encoder
-from bagwise.rows.encoded import encode_to_disk
 from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.matrix import encode_to_disk
 from bagwise.rows.memory import Memory, needed
 from bagwise.rows.roles import exposure_vector
 from bagwise.rows.table import read_table

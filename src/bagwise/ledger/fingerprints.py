@@ -25,7 +25,7 @@ from bagwise.files.json_files import canonical
 from bagwise.files.regular_files import open_regular
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, without_dictionary
-from bagwise.rows.parts import FileParts
+from bagwise.rows.parts import Parts
 
 _LENGTH = 32
 
@@ -87,12 +87,12 @@ class Key:
         """Return the fingerprint of plain values, such as a request."""
         return self._hasher(b"values", canonical(values)).hexdigest()
 
-    def of_table(self, rows: Rows | FileParts) -> str:
+    def of_table(self, rows: Rows | Parts) -> str:
         """Return the fingerprint of a table: its columns, in their order, and all their cells.
 
         A table in parts is known by their digests, with a key that is made for that.
         """
-        if isinstance(rows, FileParts):
+        if isinstance(rows, Parts):
             parts = rows.digests(self._hasher(b"parts").digest())
             return self.of_values(["parts", rows.num_rows, rows.column_names, parts])
         digest = self._hasher(b"table", str(rows.num_rows).encode("ascii"))

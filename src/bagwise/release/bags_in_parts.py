@@ -338,7 +338,7 @@ def _cells(
     tree = Tree.learn(to_points(X.sampled(SAMPLED)), depth)
     points = partial(_points, encoder=X.encoder, to_points=to_points)
     count = partial(_count_cells, tree=tree, to_points=to_points)
-    groups = _groups(np.sum(X.over_blocks(count, np.add), axis=0), bag_size)
+    groups = _groups(np.sum(X.over(count, np.add), axis=0), bag_size)
     return inner, partial(_in_cell, points=points, tree=tree, groups=groups), points
 
 

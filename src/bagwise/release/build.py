@@ -75,10 +75,10 @@ from bagwise.requests.queries import (
     take_range,
 )
 from bagwise.requests.verbs import BoundsRequest, Choice, ModelRequest, ReleaseRequest
-from bagwise.rows.encoded import EncodedRows
 from bagwise.rows.labels import Bounds, label_vector
 from bagwise.rows.local import read_rows
-from bagwise.rows.parts import FileParts
+from bagwise.rows.matrix import EncodedRows
+from bagwise.rows.parts import Parts
 from bagwise.rows.row_order import secret_order
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
@@ -204,10 +204,10 @@ def _read(source: Any, request: ReleaseRequest, stage: Stages) -> Table:
     """Return rows that nothing is wrong with: in memory, on disk, or on many machines."""
     with stage("reading the table"):
         rows = source
-        if not isinstance(rows, FileParts):
+        if not isinstance(rows, Parts):
             rows = read_rows(source, named=request.columns.named)
     with stage("checking the table"):
-        if isinstance(rows, FileParts):
+        if isinstance(rows, Parts):
             return PartsTable.checked(rows, request)
         return LocalTable.checked(rows, request.columns, request.budget)
 

@@ -17,7 +17,7 @@ from bagwise.bagging import BaggingStrategy, assign_bags
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.rows import Rows
-from bagwise.rows.encoded import EncodedRows
+from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.whitening import Columns
 
 SAMPLED = 2**17

@@ -63,7 +63,7 @@ from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import check_label, label_vector
 from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix, blocks_of
-from bagwise.rows.parts import FileParts, Part, Parts
+from bagwise.rows.parts import Part, Parts
 
 ROWS_PER_FILE = 2**20
 """Rows of a file where nobody says how many."""
@@ -160,7 +160,7 @@ class PartsTable:
         Rows that must not share a bag, and rows that must.
     """
 
-    source: FileParts
+    source: Parts
     parts: Parts
     schema: pa.Schema
     encoder: Encoder
@@ -174,7 +174,7 @@ class PartsTable:
     labels = None  # they are with their rows
 
     @classmethod
-    def checked(cls, table: FileParts, request: ReleaseRequest) -> Self:
+    def checked(cls, table: Parts, request: ReleaseRequest) -> Self:
         """Gather facts about all columns; refuse a table that something is wrong with.
 
         Facts are exact sums and counts, so that no order of rows shows in them.

@@ -42,13 +42,13 @@ from bagwise.rng import make_generator
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, refuse_lookalikes, without_dictionary
 from bagwise.rows.encode import Encoder
-from bagwise.rows.encoded import EncodedRows
 from bagwise.rows.label_copies import (
     note_likely_copies,
     refuse_copies_of_class,
     refuse_copies_of_label,
 )
 from bagwise.rows.labels import Bounds, label_codes, label_vector
+from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.row_order import inverse_order, secret_order
 from bagwise.show.operator_notes import tell_operator
 

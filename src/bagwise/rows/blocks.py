@@ -26,16 +26,10 @@ class BlockedRows(ABC):
         """Rows, and columns of X."""
 
     @abstractmethod
-    def over_blocks(
-        self, work: Callable[[FloatArray], T], merge: Callable[[T, T], T]
+    def over(
+        self, work: Callable[..., T], merge: Callable[[T, T], T], *, labelled: bool = False
     ) -> Iterable[T]:
-        """Return what work makes of blocks of X."""
-
-    @abstractmethod
-    def over_labelled_blocks(
-        self, work: Callable[[FloatArray, FloatArray], T], merge: Callable[[T, T], T]
-    ) -> Iterable[T]:
-        """Return what work makes of blocks of X and their labels."""
+        """Return what work makes of blocks of X, and of their labels if it is asked for them."""
 
     @abstractmethod
     def sampled(self, count: int) -> FloatArray:
@@ -47,12 +41,11 @@ def over_blocks(
 ) -> Iterator[T]:
     """Yield what work makes of each block of X, or of several, merged.
 
-    >>> import numpy as np
     >>> [part.tolist() for part in over_blocks(np.ones((3, 2)), np.sum)]
     [6.0]
     """
     if isinstance(X, BlockedRows):
-        yield from X.over_blocks(work, merge)
+        yield from X.over(work, merge)
         return
     for start in range(0, X.shape[0], BLOCK):
         yield work(X[start : start + BLOCK])
@@ -66,7 +59,7 @@ def over_labelled_blocks(
 ) -> Iterator[T]:
     """Yield what work makes of blocks of X and their labels; X on many machines has its own."""
     if isinstance(X, BlockedRows):
-        yield from X.over_labelled_blocks(work, merge)
+        yield from X.over(work, merge, labelled=True)
         return
     if labels is None:
         raise AssertionError("labels are with their rows, or at hand")

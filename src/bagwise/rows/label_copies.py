@@ -1,8 +1,8 @@
 """Columns that would carry the label out under another name.
 
-Exact copies are refused. What follows the label almost row by row, such as a rounded, rescaled or
-renamed copy, is shown to the operator only: that it does tells about the labels, and an honest
-predictor may be as good.
+Exact copies are refused. What predicts the label almost perfectly by itself, as a rounded, rescaled
+or renamed copy does, is shown to the operator only: that it does tells about the labels, and an
+honest column may be as good.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,19 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import ColumnError
 from bagwise.rows.columns import as_float, as_text, is_numeric, is_text, without_dictionary
 from bagwise.rows.row_order import mid_ranks
 from bagwise.show.operator_notes import tell_operator
 
 MOST_ROWS = 100_000  # rows looked at; so many tell as much as all
-FEWEST_ROWS = 50  # with fewer, honest predictors order the rows as the label does by chance
-SAME_ORDER = 0.999  # rank correlation; a predictor with an R² of 0.99 has 0.994
-MOST_LEVELS = 100  # of columns and labels that are compared as classes
-_FEWEST_OUTSIDE = 5  # rows beyond the most common level; fewer agree by chance
+FEWEST_ROWS = 50  # with fewer, honest predictors are as good by chance
+_FEWEST_OUTSIDE = 5  # rows beyond the most common label; fewer agree by chance
 _LEFT_OPEN = 0.1  # share of what there is to predict that a near-perfect predictor may miss
-_GLANCE = 2_000  # rows that show whether a column is worth a closer look
 _AT_ONCE = 2**20  # rows that are compared together with the label
 
 
@@ -73,7 +70,7 @@ def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: st
 def note_likely_copies(
     table: pa.Table, columns: Iterable[str], labels: AnyArray, *, label: str, classes: bool
 ) -> None:
-    """Tell the operator which columns follow the label, or predict it alone; never raise.
+    """Tell the operator which columns predict the label almost perfectly alone; never raise.
 
     Parameters
     ----------
@@ -82,15 +79,12 @@ def note_likely_copies(
 
     Notes
     -----
-    Numbers, also as text, booleans or categories, are compared by Spearman's rank correlation,
-    which no increasing function changes: at least 0.999, up or down. Rounding the label to k
-    equally common values leaves ``sqrt(1 - 1/k²)`` of it, so that about 23 values and more are
-    noticed. Anything with few levels is compared as classes: each level must belong to one class,
-    and each class to one level. In both cases one row in a thousand, and at least one, may be an
-    exception, but not more than a tenth of the rows beyond the most common level: a label that is
-    nearly always 0 agrees with anything that is, and so only the rest counts, as in Goodman and
-    Kruskal's lambda [1]_. Whatever predicts nine tenths of the labels of other rows by itself is
-    told of, too: honest columns may, and so may one that is known only after the label.
+    Rows are put into the order of a column, and each is predicted by its two neighbours: of
+    numbers, the mean of their ranks, which no increasing function changes; of classes, the class of
+    the one before. Whatever copies the label, be it rescaled, rounded or renamed, leaves next to
+    nothing of its variance, or of the rows beyond the most common class, as in Goodman and
+    Kruskal's lambda [1]_. A tenth is the limit; an honest column that misses a fifteenth of the
+    variance is at it. Of numbers, one row in a thousand, and at least one, may be an exception.
 
     References
     ----------
@@ -99,148 +93,56 @@ def note_likely_copies(
     """
     # A check that fails is no reason to refuse a release, and its message might quote a cell.
     with suppress(Exception):
-        for name, what in _telling_columns(table, columns, labels, classes=classes):
+        for name in _telling_columns(table, columns, labels, classes=classes):
             tell_operator(
-                f"column {name!r} {what.format(label=repr(label))} Leave it out with "
+                f"column {name!r} alone predicts the label {label!r} almost perfectly, as a copy "
+                "of it would that was rescaled, rounded or renamed. If it was made from the label, "
+                "or is known only after it, it gives the labels away. Leave it out with "
                 f"exclude=[{name!r}] (--exclude {name}) unless that is as it should be. This note "
                 "depends on the labels: keep it with them."
             )
 
 
-_FOLLOWS = (
-    "follows the label {label} almost row by row, as a copy of it would that was rescaled, rounded "
-    "or renamed: then it gives the labels away."
-)
-_PREDICTS = (
-    "alone predicts the label {label} almost perfectly. If it is known only after the label, or "
-    "was made from it, it gives the labels away."
-)
-
-
 def _telling_columns(
     table: pa.Table, columns: Iterable[str], labels: AnyArray, *, classes: bool
-) -> Iterator[tuple[str, str]]:
-    if len(labels) < FEWEST_ROWS:
-        return
+) -> Iterator[str]:
     few = min(len(labels), MOST_ROWS)
     rows = np.random.default_rng().choice(len(labels), size=few, replace=False)
     labels, taken = labels[rows], pa.array(rows)
-    ordinals = _ordinals(labels)
-    placed = labels if classes else mid_ranks(labels)  # one huge label is not all there is
-    levels = ordinals if ordinals.max() < _most_levels(ordinals.size) else None
     for name in columns:
-        column = without_dictionary(table.column(name)).take(taken)
-        numbers, own_levels = _as_numbers(column), _levels_of(column)
-        if (not classes and numbers is not None and _same_order(numbers, labels)) or (
-            levels is not None and _same_levels(own_levels, levels)
-        ):
-            yield name, _FOLLOWS
-            continue
-        if own_levels is None and numbers is not None:  # in groups of equal size
-            known = np.where(np.isnan(numbers), np.inf, numbers)
-            n_groups = min(MOST_LEVELS, few // 20)
-            edges = np.quantile(known, np.linspace(0, 1, n_groups + 1)[1:-1], method="lower")
-            own_levels = np.searchsorted(np.unique(edges), known)
-        if own_levels is not None and _predicts(own_levels, placed, classes=classes):
-            yield name, _PREDICTS
+        values = _in_an_order(without_dictionary(table.column(name)).take(taken))
+        known = np.isfinite(values)
+        if known.sum() >= FEWEST_ROWS and _predicts(values[known], labels[known], classes=classes):
+            yield name
 
 
-def _predicts(levels: IntArray, labels: AnyArray, *, classes: bool) -> bool:
-    """Tell whether levels predict most of the labels of the other half of the rows.
-
-    Of ranks it is the variance, of classes the errors beyond the most common one (Goodman and
-    Kruskal's lambda). Rows come in a random order.
-    """
-    first, other = slice(None, labels.size // 2), slice(labels.size // 2, None)
-    n_levels = int(levels.max()) + 1
-    if classes:
-        counts = np.zeros((n_levels, int(labels.max()) + 1))
-        np.add.at(counts, (levels[first], labels[first]), 1)
-        missed = np.sum(counts.argmax(axis=1)[levels[other]] != labels[other])
-        left = np.sum(counts.sum(axis=0).argmax() != labels[other])
-        return bool(left >= _FEWEST_OUTSIDE and missed <= _LEFT_OPEN * left)
-    seen = np.bincount(levels[first], minlength=n_levels)
-    sums = np.bincount(levels[first], weights=labels[first], minlength=n_levels)
-    means = np.where(seen > 0, sums / np.maximum(seen, 1), labels[first].mean())
-    left = np.sum((labels[other] - labels[first].mean()) ** 2)
-    outside = _outside(_ordinals(labels[other])) >= _FEWEST_OUTSIDE
-    return bool(outside and np.sum((labels[other] - means[levels[other]]) ** 2) < _LEFT_OPEN * left)
-
-
-def _same_order(values: FloatArray, labels: FloatArray) -> bool:
-    """Tell whether values go up, or down, with the labels in all but a few rows."""
-    known = np.isfinite(values)
-    values, labels = values[known], labels[known]
-    if values.size < FEWEST_ROWS:
-        return False
-    # Few rows cost little, and show that most columns are nothing like the label.
-    glance = _rank_correlation(values[:_GLANCE], labels[:_GLANCE])
-    if abs(glance) < 0.5:
-        return False
-    values = np.copysign(1.0, glance) * values
-    allowed = _exceptions(_outside(_ordinals(values)), _outside(_ordinals(labels)), values.size)
-    if allowed is None:
-        return False
-    if allowed:
-        off = np.abs(mid_ranks(values) - mid_ranks(labels))
-        kept = np.argpartition(off, values.size - allowed)[: values.size - allowed]
-        values, labels = values[kept], labels[kept]
-    return _rank_correlation(values, labels) >= SAME_ORDER
-
-
-def _rank_correlation(one: FloatArray, other: FloatArray) -> float:
-    """Return Spearman's rank correlation with ties at their mean rank; 0 if something is constant.
-
-    >>> _rank_correlation(np.array([1.0, 2.0, 9.0]), np.array([-1.0, -2.0, -3.0]))
-    -1.0
-    """
-    a, b = (ranks - ranks.mean() for ranks in (mid_ranks(one), mid_ranks(other)))
-    size = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / size if size > 0 else 0.0
-
-
-def _same_levels(levels: IntArray | None, classes: IntArray) -> bool:
-    """Tell whether levels and classes are one to one in all but a few rows."""
-    if levels is None:
-        return False
-    allowed = _exceptions(_outside(levels), _outside(classes), classes.size)
-    if allowed is None:
-        return False
-    counts = np.zeros((levels.max() + 1, classes.max() + 1), dtype=np.int64)
-    np.add.at(counts, (levels, classes), 1)
-    agreeing = min(counts.max(axis=0).sum(), counts.max(axis=1).sum())
-    return bool(classes.size - agreeing <= allowed)
-
-
-def _exceptions(outside: int, other_outside: int, n_rows: int) -> int | None:
-    """Return how many rows may differ in a copy, or None where too few could tell one."""
-    least = min(outside, other_outside)
-    return min(max(1, n_rows // 1000), least // 10) if least >= _FEWEST_OUTSIDE else None
-
-
-def _outside(levels: IntArray) -> int:
-    """Return the number of rows beyond the most common level."""
-    return int(levels.size - np.bincount(levels).max())
-
-
-def _ordinals(values: AnyArray) -> IntArray:
-    """Return the number of each value among the distinct ones."""
-    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
-
-
-def _most_levels(n_rows: int) -> int:
-    """Return how many levels are few: where nearly every row has its own, all are one to one."""
-    return min(MOST_LEVELS, n_rows // 5)
-
-
-def _levels_of(column: pa.ChunkedArray) -> IntArray | None:
-    """Return any column as numbers of levels; a missing cell is a level."""
+def _in_an_order(column: pa.ChunkedArray) -> FloatArray:
+    """Return numbers by which equal cells stand together; NaN for those that are missing."""
     if pa.types.is_nested(column.type):
-        return None
-    coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
-    if len(coded.dictionary) > _most_levels(len(column)):
-        return None
-    return np.asarray(coded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        return np.full(len(column), np.nan)
+    if (numbers := _as_numbers(column)) is not None:
+        return numbers
+    coded = pc.dictionary_encode(column, null_encoding="mask").combine_chunks()
+    return as_float(pa.chunked_array([coded.indices]))
+
+
+def _predicts(values: FloatArray, labels: AnyArray, *, classes: bool) -> bool:
+    """Tell whether rows with neighbouring values tell nearly all about each other's labels.
+
+    Rows come in a random order, so that those with equal values are in one.
+    """
+    in_order = labels[np.argsort(values, kind="stable")]
+    outside = labels.size - np.unique(labels, return_counts=True)[1].max()
+    if outside < _FEWEST_OUTSIDE:
+        return False
+    if classes:
+        return bool(np.sum(in_order[1:] != in_order[:-1]) <= _LEFT_OPEN * outside)
+    ranks = mid_ranks(in_order)
+    errors = np.sort((ranks[1:-1] - (ranks[:-2] + ranks[2:]) / 2) ** 2)
+    # A row that is an exception also spoils what is predicted of its neighbours.
+    allowed = 3 * min(max(1, labels.size // 1000), outside // 10)
+    left = errors[: errors.size - allowed].sum()
+    return bool(left < _LEFT_OPEN * labels.size * np.var(ranks))
 
 
 def _as_numbers(column: pa.ChunkedArray) -> FloatArray | None:

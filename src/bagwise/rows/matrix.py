@@ -1,21 +1,125 @@
-"""X of rows in parts: encoded where they are, block by block, and never in one place as a whole."""
+"""X of rows and a recipe: encoded block by block, and made as a whole only where it must be."""
 
 import functools
+import math
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.files import stored
+from bagwise.files.atomic import allocate
+from bagwise.files.spill import SpillDirectory
+from bagwise.rows import Rows
 from bagwise.rows.blocks import BLOCK, BlockedRows
 from bagwise.rows.columns import as_float
 from bagwise.rows.encode import Encoder
 from bagwise.rows.parts import Part, Parts
+from bagwise.rows.row_order import inverse_order
 
 T = TypeVar("T")
+
+KEPT = 2**28
+"""Bytes of X that are encoded once and kept: encoding again for each pass would cost more time."""
+
+
+class EncodedRows:
+    """X, (n, d), of rows and a recipe, for whoever reads it in blocks.
+
+    Blocks of a large X are encoded anew each time, so that it is never there as a whole.
+
+    It has what a private model asks of a matrix: its shape, slices of rows, the mean and standard
+    deviation of columns, and its product with a vector. All go through the rows in their order.
+
+    >>> import pyarrow as pa
+    >>> from bagwise.rows.local import LocalRows
+    >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
+    >>> X = EncodedRows(LocalRows(table), Encoder.for_table(table, ["x"]))
+    >>> X.shape, X[1:].tolist(), X.mean(axis=0), X @ np.array([2.0])
+    ((3, 1), [[2.0], [6.0]], array([3.]), array([ 2., 4., 12.]))
+    """
+
+    ndim = 2
+
+    def __init__(self, rows: Rows, encoder: Encoder) -> None:
+        self._rows, self.encoder = rows, encoder
+        self.shape = (rows.num_rows, len(encoder.feature_names))
+
+    @cached_property
+    def _small(self) -> FloatArray | None:
+        n, d = self.shape
+        if 8 * n * d > KEPT:
+            return None
+        return self.encoder.transform(self._rows.block(self.encoder.inputs, 0, n))
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        start, stop, _ = rows.indices(self.shape[0])
+        if self._small is not None:
+            return self._small[start:stop]
+        return self.encoder.transform(self._rows.block(self.encoder.inputs, start, stop))
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        for start in range(0, self.shape[0], BLOCK):
+            yield self[start : start + BLOCK]
+
+    def mean(self, axis: int = 0) -> FloatArray:
+        """Return the mean of each column."""
+        total = np.sum([block.sum(axis=axis) for block in self], axis=0)
+        return np.asarray(total / self.shape[0])
+
+    def std(self, axis: int = 0) -> FloatArray:
+        """Return the standard deviation of each column."""
+        center = self.mean(axis)
+        squares = np.sum([((block - center) ** 2).sum(axis=axis) for block in self], axis=0)
+        return np.asarray(np.sqrt(squares / self.shape[0]))
+
+    def __matmul__(self, vector: FloatArray) -> FloatArray:
+        product, start = np.empty(self.shape[0]), 0
+        for block in self:
+            product[start : start + block.shape[0]] = block @ vector
+            start += block.shape[0]
+        return product
+
+
+def encode_to_disk(
+    table: pa.Table, encoder: Encoder, order: IntArray, folder: Path, *, rows_at_once: int
+) -> FloatArray:
+    """Return X of all rows of a table, in an order, as an array in a file that is mapped.
+
+    It can be used as any other array; the system reads what is looked at, and forgets it when it
+    needs the memory. The file has no name, and goes with the array.
+
+    >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
+    >>> encoder = Encoder.for_table(table, ["x"])
+    >>> order, folder = np.array([2, 0, 1]), Path(tempfile.gettempdir())
+    >>> encode_to_disk(table, encoder, order, folder, rows_at_once=2).ravel().tolist()
+    [6.0, 1.0, 2.0]
+    """
+    spill, chosen = SpillDirectory(folder), table.select(encoder.inputs)
+    try:
+        arranged = stored.arrange(
+            chosen.to_batches(stored.BATCH),
+            chosen.schema,
+            inverse_order(order),
+            spill.path,
+            rows_at_once=rows_at_once,
+        )
+        with tempfile.TemporaryFile(dir=spill.path) as file:
+            shape = (table.num_rows, len(encoder.feature_names))
+            allocate(file.fileno(), 8 * math.prod(shape))  # a full disk would end the process later
+            X = np.memmap(file, dtype=np.float64, mode="w+", shape=shape)
+        for start in range(0, table.num_rows, BLOCK):
+            stop = min(table.num_rows, start + BLOCK)
+            X[start:stop] = encoder.transform(arranged.block(encoder.inputs, start, stop))
+        return X
+    finally:
+        spill.close()
 
 
 @dataclass(frozen=True)
@@ -33,17 +137,13 @@ class PartsMatrix(BlockedRows):
         """Rows, and columns of X."""
         return self.parts.num_rows, len(self.encoder.feature_names)
 
-    def over_blocks(self, work: Callable[[FloatArray], T], merge: Callable[[T, T], T]) -> list[T]:
-        """Return what work makes of each part, block by block."""
-        go = partial(_over_part, encoder=self.encoder, work=work, merge=merge, label=None)
-        return self.parts.map(go, self.encoder.inputs)
-
-    def over_labelled_blocks(
-        self, work: Callable[[FloatArray, FloatArray], T], merge: Callable[[T, T], T]
+    def over(
+        self, work: Callable[..., T], merge: Callable[[T, T], T], *, labelled: bool = False
     ) -> list[T]:
-        """Return what work makes of each part and its labels, block by block."""
-        go = partial(_over_part, encoder=self.encoder, work=work, merge=merge, label=self.label)
-        return self.parts.map(go, [*self.encoder.inputs, self.label])
+        """Return what work makes of each part, block by block, with labels or without."""
+        label = self.label if labelled else None
+        go = partial(_over_part, encoder=self.encoder, work=work, merge=merge, label=label)
+        return self.parts.map(go, [*self.encoder.inputs, *([self.label] if labelled else [])])
 
     def sampled(self, count: int) -> FloatArray:
         """Return about `count` rows, or all if there are few, drawn by the secret of the run.
@@ -75,12 +175,9 @@ def _over_part(
     merge: Callable[[T, T], T],
     label: str | None,
 ) -> T:
-    def results() -> Iterator[T]:
-        for X, labels in blocks_of(part.table, encoder, label):
-            arguments: tuple[Any, ...] = (X,) if labels is None else (X, labels)
-            yield work(*arguments)
-
-    return functools.reduce(merge, results())
+    blocks = blocks_of(part.table, encoder, label)
+    results = (work(X) if labels is None else work(X, labels) for X, labels in blocks)
+    return functools.reduce(merge, results)
 
 
 def sampled_rows(part: Part, share: float) -> IntArray:

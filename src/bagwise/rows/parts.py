@@ -5,13 +5,11 @@
   order, so that nothing depends on where they came from or on who was first.
 - `write` writes rows in the order of the parts, the same number to each file.
 
-A table in memory is one part (`TableParts`). Others are row groups of files (`FileParts`), and
-somebody works on them (`workers`): this process, or the tasks of Spark. One column, the label for
-instance, can be kept under a stream of the run's secret in every file that is written.
+Parts are row groups of files, and somebody works on them (`workers`): the tasks of Spark. One
+column, the label for instance, is under a stream of the run's secret in every file that is written.
 """
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +27,7 @@ from bagwise.errors import EngineError, ReleaseError, TableError
 from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, write_plain
 from bagwise.files.regular_files import sha256_of
-from bagwise.rows.keys import derived, masked, new_secret, row_keys
+from bagwise.rows.keys import derived, masked, row_keys
 from bagwise.rows.spilled import row_bytes
 from bagwise.rows.workers import Workers, split_rows
 
@@ -72,125 +70,6 @@ Deal = Callable[[Part], tuple[IntArray, pa.Table]]
 
 Finish = Callable[[Part], pa.Table]
 """From a new part, rows in secret order, to what is kept of it."""
-
-
-class Parts(ABC):
-    """The rows of a table, in parts.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Columns and their types.
-    """
-
-    schema: pa.Schema
-
-    @property
-    @abstractmethod
-    def masked(self) -> str | None:
-        """A column of doubles that is under a stream where it is written."""
-
-    @property
-    @abstractmethod
-    def sizes(self) -> list[int]:
-        """Number of rows of each part."""
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return sum(self.sizes)
-
-    @property
-    def column_names(self) -> list[str]:
-        """Names of all columns."""
-        return list(self.schema.names)
-
-    @abstractmethod
-    def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
-        """Return what work makes of each part, in the order of the parts."""
-
-    @abstractmethod
-    def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
-        """Bring rows together as `regroup` does; return something small of each new part."""
-
-    @abstractmethod
-    def regroup(
-        self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
-    ) -> "Parts":
-        """Send every row to the part that deal names; keep what finish makes of each."""
-
-    @abstractmethod
-    def head(self) -> "Parts":
-        """Return the first part alone."""
-
-    @abstractmethod
-    def reordered(self, order: IntArray) -> "Parts":
-        """Return the parts in another order."""
-
-    @abstractmethod
-    def write(
-        self, leave: Finish, columns: Sequence[str], path: Path, *, rows_per_file: int
-    ) -> list[WrittenTable]:
-        """Write what leave makes of the rows to files whose names begin with `path`."""
-
-
-class TableParts(Parts):
-    """One part: a table in memory. What fits is not cut, whatever deal says.
-
-    >>> parts = TableParts(pa.table({"x": [1, 2, 3]}))
-    >>> parts.map(lambda part: part.table.num_rows, ["x"])
-    [3]
-    """
-
-    def __init__(self, table: pa.Table, *, secret: bytes | None = None) -> None:
-        self.table, self.schema = table, table.schema
-        self.secret = new_secret() if secret is None else secret
-
-    @property
-    def masked(self) -> None:
-        """Nothing is written."""
-
-    @property
-    def sizes(self) -> list[int]:
-        """All rows are in one part."""
-        return [self.table.num_rows]
-
-    def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
-        """Return what work makes of the table."""
-        return [work(self._part(columns))]
-
-    def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
-        """Return what work makes of the table, in a secret order."""
-        whole = self._part(columns)
-        rows = deal(whole)[1]
-        return {0: _gathered(0, _with_keys(rows, whole), self.secret, work=work)}
-
-    def regroup(
-        self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
-    ) -> "TableParts":
-        """Return what finish makes of the table, in a secret order; nothing is written."""
-        del masked
-        return TableParts(self.gather(deal, finish, columns)[0], secret=self.secret)
-
-    def head(self) -> "TableParts":
-        """Return the one part that there is."""
-        return self
-
-    def reordered(self, order: IntArray) -> "TableParts":
-        """Return the one part that there is."""
-        del order
-        return self
-
-    def write(
-        self, leave: Finish, columns: Sequence[str], path: Path, *, rows_per_file: int
-    ) -> list[WrittenTable]:
-        """Write rows, so many to a file."""
-        table = leave(self._part(columns))
-        starts = range(0, table.num_rows, rows_per_file)
-        return [_write_out(table.slice(start, rows_per_file), path, start) for start in starts]
-
-    def _part(self, columns: Sequence[str]) -> Part:
-        return Part(0, 0, self.table.select(list(columns)), self.secret)
 
 
 @dataclass(frozen=True)
@@ -251,6 +130,10 @@ class Reader:
             table = table.set_column(place, self.masked, shown)
         return table
 
+    def part(self, split: Split, names: Sequence[str], secret: bytes) -> Part:
+        """Return some columns of a split as a part."""
+        return Part(split.number, split.first, self.read(split, names, secret), secret)
+
     def _read_file(self, split: Split, names: Sequence[str]) -> pa.Table:
         with pq.ParquetFile(split.path, pre_buffer=False) as file:
             table = file.read_row_group(split.group, columns=list(names), use_threads=False)
@@ -275,8 +158,8 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class FileParts(Parts):
-    """Row groups of files, each of them a part, and who works on them.
+class Parts:
+    """The rows of a table in parts: row groups of files, and who works on them.
 
     Attributes
     ----------
@@ -300,13 +183,23 @@ class FileParts(Parts):
 
     @property
     def masked(self) -> str | None:
-        """The column that is under a stream."""
+        """A column of doubles that is under a stream where it is written."""
         return self.reader.masked
 
     @property
     def sizes(self) -> list[int]:
         """Number of rows of each split."""
         return [split.rows for split in self.splits]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return sum(self.sizes)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of all columns."""
+        return list(self.schema.names)
 
     def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
         """Return what work makes of each split, in their order."""
@@ -320,7 +213,7 @@ class FileParts(Parts):
 
     def regroup(
         self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
-    ) -> "FileParts":
+    ) -> "Parts":
         """Write new parts to files in the private directory, one column under a stream."""
         where = str(self.workers.scratch.new_file("part"))
         keep = partial(_keep, finish=finish, masked=masked, where=where)
@@ -331,15 +224,15 @@ class FileParts(Parts):
             splits.append(Split(len(splits), path, 0, first, rows, nonce))
             first += rows
         if masked is None:
-            return FileParts(self.workers, Reader(schema), tuple(splits), schema)
+            return Parts(self.workers, Reader(schema), tuple(splits), schema)
         hidden = schema.set(schema.get_field_index(masked), pa.field(masked, pa.int64()))
-        return FileParts(self.workers, Reader(hidden, masked=masked), tuple(splits), schema)
+        return Parts(self.workers, Reader(hidden, masked=masked), tuple(splits), schema)
 
-    def head(self) -> "FileParts":
+    def head(self) -> "Parts":
         """Return the first split alone."""
         return replace(self, splits=self.splits[:1])
 
-    def reordered(self, order: IntArray) -> "FileParts":
+    def reordered(self, order: IntArray) -> "Parts":
         """Return the splits in another order, numbered anew."""
         splits, first = list[Split](), 0
         for number, place in enumerate(order.tolist()):
@@ -378,10 +271,6 @@ def by_key(keys: NDArray[np.uint64], parts: int) -> IntArray:
     return ((keys >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 
 
-def _read_part(split: Split, secret: bytes, reader: Reader, columns: Sequence[str]) -> Part:
-    return Part(split.number, split.first, reader.read(split, columns, secret), secret)
-
-
 def _on_part(
     split: Split,
     secret: bytes,
@@ -390,24 +279,18 @@ def _on_part(
     columns: Sequence[str],
     work: Callable[[Part], T],
 ) -> T:
-    return work(_read_part(split, secret, reader, columns))
+    return work(reader.part(split, columns, secret))
 
 
 def _scatter(
     split: Split, secret: bytes, *, reader: Reader, columns: Sequence[str], deal: Deal
 ) -> Iterator[tuple[int, pa.Table]]:
-    part = _read_part(split, secret, reader, columns)
-    targets, rows = deal(part)
-    yield from split_rows(targets, _with_keys(rows, part))
-
-
-def _with_keys(rows: pa.Table, part: Part) -> pa.Table:
-    """Return what goes elsewhere of a part, perhaps not all rows, with a key for each in the end.
-
-    Columns are found by their places: nobody knows what those of a table are called.
-    """
-    keys = row_keys(part.secret, "regroup", part.first, rows.num_rows)
-    return pa.table([*rows.columns, pa.array(keys)], names=[*rows.column_names, "key"])
+    part = reader.part(split, columns, secret)
+    targets, rows = deal(part)  # perhaps not all of them
+    keys = row_keys(secret, "regroup", part.first, rows.num_rows)
+    # In the end, and found by its place: nobody knows what columns of a table are called.
+    keyed = pa.table([*rows.columns, pa.array(keys)], names=[*rows.column_names, "key"])
+    yield from split_rows(targets, keyed)
 
 
 def _gathered(target: int, dealt: pa.Table, secret: bytes, *, work: Callable[[Part], T]) -> T:
@@ -454,14 +337,13 @@ def _write_file(
     start, stop, splits = item
     tables = []
     for split in splits:
-        rows = leave(_read_part(split, secret, reader, columns))
+        rows = leave(reader.part(split, columns, secret))
         first = max(0, start - split.first)
         tables.append(rows.slice(first, stop - split.first - first))
-    return _write_out(pa.concat_tables(tables), path, start)
-
-
-def _write_out(table: pa.Table, path: Path, start: int) -> WrittenTable:
-    written = create_private(Path(f"{path}.{start}.{token_hex(8)}"))
+    written, table = (
+        create_private(Path(f"{path}.{start}.{token_hex(8)}")),
+        pa.concat_tables(tables),
+    )
     write_plain(table, written)
     return WrittenTable(written, table.num_rows, sha256_of(written, error=ReleaseError))
 

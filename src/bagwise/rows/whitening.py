@@ -194,7 +194,7 @@ class Columns:
     def over_parts(self, work: Callable[[Any], T]) -> Iterator[T]:
         """Yield what work makes of each block."""
         if isinstance(self._X, BlockedRows):
-            yield from self._X.over_blocks(work, operator.add)
+            yield from self._X.over(work, operator.add)
             return
         for part in self.parts():
             yield work(self.take(part))

@@ -1,4 +1,4 @@
-"""Who works on parts of a table: this process, one after the other, or the tasks of Spark.
+"""Who works on parts of a table: the tasks of Spark, or whoever else can do the same.
 
 Workers move functions to items and tables to targets, and know nothing of what is in them. An item
 is anything that can be pickled, a part of a table for instance. Every piece of work also gets the
@@ -7,10 +7,8 @@ work which is done twice gives the same twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_bytes
 from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
 
@@ -20,9 +18,7 @@ import pyarrow as pa
 from bagwise import errors
 from bagwise._types import IntArray
 from bagwise.errors import BagwiseError
-from bagwise.files.atomic import create_private
 from bagwise.files.spill import SpillDirectory
-from bagwise.rows.keys import new_secret, under_stream
 
 T = TypeVar("T")
 
@@ -58,54 +54,6 @@ class Workers(Protocol):
 
     def exchange(self, items: Sequence[Any], scatter: Scatter, gather: Gather[T]) -> dict[int, T]:
         """Send tables from items to targets; return what gather makes of each target's."""
-
-
-@dataclass(frozen=True)
-class ThisMachine:
-    """The process itself, which holds one item or one target at a time.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     here = ThisMachine(SpillDirectory(Path(folder)))
-    ...     here.each([1, 2], lambda item, secret: item + len(secret))
-    [33, 34]
-    """
-
-    scratch: SpillDirectory
-    secret: bytes = field(default_factory=new_secret, repr=False)
-
-    def with_secret(self, secret: bytes) -> "ThisMachine":
-        """Return the same workers with another secret."""
-        return replace(self, secret=secret)
-
-    def each(self, items: Sequence[Any], work: Work[T]) -> list[T]:
-        """Return what work makes of each item, in their order."""
-        return [_answered(guarded(partial(work, item, self.secret))) for item in items]
-
-    def exchange(self, items: Sequence[Any], scatter: Scatter, gather: Gather[T]) -> dict[int, T]:
-        """Send tables to targets by way of one file, which holds them under a stream."""
-        path, key = create_private(self.scratch.new_file("dealt")), token_bytes(32)
-        spans: dict[int, list[tuple[int, int, bytes]]] = {}
-        try:
-            with path.open("wb") as file:
-                for item in items:
-                    for target, table in steps(scatter, item, self.secret):
-                        packed, nonce = pack(table), token_bytes(16)
-                        span = file.tell(), len(packed), nonce
-                        spans.setdefault(target, []).append(span)
-                        file.write(under_stream(key, nonce, packed))
-            with path.open("rb") as file:
-                found = {}
-                for target in sorted(spans):
-                    tables = []
-                    for start, length, nonce in spans[target]:
-                        file.seek(start)
-                        tables.append(unpack(under_stream(key, nonce, file.read(length))))
-                    whole = pa.concat_tables(tables)
-                    found[target] = _answered(guarded(partial(gather, target, whole, self.secret)))
-                return found
-        finally:
-            path.unlink()
 
 
 def split_rows(targets: IntArray, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -162,12 +110,6 @@ def steps(work: Callable[[Any, bytes], Iterable[T]], item: Any, secret: bytes) -
         if isinstance(found, Refusal):
             raise RuntimeError(f"{found.kind} in a task")
         yield found
-
-
-def _answered(found: T | Refusal) -> T:
-    if isinstance(found, Refusal):
-        raise found.to_error()
-    return found
 
 
 def pack(table: pa.Table) -> bytes:

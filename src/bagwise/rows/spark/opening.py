@@ -24,7 +24,7 @@ from bagwise.errors import EngineError, LabelError, TableError, shielded
 from bagwise.files.spill import SpillDirectory
 from bagwise.rows.columns import as_float
 from bagwise.rows.labels import check_label, codes_of
-from bagwise.rows.parts import FileParts, Reader, Split, mask_column
+from bagwise.rows.parts import Parts, Reader, Split, mask_column
 from bagwise.rows.sources import open_source
 from bagwise.rows.sources.arrow_files import ParquetFiles
 from bagwise.rows.spark.session import check, is_frame, open_session
@@ -39,7 +39,7 @@ GROUP = 2**18
 of eight bytes a row begin at whole blocks."""
 
 
-def open_files(source: Any, cluster: Workers, *, named: Sequence[str] = ()) -> FileParts:
+def open_files(source: Any, cluster: Workers, *, named: Sequence[str] = ()) -> Parts:
     """Return the rows of Parquet files; nothing is read but their footers."""
     opened = open_source(source)
     if not isinstance(opened, ParquetFiles):
@@ -55,7 +55,7 @@ def open_files(source: Any, cluster: Workers, *, named: Sequence[str] = ()) -> F
     refuse_empty(sum(split.rows for split in splits), len(kept))
     keys = tuple(files.partition_keys)
     root = str(files.root.absolute()) if files.root is not None and keys else None
-    return FileParts(cluster, Reader(kept, root, keys), tuple(splits), kept, stable=True)
+    return Parts(cluster, Reader(kept, root, keys), tuple(splits), kept, stable=True)
 
 
 def _groups_of(paths: Iterable[Path]) -> Iterator[Split]:
@@ -76,7 +76,7 @@ def open_frame(
     label: str,
     classes: Sequence[str] | None = None,
     named: Sequence[str] = (),
-) -> FileParts:
+) -> Parts:
     """Write the rows of a DataFrame to files, labels masked; return them as a table."""
     kinds = _arrow_schema(frame)
     names = choose_columns(kinds.empty_table(), named)
@@ -91,7 +91,7 @@ def open_frame(
     refuse_empty(first, len(kinds))
     place = kinds.get_field_index(label)
     kept = kinds.set(place, pa.field(label, pa.int64()))  # as it is under its mask
-    return FileParts(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
+    return Parts(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
 
 
 def _arrow_schema(frame: Any) -> pa.Schema:
@@ -227,7 +227,7 @@ def open_on_spark(
     named: Sequence[str] = (),
     spill: str | Path | None = None,
     settings: Mapping[str, str] | None = None,
-) -> FileParts:
+) -> Parts:
     """Return the rows of a DataFrame, or of Parquet files, on a session that is set up safely.
 
     What Arrow cannot reach by a path, ``s3a://…`` for instance, is read by Spark.
