@@ -479,11 +479,11 @@ def test_bags_of_a_part_keep_to_its_strata(workers, tmp_path):
     pq.write_table(rows, tmp_path / "rows.parquet")
     parts = open_files(tmp_path / "rows.parquet", workers)
     strata = count_strata(parts, ["city"], role="within")
-    found = bags_in_parts._bagged(
-        Part(0, 0, rows, bytes(32)), strategy=find_strategy("sorted"), bag_size=20, strata=strata,
-        groups=None,
-        features=lambda table: (np.empty((500, 0)), table["score"].to_numpy()),
+    bagged = bags_in_parts._bagging(
+        find_strategy("sorted"), 20, lambda table: (np.empty((500, 0)), table["score"].to_numpy()),
+        strata=strata,
     )  # fmt: skip
+    found = bagged(Part(0, 0, rows, bytes(32)))
     bags, cities = found[BAG_ID].to_numpy(), found["city"].to_pylist()
     assert len(set(zip(bags.tolist(), cities, strict=True))) == bags.max() + 1 > 20
     assert np.bincount(bags).min() >= 20
@@ -583,14 +583,8 @@ def test_what_is_wrong_with_a_table_is_said_without_a_label(workers, tmp_path):
 
 def test_strategies_in_parts_are_the_ones_that_run_in_memory():
     rows = pa.table({"x": np.arange(500)})
-    once, again = (
-        bags_in_parts._bagged(
-            Part(0, 0, rows, bytes(32)), strategy=find_strategy("random"), bag_size=20,
-            features=bags_in_parts._no_features, strata=None,
-            groups=None,
-        )
-        for _ in range(2)
-    )  # fmt: skip
+    bagged = bags_in_parts._bagging(find_strategy("random"), 20, bags_in_parts._no_features)
+    once, again = (bagged(Part(0, 0, rows, bytes(32))) for _ in range(2))
     bags = once[BAG_ID].to_numpy()
     assert sorted(once["x"].to_pylist()) == list(range(500))
     np.testing.assert_array_equal(np.bincount(bags), np.full(25, 20))

@@ -10,7 +10,6 @@ Strategies see features and scores that were paid for.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -88,9 +87,8 @@ def in_secret_order(table: Parts, moved: Moved) -> Parts:
     direction in which cells are cut, all of which are published or show in bags. In memory rows are
     brought into another order first, too (`rows.row_order`).
     """
-    route = partial(_by_key, parts=max(1, round(table.num_rows / CELL)), purpose="rows")
-    deal = partial(_dealt, route=route, moved=moved, coded=table.masked == moved.label)
-    return table.regroup(deal, _as_it_is, moved.columns, masked=moved.label)
+    route = _by_key(max(1, round(table.num_rows / CELL)), "rows")
+    return _regrouped(table, route, lambda part: part.table, moved)
 
 
 @dataclass(frozen=True)
@@ -200,35 +198,20 @@ def form_bags(
     #    their own.
     room = max(1, n_rows // (_FULL * bag_size)) if strata is None else 1
     buckets = min(room, max(1, round(n_rows / BUCKET)))
-    route: Route
-    features: Features
     if groups is not None:
-        whole = _groups((groups if strata is None else strata).rows, max(bag_size, CELL))
-        route = partial(_whole, names=groups if strata is None else strata, parts=whole)
-        features = partial(_points, encoder=X.encoder, to_points=_as_they_are)
+        whole = groups if strata is None else strata
+        route, features = _whole_groups(whole, max(bag_size, CELL)), _points(X.encoder)
     elif strategy.needs_features:
         strategy, route, features = _cells(strategy, X, model, bag_size, room)
     elif strategy.uses_scores:
-        score, seen = _score_of(X, model)
-        route, features = _ranges(X, score, seen, buckets), partial(_only_scores, score=score)
+        route, features = _ranges(X, model, buckets)
     else:
-        route, features = partial(_by_key, parts=buckets, purpose="order"), _no_features
+        route, features = _by_key(buckets, "order"), _no_features
     if strata is not None and groups is None:
         route = _within(strategy, strata, bag_size)
     # 2. They meet, and are bagged where they are.
-    parts = X.parts.regroup(
-        partial(_dealt, route=route, moved=moved, coded=X.parts.masked == moved.label),
-        partial(
-            _bagged,
-            strategy=strategy,
-            bag_size=bag_size,
-            features=features,
-            strata=strata,
-            groups=groups,
-        ),
-        moved.columns,
-        masked=moved.label,
-    )
+    bagged = _bagging(strategy, bag_size, features, strata=strata, groups=groups)
+    parts = _regrouped(X.parts, route, bagged, moved)
     # 3. The order of the parts is drawn here, so that it tells nothing of keys, scores or cells.
     parts = parts.reordered(source.permutation(len(parts.sizes)))
     found = parts.map(_count_bags, [BAG_ID])
@@ -236,43 +219,51 @@ def form_bags(
     return PartBags(parts, counts, dict(sorted(sum(found, Counter[int]()).items())))
 
 
-def _dealt(part: Part, *, route: Route, moved: Moved, coded: bool) -> tuple[IntArray, pa.Table]:
-    return route(part), moved.take(part.table, coded=coded)
+def _regrouped(
+    table: Parts, route: Route, finish: Callable[[Part], pa.Table], moved: Moved
+) -> Parts:
+    """Send rows where the route says, with what goes along, the label under a stream."""
+    coded = table.masked == moved.label
+
+    def deal(part: Part) -> tuple[IntArray, pa.Table]:
+        return route(part), moved.take(part.table, coded=coded)
+
+    return table.regroup(deal, finish, moved.columns, masked=moved.label)
 
 
-def _as_it_is(part: Part) -> pa.Table:
-    return part.table
-
-
-def _by_key(part: Part, *, parts: int, purpose: str) -> IntArray:
-    return by_key(part.keys(purpose), parts)
+def _by_key(parts: int, purpose: str) -> Route:
+    return lambda part: by_key(part.keys(purpose), parts)
 
 
 def _no_features(table: pa.Table) -> tuple[FloatArray, None]:
     return np.empty((table.num_rows, 0)), None
 
 
-def _bagged(
-    part: Part,
-    *,
+def _bagging(
     strategy: BaggingStrategy,
     bag_size: int,
     features: Features,
-    strata: Strata | None,
-    groups: Strata | None,
-) -> pa.Table:
-    """Form the bags of a part, whose rows are in a secret order."""
-    X, scores = features(part.table)
-    given = Given(
-        None if groups is None else groups.number(part.table),
-        None if strata is None else strata.number(part.table),
-    )
-    rng = part.generator("bags")
-    bags = assign_bags(strategy, X, scores, bag_size=bag_size, rng=rng, given=given).renumbered()
-    # By bag, and in a bag by key: both orders are those of the secret keys.
-    order = np.argsort(bags.index, kind="stable")
-    index = pa.array(bags.index[order], pa.int64())
-    return part.table.take(pa.array(order)).append_column(BAG_ID, index)
+    *,
+    strata: Strata | None = None,
+    groups: Strata | None = None,
+) -> Callable[[Part], pa.Table]:
+    """Return what forms the bags of a part, whose rows are in a secret order."""
+
+    def bagged(part: Part) -> pa.Table:
+        X, scores = features(part.table)
+        given = Given(
+            None if groups is None else groups.number(part.table),
+            None if strata is None else strata.number(part.table),
+        )
+        rng = part.generator("bags")
+        bags = assign_bags(strategy, X, scores, bag_size=bag_size, rng=rng, given=given)
+        index = bags.renumbered().index
+        # By bag, and in a bag by key: both orders are those of the secret keys.
+        order = np.argsort(index, kind="stable")
+        numbers = pa.array(index[order], pa.int64())
+        return part.table.take(pa.array(order)).append_column(BAG_ID, numbers)
+
+    return bagged
 
 
 def _count_bags(part: Part) -> Counter[int]:
@@ -280,90 +271,66 @@ def _count_bags(part: Part) -> Counter[int]:
     return Counter(np.bincount(bags[bags >= 0]).tolist())
 
 
-Score = Callable[[pa.Table], FloatArray]
-"""From rows to what they are sorted by."""
+def _ranges(X: PartsMatrix, model: LinearScores | None, buckets: int) -> tuple[Route, Features]:
+    """Return the way to ranges of scores that are about as full, as far as a sample tells.
 
+    Scores are those of a model, or the labels themselves.
+    """
+    encoder, label, share = X.encoder, X.label, min(1.0, SAMPLED / X.shape[0])
 
-def _score_of(X: PartsMatrix, model: LinearScores | None) -> tuple[Score, list[str]]:
-    """Return the scores of a model, or the labels themselves, and the columns that they need."""
-    if model is None:
-        return partial(_label_of, label=X.label), [X.label]
-    return partial(_score, encoder=X.encoder, model=model), list(X.encoder.inputs)
+    def score(table: pa.Table) -> FloatArray:
+        if model is None:
+            return as_float(table.column(label))
+        return np.concatenate([model.predict(block) for block, _ in blocks_of(table, encoder)])
 
+    def some_scores(part: Part) -> FloatArray:
+        rows = sampled_rows(part, share)
+        return score(part.table.take(pa.array(rows))) if rows.size else np.empty(0)
 
-def _label_of(table: pa.Table, *, label: str) -> FloatArray:
-    return as_float(table.column(label))
+    seen = X.parts.map(some_scores, [label] if model is None else encoder.inputs)
+    cuts = np.quantile(np.concatenate(seen), np.arange(1, buckets) / buckets)
 
+    def route(part: Part) -> IntArray:
+        # Rows with a score at which several ranges meet are dealt to all of them.
+        scores = score(part.table)
+        low, high = (np.searchsorted(cuts, scores, side=side) for side in ("left", "right"))
+        chance = (part.keys("order") >> np.uint64(11)).astype(np.float64) / 2**53
+        return np.asarray(low + ((high - low + 1) * chance).astype(np.int64))
 
-def _ranges(X: PartsMatrix, score: Score, seen: Sequence[str], buckets: int) -> Route:
-    """Return the way to ranges of scores that are about as full, as far as a sample tells."""
-    share = min(1.0, SAMPLED / X.shape[0])
-    scores = np.concatenate(X.parts.map(partial(_some_scores, score=score, share=share), seen))
-    cuts = np.quantile(scores, np.arange(1, buckets) / buckets)
-    return partial(_in_range, score=score, cuts=cuts)
-
-
-def _some_scores(part: Part, *, score: Score, share: float) -> FloatArray:
-    rows = sampled_rows(part, share)
-    return score(part.table.take(pa.array(rows))) if rows.size else np.empty(0)
-
-
-def _score(table: pa.Table, *, encoder: Encoder, model: LinearScores) -> FloatArray:
-    return np.concatenate([model.predict(block) for block, _ in blocks_of(table, encoder)])
-
-
-def _only_scores(table: pa.Table, *, score: Score) -> tuple[FloatArray, FloatArray]:
-    return np.empty((table.num_rows, 0)), score(table)
-
-
-def _in_range(part: Part, *, score: Score, cuts: FloatArray) -> IntArray:
-    # Rows with a score at which several ranges meet are dealt to all of them.
-    scores = score(part.table)
-    low, high = (np.searchsorted(cuts, scores, side=side) for side in ("left", "right"))
-    share = (part.keys("order") >> np.uint64(11)).astype(np.float64) / 2**53
-    return np.asarray(low + ((high - low + 1) * share).astype(np.int64))
+    return route, lambda table: (np.empty((table.num_rows, 0)), score(table))
 
 
 def _cells(
-    strategy: BaggingStrategy,
-    X: PartsMatrix,
-    model: LinearScores | None,
-    bag_size: int,
-    room: int,
+    strategy: BaggingStrategy, X: PartsMatrix, model: LinearScores | None, bag_size: int, room: int
 ) -> tuple[BaggingStrategy, Route, Features]:
     """Return the strategy for points, the way to cells of neighbours, and the points."""
     to_points, inner = metric_of(strategy, X, None if model is None else model.predict)
-    cells = min(room, max(1, X.shape[0] / CELL))
-    depth = max(0, int(np.ceil(np.log2(cells))))
+    depth = max(0, int(np.ceil(np.log2(min(room, max(1, X.shape[0] / CELL))))))
     tree = Tree.learn(to_points(X.sampled(SAMPLED)), depth)
-    points = partial(_points, encoder=X.encoder, to_points=to_points)
-    count = partial(_count_cells, tree=tree, to_points=to_points)
+
+    def count(block: FloatArray) -> IntArray:
+        return np.bincount(tree.route(to_points(block)), minlength=tree.cuts.size)
+
     groups = _groups(np.sum(X.over(count, np.add), axis=0), bag_size)
-    return inner, partial(_in_cell, points=points, tree=tree, groups=groups), points
+    points = _points(X.encoder, to_points)
+    return inner, lambda part: groups[tree.route(points(part.table)[0])], points
 
 
 def _points(
-    table: pa.Table, *, encoder: Encoder, to_points: Callable[[FloatArray], FloatArray]
-) -> tuple[FloatArray, None]:
-    return np.concatenate([to_points(block) for block, _ in blocks_of(table, encoder)]), None
+    encoder: Encoder, to_points: Callable[[FloatArray], FloatArray] | None = None
+) -> Features:
+    """Return what makes points of rows: X itself, or what a metric says of it."""
+
+    def points(table: pa.Table) -> tuple[FloatArray, None]:
+        blocks = (block for block, _ in blocks_of(table, encoder))
+        return np.concatenate(list(blocks if to_points is None else map(to_points, blocks))), None
+
+    return points
 
 
-def _count_cells(
-    block: FloatArray, *, tree: Tree, to_points: Callable[[FloatArray], FloatArray]
-) -> IntArray:
-    return np.bincount(tree.route(to_points(block)), minlength=tree.cuts.size)
-
-
-def _in_cell(part: Part, *, points: Features, tree: Tree, groups: IntArray) -> IntArray:
-    return groups[tree.route(points(part.table)[0])]
-
-
-def _as_they_are(block: FloatArray) -> FloatArray:
-    return block
-
-
-def _whole(part: Part, *, names: Strata, parts: IntArray) -> IntArray:
-    return np.asarray(parts[names.number(part.table)])
+def _whole_groups(names: Strata, least: int) -> Route:
+    parts = _groups(names.rows, least)
+    return lambda part: np.asarray(parts[names.number(part.table)])
 
 
 def _groups(counts: IntArray, least: int) -> IntArray:
@@ -382,14 +349,17 @@ def _within(strategy: BaggingStrategy, strata: Strata, bag_size: int) -> Route:
     check_strata_of(strategy, strata)
     rows = strata.rows
     parts = np.ones(rows.size, dtype=np.int64)
-    most = BUCKET
     if _most_at_once(strategy) is None:
         room = np.maximum(1, rows // (_FULL * bag_size))
         parts = np.minimum(room, np.maximum(1, np.rint(rows / BUCKET).astype(np.int64)))
-    elif strategy.needs_features:
-        most = CELL
-    first = _first_parts(rows, parts, most)
-    return partial(_in_stratum, strata=strata, first=first, parts=parts)
+    first = _first_parts(rows, parts, CELL if strategy.needs_features else BUCKET)
+
+    def route(part: Part) -> IntArray:
+        number, keys = strata.number(part.table), part.keys("order")
+        share = (keys >> np.uint64(32)) * parts[number].astype(np.uint64) >> np.uint64(32)
+        return np.asarray(first[number] + share.astype(np.int64))
+
+    return route
 
 
 def _first_parts(rows: IntArray, parts: IntArray, most: int) -> IntArray:
@@ -408,12 +378,6 @@ def _first_parts(rows: IntArray, parts: IntArray, most: int) -> IntArray:
         else:
             held += count
     return first
-
-
-def _in_stratum(part: Part, *, strata: Strata, first: IntArray, parts: IntArray) -> IntArray:
-    number, keys = strata.number(part.table), part.keys("order")
-    share = (keys >> np.uint64(32)) * parts[number].astype(np.uint64) >> np.uint64(32)
-    return np.asarray(first[number] + share.astype(np.int64))
 
 
 def leaving_rows(part: Part, *, schema: pa.Schema, firsts: Sequence[int]) -> pa.Table:

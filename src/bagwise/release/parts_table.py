@@ -57,7 +57,7 @@ from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.columns import as_float, without_dictionary
 from bagwise.rows.counts import Strata, count_strata, largest_unit, sample_rows, sample_units
 from bagwise.rows.encode import Encoder
-from bagwise.rows.facts import count_labels, gather_facts
+from bagwise.rows.facts import gather_facts
 from bagwise.rows.keys import SealedBox, row_blocks, seal
 from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import check_label, label_vector
@@ -102,8 +102,12 @@ class CountedLabels:
 
     def count_beyond(self, distance: Distance, limits: FloatArray) -> IntArray:
         """Return how many labels are farther than each limit; limits fall."""
-        count = partial(count_beyond, distance=distance, limits=limits)
-        return np.asarray(np.sum(count_labels(self.parts, self.label, count), axis=0))
+
+        def count(part: Part) -> IntArray:
+            labels = as_float(part.table.column(0))  # which were found to be numbers
+            return count_beyond(labels, distance=distance, limits=limits)
+
+        return np.asarray(np.sum(self.parts.map(count, [self.label]), axis=0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -306,7 +310,7 @@ class PartsTable:
     def report_exposure(self, bags: PartBags, answers: WrittenTable, choice: Choice) -> None:
         """Tell the operator what bags without noise show, by those of the first part."""
         label, classes = choice.columns.label, choice.columns.classes
-        (rows,) = bags.parts.head().map(_whole_part, [label, BAG_ID])
+        (rows,) = bags.parts.head().map(lambda part: part.table, [label, BAG_ID])
         labels, some = rows[label].to_numpy(), Bags(rows[BAG_ID].to_numpy())
         told = pq.read_table(answers.path).slice(0, some.n_bags)
         columns = [told[name].to_numpy() for name in told.column_names[2:-1]]
@@ -373,10 +377,6 @@ def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
         lambda: as_parquet_keeps_it(plain).schema,
         lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold."),
     )
-
-
-def _whole_part(part: Part) -> pa.Table:
-    return part.table
 
 
 # -- labels ----------------------------------------------------------------------------------------

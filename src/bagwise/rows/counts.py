@@ -9,8 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from bagwise._types import IntArray
 from bagwise.errors import ColumnError
 from bagwise.rows.columns import as_float, as_text, is_numeric, is_text, without_dictionary
-from bagwise.rows.parts import Part, Parts
+from bagwise.rows.parts import Deal, Part, Parts
 from bagwise.rows.roles import number_groups
 
 MOST_OF_ONE = 2**31
@@ -36,9 +35,9 @@ _COUNTED = 2**20  # rows that are counted together
 _ROW, _FIRST, _SECOND, _UNIT, _BAG, _HASH = "row", "first", "second", "unit", "bag", "hash"
 
 
-def targets_for(n_rows: int) -> int:
+def _targets_for(table: Parts) -> int:
     """Return how many parts there are to be where rows are counted."""
-    return max(1, -(-n_rows // _COUNTED))
+    return max(1, -(-table.num_rows // _COUNTED))
 
 
 # -- units -----------------------------------------------------------------------------------------
@@ -53,8 +52,13 @@ def largest_unit(table: Parts, column: str) -> int:
             f"unit {column!r} of type {kind} cannot be told apart on Spark. Convert it to text or "
             "to whole numbers."
         )
-    deal = partial(deal_by_name, column=column, parts=targets_for(table.num_rows))
-    found = table.gather(deal, _most_of_one, [column]).values()
+
+    def most_of_one(part: Part) -> tuple[int, bool]:
+        names = part.table.column(0)
+        counts = pc.value_counts(names).field("counts")
+        return int(pc.max(counts).as_py()), bool(names.null_count)
+
+    found = table.gather(deal_by_name(table, column), most_of_one, [column]).values()
     if any(missing for _, missing in found):
         raise ColumnError(f"unit {column!r} is missing in some rows: whose labels are they?")
     largest = max(rows for rows, _ in found)
@@ -63,38 +67,31 @@ def largest_unit(table: Parts, column: str) -> int:
     return largest
 
 
-def _most_of_one(part: Part) -> tuple[int, bool]:
-    names = part.table.column(0)
-    counts = pc.value_counts(names).field("counts")
-    return int(pc.max(counts).as_py()), bool(names.null_count)
-
-
 def reach_of_units(table: Parts, column: str, bag: str) -> tuple[int, int]:
     """Return the most that a unit has of squared rows in a bag, added up, and of bags.
 
     Rows that are left out of bags, whose number is below zero, are not counted. A bag is in one
     part, and `bag` has its number there.
     """
-    deal = partial(_deal_units, column=column, bag=bag, parts=targets_for(table.num_rows))
-    found = list(table.gather(deal, _reach, [column, bag]).values())
+    parts = _targets_for(table)
+
+    def deal(part: Part) -> tuple[IntArray, pa.Table]:
+        names, bags = spelled(part.table.column(column)), part.table.column(bag).to_numpy()
+        kept = np.flatnonzero(bags >= 0)
+        numbers = (np.int64(part.number) << np.int64(32)) + bags[kept]
+        units = pa.table({_UNIT: names.take(pa.array(kept)), _BAG: numbers})
+        return _targets(units[_UNIT], parts), units
+
+    def reach(part: Part) -> tuple[int, int]:
+        in_bags = part.table.group_by([_UNIT, _BAG]).aggregate([([], "count_all")])
+        rows = in_bags["count_all"]
+        squared = in_bags.append_column("square", pc.multiply(rows, rows))
+        by_unit = squared.group_by(_UNIT).aggregate([("square", "sum"), ([], "count_all")])
+        most = [pc.max(by_unit[name]).as_py() or 0 for name in ("square_sum", "count_all")]
+        return int(most[0]), int(most[1])
+
+    found = list(table.gather(deal, reach, [column, bag]).values())
     return max(square for square, _ in found), max(touched for _, touched in found)
-
-
-def _deal_units(part: Part, *, column: str, bag: str, parts: int) -> tuple[IntArray, pa.Table]:
-    names, bags = spelled(part.table.column(column)), part.table.column(bag).to_numpy()
-    kept = np.flatnonzero(bags >= 0)
-    numbers = (np.int64(part.number) << np.int64(32)) + bags[kept]
-    table = pa.table({_UNIT: names.take(pa.array(kept)), _BAG: numbers})
-    return _targets(table[_UNIT], parts), table
-
-
-def _reach(part: Part) -> tuple[int, int]:
-    in_bags = part.table.group_by([_UNIT, _BAG]).aggregate([([], "count_all")])
-    rows = in_bags["count_all"]
-    squared = in_bags.append_column("square", pc.multiply(rows, rows))
-    by_unit = squared.group_by(_UNIT).aggregate([("square", "sum"), ([], "count_all")])
-    most = [pc.max(by_unit[name]).as_py() or 0 for name in ("square_sum", "count_all")]
-    return int(most[0]), int(most[1])
 
 
 def sample_units(
@@ -109,36 +106,39 @@ def sample_units(
             f"a unit of {column!r} has {largest} rows, too many for a plan. Name a strategy and a "
             "bag size."
         )
-    deal = partial(deal_by_name, column=column, parts=targets_for(table.num_rows))
-    counted = table.gather(deal, partial(_first_units, count=count), [column]).values()
+
+    def first_units(part: Part) -> pa.Table:
+        """Return the units with the lowest hashes, as many as could be wanted, and the largest."""
+        found = pc.value_counts(part.table.column(0))
+        units = pa.table({_UNIT: found.field("values"), "rows": found.field("counts")})
+        units = units.append_column(_HASH, pa.array(_name_hashes(units[_UNIT])))
+        order = np.argsort(units[_HASH].to_numpy(), kind="stable")
+        kept = np.unique(np.append(order[:count], np.argmax(units["rows"].to_numpy())))
+        return units.take(pa.array(kept))
+
+    counted = table.gather(deal_by_name(table, column), first_units, [column]).values()
     units = pa.concat_tables(counted).sort_by([(_HASH, "ascending"), (_UNIT, "ascending")])
     rows = units["rows"].to_numpy()
     chosen = np.cumsum(rows) - rows < count
     chosen[np.argmax(rows)] = True
     wanted = units[_UNIT].filter(pa.array(chosen)).combine_chunks()
-    take = partial(_take_units, names=tuple(names), column=column, wanted=wanted)
+
+    def take(part: Part) -> pa.Table:
+        kept = part.table.filter(pc.is_in(spelled(part.table.column(column)), value_set=wanted))
+        return pa.table({name: without_dictionary(kept.column(name)) for name in [*names, column]})
+
     return pa.concat_tables(table.map(take, [*names, column]))
 
 
-def _first_units(part: Part, *, count: int) -> pa.Table:
-    """Return the units with the lowest hashes, as many as could be wanted, and the largest."""
-    found = pc.value_counts(part.table.column(0))
-    units = pa.table({_UNIT: found.field("values"), "rows": found.field("counts")})
-    units = units.append_column(_HASH, pa.array(_name_hashes(units[_UNIT])))
-    order = np.argsort(units[_HASH].to_numpy(), kind="stable")
-    kept = np.unique(np.append(order[:count], np.argmax(units["rows"].to_numpy())))
-    return units.take(pa.array(kept))
-
-
-def _take_units(part: Part, *, names: Sequence[str], column: str, wanted: pa.Array) -> pa.Table:
-    kept = part.table.filter(pc.is_in(spelled(part.table.column(column)), value_set=wanted))
-    return pa.table({name: without_dictionary(kept.column(name)) for name in [*names, column]})
-
-
-def deal_by_name(part: Part, *, column: str, parts: int) -> tuple[IntArray, pa.Table]:
+def deal_by_name(table: Parts, column: str) -> Deal:
     """Send every row to where all rows with the same value in a column are; the name goes along."""
-    names = spelled(part.table.column(column))
-    return _targets(names, parts), pa.table({_UNIT: names})
+    parts = _targets_for(table)
+
+    def deal(part: Part) -> tuple[IntArray, pa.Table]:
+        names = spelled(part.table.column(column))
+        return _targets(names, parts), pa.table({_UNIT: names})
+
+    return deal
 
 
 def spelled(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -199,8 +199,15 @@ class Strata:
 def count_strata(table: Parts, names: Sequence[str], *, role: str) -> Strata:
     """Count the rows of each stratum."""
     number_groups(table.schema.empty_table(), names, role=role)  # refuses what has no levels
-    counts: Counter[str] = Counter()
-    for found in table.map(partial(_count_names, names=tuple(names)), names):
+    names, counts = tuple(names), Counter[str]()
+
+    def count(part: Part) -> dict[str, int]:
+        found = pc.value_counts(_stratum_names(part.table, names))
+        some = found.slice(0, MOST_STRATA + 1)  # more are too many, however many they are
+        columns = (some.field(name).to_pylist() for name in ("values", "counts"))
+        return dict(zip(*columns, strict=True))
+
+    for found in table.map(count, names):
         counts.update(found)
         if len(counts) > MOST_STRATA:
             raise ColumnError(
@@ -209,15 +216,7 @@ def count_strata(table: Parts, names: Sequence[str], *, role: str) -> Strata:
             )
     keys = sorted(counts)
     rows = np.array([counts[key] for key in keys], dtype=np.int64)
-    return Strata(tuple(names), pa.array(keys, pa.string()), rows)
-
-
-def _count_names(part: Part, *, names: Sequence[str]) -> dict[str, int]:
-    found = pc.value_counts(_stratum_names(part.table, names))
-    some = found.slice(0, MOST_STRATA + 1)  # more are too many, however many they are
-    return dict(
-        zip(some.field("values").to_pylist(), some.field("counts").to_pylist(), strict=True)
-    )
+    return Strata(names, pa.array(keys, pa.string()), rows)
 
 
 def _stratum_names(table: pa.Table, names: Sequence[str]) -> Any:
@@ -236,51 +235,46 @@ def _stratum_names(table: pa.Table, names: Sequence[str]) -> Any:
 # -- rows that are alike ---------------------------------------------------------------------------
 
 
-class _Taken(NamedTuple):
-    """Numbers of rows, and how often each is taken."""
-
-    rows: IntArray
-    times: IntArray
-
-
 def sample_rows(table: Parts, names: Sequence[str], count: int) -> pa.Table:
     """Return about `count` rows with these columns, or all if there are fewer.
 
     Rows that are equal in all columns are counted, and of each kind its share is taken, rounded up
     or down by a hash of the cells: as many as the share says on average, and of few rows all.
     """
-    share = min(1.0, count / table.num_rows)
-    deal = partial(_deal_alike, names=tuple(names), parts=targets_for(table.num_rows))
-    found = table.gather(deal, partial(_share_of_alike, share=share), names).values()
+    names, share = tuple(names), min(1.0, count / table.num_rows)
+    parts = np.uint64(_targets_for(table))
+
+    def deal(part: Part) -> tuple[IntArray, pa.Table]:
+        # Two hashes, so that rows which differ are not taken for equal.
+        first, second = (cell_hashes(part.table, names, seed=seed) for seed in (1, 2))
+        rows = np.arange(part.first, part.first + part.table.num_rows, dtype=np.int64)
+        return (first % parts).astype(np.int64), pa.table(
+            {_FIRST: first, _SECOND: second, _ROW: rows}
+        )
+
+    def share_of_alike(part: Part) -> tuple[IntArray, IntArray]:
+        """Return numbers of rows, and how often each is taken."""
+        alike = part.table.group_by([_FIRST, _SECOND]).aggregate([(_ROW, "min"), ([], "count_all")])
+        first, rows, counts = (
+            alike[name].to_numpy() for name in (_FIRST, f"{_ROW}_min", "count_all")
+        )
+        # Other bits than those that sent them here, as a number from 0 up to 1.
+        part_of_one = (first >> np.uint64(11)).astype(np.float64) / 2.0**53
+        times = np.floor(counts * share + part_of_one).astype(np.int64)
+        return rows[times > 0], times[times > 0]
+
+    found = table.gather(deal, share_of_alike, names).values()
     rows, times = (np.concatenate(one) for one in zip(*found, strict=True))
     order = np.argsort(rows)
-    taken = _Taken(rows[order], times[order])
-    take = partial(_take_rows, names=tuple(names), taken=taken)
+    rows, times = rows[order], times[order]
+
+    def take(part: Part) -> pa.Table:
+        start, stop = np.searchsorted(rows, [part.first, part.first + part.table.num_rows])
+        chosen = np.repeat(rows[start:stop] - part.first, times[start:stop])
+        read = part.table.take(pa.array(chosen))
+        return pa.table({name: without_dictionary(read.column(name)) for name in names})
+
     return pa.concat_tables(table.map(take, names))
-
-
-def _deal_alike(part: Part, *, names: Sequence[str], parts: int) -> tuple[IntArray, pa.Table]:
-    # Two hashes, so that rows which differ are not taken for equal.
-    first, second = (cell_hashes(part.table, names, seed=seed) for seed in (1, 2))
-    rows = np.arange(part.first, part.first + part.table.num_rows, dtype=np.int64)
-    table = pa.table({_FIRST: first, _SECOND: second, _ROW: rows})
-    return (first % np.uint64(parts)).astype(np.int64), table
-
-
-def _share_of_alike(part: Part, *, share: float) -> _Taken:
-    alike = part.table.group_by([_FIRST, _SECOND]).aggregate([(_ROW, "min"), ([], "count_all")])
-    first, rows, counts = (alike[name].to_numpy() for name in (_FIRST, f"{_ROW}_min", "count_all"))
-    # Other bits than those that sent them here, as a number from 0 up to 1.
-    part_of_one = (first >> np.uint64(11)).astype(np.float64) / 2.0**53
-    times = np.floor(counts * share + part_of_one).astype(np.int64)
-    return _Taken(rows[times > 0], times[times > 0])
-
-
-def _take_rows(part: Part, *, names: Sequence[str], taken: _Taken) -> pa.Table:
-    start, stop = np.searchsorted(taken.rows, [part.first, part.first + part.table.num_rows])
-    rows = np.repeat(taken.rows[start:stop] - part.first, taken.times[start:stop])
-    read = part.table.take(pa.array(rows))
-    return pa.table({name: without_dictionary(read.column(name)) for name in names})
 
 
 def cell_hashes(table: pa.Table, names: Sequence[str], *, seed: int) -> NDArray[np.uint64]:

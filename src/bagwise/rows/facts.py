@@ -3,10 +3,9 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +14,13 @@ import pyarrow.compute as pc
 from bagwise._types import FloatArray
 from bagwise.errors import ColumnError, LabelError
 from bagwise.rows.columns import as_float, without_dictionary
-from bagwise.rows.counts import deal_by_name, targets_for
+from bagwise.rows.counts import deal_by_name
 from bagwise.rows.encode import like_an_id
 from bagwise.rows.label_copies import MOST_ROWS, is_copy
 from bagwise.rows.labels import codes_of
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.roles import check_exposure, count_unexposed
 from bagwise.rows.summary import ColumnSummary
-
-T = TypeVar("T")
 
 MOST_LEVELS = 2**20
 """Different values of a text column that the driver may count."""
@@ -198,34 +195,23 @@ def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:
 
 def _no_value_twice(table: Parts, name: str) -> bool:
     """Tell whether a column that has no value twice within a part has none twice at all."""
-    if len(table.sizes) == 1:
-        return True
-    deal = partial(deal_by_name, column=name, parts=targets_for(table.num_rows))
-    return all(table.gather(deal, _all_differ, [name]).values())
 
+    def all_differ(part: Part) -> bool:
+        column = part.table.column(0).drop_null()
+        return bool(pc.count_distinct(column).as_py() == len(column))
 
-def _all_differ(part: Part) -> bool:
-    column = part.table.column(0).drop_null()
-    return bool(pc.count_distinct(column).as_py() == len(column))
+    whole = len(table.sizes) == 1
+    return whole or all(table.gather(deal_by_name(table, name), all_differ, [name]).values())
 
 
 def _totals(table: Parts, names: Sequence[str]) -> dict[str, ColumnSummary]:
     """Return facts with exact sums, which take long: only where something is missing."""
     if not names:
         return {}
-    parts = table.map(partial(_summarise, names=names), names)
+
+    def summarise(part: Part) -> dict[str, ColumnSummary]:
+        found = {name: ColumnSummary.of(name, part.table.column(name)) for name in names}
+        return {name: dataclasses.replace(one, keys=None) for name, one in found.items()}
+
+    parts = table.map(summarise, names)
     return {name: functools.reduce(operator.add, (part[name] for part in parts)) for name in names}
-
-
-def _summarise(part: Part, *, names: Sequence[str]) -> dict[str, ColumnSummary]:
-    found = {name: ColumnSummary.of(name, part.table.column(name)) for name in names}
-    return {name: dataclasses.replace(one, keys=None) for name, one in found.items()}
-
-
-def count_labels(table: Parts, label: str, count: Callable[[FloatArray], T]) -> list[T]:
-    """Return what `count` makes of the labels of each part, which were found to be numbers."""
-    return table.map(partial(_counted, count=count), [label])
-
-
-def _counted(part: Part, *, count: Callable[[FloatArray], T]) -> T:
-    return count(as_float(part.table.column(0)))
