@@ -2,10 +2,10 @@
 
 ::
 
-    source ─► rows ─► checked: labels, names, encoder        rows.local, release.checks
+    source ─► rows ─► checked: labels, names, encoder        release.tables, release.parts_table
                 │     shown to the custodian, who confirms   release.preview
                 ▼
-       in a secret order, with units, groups and strata      release.labelled
+       in a secret order, with units, groups and strata
                 │
        ┌────────┴── what comes first depends on what follows from what ───────────┐
        │ bags from features     plan ► bag ► ask     noise may depend on the bags  │
@@ -15,24 +15,22 @@
                 │  plan: strategy and size, from a sample    planner.automatic
                 │  ask: settle all queries ► charge ►        requests.queries
                 │       range ► scores ► centre
-                │  bag: features and paid scores, no labels  bagging, release.cells
+                │  bag: features and paid scores, no labels  bagging, cells, bags_in_parts
                 ▼
-       rows in the order in which they leave                 release.labelled
-                ▼
-       one label a bag: charge, aggregate, add noise         release.label_bags
+       one label a bag: settle, charge, tell, hide           release.label_bags
                 ▼
        certificate, provenance ─► Release ─► files           requests.budget, release.release
 
 Rules that keep it safe:
 
 1. How privately each query is asked is settled before the first draw, from public quantities alone
-   (`settle_queries`), and everything is charged before it (`charge_ahead`).
+   (`settle_queries`), and everything is charged before it (`_charge_ahead`).
 2. Strategies and the planner see features and paid answers, never labels.
 3. A seed drives the partition only. Noise, picks and the order of rows have none.
 4. A step that fails tells its name and never a label (`show.stages`).
 
-On Spark the same steps run where the rows are (`release.build_in_parts`); `ask` is shared.
-``python -m tools.walk`` counts the functions on this way.
+The order of the steps is the same wherever the rows are; a table knows how each is done with its
+rows. ``python -m tools.walk`` counts the functions on this way.
 """
 
 import dataclasses
