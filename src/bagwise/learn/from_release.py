@@ -8,10 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import scipy.optimize
+import scipy.stats
 
 from bagwise._types import FloatArray
 from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
 from bagwise.families import FAMILIES, Family, find_family
+from bagwise.glm.design import read_offset
+from bagwise.glm.problems import FAR
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.row_model import Estimates, RowModel
@@ -27,6 +31,8 @@ from bagwise.rows.roles import exposure_vector
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.beliefs import DEFAULT_MISFIT
+
+_ROWS_OF_MEAN = 20_000  # that stand for all, where the mean of all labels was asked for
 
 
 def fit_release(
@@ -110,8 +116,12 @@ def fit_release(
         if release.is_sorted:  # instance loss is made for these bags
             warnings.simplefilter("ignore", BiasWarning)
         estimator.fit(data.X, data.y, exposure=exposure, **data.fit_params())
+    kept = estimator.fitted_.kept(classes=find_family(family).has_classes)
+    if release.mean_label is not None and fit_intercept:
+        known = read_offset(len(data.X), find_family(family), exposure=exposure)
+        kept = at_mean(kept, data.X, known, find_family(family, link), release)
     return model_of_release(
-        estimator.fitted_.kept(classes=find_family(family).has_classes),
+        kept,
         release.provenance,
         release.certificate,
         release.encoder,
@@ -125,6 +135,39 @@ def fit_release(
         loss=loss,
         target=target,
     )
+
+
+def at_mean(
+    fit: Estimates, X: FloatArray, offset: FloatArray | None, family: Family, release: Release
+) -> Estimates:
+    """Move the intercept until rows are predicted the mean label that was asked for, on average.
+
+    Bags know that mean as well, with the noise that all of them have together. Both are weighed by
+    their noise, and what noise has carried out of the family's range is brought back into it.
+    """
+    if release.mean_label is None or not np.isinf(family.eta_range).all():
+        return fit
+    (asked, noise_sd), bags = release.mean_label, release.bags
+    rows = np.random.default_rng(0).permutation(len(X))[:_ROWS_OF_MEAN]
+    eta = X[rows] @ fit.coef + fit.intercept
+    eta = eta if offset is None else eta + offset[rows]
+    now = float(family.mean(eta).mean())
+    # 1. Weigh both by their noise.
+    by_bags = float(np.linalg.norm(release.noise_sd * bags.sizes)) / bags.n_rows
+    share = by_bags**2 / (by_bags**2 + noise_sd**2)
+    mean, error = share * asked + (1 - share) * now, np.sqrt(share) * noise_sd
+    # 2. What is expected of it, being within the range.
+    ends = (np.array(family.label_range) - mean) / error
+    mean = family.interior(float(scipy.stats.truncnorm.mean(*ends, loc=mean, scale=error)))
+    # 3. Move the intercept, and what it would be without shrinking. Its standard error stays that
+    # of the bags, which is the larger one.
+    shift = mean - now
+    if family.name != "gaussian":
+        shift = scipy.optimize.brentq(lambda by: family.mean(eta + by).mean() - mean, -FAR, FAR)
+    unshrunk = None if fit.unshrunk is None else fit.unshrunk.copy()
+    if unshrunk is not None:
+        unshrunk[-1] += shift
+    return replace(fit, intercept=fit.intercept + shift, unshrunk=unshrunk)
 
 
 def model_of_release(
