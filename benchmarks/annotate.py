@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bagwise import AnnotationProject
 from bagwise._types import FloatArray
-from bagwise.annotate.designs import DESIGNS
+from bagwise.annotate.rows import DESIGNS
 from benchmarks import _real_tables
 
 PUBLISHED = Path("docs/results/annotate")

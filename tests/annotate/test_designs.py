@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bagwise.annotate import designs
-from bagwise.annotate.designs import DESIGNS, choose_rows, shares
+from bagwise.annotate import rows as designs
+from bagwise.annotate.rows import DESIGNS, choose_rows, shares
 from bagwise.bagging import assign_bags
 from bagwise.errors import StrategyError
 from tests import stats

@@ -7,7 +7,7 @@ import statsmodels.api as sm
 from sklearn.linear_model import LogisticRegression
 
 from bagwise import BaggedGLM, Encoder
-from bagwise.annotate.fit import fit_rows
+from bagwise.annotate.fit import LabelledRows, fit_rows
 from bagwise.errors import ProjectError
 from bagwise.families import find_family
 from tests import stats
@@ -27,7 +27,7 @@ def encoder_of(X, text=None):
 def fit(X, y, family="gaussian", encoder=None, all_rows=None):
     encoder = encoder or encoder_of(X)[0]
     deviations = (X if all_rows is None else all_rows).std(axis=0)
-    return fit_rows(X, y, find_family(family), encoder, deviations=deviations)
+    return fit_rows(LabelledRows(X, y, find_family(family), encoder, deviations))
 
 
 def drawn(family, *, m, coef, seed=0, scale=1.0):

@@ -8,7 +8,7 @@ import pytest
 
 from bagwise import AnnotationProject
 from bagwise.annotate import files
-from bagwise.annotate.request import LabelKind, read_number
+from bagwise.annotate.labels import LabelKind, read_number
 from bagwise.errors import BagwiseError, ColumnError, LabelError, StrategyError, TableError
 from bagwise.rows.sources.dialect import Told
 from tests.annotate.conftest import answered

@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from bagwise import AnnotationProject, RowModel
+from bagwise import AnnotationProject, RowModel, load_model
 from bagwise.annotate import files
 from bagwise.errors import BagwiseError, ColumnError, OutputExistsError, ProjectError, StrategyError
 from tests.annotate.conftest import answered, rents
@@ -171,3 +171,25 @@ def test_whatever_happened_to_its_files_a_project_opens_or_is_refused(started, t
             broken.import_labels(broken.labels())
         except BagwiseError as error:
             assert "\x1b" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("classes", [None, ["small", "large", "none"]])
+def test_trees_can_be_had_too(flats, tmp_path, classes):
+    project = AnnotationProject.start(
+        flats, tmp_path / "p", label="kind", budget=120, classes=classes, exclude=["note"], seed=1
+    )
+    asked = project.to_label()
+    area = asked["area"].to_numpy()
+    labels = np.abs(area - 70)
+    if classes is not None:
+        labels = np.array(classes)[(area // 50).astype(int) % 2]
+    project.import_labels(asked.select(["row_id"]).append_column("kind", pa.array(labels)))
+    model = project.fit(model="boosted")
+    model.save(tmp_path / "model.json")
+    found = load_model(tmp_path / "model.json").predict(flats)
+    area = flats["area"].to_numpy()
+    if classes is None:
+        assert np.std(found - np.abs(area - 70)) < 8  # no linear model follows a bend
+        assert project.quality(model="boosted").explained > 0.5
+    else:
+        assert np.mean(found.argmax(axis=1) == area // 50 % 2) > 0.9

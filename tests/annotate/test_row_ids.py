@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bagwise.annotate.row_ids import fingerprints, key_ids
+from bagwise.annotate.rows import fingerprints, key_ids
 from bagwise.errors import ColumnError
 
 

@@ -3,10 +3,9 @@
 import socket
 
 import pytest
+from starlette.responses import PlainTextResponse
 
-from bagwise.annotate.guard import HEADERS, Guard, Token, Visit
-from bagwise.annotate.server import make_app
-from bagwise.annotate.serving import serve
+from bagwise.annotate.page import HEADERS, Guard, make_app, serve
 from bagwise.errors import OutputError
 from tests.annotate.asgi import Visitor
 
@@ -16,20 +15,22 @@ HERE = {"sec-fetch-site": "same-origin"}
 
 
 @pytest.fixture
-def guard():
-    return Guard(PORT)
+def guard(started):
+    return Guard(make_app(started), PORT)
 
 
 @pytest.fixture
-def visitor(started, guard):
+def visitor(guard):
     """A browser that has followed the link."""
-    client = Visitor(make_app(started, guard), HOST, **HERE)
+    client = Visitor(guard, HOST, **HERE)
     assert client.get(guard.link).status_code == 303
     return client
 
 
-def stranger(started, guard, **headers):
-    return Visitor(make_app(started, guard), HOST, **headers)
+def answer(method, path="/", **headers):
+    """Return what a page says whose link and cookie are known."""
+    guard = Guard(PlainTextResponse("welcome"), PORT, "secret", "secret")
+    return Visitor(guard, **{"host": HOST, **headers}).request(method, path)
 
 
 def state(visitor, after=0):
@@ -96,38 +97,38 @@ def test_the_page_takes_everything_from_here_and_is_not_kept(visitor):
     assert "<script src" in visitor.get("/").text
 
 
-def test_the_link_is_exchanged_for_a_cookie_that_scripts_do_not_see(started, guard):
-    client = stranger(started, guard)
+def test_the_link_is_exchanged_for_a_cookie_that_scripts_do_not_see(guard):
+    client = Visitor(guard, HOST)
     welcome = client.get(guard.link)
     assert welcome.status_code == 303
     assert welcome.headers["location"] == "/"
     cookie = welcome.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
-    for secret in (guard.token.value, guard.session.value):
+    for secret in (guard.token, guard.session):
         assert secret not in repr(guard)
 
 
-def test_a_cookie_is_not_the_link(started, guard):
+def test_a_cookie_is_not_the_link(guard):
     """Browsers send it to every port of this machine: who listens there cannot open the page."""
-    client = stranger(started, guard)
+    client = Visitor(guard, HOST)
     client.get(guard.link)
     (sent,) = client.cookies.values()
-    other = stranger(started, guard)
+    other = Visitor(guard, HOST)
     assert other.get(f"/?token={sent}").status_code == 403
-    other.cookies = {guard.cookie: guard.token.value}
+    other.cookies = {guard.cookie: guard.token}
     assert other.get("/").status_code == 403
 
 
-def test_nobody_gets_in_without_the_link(started, guard):
-    client = stranger(started, guard, **HERE)
+def test_nobody_gets_in_without_the_link(guard):
+    client = Visitor(guard, HOST, **HERE)
     for path in ("/", "/page.js", "/api/state", "/?token=", "/?token=wrong", "/nothing"):
         refused = client.get(path)
         assert refused.status_code == 403
         assert {name: refused.headers[name.lower()] for name in HEADERS} == HEADERS
     assert client.post("/api/undo", {}).status_code == 403
-    assert client.post(f"/?token={guard.token.value}", {}).status_code == 403
-    assert client.get(f"/api/state?token={guard.token.value}").status_code == 403
+    assert client.post(f"/?token={guard.token}", {}).status_code == 403
+    assert client.get(f"/api/state?token={guard.token}").status_code == 403
     assert client.request("GET", "/", kind="websocket").status_code == 403
 
 
@@ -140,9 +141,7 @@ COOKIE = {"cookie": f"bagwise-{PORT}=secret"}
      f"127.0.0.1:{PORT + 1}", "", f"[::1]:{PORT}", f"localhost.:{PORT}", f"0.0.0.0:{PORT}"],
 )  # fmt: skip
 def test_names_of_elsewhere_are_refused_before_anything_else(host):
-    guard = Guard(PORT, Token("secret"), Token("secret"))
-    visit = Visit("GET", "/", "token=secret", {"host": host, **COOKIE})
-    assert "127.0.0.1 only" in guard.refusal(visit)
+    assert "127.0.0.1 only" in answer("GET", "/?token=secret", host=host, **COOKIE).text
 
 
 @pytest.mark.parametrize(
@@ -166,9 +165,7 @@ def test_names_of_elsewhere_are_refused_before_anything_else(host):
     ],
 )
 def test_changes_come_from_the_page_itself(headers, allowed):
-    guard = Guard(PORT, session=Token("secret"))
-    visit = Visit("POST", "/api/undo", "", {"host": HOST, **COOKIE, **headers})
-    assert (guard.refusal(visit) is None) == allowed
+    assert (answer("POST", **COOKIE, **headers).text == "welcome") == allowed
 
 
 @pytest.mark.parametrize(
@@ -177,8 +174,7 @@ def test_changes_come_from_the_page_itself(headers, allowed):
      'bagwise-8123="secret', "bagwise-8123=secret2", "bagwise-8123=Secret"],
 )  # fmt: skip
 def test_other_cookies_open_nothing(cookie):
-    guard = Guard(PORT, session=Token("secret"))
-    assert guard.refusal(Visit("GET", "/", "", {"host": HOST, "cookie": cookie})) is not None
+    assert answer("GET", cookie=cookie).status_code == 403
 
 
 def test_a_port_that_is_taken_is_said(started):

@@ -152,7 +152,7 @@ print(json.dumps(round(project.fit().coefficients()["x"], 3)))
         ("bw.fit_release(release).summary().plot()", "plot"),
         ("release.save('out', sign='key.pem')", "sign"),
         (
-            "__import__('bagwise.annotate.serving').annotate.serving.serve("
+            "__import__('bagwise.annotate.page').annotate.page.serve("
             "bw.AnnotationProject.start(table, 'p', label='y', budget=9, design='random'), "
             "on_ready=print)",
             "serve",

@@ -307,13 +307,13 @@ def _read_project(path: Path) -> dict[str, Any]:
     # In a copy: to read it, SQLite writes beside it.
     with tempfile.TemporaryDirectory() as place:
         project = bw.AnnotationProject(shutil.copytree(path, Path(place) / "copy"))
-        X, y = project.labelled_rows()
+        rows = project.labelled_rows()
         return {
             "labels": project.labels().to_pydict(),
             "open": project.to_label().to_pydict(),
             "status": [[one.design, *counts] for one, *counts in project.status().rounds],
-            "labelled_rows": X.tolist(),
-            "labels_of_rows": y.tolist(),
+            "labelled_rows": rows.X.tolist(),
+            "labels_of_rows": rows.y.tolist(),
             "kind": project.kind.describe(),
             "first_rows": project.encoded[:3].tolist(),
         }

@@ -22,16 +22,18 @@ Dempster, Laird and Rubin (1977), JRSS B 39. Gelman (2008), Statistics in Medici
 """
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import BagwiseError, BagwiseWarning, ProjectError
 from bagwise.families import Family
 from bagwise.glm.problems import BagLabels, Problem
 from bagwise.glm.solver import Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
+from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.losses import PROBLEMS, Setting
 from bagwise.models.row_model import Estimates
@@ -47,6 +49,31 @@ _TOLERANCE = 1e-5  # of a standard error: sizes move with the fit by more than t
 _EXACT = 1e-10  # share of the labels' variance: labels that fit better than that fit exactly
 
 
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Rows that have a label, and what is known of their columns.
+
+    Attributes
+    ----------
+    X : (m, d)
+        The rows, encoded.
+    y : (m,) or (m, classes)
+        Their labels; of classes a one for each.
+    deviations : (d,)
+        Standard deviation of each column of X over all rows of the table.
+    """
+
+    X: FloatArray
+    y: FloatArray
+    family: Family
+    encoder: Encoder
+    deviations: FloatArray
+
+    def take(self, which: AnyArray) -> "LabelledRows":
+        """Return some of the rows."""
+        return replace(self, X=self.X[which], y=self.y[which])
+
+
 @dataclass(frozen=True)
 class _Drawn:
     """The belief that beta is normal with this precision (a `Penalty`)."""
@@ -59,29 +86,22 @@ class _Drawn:
         return np.asarray(self.precision / problem.total)
 
 
-def fit_rows(
-    X: FloatArray, y: FloatArray, family: Family, encoder: Encoder, *, deviations: FloatArray
-) -> Estimates:
-    """Fit labelled rows.
-
-    Parameters
-    ----------
-    X : (m, d)
-        The labelled rows, encoded.
-    y : (m,) or (m, classes)
-        Their labels; of classes a one for each.
-    deviations : (d,)
-        Standard deviation of each column of X over all rows of the table.
-    """
-    if len(y) < FEWEST:
+def check_enough(rows: LabelledRows) -> None:
+    """Refuse to learn from too few labels."""
+    if len(rows.y) < FEWEST:
         raise ProjectError(
-            f"{len(y)} labels are too few to learn from: there must be at least {FEWEST}. "
+            f"{len(rows.y)} labels are too few to learn from: there must be at least {FEWEST}. "
             "Fill in to_label.csv and import it (bagwise annotate import DIR FILE), or label rows "
             "on a page (bagwise annotate serve DIR)."
         )
-    table, solution = fit_coefficients(X, y, family, encoder, deviations=deviations)
-    errors, unshrunk, freedom, note = _intervals(X, y, family)
-    classes = family.has_classes
+
+
+def fit_rows(rows: LabelledRows) -> Estimates:
+    """Fit labelled rows; intervals are those without shrinkage."""
+    check_enough(rows)
+    table, solution = fit_coefficients(rows)
+    errors, unshrunk, freedom, note = _intervals(rows)
+    classes = rows.family.has_classes
     return Estimates(
         coef=table[:, :-1] if classes else table[0, :-1],
         intercept=table[:, -1] if classes else float(table[0, -1]),
@@ -94,16 +114,41 @@ def fit_rows(
     )
 
 
-def fit_coefficients(
-    X: FloatArray, y: FloatArray, family: Family, encoder: Encoder, *, deviations: FloatArray
-) -> tuple[FloatArray, Solution[BagLabels]]:
+def predict_linearly(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:
+    """Fit labelled rows, and return what predicts others."""
+    table, _ = fit_coefficients(rows)
+
+    def predict(X: FloatArray) -> FloatArray:
+        eta = X @ table[:, :-1].T + table[:, -1]
+        return rows.family.mean(eta if rows.y.ndim > 1 else eta[:, 0])
+
+    return predict
+
+
+def fit_trees(rows: LabelledRows) -> BaggedBooster | BaggedClassifier:
+    """Boost trees on labelled rows, each a bag of its own."""
+    check_enough(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
+        if rows.family.has_classes:
+            return BaggedClassifier(random_state=0).fit(rows.X, rows.y)
+        return BaggedBooster(family=rows.family.name, random_state=0).fit(rows.X, rows.y)
+
+
+def predict_by_trees(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:
+    """Boost trees on labelled rows, and return what predicts others."""
+    trees = fit_trees(rows)
+    return trees.predict_proba if isinstance(trees, BaggedClassifier) else trees.predict
+
+
+def fit_coefficients(rows: LabelledRows) -> tuple[FloatArray, Solution[BagLabels]]:
     """Return the coefficients, (outputs, d + 1) with the intercepts last, and the solution."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
-        data = read_bags(X, y)
-    setting = Setting(data, family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
+        data = read_bags(rows.X, rows.y)
+    setting = Setting(data, rows.family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
     problem = PROBLEMS["aggregate"](setting)
-    solution = _shrunk(problem, encoder, deviations)
+    solution = _shrunk(problem, rows.encoder, rows.deviations)
     return (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1), solution
 
 
@@ -166,7 +211,7 @@ def _dispersion(problem: BagLabels, beta: FloatArray, *, used: float) -> float:
 
 
 def _intervals(
-    X: FloatArray, y: FloatArray, family: Family
+    rows: LabelledRows,
 ) -> tuple[FloatArray | None, FloatArray | None, float, str]:
     """Return standard errors, the coefficients that they belong to, their freedom, and a note.
 
@@ -175,11 +220,11 @@ def _intervals(
     has, have none.
     """
     none = "No intervals: without shrinkage, these labels do not determine the coefficients."
-    estimator = BaggedGLM(family=family, ridge=0.0)
+    estimator = BaggedGLM(family=rows.family, ridge=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)
         try:
-            estimator.fit(X, y)
+            estimator.fit(rows.X, rows.y)
         except BagwiseError:
             return None, None, np.inf, none
     covariance = estimator.covariance_
@@ -191,6 +236,6 @@ def _intervals(
     table = np.column_stack([np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)])
     note = (
         "Coefficients are shrunk towards 0 as far as the labels suggest. Standard errors, p values "
-        f"and intervals are those without shrinkage, from {len(y)} labels."
+        f"and intervals are those without shrinkage, from {len(rows.y)} labels."
     )
     return errors, table.ravel(), float(estimator.freedom_), note

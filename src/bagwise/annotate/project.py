@@ -12,18 +12,25 @@ import pyarrow as pa
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE
 from bagwise.annotate import files
-from bagwise.annotate.designs import choose_rows
-from bagwise.annotate.fit import fit_rows
-from bagwise.annotate.imports import name_of, read_labels, refusal
+from bagwise.annotate.fit import (
+    LabelledRows,
+    fit_rows,
+    fit_trees,
+    predict_by_trees,
+    predict_linearly,
+)
+from bagwise.annotate.labels import LabelKind, name_of, read_labels, refusal
 from bagwise.annotate.quality import Quality, measure_quality
-from bagwise.annotate.request import LabelKind
-from bagwise.annotate.row_ids import ROW_ID, fingerprints, key_ids
+from bagwise.annotate.rows import ROW_ID, choose_rows, fingerprints, key_ids
 from bagwise.annotate.store import AnswerStore, ConflictError, Round, Task, Value
-from bagwise.errors import ColumnError, ProjectError
+from bagwise.errors import ColumnError, ProjectError, check_name
 from bagwise.families import find_family
 from bagwise.files.atomic import check_target, new_directory
 from bagwise.files.locks import holding
+from bagwise.learn.frames import FrameModel
+from bagwise.models.model import TrainedOn
 from bagwise.models.row_model import RowModel
+from bagwise.models.trees import TreeModel
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, select_features, without_dictionary
@@ -32,19 +39,13 @@ from bagwise.rows.sources.dialect import Told
 from bagwise.rows.table import read_table
 from bagwise.show.stages import OnStage, ignore_stage
 
+MODELS = ("glm", "boosted")
 _SEEDS = 2**31
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a project is.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows of the table.
-    rounds : tuple of (Round, asked, labelled)
-    """
+    """How far a project is: rows of the table, and of each round labels asked for and there."""
 
     n_rows: int
     rounds: tuple[tuple[Round, int, int], ...]
@@ -156,6 +157,8 @@ class AnnotationProject:
             Drives which rows are chosen.
         """
         # 1. Check what is asked for.
+        if seed is not None and (type(seed) is not int or seed < 0):
+            raise ProjectError("seed must be a whole number that is not negative.")
         target = Path(directory)
         check_target(target, force=force, kind=files.KIND)
         kind = LabelKind.of(label, family=family, bounds=bounds, classes=classes)
@@ -188,7 +191,7 @@ class AnnotationProject:
             classes=kind.classes,
             id=id_name,
             show=tuple(shown),
-            seed=_seed_of(seed),
+            seed=int(make_generator(None).integers(_SEEDS)) if seed is None else seed,
             encoder=encoder,
         )
         # 3. Write it with its first round, all or nothing.
@@ -272,42 +275,47 @@ class AnnotationProject:
             rounds.append((one, len(asked), len(labelled.intersection(asked))))
         return Status(self.n_rows, tuple(rounds))
 
-    def fit(self) -> RowModel:
-        """Fit an ordinary model of the labelled rows (`bagwise.annotate.fit`)."""
-        X, y = self.labelled_rows()
-        family, encoder = self.kind.family, self._file.encoder
-        fitted = fit_rows(X, y, family, encoder, deviations=self.encoded.std(axis=0))
+    def fit(self, *, model: str = "glm") -> RowModel | TreeModel:
+        """Fit the labelled rows: "glm" (`bagwise.annotate.fit`), or "boosted" trees."""
+        check_name("model", model, MODELS)
+        rows, kind = self.labelled_rows(), self.kind
+        made_of: dict[str, Any] = {
+            "privacy": NOT_PRIVATE,
+            "n_labelled_rows": len(rows.y),
+            "strategy": self.store.rounds()[-1].design,
+        }
+        if model == "boosted":
+            return FrameModel(
+                estimator=fit_trees(rows),
+                encoder=rows.encoder,
+                label=kind.name,
+                trained_on=TrainedOn(n_rows=self.n_rows, **made_of),
+                classes=kind.classes,
+                bounds=kind.bounds,
+            ).to_trees()
         return RowModel.of(
-            fitted,
+            fit_rows(rows),
             n_rows=self.n_rows,
-            made_of={
-                "privacy": NOT_PRIVATE,
-                "n_labelled_rows": len(y),
-                "strategy": self.store.rounds()[-1].design,
-            },
-            family=family.name,
-            link=family.link,
+            made_of=made_of,
+            family=kind.family.name,
+            link=kind.family.link,
             loss="instance",
-            label=self.kind.name,
-            bounds=self.kind.bounds,
-            encoder=encoder,
-            classes=self.kind.classes,
+            label=kind.name,
+            bounds=kind.bounds,
+            encoder=rows.encoder,
+            classes=kind.classes,
         )
 
-    def quality(self) -> Quality | None:
+    def quality(self, *, model: str = "glm") -> Quality | None:
         """Measure how good a fit is on rows it has not seen, and what more labels would buy.
 
         By cross-validation over the labels at hand; None where there are too few of them.
         """
-        X, y = self.labelled_rows()
-        return measure_quality(
-            X,
-            y,
-            self.kind.family,
-            self._file.encoder,
-            deviations=self.encoded.std(axis=0),
-            bounds=self.kind.bounds,
-        )
+        check_name("model", model, MODELS)
+        linear = model == "glm"
+        predictor = predict_linearly if linear else predict_by_trees
+        rows = self.labelled_rows()
+        return measure_quality(rows, predictor, self.kind.bounds, is_slow=not linear)
 
     @property
     def id_name(self) -> str:
@@ -365,15 +373,18 @@ class AnnotationProject:
         ids = pa.array([answer.id for answer in answers], pa.string())
         return pa.table({self.id_name: ids, self.kind.name: pa.array(values, kind)})
 
-    def labelled_rows(self) -> tuple[FloatArray, FloatArray]:
+    def labelled_rows(self) -> LabelledRows:
         """Return the rows that have a label, encoded, and their labels; of classes a one each."""
         answers = self.store.answers()
-        rows = np.array([self.places[answer.id] for answer in answers], dtype=np.int64)
+        places = np.array([self.places[answer.id] for answer in answers], dtype=np.int64)
         if self.kind.classes is None:
-            return self.encoded[rows], np.array([answer.value for answer in answers], np.float64)
-        code = {name: number for number, name in enumerate(self.kind.classes)}
-        codes = np.array([code[str(answer.value)] for answer in answers], dtype=np.int64)
-        return self.encoded[rows], np.eye(len(code))[codes]
+            y = np.array([answer.value for answer in answers], np.float64)
+        else:
+            codes = [self.kind.classes.index(str(answer.value)) for answer in answers]
+            y = np.eye(len(self.kind.classes))[np.array(codes, dtype=np.int64)]
+        family, encoder = self.kind.family, self._file.encoder
+        deviations = self.encoded.std(axis=0)
+        return LabelledRows(self.encoded[places], y, family, encoder, deviations)
 
     def as_list(self, tasks: Sequence[Task]) -> pa.Table:
         """Return rows as annotators get them, with an empty label."""
@@ -389,12 +400,3 @@ class AnnotationProject:
             if not all(path.exists() for path in files.list_paths(self.directory, one.number)):
                 here = [task for task in tasks if task.round == one.number]
                 files.write_lists(self.as_list(here), self.directory, one.number)
-
-
-def _seed_of(seed: int | None) -> int:
-    """Return a seed that a file can keep."""
-    if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
-        return seed
-    if seed is not None:
-        raise ProjectError("seed must be a whole number that is not negative.")
-    return int(make_generator(None).integers(_SEEDS))

@@ -10,17 +10,18 @@ slowly than that, as a power of n (Hestness and others 2017): the smaller gain o
 """
 
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.annotate.fit import fit_coefficients
+from bagwise.annotate.fit import LabelledRows
 from bagwise.errors import BagwiseError
-from bagwise.families import Family
-from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds
+
+Fit = Callable[[LabelledRows], Callable[[FloatArray], FloatArray]]
+"""From labelled rows to what predicts the mean label, or the chances of classes, of others."""
 
 FEWEST = 30
 """Labels below which no two fits to some of them can be compared."""
@@ -59,10 +60,6 @@ class Quality:
     log_loss: float | None
     gain: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
     def __str__(self) -> str:
         if self.log_loss is not None:
             quality = (
@@ -83,28 +80,24 @@ class Quality:
 
 
 def measure_quality(
-    X: FloatArray,
-    y: FloatArray,
-    family: Family,
-    encoder: Encoder,
-    *,
-    deviations: FloatArray,
-    bounds: Bounds | None,
+    rows: LabelledRows, predictor: Fit, bounds: Bounds | None, *, is_slow: bool = False
 ) -> Quality | None:
-    """Cross-validate a fit of labelled rows (parameters as for `fit_rows`); None if too few."""
-    n = len(y)
+    """Cross-validate a fit of labelled rows; None where there are too few.
+
+    A fit that `is_slow` is repeated less often.
+    """
+    y, n = rows.y, len(rows.y)
     if n < FEWEST:
         return None
-    classes = family.label_range == (0.0, 1.0)
+    classes = rows.family.label_range == (0.0, 1.0)
     rng = np.random.default_rng(n)  # the same labels give the same figures
     # 1. Predict every row by fits to others: to most of them, and to half of them.
     predictions = []
-    # Fits of many classes take a second each: those are fewer.
-    cheap = y.ndim == 1 or y.shape[1] == 2
-    most_folds, foldings, halvings = (5, 2, 4) if cheap else (3, 1, 1)
+    is_slow = is_slow or (y.ndim > 1 and y.shape[1] > 2)  # many classes take a second each
+    most_folds, foldings, halvings = (3, 1, 1) if is_slow else (5, 2, 4)
     for folds in (*[most_folds] * foldings, *[2] * halvings):
         part = rng.permutation(np.arange(n) % folds)
-        held_out = _predict_parts(X, y, part, family, encoder, deviations)
+        held_out = _predict_parts(rows, part, predictor)
         if held_out is None:
             return None
         predictions.append(held_out if bounds is None else np.clip(held_out, *bounds))
@@ -137,28 +130,17 @@ def measure_quality(
     )
 
 
-def _predict_parts(
-    X: FloatArray,
-    y: FloatArray,
-    part: IntArray,
-    family: Family,
-    encoder: Encoder,
-    deviations: FloatArray,
-) -> FloatArray | None:
+def _predict_parts(rows: LabelledRows, part: IntArray, predictor: Fit) -> FloatArray | None:
     """Predict the rows of each part by a fit to the others; None where some fit is impossible."""
-    predicted = np.empty_like(y)
+    predicted = np.empty_like(rows.y)
     for number in np.unique(part):
         here = part == number
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                table, _ = fit_coefficients(
-                    X[~here], y[~here], family, encoder, deviations=deviations
-                )
+                predicted[here] = predictor(rows.take(~here))(rows.X[here])
         except BagwiseError:
             return None
-        eta = X[here] @ table[:, :-1].T + table[:, -1]
-        predicted[here] = family.mean(eta if y.ndim > 1 else eta[:, 0])
     return predicted if np.isfinite(predicted).all() else None
 
 

@@ -41,15 +41,7 @@ _LAST = "SELECT max(number) FROM answers GROUP BY id"
 
 @dataclass(frozen=True)
 class Task:
-    """A row that is to be labelled.
-
-    Attributes
-    ----------
-    place : int
-        Where it stands in the order of labelling, from 1.
-    id : str
-    round : int
-    """
+    """A row that is to be labelled, and its place in the order of labelling, from 1."""
 
     place: int
     id: str
@@ -124,19 +116,14 @@ class AnswerStore:
 
     def tasks(self) -> list[Task]:
         """Return all rows that were ever to be labelled, in their order."""
-        return self._tasks("")
+        with self._connected() as file:
+            lines = file.execute("SELECT place, id, round FROM tasks ORDER BY place")
+            return [Task(*line) for line in lines]
 
     def open_tasks(self) -> list[Task]:
         """Return the rows that have no label yet."""
-        labelled = f"SELECT id FROM answers WHERE number IN ({_LAST}) AND value IS NOT NULL"  # noqa: S608
-        return self._tasks(f"WHERE id NOT IN ({labelled})")
-
-    def _tasks(self, which: str) -> list[Task]:
-        with self._connected() as file:
-            lines = file.execute(
-                f"SELECT place, id, round FROM tasks {which} ORDER BY place"  # noqa: S608
-            )
-            return [Task(*line) for line in lines]
+        labelled = {answer.id for answer in self.answers()}
+        return [task for task in self.tasks() if task.id not in labelled]
 
     def answers(self) -> list[Answer]:
         """Return the label of each row that has one, in the order in which they came."""

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,40 +167,47 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.")] = Path(
         "model.json"
     ),
+    model: Annotated[
+        str, typer.Option(help="glm: coefficients with error bars; boosted: trees.")
+    ] = "glm",
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a model to the labelled rows, shrunk as far as the labels suggest.
+    """Fit a model to the labelled rows: linear and shrunk as far as the labels suggest, or trees.
 
     Example: [bold]bagwise annotate fit flats -o model.json[/]
     """
     from bagwise.annotate.project import AnnotationProject
+    from bagwise.models.row_model import RowModel
 
     check_file(output, force=force)
     with show_progress(quiet or as_json, steps=4) as on_stage:
         on_stage("reading the project")
         project = AnnotationProject(directory)
         on_stage("fitting the labels")
-        model = project.fit()
+        fitted = project.fit(model=model)
         on_stage("predicting held-out labels")
-        quality = project.quality()
+        quality = project.quality(model=model)
         on_stage("writing the model")
-        found = model.summary(level=level)
-        model.save(output, force=force)
+        summary = fitted.summary(level=level) if isinstance(fitted, RowModel) else None
+        fitted.save(output, force=force)
     if as_json:
         emit(
             {
                 "path": str(output),
-                "labels": model.trained_on.n_labelled_rows,
-                "quality": None if quality is None else quality.to_json(),
-                **found.to_json(),
+                "labels": fitted.trained_on.n_labelled_rows,
+                "quality": None if quality is None else asdict(quality),
+                **(summary.to_json() if summary else {}),
             }
         )
     elif not quiet:
-        print_grid(f"Model in {output}", found.cells())
-        say(found.note)
+        if summary:
+            print_grid(f"Model in {output}", summary.cells())
+            say(summary.note)
+        else:
+            say(f"Boosted trees in {output}.")
         if quality is not None:
             say(str(quality))
         say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
@@ -236,8 +244,8 @@ def serve(
 
     Example: [bold]bagwise annotate serve flats[/]
     """
+    from bagwise.annotate.page import serve as serve_page
     from bagwise.annotate.project import AnnotationProject
-    from bagwise.annotate.serving import serve as serve_page
 
     def tell(link: str) -> None:
         sys.stdout.write(f"{link}\n")  # whole, even where it is longer than a line
@@ -255,8 +263,8 @@ def serve(
 
 
 def _tell_of_round(project: "AnnotationProject", *, quiet: bool, as_json: bool) -> None:
-    from bagwise.annotate.designs import reason
     from bagwise.annotate.files import list_paths
+    from bagwise.annotate.rows import reason
 
     last, asked, _ = project.status().rounds[-1]
     path = list_paths(project.directory, last.number)[0]
