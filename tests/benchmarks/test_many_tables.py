@@ -1,4 +1,4 @@
-"""Tables that nobody picked: which labels are taken, and what the sizes say together."""
+"""Tables that nobody picked: which labels are taken, and what is measured of them."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks import _many_tables as found
 from benchmarks import many_tables as benchmark
-from benchmarks.defaults import Scale
 
 
 def frame(n=6000):
@@ -34,25 +33,6 @@ def test_the_label_is_one_that_can_be_learnt_and_the_same_every_time():
     assert len(labels) == 1
     noise = frame().assign(total=np.random.default_rng(1).normal(size=6000))
     assert found.with_label("some.table", found.usable_columns(noise)) is None
-
-
-def test_a_table_has_its_sizes_measured_beside_what_was_planned():
-    table = found.with_label("some.table", found.usable_columns(frame()))
-    row = benchmark.measure(table, Scale.of(table), 4.0, draws=1)
-    sizes = row["sizes"]
-    assert [each["bag_size"] for each in sizes] == [10, 20, 50, 100, 200]
-    assert sizes[0]["kept"] == pytest.approx(100, abs=5)
-    per_bag = [each["coefficients_per_bag"] for each in sizes]
-    assert per_bag == sorted(per_bag)
-
-
-def test_a_cost_of_few_bags_moves_the_choice():
-    sizes = [
-        {"kept": 90.0, "planned": 0.02, "coefficients_per_bag": 0.1},
-        {"kept": 80.0, "planned": 0.01, "coefficients_per_bag": 0.4},
-    ]
-    kept = [benchmark.choices([{"sizes": sizes}], cost)["kept"] for cost in (0.0, 0.03, 0.04)]
-    assert kept == [80.0, 80.0, 90.0]
 
 
 def classes(n=1500, kinds=2):
