@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from bagwise.files.signals import undisturbed
+from bagwise.files.locks import undisturbed
 
 
 def test_a_signal_waits_until_the_block_is_over():

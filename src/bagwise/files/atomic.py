@@ -24,8 +24,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from bagwise.errors import NO_ROOM, OutputError, OutputExistsError
-from bagwise.files.locks import holding, sweep, try_to_hold
-from bagwise.files.signals import undisturbed
+from bagwise.files.locks import holding, sweep, undisturbed
 from bagwise.files.spill import sweep_spills
 
 _REPLACE = "Choose another name, or replace it with force=True (--force)."
@@ -62,10 +61,14 @@ class DirectoryKind:
     parts: re.Pattern[str] | None = None
     private: frozenset[str] = frozenset()
 
-    def may_hold(self, name: str) -> bool:
-        """Tell whether a file of this name may be in such a directory."""
-        numbered = self.parts is not None and self.parts.fullmatch(name) is not None
-        return name in self.files or numbered
+    def may_hold(self, entry: Path) -> bool:
+        """Tell whether this may be in such a directory; so may what has just gone."""
+        try:
+            regular = stat.S_ISREG(entry.lstat().st_mode)
+        except FileNotFoundError:
+            return True  # another run has just replaced the directory
+        numbered = self.parts is not None and self.parts.fullmatch(entry.name) is not None
+        return regular and (entry.name in self.files or numbered)
 
 
 @contextmanager
@@ -129,8 +132,7 @@ def reserved(target: Path, *, check: Callable[[], None], size: int) -> Iterator[
                 flags = os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
                 file = os.open(claim, flags, 0o600)
                 leaving.callback(os.close, file)
-                held = leaving.enter_context(try_to_hold(claim, without_locks=True))
-                if not held:
+                if not leaving.enter_context(holding(claim, wait=False)):
                     raise _reserved(target)
                 _own_claims.add(claim)
                 leaving.callback(_own_claims.discard, claim)
@@ -156,7 +158,7 @@ def _claim_of(target: Path) -> Path:
 def _refuse_reserved(target: Path) -> None:
     claim = _claim_of(target)
     if claim.exists() and claim not in _own_claims:
-        with try_to_hold(claim, without_locks=True) as free:
+        with holding(claim, wait=False) as free:
             if not free:
                 raise _reserved(target)
 
@@ -203,35 +205,22 @@ def check_target(target: Path, *, force: bool, kind: DirectoryKind) -> None:
 
 def _refuse_strangers(directory: Path, target: Path, kind: DirectoryKind) -> None:
     """Refuse to replace `target`, now in `directory`, if anything in it is not of its kind."""
-    stranger = _stranger(directory, kind)
-    if stranger is None and kind.is_ours(directory):
+    if directory.is_symlink():
+        raise OutputExistsError(f"{target} is a symbolic link. {_NO_LINKS}")
+    strangers = [entry for entry in directory.iterdir() if not kind.may_hold(entry)]
+    if not strangers and kind.is_ours(directory):
         return
+    holds = f" holds {strangers[0].name!r}, so it" if strangers else ""
     raise OutputExistsError(
-        f"{target}{f' holds {stranger}, so it' if stranger else ''} is not {kind.name}, and "
-        "--force will not delete it. Choose another output directory or remove it yourself."
+        f"{target}{holds} is not {kind.name}, and --force will not delete it. Choose another "
+        "output directory or remove it yourself."
     )
-
-
-def _stranger(directory: Path, kind: DirectoryKind) -> str | None:
-    """Describe an entry that a directory of this kind does not have."""
-    for entry in directory.iterdir():
-        try:
-            mode = entry.lstat().st_mode
-        except FileNotFoundError:
-            continue  # another run has just replaced the directory
-        if stat.S_ISLNK(mode):
-            return f"the symbolic link {entry.name!r}"
-        if stat.S_ISDIR(mode):
-            return f"the directory {entry.name!r}"
-        if not kind.may_hold(entry.name) or not stat.S_ISREG(mode):
-            return f"the file {entry.name!r}"
-    return None
 
 
 def _discard(directory: Path, kind: DirectoryKind) -> None:
     """Delete a directory of this kind, but for what is not of it."""
     for entry in list(directory.iterdir()) if directory.is_dir() else []:
-        if kind.may_hold(entry.name):
+        if kind.may_hold(entry):
             with suppress(OSError):
                 entry.unlink()
     with suppress(OSError):
@@ -271,29 +260,23 @@ def _move_in(draft: Path, target: Path, kind: DirectoryKind) -> None:
 
 
 def _replace(draft: Path, target: Path, kind: DirectoryKind) -> None:
+    """Put the draft into the place of a directory; undone if somebody added to that meanwhile."""
     if _exchange(draft, target):  # `draft` now holds the old directory; the caller removes it
-        _take_back(lambda: _exchange(draft, target), draft, target, kind)
+        try:
+            _refuse_strangers(draft, target, kind)
+        except OutputExistsError:
+            _exchange(draft, target)
+            raise
         return
     aside = _beside(target, "old")
     target.rename(aside)
-    _take_back(lambda: aside.rename(target), aside, target, kind)
     try:
+        _refuse_strangers(aside, target, kind)
         draft.rename(target)
     except BaseException:
         aside.rename(target)
         raise
     _discard(aside, kind)
-
-
-def _take_back(undo: Callable[[], object], old: Path, target: Path, kind: DirectoryKind) -> None:
-    """Put the old directory back if somebody added to it, or replaced it, since it was checked."""
-    try:
-        if old.is_symlink():
-            raise OutputExistsError(f"{target} is a symbolic link. {_NO_LINKS}")
-        _refuse_strangers(old, target, kind)
-    except OutputExistsError:
-        undo()
-        raise
 
 
 def _exchange(first: Path, second: Path) -> bool:

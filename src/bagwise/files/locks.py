@@ -1,17 +1,22 @@
-"""Locks that end with their process: what tells a draft that is being written from one that is not.
+"""Locks that end with their process, and steps that Ctrl-C and its like must not cut in two.
 
-They are advisory locks (``flock``) on the file or directory itself. The kernel drops them when the
-process ends, whatever ended it, and all containers on one machine see the same ones. Where a file
-system has none, nothing counts as abandoned: what is left over stays there, and nothing is lost.
+Locks tell a draft that is being written from one that is not. They are advisory (``flock``) on the
+file or directory itself. The kernel drops them when the process ends, whatever ended it, and all
+containers on one machine see the same ones. Where a file system has none, nothing counts as
+abandoned: what is left over stays there, and nothing is lost.
 """
 
 import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 def _find_locks() -> Any:
@@ -25,72 +30,67 @@ fcntl = _find_locks()
 
 
 @contextmanager
-def holding(path: Path) -> Iterator[bool]:
-    """Hold the lock of `path`, and wait for it first; yield whether it still is what was locked.
+def holding(path: Path, *, wait: bool = True, without_locks: bool = True) -> Iterator[bool]:
+    """Hold the lock of `path`; yield whether it is held, and still is what was locked.
 
-    True where there are no locks: then nobody can have taken it away either.
+    Without `wait`, a lock that another has is not held. Where there are no locks, nobody can have
+    taken it away either: `without_locks` is what to yield then, for a path that is there.
     """
-    descriptor = _open(path)
+    descriptor = None
+    if fcntl is not None:
+        with suppress(OSError):  # gone, or not ours
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if descriptor is None or not _lock(descriptor, wait=True):
-            yield path.exists()
-        else:
-            yield _is_still(path, descriptor)
+        yield _lock(path, descriptor, wait=wait, without_locks=without_locks)
     finally:
         if descriptor is not None:
             os.close(descriptor)
 
 
-@contextmanager
-def try_to_hold(path: Path, *, without_locks: bool = False) -> Iterator[bool]:
-    """Hold the lock of `path` if nobody else does; yield whether it is held.
-
-    `without_locks` is what to yield where there is none to be had.
-    """
-    descriptor = _open(path)
+def _lock(path: Path, descriptor: int | None, *, wait: bool, without_locks: bool) -> bool:
     try:
         if descriptor is None:
-            yield without_locks
-        else:
-            locked = _lock(descriptor, wait=False, without_locks=without_locks)
-            yield locked and _is_still(path, descriptor)
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+            return without_locks and path.exists()
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except (BlockingIOError, FileNotFoundError):
+        return False  # held by another, or gone
+    except OSError:
+        return without_locks and path.exists()
 
 
 def sweep(parent: Path, names: re.Pattern[str], remove: Callable[[Path], object]) -> None:
     """Remove what runs left that are over; what another one still holds is its own."""
     for path in list(parent.iterdir()) if parent.is_dir() else ():
         if names.fullmatch(path.name) and not path.is_symlink():
-            with try_to_hold(path) as held:
+            with holding(path, wait=False, without_locks=False) as held:
                 if held:
                     with suppress(FileNotFoundError):
                         remove(path)
 
 
-def _open(path: Path) -> int | None:
-    if fcntl is None:
-        return None
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let signals that end a run wait until the block is over; it should be short.
+
+    They are kept by a handler, and raised again afterwards. To block them would not do: another
+    thread, such as one of a numerical library, would get them. Python hands signals to the main
+    thread only, so that blocks of other threads are never cut.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept: list[int] = []
+    known = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    before: dict[int, Any] = {
+        number: signal.signal(number, lambda number, _frame: kept.append(number))
+        for number in known
+        if signal.getsignal(number) is not None  # one that Python did not set cannot be put back
+    }
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None  # gone, or not ours
-
-
-def _lock(descriptor: int, *, wait: bool, without_locks: bool = False) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False  # held by another
-    except OSError:
-        return without_locks
-    return True
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return os.path.samestat(status, os.fstat(descriptor))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(kept):
+            signal.raise_signal(number)

@@ -79,11 +79,12 @@ def _read_layout(handle: BinaryIO) -> Layout:
             details = chunk[3]
             _check_chunk(chunk, name, kind, position, group[3])
             stop = position + details[7]
-            pages = _Pages.between(handle, position, min(stop, end))
-            if stop > end or (pages.unpacked, pages.values) != (details[6], group[3]):
+            pages = list(_read_pages(handle, position, min(stop, end))) or [(0, 0, 0)]
+            unpacked, sizes, values = zip(*pages, strict=True)
+            if stop > end or (sum(unpacked), sum(values)) != (details[6], group[3]):
                 raise _strange()
-            largest = max(largest, pages.largest)
-            strings += pages.unpacked if kind == _BYTE_ARRAY else 0
+            largest = max(largest, *sizes)
+            strings += sum(unpacked) if kind == _BYTE_ARRAY else 0
             position = stop
     if position != end or rows != footer[3]:
         raise _strange()
@@ -169,26 +170,8 @@ def _is_bare(value: Any) -> bool:
     return all(map(_is_bare, value)) if isinstance(value, list) else isinstance(value, int)
 
 
-@dataclass(frozen=True)
-class _Pages:
-    """What the pages of one column hold together."""
-
-    unpacked: int  # bytes, with their headers
-    largest: int  # bytes of the largest
-    values: int  # in all but the dictionary
-
-    @classmethod
-    def between(cls, handle: BinaryIO, start: int, stop: int) -> "_Pages":
-        """Add up the pages that fill a part of a file."""
-        pages = list(_read_pages(handle, start, stop))
-        return cls(
-            sum(page.unpacked for page in pages),
-            max((page.largest for page in pages), default=0),
-            sum(page.values for page in pages),
-        )
-
-
-def _read_pages(handle: BinaryIO, start: int, stop: int) -> Iterator[_Pages]:
+def _read_pages(handle: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield bytes with and without the header, unpacked, and values, of pages that fill a part."""
     position = start
     while position < stop:
         header, length = read_struct(_read_at(handle, position, _LONGEST_HEADER))
@@ -201,7 +184,7 @@ def _read_pages(handle: BinaryIO, start: int, stop: int) -> Iterator[_Pages]:
             raise _strange()
         if min(unpacked, packed, values) < 0 or not _is_bare(header):
             raise _strange()
-        yield _Pages(length + unpacked, unpacked, values)
+        yield length + unpacked, unpacked, values
         position += length + packed
     if position != stop:
         raise _strange()

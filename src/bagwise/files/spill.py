@@ -12,8 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from bagwise.errors import OutputError
-from bagwise.files.locks import holding, sweep
-from bagwise.files.signals import undisturbed
+from bagwise.files.locks import holding, sweep, undisturbed
 
 _NAME = re.compile(r"\.bagwise\.[0-9a-f]{16}\.spill")
 
