@@ -14,7 +14,6 @@ from bagwise.planner.page import make_page
 from bagwise.report import report_on
 from bagwise.report.ledger_page import ledger_page
 from bagwise.report.model_page import model_page
-from bagwise.report.pages import write_page
 from bagwise.report.release_page import ReleasePage, explain_or_say_why
 from bagwise.show.page import render
 
@@ -149,13 +148,6 @@ def test_paper_is_white_whatever_the_screen_is(page, pages):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert [text for ratio, text in page.evaluate(CONTRASTS) if ratio < 4.5] == []
     assert not page.locator("nav").is_visible()
-
-
-def test_a_page_is_printed_by_the_browser_that_is_there(browser, pages, tmp_path):
-    from bagwise.show.page import Page
-
-    write_page(Page("page.html", "On paper", "One line."), [tmp_path / "a.pdf"], force=False)
-    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_the_check_of_contrast_sees_what_is_too_pale(page, tmp_path):

@@ -52,7 +52,7 @@ def test_every_verb_and_every_option_is_documented_once():
         assert f"| [`bagwise {verb}`](command-line/{verb}.md) | " in contents
     section = command_pages()["command-line/report.md"]
     assert section.count("| `--audit` |") == 1
-    assert "`bagwise report out -o release.html -o release.pdf`" in section
+    assert "`bagwise report out -o release.html`" in section
     assert "[bold]" not in page
     assert "{strategies}" not in page
 

@@ -27,7 +27,7 @@ class _Wanted:
     """What was typed."""
 
     path: Path
-    outputs: list[Path]
+    output: Path | None
     answers: Path | None
     group: str | None
     model: Path | None
@@ -48,8 +48,7 @@ class _Wanted:
 def report(
     path: Annotated[Path, typer.Argument(help="A release directory, a model file, or a ledger.")],
     output: Annotated[
-        list[Path] | None,
-        typer.Option("--output", "-o", help="Page to write: .html, or .pdf by a browser. Repeat."),
+        Path | None, typer.Option("--output", "-o", help="Page to write, as .html.")
     ] = None,
     answers: Annotated[
         Path | None, typer.Option(help="JSON file with the custodian's answers, by question.")
@@ -86,29 +85,28 @@ def report(
     evaluations of privacy ask (NIST SP 800-226), and says where a model's error comes from. The
     custodian's part is open until --answers has it.
 
-    Example: [bold]bagwise report out -o release.html -o release.pdf[/]
+    Example: [bold]bagwise report out -o release.html[/]
 
     Questions: [bold]bagwise report out --answers answers.json --group district[/]
 
     A model: [bold]bagwise report model.json --release out -o model.html[/]
     """
-    from bagwise.report.pages import check_targets, write_page
+    from bagwise.report.pages import check_page, write_page
 
-    targets = output or []
-    check_targets(targets, force=force)
+    if output is not None:
+        check_page(output, force=force)
     wanted = _Wanted(
-        path, targets, answers, group, model, labels, audit, ledger, release, quiet, as_json
+        path, output, answers, group, model, labels, audit, ledger, release, quiet, as_json
     )
     show = _KINDS[_kind_of(path)]
     with show_progress(quiet or as_json, steps=2) as on_stage:
         on_stage("reading")
         page = show(wanted)
-        if targets:
+        if output is not None:
             on_stage("drawing the page")
-            write_page(page(), targets, force=force)
-    if targets and not quiet and not as_json:
-        for target in targets:
-            out.print(f"Page in {safe(target)}", soft_wrap=True)
+            write_page(page(), output, force=force)
+    if output is not None and not quiet and not as_json:
+        out.print(f"Page in {safe(output)}", soft_wrap=True)
 
 
 def _kind_of(path: Path) -> str:
@@ -126,7 +124,7 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
     wanted.refuse("a release", "release")
     if wanted.group is None and (wanted.model is not None or wanted.labels is not None):
         raise BudgetError("--model and --labels are for errors by group: add --group COLUMN.")
-    if not wanted.outputs and (wanted.audit is not None or wanted.ledger is not None):
+    if wanted.output is None and (wanted.audit is not None or wanted.ledger is not None):
         raise BudgetError("--audit and --ledger are for a page: add -o FILE.html.")
     release = Release.load(wanted.path)
     release.verify()
@@ -136,7 +134,7 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
     if wanted.as_json:
         error = {"text": explained} if isinstance(explained, str) else explained.to_json()
         emit({**found.to_json(), "expected_error": error})
-    elif not wanted.quiet and not wanted.outputs:
+    elif not wanted.quiet and wanted.output is None:
         for line in found.lines():
             say(line)
         if not isinstance(explained, str):
@@ -192,7 +190,7 @@ def _model(wanted: _Wanted) -> Callable[[], "Page"]:
     text = table_of(model)
     if wanted.as_json:
         emit(text.values)
-    elif not wanted.quiet and not wanted.outputs:
+    elif not wanted.quiet and wanted.output is None:
         print_grid(text.title, text.cells)
         say(text.note)
         out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o model.html[/]")
@@ -208,7 +206,7 @@ def _ledger(wanted: _Wanted) -> Callable[[], "Page"]:
     from bagwise.ledger import Ledger
 
     wanted.refuse("a ledger", "answers", "group", "model", "labels", "audit", "ledger", "release")
-    if not wanted.outputs:
+    if wanted.output is None:
         ledgers.show(wanted.path, quiet=wanted.quiet, as_json=wanted.as_json)
 
     def page() -> "Page":

@@ -27,7 +27,7 @@ from bagwise.privacy.mechanisms import BeforeDraw, Mechanism, noisy_choice, noth
 from bagwise.privacy.private_range import PRICE_OF_DOUBLING, candidates, cheapest, is_choice
 from bagwise.rng import NoiseSource, SecureNoise
 from bagwise.rows.labels import Bounds
-from bagwise.show import charts, html
+from bagwise.show import html
 
 SCHEMA: Final = "bagwise-bounds/2"
 
@@ -102,10 +102,6 @@ class PrivateBounds:
     def digest(self) -> str:
         """SHA-256 that ties the bounds to what they cost."""
         return self._to_file().sha256
-
-    def plot(self) -> charts.Chart:
-        """Draw the range between the bounds; needs the extra ``bagwise[plot]``."""
-        return charts.span(*self.bounds, title="bounds of the labels, chosen privately")
 
     def _repr_html_(self) -> str:
         low, high = self.bounds

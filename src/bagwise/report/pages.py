@@ -1,6 +1,5 @@
 """What all pages share: a promise in odds, its colour, and the files that a page goes to."""
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bagwise.errors import OutputError
@@ -8,7 +7,6 @@ from bagwise.files.atomic import check_file, new_file
 from bagwise.privacy import Certificate
 from bagwise.privacy.promise import WEAK_EPSILON, chance_of_guessing, odds_in_fractions
 from bagwise.show.page import Page, Tone, render
-from bagwise.show.printing import write_pdf
 
 _MODEST = 4.0  # an epsilon above which a guess may be right 98 times in 100
 
@@ -34,25 +32,18 @@ def odds_of(certificate: Certificate) -> dict[str, str] | None:
     }
 
 
-WRITERS: Mapping[str, Callable[[str, Path], object]] = {
-    ".html": lambda html, target: target.write_text(html, encoding="utf-8"),
-    ".pdf": write_pdf,
-}
-"""By the end of the file's name."""
+def check_page(target: Path, *, force: bool) -> None:
+    """Refuse names of no page, and files that are there, before any work is done."""
+    if target.suffix != ".html":
+        raise OutputError(
+            f"a page is .html, got {target.name!r}. For a PDF, print the page from a browser."
+        )
+    check_file(target, force=force)
 
 
-def check_targets(targets: Sequence[Path], *, force: bool) -> None:
-    """Refuse names that say no kind of file, and files that are there, before any work is done."""
-    for target in targets:
-        if target.suffix not in WRITERS:
-            raise OutputError(f"a page is {' or '.join(WRITERS)}, got {target.name!r}.")
-        check_file(target, force=force)
-
-
-def write_page(page: Page, targets: Sequence[Path], *, force: bool) -> None:
-    """Write the page to each target, whole or not at all."""
-    check_targets(targets, force=force)
+def write_page(page: Page, target: Path, *, force: bool = False) -> None:
+    """Write the page, whole or not at all."""
+    check_page(target, force=force)
     html = render(page)
-    for target in targets:
-        with new_file(target, force=force) as draft:
-            WRITERS[target.suffix](html, draft)
+    with new_file(target, force=force) as draft:
+        draft.write_text(html, encoding="utf-8")

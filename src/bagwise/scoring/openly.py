@@ -18,7 +18,7 @@ from bagwise.release.release import Release, check_release
 from bagwise.rows.columns import as_text, find_column
 from bagwise.rows.labels import label_codes, label_vector
 from bagwise.rows.table import read_table
-from bagwise.show import charts, html
+from bagwise.show import html
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,17 @@ class RowScores:
         scores = {name: value for name, value in asdict(self).items() if value is not None}
         return {"privacy": "NOT PRIVATE", **scores}
 
-    def plot(self) -> charts.Chart:
-        """Draw the errors; needs the extra ``bagwise[plot]``. The plot is NOT PRIVATE either."""
-        return charts.bars({"rmse": self.rmse, "mae": self.mae}, title="error of single rows")
+    def text(self) -> str:
+        """Return in one sentence what an error means.
+
+        >>> RowScores(n_rows=9, rmse=3.0, mae=2.0, r2=0.5, rmse_of_mean=4.0).text()
+        'The typical error of one prediction is 3; of predicting the mean label, 4.'
+        """
+        mine, base, what = self.rmse, self.rmse_of_mean, "typical error"
+        if self.log_loss is not None:
+            mine, base, what = self.log_loss, self.log_loss_of_mean, "log loss"
+        other = "" if base is None else f"; of predicting the mean label, {base:.4g}"
+        return f"The {what} of one prediction is {mine:.4g}{other}."
 
     def _repr_html_(self) -> str:
         return html.table("Scores on rows", [(k, _shown(v)) for k, v in self.to_json().items()])
@@ -71,16 +79,6 @@ class BagScores:
     def to_json(self) -> dict[str, Any]:
         """Return the scores as plain values."""
         return asdict(self)
-
-    def plot(self) -> charts.Chart:
-        """Draw the errors beside the noise; needs the extra ``bagwise[plot]``."""
-        errors = {
-            "rmse": self.rmse,
-            "privacy noise": self.mean_noise_sd,
-            "rmse without noise": self.rmse_without_noise,
-        }
-        known = {name: value for name, value in errors.items() if value is not None}
-        return charts.bars(known, title="error of bag labels")
 
     def _repr_html_(self) -> str:
         return html.table("Scores on bags", [(k, _shown(v)) for k, v in self.to_json().items()])

@@ -16,7 +16,7 @@ from bagwise.errors import BoundsError, CertificateError, LabelError
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import LARGEST_STATEMENT, canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
-from bagwise.ledger import Account, Ledger, Uncharged, open_account
+from bagwise.ledger import Account, Ledger, open_account
 from bagwise.models.model import Software
 from bagwise.models.row_model import RowModel
 from bagwise.models.trees import TreeModel
@@ -42,7 +42,7 @@ from bagwise.rng import NoiseSource
 from bagwise.rows.local import LocalRows
 from bagwise.rows.table import read_table
 from bagwise.scoring.openly import row_labels
-from bagwise.show import charts, html
+from bagwise.show import html
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 SCHEMA: Final = "bagwise-evaluation/2"
@@ -204,10 +204,6 @@ class PrivateScores:
         if about != [MeanLoss(loss=self.loss, n_rows=self.n_rows, largest=self.largest_loss)]:
             raise CertificateError("the certificate is about another loss.")
 
-    def plot(self) -> charts.Chart:
-        """Draw the interval of the mean loss; needs the extra ``bagwise[plot]``."""
-        return charts.span(*self.interval, title=f"mean {self.loss} loss, 95 % interval")
-
     def _repr_html_(self) -> str:
         low, high = self.interval
         return html.table(
@@ -314,7 +310,7 @@ def evaluate_rows_privately(
     with stage("reading the table"):
         data = read_table(table, index_names=columns.named)
     budget.check_rows(data.num_rows)
-    account: Account = Uncharged()
+    account = Account()
     if ledger is not None:
         with stage("looking into the ledger"):
             account = open_account(

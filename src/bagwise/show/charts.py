@@ -266,25 +266,6 @@ def histogram(edges: FloatArray, counts: IntArray, *, title: str) -> Chart:
     )
 
 
-def span(low: float, high: float, *, title: str) -> Chart:
-    """Draw one range on a line, with its ends in numbers and zero for comparison."""
-    alt = altair("a plot of bounds")
-    rows: Rows = [{"low": low, "high": high}]
-    ends: Rows = [{"at": low, "text": f"{low:g}"}, {"at": high, "text": f"{high:g}"}]
-    room = 0.1 * (max(high, 0.0) - min(low, 0.0))
-    scale = alt.Scale(domain=[min(low, 0.0) - room, max(high, 0.0) + room], nice=False)
-    x = alt.X("low:Q", title=safe_name(title), scale=scale)
-    marks = alt.Chart(alt.InlineData(ends)).encode(x=alt.X("at:Q", scale=scale))
-    return alt.LayerChart(
-        layer=[
-            alt.Chart(alt.InlineData(rows), height=60)
-            .mark_rule(strokeWidth=6)
-            .encode(x=x, x2="high:Q"),
-            marks.mark_text(dy=-14).encode(text="text:N"),
-        ]
-    )
-
-
 def _round_numbers(values: Sequence[float]) -> list[float]:
     """Return 1, 2 and 5 times powers of ten that lie among positive values."""
     low, high = min(values), max(values)
