@@ -126,6 +126,7 @@ def fit(
     On Spark, by bag loss: [bold]bagwise fit out --engine spark -o model.json[/]
     """
     from bagwise.learn import fit_release
+    from bagwise.learn.from_release import error_to_expect
     from bagwise.release.release import Release
 
     for path in (output, *([] if plot is None else [plot])):
@@ -172,6 +173,7 @@ def fit(
                 memory_limit=memory_limit,
             )
         found = fitted.summary(level=level)
+        expected = None if on_spark else error_to_expect(fitted, loaded)
         on_stage("writing the model")
         if plot is not None:
             found.save_plot(plot, force=force)
@@ -181,6 +183,8 @@ def fit(
     elif not quiet:
         print_grid(f"Model in {output}: {found.title}", found.cells())
         say(found.note)
+        if expected:
+            say(expected)
         say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
 
 
@@ -457,11 +461,11 @@ def evaluate(
                 f"{', '.join(given)}: only for a private evaluation. "
                 "Add --epsilon, or leave this out."
             )
-        scores = _score_openly(load_model(model), data, query, read, label)
+        scores, expected = _score_openly(load_model(model), data, query, read, label)
         if as_json:
             emit(scores)
         elif not quiet:
-            _print_exact(scores, f"{model} on {where}")
+            _print_exact(scores, f"{model} on {where}", expected)
         return
     from bagwise.scoring.privately import evaluate_rows_privately
 
@@ -502,18 +506,21 @@ def _score_openly(
     query: str | None,
     read: list[str] | None,
     label: str | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], str | None]:
+    """Return scores, and a sentence on the error of one prediction."""
+    from bagwise.learn.from_release import error_to_expect
     from bagwise.release.release import Release
     from bagwise.scoring.openly import evaluate_release, evaluate_rows
 
     release = _release_in(data)
     if release is None:
-        return evaluate_rows(model, source_of(data, query, read), label=label).to_json()
+        found = evaluate_rows(model, source_of(data, query, read), label=label)
+        return found.to_json(), found.text()
     if label is not None:
         raise StrategyError("--label belongs to a table; a release has only bag labels.")
     checked = Release.load(release)
     checked.verify()
-    return evaluate_release(model, checked).to_json()
+    return evaluate_release(model, checked).to_json(), error_to_expect(model, checked)
 
 
 def _release_in(data: list[str]) -> Path | None:
@@ -524,8 +531,10 @@ def _release_in(data: list[str]) -> Path | None:
     return path if len(data) == 1 and (path / MANIFEST).is_file() else None
 
 
-def _print_exact(scores: Mapping[str, Any], title: str) -> None:
+def _print_exact(scores: Mapping[str, Any], title: str, expected: str | None) -> None:
     print_pairs(title, {name: readable(value) for name, value in scores.items()})
+    if expected:
+        say(expected)
     if "privacy" in scores:  # not those on bags, which are public already
         out.print(_EXACT_SCORES, soft_wrap=True, highlight=False)
 

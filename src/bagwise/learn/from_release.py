@@ -20,7 +20,7 @@ from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.row_model import Estimates, RowModel
 from bagwise.privacy import Certificate
-from bagwise.release.explain import Explanation
+from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.release import Release, check_release, sorted_by_scores
 from bagwise.requests.provenance import Provenance
 from bagwise.rows.encode import Encoder
@@ -33,6 +33,7 @@ from bagwise.show.stages import Stages
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 _ROWS_OF_MEAN = 20_000  # that stand for all, where the mean of all labels was asked for
+_QUICK = 2e7  # numbers in a table that is looked through in a second or two
 
 
 def fit_release(
@@ -253,23 +254,47 @@ def explain_by_fit(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
             model = fit_release(release, family=family, link=link, loss=loss, target=target)
-    coef, intercept = model.coef, float(model.intercept)
-    if release.exposure is not None:  # as if every row had the mean of all
-        intercept += float(np.log(release.exposure.mean()))
     if any(issubclass(warning.category, NotConvergedWarning) for warning in said):
         # A fit that ran away in the noise would be taken for a strong signal.
         mean = find_family(model.family).interior(float(np.mean(release.labels_of(target))))
-        coef = np.zeros_like(coef)
         intercept = float(find_family(model.family, model.link).predictor(np.array(mean)))
-    return release.explain(
-        theta=coef,
+        model = replace(model, coef=np.zeros_like(model.coef), intercept=intercept)
+    return _explain(model, release, loss=loss, sigma=sigma, misfit=misfit)
+
+
+def _explain(
+    model: RowModel, release: Release, *, loss: str, sigma: float, misfit: float = DEFAULT_MISFIT
+) -> Explanation:
+    intercept = float(model.intercept)
+    if release.exposure is not None:  # as if every row had the mean of all
+        intercept += float(np.log(release.exposure.mean()))
+    return explain_release(
+        release,
+        theta=model.coef,
         sigma=sigma,
         intercept=intercept,
         family=model.family,
         link=model.link,
         loss=loss,
         misfit=misfit,
+        is_shrunk=loss != "instance",
     )
+
+
+def error_to_expect(model: Any, release: Release) -> str | None:
+    """Return in one sentence how well a model fitted to a release should predict single rows.
+
+    None for models that this is not worked out for: of several classes, trees, or of other columns
+    than the release has; and for releases that take longer to look through than a fit.
+    """
+    same = isinstance(model, RowModel) and model.encoder.feature_names == (
+        release.encoder.feature_names
+    )
+    if not same or model.classes is not None or release.bags.n_rows * model.coef.size > _QUICK:
+        return None
+    loss = "instance" if model.loss == "instance" and release.is_sorted else "bag"
+    sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
+    return f"The model {_explain(model, release, loss=loss, sigma=sigma).accuracy}."
 
 
 def family_name(release: Release, family: str | Family, target: str | None) -> str:

@@ -17,7 +17,7 @@ from bagwise.families import Family, find_family
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.rows.whitening import Columns
 from bagwise.show import charts, html
-from bagwise.theory.accuracy import Accuracy
+from bagwise.theory.accuracy import Accuracy, shrunk, signal_of_shrunk
 from bagwise.theory.beliefs import DEFAULT_MISFIT, draw_misfit
 from bagwise.theory.exact import Risk, first_order_risk
 
@@ -104,7 +104,13 @@ class Explanation:
         return "\n".join([*lines, *self.remarks])
 
     def _accuracy_of(self, excess: float) -> Accuracy:
-        return Accuracy.of(excess, with_labels=self.rows, signal=self.signal, noise=self.noise)
+        """Return the accuracy of a learner that shrinks its coefficients as the noise asks for."""
+        return Accuracy.of(
+            shrunk(excess, self.signal),
+            with_labels=shrunk(self.rows, self.signal),
+            signal=self.signal,
+            noise=self.noise,
+        )
 
     @property
     def accuracy(self) -> Accuracy:
@@ -166,6 +172,7 @@ def explain_release(
     link: str = "canonical",
     loss: str = "bag",
     misfit: float = DEFAULT_MISFIT,
+    is_shrunk: bool = False,
 ) -> Explanation:
     """Account for the error that a learner of `release` should expect.
 
@@ -181,6 +188,8 @@ def explain_release(
     misfit : float
         Variance of the part of the expected labels that the model lacks, as a share of that of the
         part it has. It is a belief, and nothing here measures it.
+    is_shrunk : bool
+        Whether theta comes from a fit that was shrunk, so that the truth varies more.
     """
     if not 0 <= misfit < np.inf:
         raise StrategyError(f"misfit must be finite and not negative, got {misfit!r}.")
@@ -217,13 +226,14 @@ def explain_release(
         error="predictions",
         **{**settings, "label_kind": "mean", "noise_sd": 0.0},
     )
+    signal = float(np.var(X @ theta))
     return Explanation(
         loss=loss,
         family=fitted.name,
         slopes=slopes,
         predictions=risks[loss],
         rows=rows.total,
-        signal=float(np.var(X @ theta)),
+        signal=signal_of_shrunk(signal, risks[loss].total) if is_shrunk else signal,
         noise=None
         if fitted.name != "gaussian" or _is_hidden(release, float(sigma))
         else float(sigma) ** 2,

@@ -11,6 +11,29 @@ from typing import Self
 import numpy as np
 
 
+def shrunk(risk: float, signal: float) -> float:
+    """Return what a risk becomes if estimates are shrunk as the signal deserves.
+
+    With a signal of variance s and an error of variance r, the posterior mean is s / (s + r) times
+    the estimate, and off by s r / (s + r): never more than the signal, however loud the noise.
+
+    >>> shrunk(1.0, signal=1.0), shrunk(0.0, signal=0.0)
+    (0.5, 0.0)
+    """
+    return risk * signal / max(risk + signal, 1e-300)
+
+
+def signal_of_shrunk(variance: float, risk: float) -> float:
+    """Return the variance of the signal, where shrunken predictions have this variance.
+
+    They have s^2 / (s + r), which is solved for s.
+
+    >>> signal_of_shrunk(0.5, risk=1.0)
+    1.0
+    """
+    return (variance + float(np.sqrt(variance**2 + 4 * variance * risk))) / 2
+
+
 @dataclass(frozen=True)
 class Accuracy:
     """How well single rows are predicted.
@@ -45,6 +68,7 @@ class Accuracy:
         ----------
         excess, with_labels : float
             Of predictions around the expected labels: from a release, and from the true labels.
+            As they are shrunk: see `shrunk`.
         signal : float
             Of the expected labels around their mean.
         noise : float, optional
