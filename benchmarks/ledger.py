@@ -206,15 +206,15 @@ def charges(folder):
     import bagwise as bw
     from bagwise.ledger.entries import Charge
     from bagwise.privacy.mark import Mark
-    from bagwise.privacy.mechanisms import noisy_choice
+    from bagwise.privacy.mechanisms import mechanism_to_json, noisy_choice
 
     ledger = bw.Ledger.create(folder / "l", epsilon_total=400.0, delta_total=DELTA)
     seconds = []
     for number in range(1000):
         entry = Charge(
             id=Mark.new().id, time="", software="", verb="bounds", label="y", paid=(),
-            events=Charge.events_of((noisy_choice("bounds", 0.1 + number / 1e6),)), chosen_by="all",
-            subset=None, request="0" * 64, table="0" * 64,
+            events=(mechanism_to_json(noisy_choice("bounds", 0.1 + number / 1e6)),),
+            chosen_by="all", subset=None, request="0" * 64, table="0" * 64,
         )  # fmt: skip
         start = time.perf_counter()
         ledger.charge(entry, None, delta=0.0)

@@ -20,7 +20,7 @@ from bagwise.bagging import (
 from bagwise.bagging.bags import Bags
 from bagwise.cluster.workers import interrupted_for_good
 from bagwise.errors import StrategyError, check_name
-from bagwise.ledger import Account, Ledger, Uncharged, open_account
+from bagwise.ledger import Account, Ledger, open_account
 from bagwise.ledger.account import Verb
 from bagwise.models.row_model import RowModel
 from bagwise.privacy.private_bounds import PrivateBounds
@@ -311,7 +311,7 @@ def _account(
 ) -> Account:
     """Return where a request is charged; without a ledger nowhere."""
     if ledger is None:
-        return Uncharged()
+        return Account()
     rule = budget.calibration
     with stage("looking into the ledger"):
         return open_account(

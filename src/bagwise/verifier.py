@@ -303,12 +303,12 @@ def _spending(dataset: str | None, acts: list[_Act], delta: float | None) -> Spe
     return Spending(dataset, paths, at, epsilon, filtered)
 
 
-def uncharged(paths: Iterable[str | Path], ledger: Ledger) -> list[Path]:
+def uncharged(paths: Iterable[str | Path], ledger: Ledger) -> dict[Path, Certificate]:
     """Return those of some files that a ledger was not charged for, or for less than they spent.
 
     One charge pays for one of them, and its copies.
     """
-    strangers, paid = [], dict[str, str | None]()
+    strangers, paid = dict[Path, Certificate](), dict[str, str | None]()
     for path in map(Path, paths):
         verification, certificate = verify(path)
         if certificate is None:
@@ -320,5 +320,17 @@ def uncharged(paths: Iterable[str | Path], ledger: Ledger) -> list[Path]:
             or not charged
             or paid.setdefault(mark.id, verification.digest) != verification.digest
         ):
-            strangers.append(path)
+            strangers[path] = certificate
     return strangers
+
+
+def spent_at_worst(strangers: Iterable[Certificate], ledger: Ledger) -> float:
+    """Return a ledger's epsilon, with files that it was not charged for.
+
+    No file shows whether it is about the same labels, so that all of them are counted. Infinite
+    where one promises nothing.
+    """
+    certificates = list(strangers)
+    if not all(certificate.is_private for certificate in certificates):
+        return math.inf
+    return ledger.total_with([certificate.events for certificate in certificates])

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import stat
 import subprocess
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import bagwise as bw
 from bagwise.errors import BagwiseError, ReleaseError, SignatureError
 from bagwise.files import json_files, parquet_files, signatures
 from bagwise.files.regular_files import open_regular
-from bagwise.files.signatures import read_public_key, read_signing_key
+from bagwise.files.signatures import create_keys, read_public_key, read_signing_key
 from bagwise.release import files
 
 
@@ -22,25 +23,21 @@ def openssl(*arguments):
 @pytest.fixture
 def keys(tmp_path):
     """A pair made as the documentation says."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    private = tmp_path / "custodian.pem"
+    return private, create_keys(private)
 
-    key = Ed25519PrivateKey.generate()
-    private, public = tmp_path / "custodian.pem", tmp_path / "custodian.pub"
-    private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    private.chmod(0o600)
-    public.write_bytes(
-        key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-    )
-    return private, public
+
+def test_a_new_key_is_for_its_owner_alone_and_replaces_none(keys):
+    private, public = keys
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    before = private.read_bytes()
+    with pytest.raises(BagwiseError, match="already exists"):
+        create_keys(private)
+    public.unlink()
+    with pytest.raises(BagwiseError, match="already exists"):
+        create_keys(private)
+    assert private.read_bytes() == before
+    assert not public.exists()
 
 
 @pytest.fixture

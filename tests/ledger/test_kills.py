@@ -13,7 +13,7 @@ import bagwise as bw
 from bagwise.errors import BagwiseError
 from bagwise.ledger.entries import Charge
 from bagwise.privacy.mark import Mark
-from bagwise.privacy.mechanisms import noisy_choice
+from bagwise.privacy.mechanisms import mechanism_to_json, noisy_choice
 
 SCRIPT = """
 import os, signal, sys
@@ -87,7 +87,7 @@ def charge_for_ever(ledger, told):
         mark = Mark.new()
         entry = Charge(
             id=mark.id, time="", software="", verb="bounds", label="y", paid=(), chosen_by="all",
-            events=Charge.events_of((noisy_choice("bounds", 1e-3),)), subset=None,
+            events=(mechanism_to_json(noisy_choice("bounds", 1e-3)),), subset=None,
             request="0" * 64, table="0" * 64,
         )  # fmt: skip
         ledger.charge(entry, None, delta=0.0)

@@ -12,9 +12,11 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagwiseError, BudgetError, ColumnError, LedgerError
+from bagwise.ledger.ledger import course_cells
 from bagwise.ledger.store import key_path
 from bagwise.requests.records import filed
 from bagwise.rng import NoiseSource, SecureNoise, SimulatedNoise
+from bagwise.verifier import spent_at_worst, uncharged
 
 LABELS = 3.0 + np.arange(200) % 7 + 0.1234
 
@@ -194,6 +196,33 @@ def test_what_has_no_price_cannot_be_charged(rows, ledger):
         with pytest.raises(BudgetError, match="NOT PRIVATE has no price"):
             release(rows, ledger, **asked)
     assert not ledger.charges()
+
+
+def test_a_charge_says_what_it_was_for_and_who_gets_it(rows, ledger):
+    release(rows, ledger.noting(purpose="rent model", recipient="City lab"), epsilon=0.2)
+    release(rows, ledger, epsilon=0.3)
+    first, second = ledger.charges()
+    assert (first.purpose, first.recipient) == ("rent model", "City lab")
+    assert (second.purpose, second.recipient) == (None, None)
+    assert "purpose" not in ledger.to_json()["charges"][1]  # as in ledgers that are older
+    cells = course_cells(ledger.course(), ledger.totals())
+    assert [cells[0][i] for i in (4, 5)] == ["epsilon", "total"]
+    assert [row[4] for row in cells[1:]] == ["0.2", "0.3"]
+    assert "rent model" in cells[1]
+    with pytest.raises(LedgerError, match="printable"):
+        ledger.noting(purpose="two\nlines")
+
+
+def test_files_that_were_not_charged_are_counted_as_if_of_the_same_labels(rows, ledger, tmp_path):
+    release(rows, ledger, epsilon=0.5)
+    release(rows, None, epsilon=0.25).save(tmp_path / "other")
+    strangers = uncharged([tmp_path / "other"], ledger)
+    assert list(strangers) == [tmp_path / "other"]
+    assert spent_at_worst(strangers.values(), ledger) == pytest.approx(0.75, rel=1e-3)
+    assert spent_at_worst([], ledger) == ledger.totals().filtered
+    release(rows, None, epsilon=None, not_private=True).save(tmp_path / "open")
+    open_one = uncharged([tmp_path / "open"], ledger)
+    assert math.isinf(spent_at_worst(open_one.values(), ledger))
 
 
 # Bounds that were found are paid for once.

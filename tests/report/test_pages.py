@@ -12,18 +12,18 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.cli import app
-from bagwise.errors import OutputError, ReleaseError
+from bagwise.errors import ReleaseError
+from bagwise.ledger.ledger import Totals
 from bagwise.models.model import TrainedOn
 from bagwise.models.trees import Levels, Member, Tree, TreeModel
 from bagwise.privacy.promise import chance_of_guessing, odds_in_fractions
 from bagwise.privacy.queries import QUERIES
 from bagwise.report import errors_by_group, release_page, report_on
+from bagwise.report import ledger_page as ledger_page_module
 from bagwise.report.ledger_page import ledger_page
 from bagwise.report.model_page import fit_of_bags, model_page
-from bagwise.report.pages import write_page
 from bagwise.report.release_page import ReleasePage, explain_or_say_why
-from bagwise.show import printing
-from bagwise.show.page import Page, render
+from bagwise.show.page import render
 from tests.golden.make import HERE
 
 RELEASES = [
@@ -219,6 +219,26 @@ def test_a_ledger_page_adds_up_what_was_spent(ledger):
     assert "epsilon 1.25 of 2" in html
 
 
+@pytest.mark.parametrize(
+    ("budget", "spent", "tone"),
+    [(4, 0.5, "good"), (2, 1.66, "warn"), (2, 2, "bad"), (20, 1, "bad")],
+)
+def test_the_colour_of_a_ledger_follows_the_promise_and_what_is_left(budget, spent, tone):
+    totals = Totals(1, budget, 0.0, spent, spent, 0.0, 0.0)
+    assert ledger_page_module._tone(spent / budget, totals) == tone
+
+
+def test_who_approves_sees_which_release_it_is(ledger, tmp_path):
+    path = tmp_path / "out-0.75"
+    release = bw.Release.load(path)
+    said = report_on(release, answers={"publisher": "City office", "recipient": "A lab"})
+    text = text_of(render(ReleasePage(release, path, said, "why", ledger=ledger).page()))
+    mark = release.certificate.mark
+    for shown in (mark.date, mark.id[:8], "City office", "A lab", release.digest, "1.25 of 2"):
+        assert shown in text
+    assert "signed no" in text
+
+
 def test_an_empty_ledger_has_a_page(tmp_path):
     made = bw.Ledger.create(tmp_path / "rents.ledger", epsilon_total=2.0)
     assert "Nothing was charged yet." in text_of(render(ledger_page(made)))
@@ -288,7 +308,7 @@ def test_figures_from_labels_are_said_to_be(tmp_path):
     ("arguments", "message"),
     [
         (["--release", "x"], "not for a release"),
-        (["-o", "page.txt"], "a page is .html or .pdf"),
+        (["-o", "page.pdf"], "print the page from a browser"),
         (["--audit", "x"], "add -o"),
         (["--model", "x"], "add --group"),
     ],
@@ -303,10 +323,3 @@ def test_a_model_takes_no_questions():
     done = run(HERE / "model-4" / "fitted.json", "--group", "x")
     assert done.exit_code == 2
     assert "--group: not for a model" in done.output.replace("\n", " ")
-
-
-def test_without_a_browser_paper_is_refused_and_nothing_is_left(monkeypatch, tmp_path):
-    monkeypatch.setattr(printing, "find_browser", lambda: None)
-    with pytest.raises(OutputError, match="Install Chromium"):
-        write_page(Page("page.html", "a", "b"), [tmp_path / "a.pdf"], force=False)
-    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The verbs about ledgers: init, show, export and check."""
+"""The verbs about ledgers: init, show, export, check and key."""
 
 import math
 from pathlib import Path
@@ -73,24 +73,19 @@ def show(file: LedgerPath, quiet: Quiet = False, as_json: AsJson = False) -> Non
     Example: [bold]bagwise ledger show rents.ledger[/]
     """
     from bagwise.ledger import Ledger
+    from bagwise.ledger.ledger import course_cells
 
     ledger = Ledger.open(file)
     content, totals = ledger.to_json(), ledger.totals()
     if as_json:
-        emit({**content, "totals": totals.to_json()})
+        alone = [{"id": one.charge.id, "epsilon": one.alone} for one in ledger.course()]
+        emit({**content, "totals": totals.to_json(), "epsilon_by_charge": alone})
         return
     if quiet:
         return
-    terms = ledger.terms
-    charges = ledger.charges()
-    if charges:
-        cells = [
-            [str(i), one.time[:10], one.verb, one.label, one.chosen_by, one.kinds, one.id[:8]]
-            for i, one in enumerate(charges, start=1)
-        ]
-        print_grid(
-            f"Charges to {file}", [["", "day", "verb", "label", "rows", "noise", "id"], *cells]
-        )
+    terms, course = ledger.terms, ledger.course()
+    if course:
+        print_grid(f"Charges to {file}", course_cells(course, totals))
     gaussian = f"; {totals.fits_gaussian:g} at delta {terms.delta:g} with Gaussian noise"
     print_pairs(
         f"Ledger of {terms.dataset}",
@@ -104,6 +99,26 @@ def show(file: LedgerPath, quiet: Quiet = False, as_json: AsJson = False) -> Non
         },
     )
     say(f"digest {content['digest']}")
+
+
+def key(
+    output: Annotated[
+        Path, typer.Argument(help="Private key to write; the public one is FILE.pub.")
+    ],
+    quiet: Quiet = False,
+) -> None:
+    """Make a key for signing releases (Ed25519): private, and only its owner may read it.
+
+    Example: [bold]bagwise ledger key custodian.pem[/]
+    """
+    from bagwise.files.signatures import create_keys
+
+    public = create_keys(output)
+    if not quiet:
+        say(
+            f"Private key in {output}: sign with bagwise release --sign {output}, and keep it to "
+            f"yourself. Public key in {public}, for readers: bagwise verify DIR --key {public}"
+        )
 
 
 def export(
@@ -149,19 +164,21 @@ def check(
     """
     from bagwise.ledger import Ledger
     from bagwise.privacy.promise import check_limits
-    from bagwise.verifier import add_up, find_files, uncharged
+    from bagwise.verifier import add_up, find_files, spent_at_worst, uncharged
 
     check_limits(max_epsilon=max_epsilon)
     book = None if ledger is None else Ledger.open(ledger)
     found = find_files(places)
     at = book.terms.delta if book is not None and delta is None else delta
     totals = add_up(found, delta=at, ledger=book)
-    strangers = [] if book is None else uncharged(found, book)
+    strangers = {} if book is None else uncharged(found, book)
+    worst = 0.0 if book is None else spent_at_worst(strangers.values(), book)
     if as_json:
         emit(
             {
                 "totals": [total.to_json() for total in totals],
                 "not_charged": [str(path) for path in strangers],
+                "spent_with_not_charged": worst if math.isfinite(worst) else None,
             }
         )
     elif not quiet:
@@ -171,7 +188,12 @@ def check(
             say("Nothing with a certificate was found.")
     if strangers:
         listed = ", ".join(map(str, strangers))
-        fail(f"not charged to {ledger}, or for less than was spent: {listed}", 0)
+        spent = "without limit" if math.isinf(worst) else f"epsilon {worst:.4g}"
+        fail(
+            f"not charged to {ledger}, or for less than was spent: {listed}. No file shows whether "
+            f"it is about the same labels; if these are, {spent} is spent in all.",
+            0,
+        )
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
     largest = max((total.filtered for total in totals), default=0.0)
     if max_epsilon is not None and largest > max_epsilon:
@@ -186,5 +208,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (init, show, export, check):
+for verb in (init, show, export, check, key):
     app.command(name=verb.__name__, cls=Command)(guarded(verb))

@@ -144,6 +144,12 @@ Anew = Annotated[
         help="With --ledger: draw and charge again instead of reusing an identical request.",
     ),
 ]
+Purpose = Annotated[
+    str | None, typer.Option(help="With --ledger: what it is for, kept with the charge.")
+]
+Recipient = Annotated[
+    str | None, typer.Option(help="With --ledger: who gets it, kept with the charge.")
+]
 SignWith = Annotated[
     Path | None, typer.Option("--sign", help="Private key (Ed25519, PEM) to sign the manifest.")
 ]
@@ -201,18 +207,27 @@ def file_reserve(output: Path | None, *, force: bool) -> Reserve | None:
     return lambda _rows, _bytes: reserved(output, check=check, size=SMALL_FILE)
 
 
-def open_ledger(path: Path | None, chosen_by: str, anew: bool, reserve: Reserve | None) -> Any:
+def open_ledger(
+    path: Path | None,
+    chosen_by: str,
+    anew: bool,
+    reserve: Reserve | None,
+    **notes: str | None,
+) -> Any:
     """Return the ledger to charge, or None; options without one are refused.
 
-    `reserve` keeps the output, from before the charge until the command ends.
+    `reserve` keeps the output, from before the charge until the command ends. `notes` are what a
+    charge is for, and who gets it.
     """
     from bagwise.ledger import Ledger
 
     if path is None:
-        if chosen_by != "all" or anew:
-            raise StrategyError("--chosen-by and --anew belong to a ledger; give --ledger.")
+        if chosen_by != "all" or anew or any(notes.values()):
+            raise StrategyError(
+                "--chosen-by, --anew, --purpose and --recipient belong to a ledger; give --ledger."
+            )
         return None
-    ledger = Ledger.open(path).part(chosen_by)
+    ledger = Ledger.open(path).part(chosen_by).noting(**notes)
     if reserve is not None:
         ledger = ledger.reserving(lambda *size: hold(reserve(*size)))
     return ledger.drawing_anew() if anew else ledger
@@ -306,7 +321,7 @@ EVERYDAY = ["label", "bounds", "classes", "epsilon", "output", "id_", "exclude",
 
 PANELS = {
     "Privacy": "delta error bounds_file noise tighten centre not_private label_kind chosen_by anew "
-    "sign",
+    "purpose recipient sign",
     "Bags": "bag_size min_bag_size bag_sizes strategy strategies learner family set_ scores "
     "score_share by within seed keep_order single_labels prior misfit",
     "Columns": "features exposure drop_missing_labels nulls max_levels yes dry_run notes",

@@ -41,8 +41,10 @@ from bagwise.cli.options import (
     MemoryLimit,
     Notes,
     Nulls,
+    Purpose,
     Quiet,
     Read,
+    Recipient,
     SignWith,
     SparkSettings,
     SqlQuery,
@@ -191,6 +193,8 @@ def release(
     ledger: LedgerFile = None,
     chosen_by: ChosenBy = "all",
     anew: Anew = False,
+    purpose: Purpose = None,
+    recipient: Recipient = None,
     sign: SignWith = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -223,7 +227,8 @@ def release(
     start_notes(notes, output)
     check_signing_key(sign)
     reserve = functools.partial(_reserve, output, force, rows_per_file)
-    charged = None if dry_run else open_ledger(ledger, chosen_by, anew, reserve)
+    noted = {"purpose": purpose, "recipient": recipient}
+    charged = None if dry_run else open_ledger(ledger, chosen_by, anew, reserve, **noted)
     replaces = force and output.exists()
     source, spill = source_of(table, query, read), output.absolute().parent
     on_spark = is_spark(engine, spark)

@@ -6,9 +6,8 @@ makes the keys and checks the signatures as well:
 
 .. code-block:: sh
 
-    openssl genpkey -algorithm ed25519 -out custodian.pem    # stays with the custodian, mode 600
-    openssl pkey -in custodian.pem -pubout -out custodian.pub
-    openssl pkeyutl -verify -pubin -inkey custodian.pub -rawin -in out/manifest.json \
+    bagwise ledger key custodian.pem          # stays with the custodian, mode 600
+    openssl pkeyutl -verify -pubin -inkey custodian.pem.pub -rawin -in out/manifest.json \
         -sigfile out/manifest.sig
 """
 
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from bagwise.errors import MissingExtraError, SignatureError, shielded
+from bagwise.files.atomic import check_file, new_file
 from bagwise.files.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -30,6 +30,22 @@ LENGTH = 64
 """Bytes of a signature."""
 
 _LARGEST_KEY = 2**14
+
+
+def create_keys(path: Path) -> Path:
+    """Write a new private key, and its public one to ``path.pub``; refuse names that are taken."""
+    ed25519, serialization = _library()
+    public = path.with_name(f"{path.name}.pub")
+    check_file(public, force=False)
+    key = ed25519.Ed25519PrivateKey.generate()
+    form = serialization.Encoding.PEM
+    kept = key.private_bytes(form, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    shown = key.public_key().public_bytes(form, serialization.PublicFormat.SubjectPublicKeyInfo)
+    with new_file(path, force=False, private=True) as draft:
+        draft.write_bytes(kept)
+    with new_file(public, force=False) as draft:
+        draft.write_bytes(shown)
+    return public
 
 
 def read_signing_key(path: Path) -> "Ed25519PrivateKey":
@@ -46,8 +62,8 @@ def read_signing_key(path: Path) -> "Ed25519PrivateKey":
     key = shielded(
         lambda: serialization.load_pem_private_key(content, password=None),
         lambda _: SignatureError(
-            f"{path} is not a private key without a password. Make one with: openssl genpkey "
-            "-algorithm ed25519 -out KEY"
+            f"{path} is not a private key without a password. Make one with: bagwise ledger key "
+            "FILE"
         ),
     )
     if not isinstance(key, ed25519.Ed25519PrivateKey):

@@ -5,7 +5,7 @@ again without being kept, `subsets` who is in which part of the data, `ledger` t
 `account` the dealings of one request with it.
 """
 
-from bagwise.ledger.account import Account, Uncharged, open_account
+from bagwise.ledger.account import Account, open_account
 from bagwise.ledger.ledger import Ledger
 
-__all__ = ["Account", "Ledger", "Uncharged", "open_account"]
+__all__ = ["Account", "Ledger", "open_account"]

@@ -13,14 +13,14 @@ import msgspec
 from bagwise._version import SOFTWARE
 from bagwise.errors import BagwiseError, BudgetError, LedgerError
 from bagwise.files.records import to_plain
-from bagwise.ledger.entries import Charge, ChosenBy
+from bagwise.ledger.entries import Charge
 from bagwise.ledger.fingerprints import ids_in
 from bagwise.ledger.ledger import Ledger, now
 from bagwise.ledger.subsets import Subset
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.filters import Cost
 from bagwise.privacy.mark import Mark
-from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json
 from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.rng import NoiseSource
 from bagwise.rows import Rows
@@ -43,12 +43,17 @@ class Certified(Protocol):
 C = TypeVar("C", bound=Certified)
 
 
-class Account(Protocol):
-    """Where a request is charged."""
+@dataclass(kw_only=True)
+class Account:
+    """Where a request is charged; without a ledger nowhere.
 
-    @property
-    def mark(self) -> Mark:
-        """Id, day and data set, for the certificate."""
+    Attributes
+    ----------
+    mark : Mark
+        Id, day and data set, for the certificate.
+    """
+
+    mark: Mark = field(default_factory=Mark.new)
 
     def charge(self, events: tuple[Mechanism, ...]) -> None:
         """Charge for all mechanisms of the request; called before each draw, with all of them.
@@ -57,32 +62,18 @@ class Account(Protocol):
         more than was charged. Whatever raises here is raised before anything is drawn.
         """
 
-    def stored(self, load: Callable[[Path], C]) -> C | None:
-        """Return what an identical request has made and paid for, if `load` still finds it."""
-
-
-@dataclass(frozen=True)
-class Uncharged:
-    """For requests without a ledger."""
-
-    mark: Mark = field(default_factory=Mark.new)
-
-    def charge(self, events: tuple[Mechanism, ...]) -> None:
-        """Charge nobody."""
-
     def stored(self, load: Callable[[Path], C]) -> C | None:  # noqa: ARG002
-        """Nothing is kept."""
+        """Return what an identical request has made and paid for, if `load` still finds it."""
         return None
 
 
-@dataclass
-class LedgerAccount:
+@dataclass(kw_only=True)
+class LedgerAccount(Account):
     """For one request that is charged to a ledger."""
 
     ledger: Ledger
     entry: Charge
     subset: Subset | None
-    mark: Mark
     delta: float
     bounds_id: str | None
     n_rows: int
@@ -95,7 +86,9 @@ class LedgerAccount:
         if self.charged is None:
             if self.ledger.before_charge is not None:
                 self.ledger.before_charge(self.n_rows, self.n_bytes)
-            entry = msgspec.structs.replace(self.entry, events=Charge.events_of(events))
+            entry = msgspec.structs.replace(
+                self.entry, events=tuple(mechanism_to_json(event) for event in events)
+            )
             self.ledger.charge(entry, self.subset, delta=self.delta, paid=self.bounds_id)
             self.charged = cost
         elif not self.charged.covers(cost):
@@ -108,9 +101,7 @@ class LedgerAccount:
         """Return what an identical request has made and paid for, if it is there and verifies."""
         if not self.ledger.reuse:
             return None
-        entry = self.entry
-        places = self.ledger.paid_files(verb=entry.verb, request=entry.request, table=entry.table)
-        for place in places:
+        for place in self.ledger.paid_files(self.entry):
             try:
                 made = load(place.path)
             except (BagwiseError, OSError):
@@ -151,12 +142,11 @@ def open_account(
     ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     _check_request(ledger, unit=unit, private=private)
     key, terms = ledger.store.key, ledger.terms
-    subset, chosen_by = None, ledger.chosen_by
-    if chosen_by == "public":
+    subset = None
+    if ledger.chosen_by == "public":
         kind, ids = ids_in(rows, unit=terms.unit, row_id=terms.row_id)
         subset = Subset(kind, key.of_ids(ids))
     mark = Mark.new(terms.dataset)
-    known: ChosenBy = "all" if subset is None else "public"
     entry = Charge(
         id=mark.id,
         time=now(),
@@ -165,17 +155,26 @@ def open_account(
         label=label,
         events=(),
         paid=(),
-        chosen_by=known,
+        chosen_by="all" if subset is None else "public",
         subset=None if subset is None else subset.digest,
-        request=key.of_values([verb, known, _plain(request)]),
+        request=key.of_values([verb, "all" if subset is None else "public", _plain(request)]),
         table=key.of_table(rows),
+        purpose=ledger.purpose,
+        recipient=ledger.recipient,
     )
-    paid = bounds.mark.id if isinstance(bounds, PrivateBounds) else None
     # Out of core, rows are brought into their order on disk before they are written. Labels have no
     # part in it: how many bytes they take is theirs to know.
     copies = 1 if rows.rows_at_once >= rows.num_rows else 2
-    size = copies * rows.n_bytes([name for name in rows.column_names if name != label])
-    return LedgerAccount(ledger, entry, subset, mark, delta, paid, rows.num_rows, size)
+    return LedgerAccount(
+        ledger=ledger,
+        entry=entry,
+        subset=subset,
+        mark=mark,
+        delta=delta,
+        bounds_id=bounds.mark.id if isinstance(bounds, PrivateBounds) else None,
+        n_rows=rows.num_rows,
+        n_bytes=copies * rows.n_bytes([name for name in rows.column_names if name != label]),
+    )
 
 
 def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
@@ -190,14 +189,14 @@ def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
             "noise hides that. Use the whole table, or rows chosen by what is public."
         )
     if unit != ledger.terms.unit:
-        raise LedgerError(
-            f"the ledger {ledger.path} protects {_protected(ledger.terms.unit)}, the request "
-            f"{_protected(unit)}. Ask with the ledger's unit (--unit)."
+        mine, theirs = (
+            "each row by itself" if one is None else f"unit {one!r}"
+            for one in (ledger.terms.unit, unit)
         )
-
-
-def _protected(unit: str | None) -> str:
-    return "each row by itself" if unit is None else f"unit {unit!r}"
+        raise LedgerError(
+            f"the ledger {ledger.path} protects {mine}, the request {theirs}. Ask with the "
+            "ledger's unit (--unit)."
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -5,10 +5,9 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from bagwise.errors import LedgerError
 from bagwise.files.json_files import canonical
-from bagwise.files.records import Record, read_record, to_plain
-from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json, mechanisms_from_json
+from bagwise.files.records import Record, to_plain
+from bagwise.privacy.mechanisms import Mechanism, mechanisms_from_json
 
 SCHEMA: Final = "bagwise-ledger/1"
 
@@ -45,7 +44,7 @@ class Terms(Record, frozen=True):
     delta: float
 
 
-class Charge(Record, frozen=True):
+class Charge(Record, frozen=True, omit_defaults=True):
     """One request that was charged, whatever became of it.
 
     Attributes
@@ -66,6 +65,8 @@ class Charge(Record, frozen=True):
         Digest of who is in the rows, where that is charged for; None: everybody.
     request, table : str
         Keyed fingerprints of what was asked for, and of the table.
+    purpose, recipient : str or None
+        What it was for and who gets it, as the custodian said; not written if nothing was said.
     """
 
     id: Id
@@ -79,6 +80,8 @@ class Charge(Record, frozen=True):
     subset: Digest | None
     request: Digest
     table: Digest
+    purpose: str | None = None
+    recipient: str | None = None
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -88,36 +91,10 @@ class Charge(Record, frozen=True):
     @property
     def kinds(self) -> str:
         """The kinds of its mechanisms, in words."""
-        return ", ".join(mechanism.kind for mechanism in self.mechanisms)
-
-    @classmethod
-    def events_of(cls, mechanisms: tuple[Mechanism, ...]) -> tuple[dict[str, Any], ...]:
-        """Return mechanisms as entries have them."""
-        return tuple(mechanism_to_json(mechanism) for mechanism in mechanisms)
+        return ", ".join(mechanism.kind for mechanism in self.mechanisms) or "paid before"
 
 
-def first_digest(terms: Terms) -> str:
-    """Return the digest that the chain begins with."""
-    return hashlib.sha256(canonical(to_plain(terms))).hexdigest()
-
-
-def next_digest(before: str, charge: Charge) -> str:
-    """Return the digest of an entry, over the one before and what it says."""
-    return hashlib.sha256(before.encode("ascii") + b"\n" + written(charge)).hexdigest()
-
-
-def written(record: Record) -> bytes:
-    """Return a record in its one spelling."""
-    return canonical(to_plain(record))
-
-
-def read_terms(values: Any, where: str) -> Terms:
-    """Read terms back; refuse another version."""
-    if not isinstance(values, dict) or values.get("schema") != SCHEMA:
-        raise LedgerError(f"{where} is not a ledger that this version reads ({SCHEMA}).")
-    return read_record(Terms, values, error=LedgerError, what=f"the terms of {where}")
-
-
-def read_charge(values: Any, where: str) -> Charge:
-    """Read an entry back."""
-    return read_record(Charge, values, error=LedgerError, what=f"an entry of {where}")
+def digest_of(record: Terms | Charge, before: str | None = None) -> str:
+    """Return the digest of what is written, over the digest of the entry before it."""
+    chained = b"" if before is None else before.encode("ascii") + b"\n"
+    return hashlib.sha256(chained + canonical(to_plain(record))).hexdigest()

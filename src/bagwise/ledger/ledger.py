@@ -18,7 +18,7 @@ from bagwise.files.json_files import write_json
 from bagwise.files.records import to_plain
 from bagwise.ledger.entries import SCHEMA, Charge, Terms
 from bagwise.ledger.store import Place, State, Store
-from bagwise.ledger.subsets import Subset, patterns_of, paying
+from bagwise.ledger.subsets import Subset, histories
 from bagwise.privacy.accounting import epsilon_of_releases
 from bagwise.privacy.circumstances import exact
 from bagwise.privacy.filters import Cost, PrivacyFilter
@@ -78,6 +78,31 @@ class Spent:
     total: float
 
 
+def course_cells(course: Sequence[Spent], totals: Totals) -> list[tuple[str, ...]]:
+    """Return charges as a table, a heading first; columns that say nothing are left out."""
+    first = totals.charges - len(course) + 1
+    heading = ("", "day", "for", "label", "epsilon", "total", "rows", "noise", "purpose",
+               "recipient", "id")  # fmt: skip
+    rows = [
+        (
+            str(number),
+            one.charge.time[:10],
+            one.charge.verb,
+            one.charge.label,
+            f"{one.alone:.3g}",
+            f"{one.total:.3g}",
+            one.charge.chosen_by,
+            one.charge.kinds,
+            one.charge.purpose or "",
+            one.charge.recipient or "",
+            one.charge.id[:8],
+        )
+        for number, one in enumerate(course, start=first)
+    ]
+    columns = [column for column in zip(heading, *rows, strict=True) if any(column[1:])]
+    return list(zip(*columns, strict=True))
+
+
 @dataclass(frozen=True)
 class Ledger:
     """A budget for one data set, kept in one file: what is charged to it is never given back.
@@ -104,6 +129,8 @@ class Ledger:
     store: Store
     chosen_by: str = "all"
     reuse: bool = True
+    purpose: str | None = None
+    recipient: str | None = None
     before_charge: BeforeCharge | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -135,10 +162,7 @@ class Ledger:
         path = Path(path)
         name = path.stem if dataset is None else dataset
         PrivacyFilter(epsilon_total, delta_total)  # refuses what is no budget
-        if not is_name(name):
-            raise LedgerError(
-                f"a data set has a name of 1 to {LONGEST_NAME} printable characters, got {name!r}."
-            )
+        _check_text("the name of a data set", name)
         if unit is not None and row_id is not None:
             raise ColumnError("give a unit or a row id, not both: rows of a unit go together.")
         mark = Mark.new(name)
@@ -190,6 +214,12 @@ class Ledger:
         check_name("way to choose rows", chosen_by, CHOSEN_BY, LedgerError)
         return dataclasses.replace(self, chosen_by=chosen_by)
 
+    def noting(self, *, purpose: str | None = None, recipient: str | None = None) -> Self:
+        """Return the ledger that writes into its charges what they are for and who gets them."""
+        _check_text("a purpose", purpose)
+        _check_text("a recipient", recipient)
+        return dataclasses.replace(self, purpose=purpose, recipient=recipient)
+
     def drawing_anew(self) -> Self:
         """Return the ledger for requests that are drawn and charged again, if identical to one."""
         return dataclasses.replace(self, reuse=False)
@@ -209,14 +239,8 @@ class Ledger:
     def totals(self, *, delta: float | None = None) -> Totals:
         """Return what was spent; `delta` is for the epsilon of Gaussian noise that fits."""
         state = self.store.read()
-        costs = self._costs(state)
-        histories = self._histories(state, None)
-        worst = max(histories, key=lambda spent: self.filter.total([costs[i] for i in spent]))
-        fixed = (
-            epsilon_of_releases([costs[i].events for i in spent], self.terms.delta)
-            for spent in _distinct(histories)
-        )
-        spent = [costs[i] for i in worst]
+        paid = self._paid(state)
+        spent = max(paid, key=self.filter.total)
         wanted = self.terms.delta if delta is None else delta
         pure, gaussian = self.filter.what_fits(spent, delta=wanted)
         return Totals(
@@ -224,29 +248,29 @@ class Ledger:
             epsilon=self.terms.epsilon,
             delta=self.terms.delta,
             filtered=self.filter.total(spent),
-            fixed=max(fixed),
+            fixed=max(
+                epsilon_of_releases([cost.events for cost in costs], self.terms.delta)
+                for costs in paid
+            ),
             fits_pure=pure,
             fits_gaussian=gaussian,
         )
 
+    def total_with(self, others: Sequence[Sequence[Mechanism]]) -> float:
+        """Return the epsilon that is spent if others were drawn from the same labels as well."""
+        more = [Cost.of(tuple(events), order=self.filter.order) for events in others]
+        return max(self.filter.total([*paid, *more]) for paid in self._paid(self.store.read()))
+
     def course(self, *, most: int = 200) -> tuple[Spent, ...]:
         """Return the newest charges, `most` at most, oldest first, and the total after each."""
         state = self.store.read()
-        costs = self._costs(state)
-        first = max(len(costs) - most, 0)
-        return tuple(
-            Spent(
-                charge=state.charges[i],
-                alone=self.filter.total([costs[i]]),
-                total=max(
-                    self.filter.total([costs[j] for j in spent])
-                    for spent in self._histories(
-                        dataclasses.replace(state, charges=state.charges[: i + 1]), None
-                    )
-                ),
-            )
-            for i in range(first, len(costs))
-        )
+        course = []
+        for i in range(max(len(state.charges) - most, 0), len(state.charges)):
+            until = dataclasses.replace(state, charges=state.charges[: i + 1])
+            alone = self.filter.total([self._cost(state.charges[i])])
+            total = max(self.filter.total(paid) for paid in self._paid(until))
+            course.append(Spent(state.charges[i], alone, total))
+        return tuple(course)
 
     def charge(
         self, entry: Charge, subset: Subset | None, *, delta: float, paid: str | None = None
@@ -264,10 +288,8 @@ class Ledger:
 
         def decide(state: State) -> tuple[Charge, Subset | None]:
             new = _without_paid(entry, state, paid)
-            cost = Cost.of(new.mechanisms, order=self.filter.order)
-            costs = self._costs(state)
-            for spent in self._histories(state, new.subset, joining=subset):
-                before = [costs[i] for i in spent]
+            cost = self._cost(new)
+            for before in self._paid(state, joining=subset):
                 if not self.filter.admits([*before, cost]):
                     raise BudgetError(self._refusal(before, cost, delta))
             return new, subset
@@ -298,12 +320,12 @@ class Ledger:
             raise LedgerError(f"{path} was not charged to {self.path}.")
         self.store.remember(Place(id, Path(path).absolute(), digest))
 
-    def paid_files(self, *, verb: str, request: str, table: str) -> list[Place]:
+    def paid_files(self, asked: Charge) -> list[Place]:
         """Return where files of identical requests are, the newest first."""
         same = {
-            charge.id
-            for charge in self.charges()
-            if (charge.verb, charge.request, charge.table) == (verb, request, table)
+            one.id
+            for one in self.charges()
+            if (one.verb, one.request, one.table) == (asked.verb, asked.request, asked.table)
         }
         return [place for place in reversed(self.store.places()) if place.id in same]
 
@@ -325,19 +347,19 @@ class Ledger:
             write_json(self.to_json(), draft)
         return Path(path)
 
-    def _costs(self, state: State) -> list[Cost]:
-        return [Cost.of(charge.mechanisms, order=self.filter.order) for charge in state.charges]
+    def _cost(self, charge: Charge) -> Cost:
+        return Cost.of(charge.mechanisms, order=self.filter.order)
 
-    def _histories(
-        self, state: State, asked: str | None, *, joining: Subset | None = None
-    ) -> list[list[int]]:
-        """Return, for each kind of unit that `asked` concerns, the numbers of its charges."""
+    def _paid(self, state: State, *, joining: Subset | None = None) -> list[list[Cost]]:
+        """Return what each kind of unit has paid; only kinds in the part that is `joining`."""
         parts = [charge.subset for charge in state.charges]
         names = {part for part in parts if part is not None}
         subsets = self.store.subsets(names) if names else {}
         if joining is not None:
             subsets[joining.digest] = joining
-        return _distinct(paying(parts, patterns_of(subsets), asked))
+        costs = [self._cost(charge) for charge in state.charges]
+        asked = None if joining is None else joining.digest
+        return [[costs[i] for i in one] for one in histories(parts, subsets, asked)]
 
     def _refusal(self, before: Sequence[Cost], cost: Cost, delta: float) -> str:
         budget = self.filter
@@ -356,11 +378,11 @@ class Ledger:
         )
 
 
-def _distinct(histories: Sequence[list[int]]) -> list[list[int]]:
-    """Leave out histories that another one contains: they cost no more."""
-    unique = {frozenset(one) for one in histories}
-    largest = [one for one in unique if not any(one < other for other in unique)]
-    return [sorted(one) for one in largest]
+def _check_text(what: str, text: str | None) -> None:
+    if text is not None and not is_name(text):
+        raise LedgerError(
+            f"{what} is one line of 1 to {LONGEST_NAME} printable characters, got {text!r}."
+        )
 
 
 def _without_paid(entry: Charge, state: State, paid: str | None) -> Charge:

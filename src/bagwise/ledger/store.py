@@ -31,15 +31,9 @@ from typing import TypeVar
 
 from bagwise.errors import BagwiseError, LedgerError, OutputExistsError, shielded
 from bagwise.files.atomic import new_file
-from bagwise.ledger.entries import (
-    Charge,
-    Terms,
-    first_digest,
-    next_digest,
-    read_charge,
-    read_terms,
-    written,
-)
+from bagwise.files.json_files import canonical
+from bagwise.files.records import read_record, to_plain
+from bagwise.ledger.entries import SCHEMA, Charge, Terms, digest_of
 from bagwise.ledger.fingerprints import Key
 from bagwise.ledger.subsets import Subset
 
@@ -127,10 +121,11 @@ class Store:
         return store
 
     def _write_terms(self, draft: Path, terms: Terms) -> None:
-        begin, body = first_digest(terms), written(terms).decode("ascii")
+        begin = digest_of(terms)
         with closing(_connect(draft)) as file:
             file.executescript(_TABLES)
-            file.execute("INSERT INTO terms VALUES (?, ?)", (body, self.key.seal(begin)))
+            seal = self.key.seal(begin)
+            file.execute("INSERT INTO terms VALUES (?, ?)", (_body(terms), seal))
             head = (0, begin, self._head_seal(0, begin))
             file.execute("INSERT INTO head VALUES (?, ?, ?)", head)
 
@@ -163,15 +158,14 @@ class Store:
         with self._opened(to_write=True) as file:
             state = self._state(file)
             charge, subset = decide(state)
-            number, digest = len(state.charges) + 1, next_digest(state.digest, charge)
+            number, digest = len(state.charges) + 1, digest_of(charge, state.digest)
             if subset is not None:
                 file.execute(
                     "INSERT OR IGNORE INTO subsets VALUES (?, ?, ?)",
                     (subset.digest, subset.kind, subset.to_bytes()),
                 )
-            body = written(charge).decode("ascii")
-            seal = self.key.seal(str(number), digest)
-            file.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", (number, body, digest, seal))
+            row = (number, _body(charge), digest, self.key.seal(str(number), digest))
+            file.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
             head = (number, digest, self._head_seal(number, digest))
             file.execute("UPDATE head SET number = ?, digest = ?, seal = ?", head)
             if self._state(file).digest != digest:
@@ -227,8 +221,11 @@ class Store:
         if len(terms_rows) != 1:
             raise self._edited("it does not have one set of terms")
         ((body, seal),) = terms_rows
-        terms = read_terms(self._parse(body), str(self.path))
-        digest = first_digest(terms)
+        plain = self._parse(body)
+        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+            raise LedgerError(f"{self.path} is not a ledger that this version reads ({SCHEMA}).")
+        terms = read_record(Terms, plain, error=LedgerError, what=f"the terms of {self.path}")
+        digest = digest_of(terms)
         if not hmac.compare_digest(seal, self.key.seal(digest)):
             raise self._edited("its terms are not those it was made with, or its key is another's")
         charges = []
@@ -236,8 +233,9 @@ class Store:
         for expected, (number, body, claimed, seal) in enumerate(rows, start=1):
             if number != expected:
                 raise self._edited(f"entry {expected} is missing")
-            charge = read_charge(self._parse(body), str(self.path))
-            digest = next_digest(digest, charge)
+            what = f"an entry of {self.path}"
+            charge = read_record(Charge, self._parse(body), error=LedgerError, what=what)
+            digest = digest_of(charge, digest)
             genuine = hmac.compare_digest(seal, self.key.seal(str(number), digest))
             if claimed != digest or not genuine:
                 raise self._edited(f"entry {number}, or one before it, was changed")
@@ -286,6 +284,10 @@ class Store:
             failure = self._edited(str(error))  # damaged names break the message itself
         if failure is not None:
             raise failure
+
+
+def _body(record: Terms | Charge) -> str:
+    return canonical(to_plain(record)).decode("ascii")
 
 
 def _schema(file: sqlite3.Connection) -> list[tuple[str, ...]]:

@@ -41,16 +41,31 @@ class Subset:
         return cls(kind, np.frombuffer(kept, dtype=">u8").astype(np.uint64))
 
 
-def patterns_of(subsets: Mapping[str, Subset]) -> list[frozenset[str]]:
+def histories(
+    charged: Sequence[str | None], subsets: Mapping[str, Subset], asked: str | None
+) -> list[list[int]]:
+    """Return, for each kind of unit that a request concerns, the numbers of its charges.
+
+    `charged` and `asked` name parts; None is everybody. Histories that another one contains cost
+    no more, and are left out.
+
+    >>> parts = {name: Subset("integer", np.array(ids, dtype=np.uint64))
+    ...          for name, ids in {"a": [1, 2], "b": [2, 3], "c": [4]}.items()}
+    >>> sorted(histories(["a", "b", "c", None], parts, asked=None))
+    [[0, 1, 3], [2, 3]]
+    """
+    concerned = [one for one in _patterns(subsets) if asked is None or asked in one]
+    paid = {
+        frozenset(i for i, part in enumerate(charged) if part is None or part in pattern)
+        for pattern in concerned
+    }
+    return [sorted(one) for one in paid if not any(one < other for other in paid)]
+
+
+def _patterns(subsets: Mapping[str, Subset]) -> list[frozenset[str]]:
     """Return which parts have a unit in common: for each kind of unit the parts that it is in.
 
     The first one is of units that are in none: nobody says that there are no others.
-
-    >>> def part(*ids):
-    ...     return Subset("integer", np.array(ids, dtype=np.uint64))
-    >>> parts = {"a": part(1, 2), "b": part(2, 3), "c": part(4)}
-    >>> sorted("".join(sorted(pattern)) for pattern in patterns_of(parts))
-    ['', 'a', 'ab', 'b', 'c']
     """
     if len({subset.kind for subset in subsets.values()}) > 1:
         raise LedgerError(
@@ -69,17 +84,3 @@ def patterns_of(subsets: Mapping[str, Subset]) -> list[frozenset[str]]:
             patterns[code // 2] | ({name} if code % 2 else set()) for code in codes.tolist()
         ]
     return [frozenset(), *(one for one in patterns if one)]
-
-
-def paying(
-    charged: Sequence[str | None], patterns: Sequence[frozenset[str]], asked: str | None
-) -> list[list[int]]:
-    """Return, for each kind of unit that a request concerns, the charges that it has paid for.
-
-    `charged` and `asked` name parts; None is everybody.
-    """
-    concerned = [one for one in patterns if asked is None or asked in one]
-    return [
-        [i for i, part in enumerate(charged) if part is None or part in pattern]
-        for pattern in concerned
-    ]

@@ -40,7 +40,7 @@ from typing import Any
 from msgspec import UNSET
 
 from bagwise.bagging import check_bag_size, parameters_of
-from bagwise.ledger import Account, Uncharged
+from bagwise.ledger import Account
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
@@ -96,7 +96,7 @@ def build(
 
     Bags are those of the rows, wherever these are, and so are answers: only a table knows them.
     """
-    stage, account = Stages(on_stage), Uncharged() if account is None else account
+    stage, account = Stages(on_stage), Account() if account is None else account
     bags: Any
     answers: Any
     # 1. Say all that is wrong with a table at once, and show what will be published of it.
@@ -360,7 +360,7 @@ def build_model(
     on_stage: OnStage = ignore_stage,
 ) -> RowModel:
     """Release a private model instead of bags."""
-    account = Uncharged() if account is None else account
+    account = Account() if account is None else account
     stage, columns, budget = Stages(on_stage), request.columns, request.budget
     # 1. Read and check the table; rows are looked at in a secret order.
     with stage("reading the table"):
@@ -417,7 +417,7 @@ def build_bounds(
     source: Any, request: BoundsRequest, *, account: Account | None = None
 ) -> PrivateBounds:
     """Choose label bounds privately."""
-    account = Uncharged() if account is None else account
+    account = Account() if account is None else account
     stage, columns, budget = Stages(), request.columns, request.budget
     with stage("reading the table"):
         rows = read_rows(source, named=columns.named)

@@ -1,7 +1,7 @@
 """A ledger as a page: what was spent of the budget, when, and for what."""
 
 from bagwise.ledger import Ledger
-from bagwise.ledger.ledger import Spent, Totals
+from bagwise.ledger.ledger import Spent, Totals, course_cells
 from bagwise.privacy.circumstances import exact
 from bagwise.privacy.promise import odds_in_fractions
 from bagwise.report.pages import tone_of
@@ -23,7 +23,7 @@ def ledger_page(ledger: Ledger) -> Page:
         "odds": odds_in_fractions(totals.epsilon, totals.delta).lower(),
         "tone": _tone(share, totals),
         "totals": totals,
-        "charges": _charges(course, totals) if course else None,
+        "charges": Grid(course_cells(course, totals)) if course else None,
         "course": _over_time(course, totals, begun=terms.date) if course else None,
         "digest": ledger.to_json()["digest"],
         "file": ledger.path.name,
@@ -36,28 +36,6 @@ def _tone(share: float, totals: Totals) -> Tone:
     """Return the worse of two colours: how much is left, and what the budget promises at all."""
     left: Tone = "bad" if share >= 1 else "warn" if share >= _NEARLY else "good"
     return max(left, tone_of(totals.epsilon), key=("good", "warn", "bad").index)
-
-
-def _charges(course: tuple[Spent, ...], totals: Totals) -> Grid:
-    first = totals.charges - len(course) + 1
-    rows = [
-        ("", "day", "for", "label", "epsilon alone", "total", "rows", "noise", "id"),
-        *(
-            (
-                str(number),
-                one.charge.time[:10],
-                one.charge.verb,
-                one.charge.label,
-                f"{one.alone:.3g}",
-                f"{one.total:.3g}",
-                one.charge.chosen_by,
-                one.charge.kinds or "paid before",
-                one.charge.id[:8],
-            )
-            for number, one in enumerate(course, start=first)
-        ),
-    ]
-    return Grid(rows, caption="The newest charges; the last is the newest" if first > 1 else "")
 
 
 def _over_time(course: tuple[Spent, ...], totals: Totals, *, begun: str) -> Figure:

@@ -45,6 +45,9 @@ QUESTIONS: Mapping[str, tuple[str, str]] = {
 }
 """Topic and question by id, in the order of the report."""
 
+FACTS = ("publisher", "purpose", "recipient")
+"""What a custodian may also say, for whoever approves the release."""
+
 _FOR_CUSTODIANS = {"budget", "trust", "side_channels", "custody"}  # files answer a part at most
 
 
@@ -79,12 +82,14 @@ class Report:
     digest: str | None
     answers: tuple[Answer, ...]
     groups: GroupErrors | None
+    facts: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for machines and for pages."""
         return {
             "headline": self.headline,
             "digest": self.digest,
+            **self.facts,
             "open": [answer.id for answer in self.answers if answer.is_open],
             "answers": [asdict(answer) for answer in self.answers],
             "groups": None if self.groups is None else asdict(self.groups),
@@ -93,6 +98,7 @@ class Report:
     def lines(self) -> Iterator[str]:
         """Yield it as text."""
         yield self.headline
+        yield from (f"{name}: {text}" for name, text in self.facts.items())
         for one in self.answers:
             yield ""
             yield f"{one.topic} ({one.id}): {one.question}"
@@ -115,7 +121,8 @@ def report_on(
     Parameters
     ----------
     answers : path or mapping, optional
-        From ids of questions to text; a JSON file with one object.
+        From ids of questions to text; a JSON file with one object. It may also name the publisher,
+        the purpose and the recipient.
     groups : GroupErrors, optional
         For the question about bias.
 
@@ -143,7 +150,8 @@ def report_on(
         )
         for name, (topic, question) in QUESTIONS.items()
     )
-    return Report(release.certificate.headline, release.digest, found, groups)
+    facts = {name: given[name] for name in FACTS if name in given}
+    return Report(release.certificate.headline, release.digest, found, groups, facts)
 
 
 def _read_answers(answers: str | Path | Mapping[str, str] | None) -> Mapping[str, str]:
@@ -151,7 +159,7 @@ def _read_answers(answers: str | Path | Mapping[str, str] | None) -> Mapping[str
         return {}
     given = answers if isinstance(answers, Mapping) else _from_file(Path(answers))
     for name, text in given.items():
-        check_name("question", name, QUESTIONS, ReleaseError)
+        check_name("question", name, [*QUESTIONS, *FACTS], ReleaseError)
         if not isinstance(text, str) or not text.strip():
             raise ReleaseError(f"the answer to {name!r} is not text.")
     return given
@@ -205,13 +213,15 @@ def _computed(release: Release) -> dict[str, str]:
     made, certificate = release.provenance, release.certificate
     kinds = ", ".join(event.kind for event in certificate.events) or "none"
     low, high = f"{release.noise_sd.min():.3g}", f"{release.noise_sd.max():.3g}"
-    planned = "" if made.chosen_because is None else f" Planned: {made.chosen_because.text()}"
+    # Of its forecast, made before anything was asked, no word: the report has one of the release.
+    chosen = "" if made.chosen_because is None else made.chosen_because.text().partition(". ")[0]
     return {
         "algorithm": f"Rows are put into bags of at least {made.bag_size} by strategy "
         f"{made.strategy!r} with scores {made.scores!r}; each bag has one {release.label_kind} "
         f"label. Mechanisms: {kinds}.",
         "utility": f"There are {release.bags.n_bags} bag labels, and their privacy noise has a "
-        f"standard deviation of {low if low == high else f'{low} to {high}'}.{planned}",
+        f"standard deviation of {low if low == high else f'{low} to {high}'}."
+        + (f" Bags were chosen as {chosen}." if chosen else ""),
         "trust": "Central: the custodian sees all labels, and readers trust that the noise was "
         "added. bagwise verify shows what can be seen of that from outside.",
         "implementation": f"{certificate.software}; noise from: {certificate.noise_source}. Sums "

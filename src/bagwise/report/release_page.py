@@ -126,20 +126,27 @@ class ReleasePage:
 
     def _identity(self) -> list[tuple[str, str | None]]:
         """Return what tells this release from any other: for whoever signs for it."""
-        mark = self.release.certificate.mark
-        facts: list[tuple[str, str | None]] = []
-        if mark is not None:
-            facts += [("made on", mark.date), ("data set", mark.dataset)]
-        if mark is not None and self.ledger is not None:
+        mark, said = self.release.certificate.mark, self.report.facts
+        purpose = recipient = None
+        charged = "not shown: give the ledger (--ledger)"
+        if self.ledger is not None and mark is not None:
+            charge = next(one for one in self.ledger.charges() if one.id == mark.id)
+            purpose, recipient = charge.purpose, charge.recipient
             totals = self.ledger.totals()
-            facts += [
-                ("charged to", f"{self.ledger.path.name}, as {mark.id[:8]}"),
-                ("spent by all its charges", f"{totals.filtered:.3g} of {totals.epsilon:.3g}"),
-            ]
-        elif mark is not None:
-            facts.append(("id", mark.id[:8]))
-        signed = "yes" if (self.path / SIGNATURE).is_file() else "no"
-        return [*facts, ("signed", signed), ("digest", self.release.digest)]
+            charged = (
+                f"{self.ledger.path.name}, as {mark.id[:8]}; in all {totals.filtered:.3g} of "
+                f"{totals.epsilon:.3g} is spent"
+            )
+        return [
+            ("made on", None if mark is None else mark.date),
+            ("data set", None if mark is None else mark.dataset),
+            ("publisher", said.get("publisher")),
+            ("purpose", said.get("purpose") or purpose),
+            ("recipient", said.get("recipient") or recipient),
+            ("charged to", charged if self.release.certificate.is_private else "nothing"),
+            ("signed", "yes" if (self.path / SIGNATURE).is_file() else "no"),
+            ("digest", self.release.digest),
+        ]
 
 
 def explain_or_say_why(release: Release) -> Explanation | str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Tone = Literal["plain", "good", "warn", "bad"]
 
-_FEW_COLUMNS = 6
+_ON_A_PHONE, _FEW_COLUMNS = 3, 6
 _SHORT_NAME = 36  # letters; longer ones need a column that is wide enough to be read
 _NUMBER = re.compile(r"[≥<~−+-]*\d[\d.,\u202f]*(e[+-]?\d+)?( ?%)?\*?|")
 
@@ -45,16 +45,20 @@ class Grid:
 
     @property
     def shape(self) -> str:
-        """Name what a style sheet should know: whether there are many columns, or long names.
+        """Name what a style sheet should know: too wide for a phone, many columns, long names.
 
         >>> Grid([("claim", "verdict"), ("random bags are better than sorted ones", "fails")]).shape
         'long'
         >>> Grid([tuple("abcdefg"), tuple("1234567")]).shape
-        'many'
+        'stack many'
         """
-        many = len(self.rows[0]) > _FEW_COLUMNS
-        long = any(len(row[0]) > _SHORT_NAME for row in self.rows[1:])
-        return " ".join(["many"] * many + ["long"] * long)
+        columns = len(self.rows[0])
+        known = {
+            "stack": columns > _ON_A_PHONE,
+            "many": columns > _FEW_COLUMNS,
+            "long": any(len(row[0]) > _SHORT_NAME for row in self.rows[1:]),
+        }
+        return " ".join(name for name, holds in known.items() if holds)
 
     @property
     def aligned(self) -> list[bool]:
