@@ -81,12 +81,3 @@ def test_models_and_evaluations_are_audited_by_their_events(place):
     refused = run(place / "model.json", "--labels", place / "table.parquet")
     assert refused.exit_code == 2
     assert "bags only" in refused.output
-
-
-def test_a_mechanism_on_its_own(place):
-    found = run("--mechanism", "laplace-bag-means", "--epsilon", "1", "--draws", "5000")
-    assert found.exit_code == 0
-    assert "not refuted" in found.output
-    for wrong in ([], ["--mechanism", "laplace-bag-means"], ["--mechanism", "x", "--epsilon", "1"]):
-        assert run(*wrong).exit_code == 2
-    assert run(place / "open", "--mechanism", "laplace-bag-means").exit_code == 2

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from bagwise.audit.mechanism import audit_events, mechanism_for
-from bagwise.errors import BudgetError
+from bagwise.audit.mechanism import audit_events
 from bagwise.privacy.laws import Laplace
 from bagwise.privacy.mechanisms import noisy_choice
-from tests.privacy.events import with_noise
+from tests.privacy.events import mechanism_for, with_noise
 
 DELTA, DRAWS = 1e-5, 40_000
 KINDS = {
@@ -61,10 +60,3 @@ def test_the_confidence_is_shared_by_all():
     alone = audit_events(events[:1], delta=0.0, draws=2000, alpha=0.05 / 3)
     assert len(found) == 3
     assert alone[0].claimed == found[0].claimed
-
-
-def test_unknown_kinds_are_refused_with_those_that_are_known():
-    with pytest.raises(BudgetError, match="laplace-bag-means"):
-        mechanism_for("laplace-bag-mean", epsilon=1.0)
-    for kind in KINDS:
-        assert mechanism_for(kind, epsilon=1.0, delta=DELTA).kind == kind

@@ -1,9 +1,11 @@
 """Mechanisms with a sensitivity and a noise of one's choice, and the same with other noise."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.laws import Gaussian, Laplace
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.queries import MeanLoss, Statistic
@@ -30,3 +32,20 @@ def with_noise(event: Any, factor: float) -> Mechanism:
 def moving(event: Any, steps: int) -> Mechanism:
     """Return the same noise on an answer that moves by so many steps."""
     return Mechanism(msgspec.structs.replace(event.query, reach=steps), event.laws)
+
+
+def mechanism_for(
+    kind: str, *, epsilon: float, delta: float = 0.0, bag_size: int = 50, classes: int = 2
+) -> Mechanism:
+    """Return a mechanism of this kind with the noise that a release of such a promise has."""
+    law, _, what = kind.partition("-")
+    if kind == "randomised-response-class-picks":
+        law, what = "auto", "class-picks"
+    rule = ExactCalibration(epsilon, delta, (0.0, 1.0)).with_noise(law)
+    makers: dict[str, Callable[[], Mechanism]] = {
+        "bag-means": rule.bag_means,
+        "bag-picks": lambda: rule.picks(sizes=[bag_size]),
+        "labels": lambda: rule.labels(share=1.0),
+        "class-picks": lambda: rule.class_picks(classes=classes, sizes=[bag_size]),
+    }
+    return makers[what]()

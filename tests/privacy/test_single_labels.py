@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from bagwise.audit.mechanism import audit_events, mechanism_for
+from bagwise.audit.mechanism import audit_events
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.planner.candidates import response_of
 from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration
@@ -149,7 +149,7 @@ def test_reports_of_a_label_have_its_chances():
 
 def test_an_audit_comes_close_to_what_is_claimed_and_not_beyond():
     (found,) = audit_events(
-        [mechanism_for("unbiased-single-labels", epsilon=1.0)],
+        [ExactCalibration(1.0, 0.0, (0.0, 1.0)).single_labels("unbiased")],
         delta=0.0,
         draws=60_000,
         alpha=1e-6,

@@ -1,7 +1,7 @@
 """Attack what was published: recompute it, redraw its noise, and guess labels from it."""
 
 from bagwise.audit.label_inference import Attack, LabelInference, infer_labels
-from bagwise.audit.mechanism import MechanismAudit, audit_events, mechanism_for
+from bagwise.audit.mechanism import MechanismAudit, audit_events
 from bagwise.audit.report import AuditReport, audit_file
 
 __all__ = [
@@ -12,5 +12,4 @@ __all__ = [
     "audit_events",
     "audit_file",
     "infer_labels",
-    "mechanism_for",
 ]

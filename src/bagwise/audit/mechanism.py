@@ -6,17 +6,14 @@ bag whose other labels are all at one end. `privacy.audit` has the attack and it
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from bagwise.errors import BudgetError, check_name
 from bagwise.files.records import Record
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.audit import Draw, audit
-from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource, SecureNoise
-from bagwise.rows.labels import Bounds
 
 Verdict = Literal["refuted", "not refuted", "not tested"]
 
@@ -62,7 +59,8 @@ def audit_events(
 
     Examples
     --------
-    >>> event = mechanism_for("laplace-bag-means", epsilon=1.0)
+    >>> from bagwise.privacy.calibrate import ExactCalibration
+    >>> event = ExactCalibration(1.0, 0.0, (0.0, 1.0)).with_noise("laplace").bag_means()
     >>> audit, = audit_events([event], delta=0.0, draws=20_000, alpha=1e-6)
     >>> audit.verdict, 0.7 < audit.shown <= audit.claimed <= 1.0
     ('not refuted', True)
@@ -102,39 +100,3 @@ def _audit_one(
         verdict=verdict,
         draws=0 if shown is None else draws,
     )
-
-
-def mechanism_for(
-    kind: str,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    bag_size: int = 50,
-    classes: int = 2,
-    bounds: Bounds = (0.0, 1.0),
-) -> Mechanism:
-    """Return a mechanism of this kind with the noise that a release of such a promise has.
-
-    >>> mechanism_for("randomised-response-class-picks", epsilon=1.0, bag_size=10).hides
-    'class picks'
-    """
-    rule = ExactCalibration(epsilon, delta, bounds)
-    sizes = [bag_size]
-    makers: dict[str, Callable[[ExactCalibration], Mechanism]] = {
-        **dict.fromkeys(
-            ("gaussian-bag-means", "laplace-bag-means", "staircase-bag-means"),
-            lambda rule: rule.bag_means(),
-        ),
-        **dict.fromkeys(
-            ("gaussian-bag-picks", "laplace-bag-picks"), lambda rule: rule.picks(sizes=sizes)
-        ),
-        **dict.fromkeys(("gaussian-labels", "laplace-labels"), lambda rule: rule.labels(share=1.0)),
-        "randomised-response-class-picks": lambda rule: rule.class_picks(
-            classes=classes, sizes=sizes
-        ),
-        "unbiased-single-labels": lambda rule: rule.single_labels("unbiased"),
-    }
-    check_name("mechanism", kind, makers, BudgetError)
-    noise = kind.partition("-")[0]
-    known = noise in ("gaussian", "laplace", "staircase")
-    return makers[kind](rule.with_noise(noise) if known else rule)

@@ -61,26 +61,23 @@ def bag_sizes(sizes: IntArray) -> Chart:
     """Draw how many bags have how many rows."""
     alt = altair("a plot of bags")
     values, counts = np.unique(np.asarray(sizes), return_counts=True)
-    if values.size <= _MOST_BARS:
-        rows: Rows = [
-            {"rows": int(value), "bags": int(number)}
-            for value, number in zip(values, counts, strict=True)
-        ]
-        x = alt.X("rows:O", title="rows in a bag", axis=alt.Axis(labelAngle=0, labelOverlap=True))
-    else:
+    if values.size > _MOST_BARS:
         number, edges = np.histogram(sizes, bins=_BINS)
-        rows = [
-            {"rows": float(low), "to": float(high), "bags": int(many)}
-            for low, high, many in zip(edges[:-1], edges[1:], number, strict=True)
-        ]
-        x = alt.X("rows:Q", bin="binned", title="rows in a bag")
-    chart = alt.Chart(alt.InlineData(rows), height=200).mark_bar()
-    ends = {} if values.size <= _MOST_BARS else {"x2": "to"}
-    return chart.encode(
-        x=x,
-        y=alt.Y("bags:Q", title="bags", axis=alt.Axis(tickMinStep=1, tickCount=5)),
-        tooltip=["rows:Q", "bags:Q"],
-        **ends,
+        return histogram(edges, number, title="rows in a bag")
+    rows: Rows = [
+        {"rows": int(value), "bags": int(number)}
+        for value, number in zip(values, counts, strict=True)
+    ]
+    return (
+        alt.Chart(alt.InlineData(rows), height=200)
+        .mark_bar()
+        .encode(
+            x=alt.X(
+                "rows:O", title="rows in a bag", axis=alt.Axis(labelAngle=0, labelOverlap=True)
+            ),
+            y=alt.Y("bags:Q", title="bags", axis=alt.Axis(tickMinStep=1, tickCount=5)),
+            tooltip=["rows:Q", "bags:Q"],
+        )
     )
 
 
