@@ -15,9 +15,9 @@ draws          the random streams of a cell, so that it comes out the same alone
 protocol       the training that explains the printed values: Adam, stopped early
 open_cells     one run of a cell without privacy
 private_cells  one run of a cell with privacy
-results        the file of results that a killed run continues
 reproduce      all of it, over processes
-measured       results by cell
+compare        strategies and losses on a table of one's own
+measured       jobs, and results by cell
 agreement      how near theory comes to the minimisers, and the protocol to what is printed
 claims         what the paper says about its tables, judged
 tables         results as tables

@@ -20,10 +20,8 @@ from rich.progress import (
 )
 
 from bagwise.cli.console import (
-    INTERRUPTED,
     emit,
     err,
-    fail,
     guarded,
     leave_quietly,
     print_grid,
@@ -33,8 +31,8 @@ from bagwise.cli.options import AsJson, Command, Quiet
 from bagwise.errors import StrategyError
 
 if TYPE_CHECKING:
+    from reproduction.measured import Job, Result
     from reproduction.reproduce import Scale
-    from reproduction.results import Job, Result
 
 _PARENT = Path("bagwise-reproduction")
 
@@ -48,6 +46,11 @@ def reproduce(
         str | None,
         typer.Option(help="One cell: LOSS,DATA,SIZE,NOISE,STRATEGY, and EPSILON for table 2."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A table of your own: compare strategies and losses on it."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Its label, a column of numbers.")] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="Runs of each cell. Default: 15.")] = None,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Rows of the data. Default: 50000.")
@@ -66,8 +69,7 @@ def reproduce(
         typer.Option(
             "--output",
             "-o",
-            help="Directory for results and report; a run that was stopped continues there. "
-            f"Default: a place in {_PARENT}, and nothing for a cell.",
+            help=f"Directory for the report. Default: a place in {_PARENT}; nothing for a cell.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -76,27 +78,31 @@ def reproduce(
     """Make the paper's tables again: as printed, exactly, by theory, and by an early-stopped fit.
 
     Examples: [bold]python -m reproduction --quick[/], [bold]python -m reproduction --table 2 -o
-    table-2[/], [bold]python -m reproduction --cell bag,iso,10,0.5,kmeans[/]
+    table-2[/], [bold]python -m reproduction --cell bag,iso,10,0.5,kmeans[/]. On your own table:
+    [bold]python -m reproduction --data rents.csv --label rent[/]
     """
     from reproduction.cells import Cell
     from reproduction.figures import check_plots
     from reproduction.report import summary, write_report
     from reproduction.reproduce import QUICK, Scale, cell_jobs
 
+    if data is not None or label is not None:
+        _compare(data, label, runs=runs or 5, seed=seed, as_json=as_json)
+        return
     scale = _scale(QUICK if quick else Scale(), rows, runs)
     if cell is not None:
         if table is not None:
             raise StrategyError("give --table or --cell, not both.")
-        found = _run(
-            cell_jobs([Cell.parse(cell)], scale, seed=seed), output, workers, quiet or as_json
-        )
+        found = _run(cell_jobs([Cell.parse(cell)], scale, seed=seed), workers, quiet or as_json)
         _show_cell(found, as_json=as_json, quiet=quiet)
         return
     table = table or "all"
     tables = _tables(table)
     check_plots()
     directory = output or _default_directory(table, quick)
-    found = _run(_jobs(tables, scale, seed), directory, workers, quiet or as_json)
+    if directory.is_dir() and any(directory.iterdir()) and not (directory / "report.md").exists():
+        raise StrategyError(f"{directory} has other files in it. Choose another name.")
+    found = _run(_jobs(tables, scale, seed), workers, quiet or as_json)
     command = _command(table, scale, seed, quick, output)
     write_report(found, directory, scale=scale, command=command)
     if as_json:
@@ -105,28 +111,37 @@ def reproduce(
         _show_tables(found, scale, directory)
 
 
-def _run(
-    jobs: "Sequence[Job]", directory: Path | None, workers: int | None, quiet: bool
-) -> "list[Result]":
+def _compare(data: Path | None, label: str | None, *, runs: int, seed: int, as_json: bool) -> None:
+    """Show what strategies and losses keep on a table of one's own."""
+    from dataclasses import asdict
+
+    from reproduction.compare import compare
+
+    if data is None or label is None:
+        raise StrategyError("give --data with --label: the table, and its column of labels.")
+    found = compare(data, label=label, runs=runs, seed=seed)
+    if as_json:
+        emit({"ways": [asdict(one) for one in found]})
+        return
+    rows = [
+        [one.strategy, str(one.bag_size), one.loss,
+         f"{100 * one.kept.mean:.1f} ± {100 * one.kept.standard_error:.1f}"]
+        for one in found
+    ]  # fmt: skip
+    heading = ["strategy", "bag size", "loss", "kept of a model of row labels, %"]
+    print_grid(f"{data}: {label}, on held-out rows, not private", [heading, *rows])
+
+
+def _run(jobs: "Sequence[Job]", workers: int | None, quiet: bool) -> "list[Result]":
     from reproduction.reproduce import reproduce as run_jobs
 
     jobs = list(dict.fromkeys(jobs))
-    try:
-        with _show_count(quiet, "runs of cells", len(jobs)) as on_done:
-            return run_jobs(
-                jobs,
-                directory=directory,
-                workers=workers or os.cpu_count() or 1,
-                on_results=lambda results: on_done(len(results)),
-            )
-    except KeyboardInterrupt:
-        kept = (
-            "nothing was kept. With -o the same command would go on"
-            if directory is None
-            else f"what was done is in {directory}. The same command goes on"
+    with _show_count(quiet, "runs of cells", len(jobs)) as on_done:
+        return run_jobs(
+            jobs,
+            workers=workers or os.cpu_count() or 1,
+            on_results=lambda results: on_done(len(results)),
         )
-        fail(f"interrupted; {kept}.", INTERRUPTED)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 
 from bagwise.errors import MissingExtraError
 from reproduction.cells import APPENDIX, Cell, printed_values
-from reproduction.measured import Measured
+from reproduction.measured import Measured, Result
 from reproduction.reproduce import (
     CURVE_EPSILONS,
     CURVE_ROWS,
@@ -13,7 +13,6 @@ from reproduction.reproduce import (
     PAPER_ROWS,
     Scale,
 )
-from reproduction.results import Result
 from reproduction.tables import NAMES
 
 Chart = Any  # Altair's methods say no more

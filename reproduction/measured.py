@@ -1,18 +1,46 @@
-"""Results arranged by cell, and what can be said of them with how much confidence."""
+"""Results, arranged by cell, and what can be said of them with how much confidence."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from bagwise._types import FloatArray
 from reproduction.cells import PRINTED_RUNS, Cell, printed_values
-from reproduction.results import Result
 
 LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a cell from a seed: it always has the same result.
+
+    `batch` is how many bags the protocol looks at in one step.
+    """
+
+    cell: Cell
+    rows: int
+    batch: int
+    run: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a job found, and how long it took."""
+
+    job: Job
+    values: Mapping[str, float]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        job = {**vars(self.job), "cell": str(self.job.cell)}
+        return {**job, "values": dict(self.values), "seconds": round(self.seconds, 3)}
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
 """Everything that was found, as Markdown and as HTML."""
 
+import json
+import platform
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bagwise._version import __version__
 from bagwise.files.atomic import new_file
 from reproduction.agreement import (
     Predicted,
@@ -24,11 +28,10 @@ from reproduction.document import (
     to_markdown,
 )
 from reproduction.figures import make_figures
-from reproduction.measured import Measured
+from reproduction.measured import Measured, Result
 from reproduction.private_cells import DELTA
 from reproduction.protocol import BATCH_BAGS
 from reproduction.reproduce import PAPER_ROWS, Scale
-from reproduction.results import Result
 from reproduction.tables import TITLES, make_table, number
 
 TITLE = "The paper's tables, made again"
@@ -82,6 +85,7 @@ def write_report(results: Sequence[Result], directory: Path, *, scale: Scale, co
     blocks = list(_blocks(results, figures, scale, command))
     contents = {
         "report.md": to_markdown(blocks),
+        "results.json": json.dumps([result.to_dict() for result in results]) + "\n",
         **{figure.name: figure.svg for figure in figures},
     }
     for name, content in contents.items():
@@ -272,17 +276,12 @@ def _claims(measured: Measured) -> Iterator[Block]:
 
 
 def _made_with(results: Sequence[Result]) -> str:
-    versions = Counter(
-        ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
-        for result in results
-    )
     seeds = sorted({result.job.seed for result in results})
     hours = sum(result.seconds for result in results) / 3600
-    made = "; ".join(f"{count} with {text}" for text, count in versions.most_common())
+    made = f"bagwise {__version__}, numpy {np.__version__}, python {platform.python_version()}"
     return (
-        f"{len(results)} results, {made}. Seed {', '.join(map(str, seeds))}, "
-        f"{number(hours)} hours of work, all processes together. The command that made them, and "
-        "that continues where it was if it is stopped:"
+        f"{len(results)} results with {made}. Seed {', '.join(map(str, seeds))}, "
+        f"{number(hours)} hours of work, all processes together. The command that made them:"
     )
 
 

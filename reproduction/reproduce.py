@@ -1,26 +1,22 @@
-"""Run cells over processes, and keep what they find."""
+"""Run cells over processes."""
 
-import platform
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, product
-from pathlib import Path
 
 import joblib
-import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bagwise._version import __version__
 from bagwise.errors import BagwiseWarning, StrategyError
 from reproduction.cells import PRINTED_RUNS, Cell, table_cells
 from reproduction.draws import Draw
+from reproduction.measured import Job, Result
 from reproduction.open_cells import run_open_cell
 from reproduction.private_cells import run_private_cell
 from reproduction.protocol import BATCH_BAGS
-from reproduction.results import Job, Result, ResultsFile, alone_in
 
 OnResults = Callable[[Sequence[Result]], None]
 
@@ -115,13 +111,9 @@ def curve_jobs(scale: Scale, *, seed: int) -> list[Job]:
 
 
 def reproduce(
-    jobs: Sequence[Job],
-    *,
-    directory: Path | None = None,
-    workers: int = 1,
-    on_results: OnResults = lambda _results: None,
+    jobs: Sequence[Job], *, workers: int = 1, on_results: OnResults = lambda _results: None
 ) -> list[Result]:
-    """Run what is not yet in the directory, and return all results in the order of the jobs.
+    """Run jobs, and return their results in the order of the jobs.
 
     A job that is asked for twice is run once, and is in the results once.
 
@@ -142,14 +134,11 @@ def reproduce(
     jobs = list(dict.fromkeys(jobs))
     for job in jobs:
         _check(job)
-    with alone_in(directory):
-        kept = ResultsFile(directory)
-        missing = [job for job in jobs if job not in kept.by_job]
-        on_results([kept.by_job[job] for job in jobs if job in kept.by_job])
-        for results in _run_all(_pieces(missing), workers):
-            kept.add(results)
-            on_results(results)
-    return [kept.by_job[job] for job in jobs]
+    by_job: dict[Job, Result] = {}
+    for results in _run_all(_pieces(jobs), workers):
+        by_job.update((result.job, result) for result in results)
+        on_results(results)
+    return [by_job[job] for job in jobs]
 
 
 def _check(job: Job) -> None:
@@ -203,14 +192,5 @@ def run_piece(jobs: Sequence[Job]) -> list[Result]:
             began = time.perf_counter()
             run = run_open_cell if job.cell.epsilon is None else run_private_cell
             values = run(draw, job.cell, find_bags, batch=job.batch)
-            results.append(Result(job, values, time.perf_counter() - began, versions()))
+            results.append(Result(job, values, time.perf_counter() - began))
     return results
-
-
-def versions() -> dict[str, str]:
-    """Return what results may depend on besides the seed."""
-    return {
-        "bagwise": __version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }

@@ -1,14 +1,12 @@
 """Results as tables: what is printed, and what the same cells give when they are run."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from reproduction.cells import Printed, printed_values
-from reproduction.measured import Measured
-from reproduction.results import Result
+from reproduction.measured import Measured, Result
 
 Rows = list[list[str]]
 """Of a table, the first being its heading."""
@@ -142,7 +140,7 @@ def describe_cell(results: Sequence[Result]) -> dict[str, Any]:
             for printed in printed_values()
             if printed.cell == cell
         ],
-        "runs": [json.loads(result.to_line()) for result in results],
+        "runs": [result.to_dict() for result in results],
     }
 
 

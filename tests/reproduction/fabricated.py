@@ -3,10 +3,9 @@
 import numpy as np
 
 from reproduction.cells import printed_values
+from reproduction.measured import Result
 from reproduction.reproduce import Scale, curve_jobs, table_jobs
-from reproduction.results import Result
 
-VERSIONS = {"bagwise": "0", "numpy": "0", "python": "0"}
 SCALE = Scale(runs=6, curve_runs=2)
 OPEN = ("exact", "expected", "expected_sd", "protocol", "along_start")
 PRIVATE = (
@@ -28,7 +27,7 @@ def fabricate(error, *, scale=SCALE):
     for job in all_jobs(scale):
         names = OPEN if job.cell.epsilon is None else PRIVATE
         values = {name: float(error(job.cell, name, job.run)) for name in names}
-        results.append(Result(job, values, 0.5, VERSIONS))
+        results.append(Result(job, values, 0.5))
     return results
 
 

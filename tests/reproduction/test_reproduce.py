@@ -1,10 +1,5 @@
 """Many cells over processes: the same values however they are run, and none lost."""
 
-import json
-import os
-import subprocess
-import sys
-from collections import Counter
 from itertools import groupby
 
 import pytest
@@ -12,6 +7,7 @@ import pytest
 from bagwise.errors import StrategyError
 from reproduction import reproduce as module
 from reproduction.cells import APPENDIX, Cell, table_cells
+from reproduction.measured import Job
 from reproduction.reproduce import (
     FEATURES,
     PAPER_ROWS,
@@ -21,9 +17,7 @@ from reproduction.reproduce import (
     curve_jobs,
     reproduce,
     table_jobs,
-    versions,
 )
-from reproduction.results import FILE_NAME, Job
 
 TEXTS = [
     "bag,iso,10,0.5,random",
@@ -57,16 +51,14 @@ def test_results_come_in_the_order_of_the_jobs(alone):
     results = reproduce(JOBS[::-1])
     assert [result.job for result in results] == JOBS[::-1]
     assert values_of(results) == alone
-    for result in results:
-        assert result.versions == versions()
-        assert result.seconds > 0
+    assert all(result.seconds > 0 for result in results)
 
 
-def test_more_workers_find_the_same(alone, tmp_path):
-    results = reproduce(JOBS, directory=tmp_path, workers=2)
+def test_more_workers_find_the_same(alone):
+    told = []
+    results = reproduce(JOBS, workers=2, on_results=told.extend)
     assert [result.job for result in results] == JOBS
-    assert values_of(results) == alone
-    assert values_of(reproduce(JOBS, directory=tmp_path)) == alone  # from the file
+    assert values_of(results) == values_of(told) == alone
 
 
 def test_runs_seeds_rows_and_cells_differ(alone):
@@ -94,103 +86,10 @@ def ran(monkeypatch):
     return jobs
 
 
-def test_only_what_is_missing_is_run(ran, tmp_path, alone):
-    few = [job(TEXTS[0]), job(TEXTS[2])]
-    reproduce(few, directory=tmp_path)
-    assert set(ran) == set(few)
-    before = (tmp_path / FILE_NAME).read_text()
-    ran.clear()
-    told = []
-    every = [job(text) for text in TEXTS]
-    results = reproduce(every, directory=tmp_path, on_results=told.append)
-    assert set(ran) == set(every) - set(few)
-    assert len(ran) == len(every) - len(few)
-    assert values_of(results) == {one: alone[one] for one in every}
-    assert [result.job for result in told[0]] == few  # what was there already, at once
-    assert Counter(result.job for part in told for result in part) == Counter(every)
-    lines = (tmp_path / FILE_NAME).read_text()
-    assert lines.startswith(before)
-    assert lines.count("\n") == len(every)
-    ran.clear()
-    assert values_of(reproduce(every, directory=tmp_path)) == values_of(results)
-    assert not ran
-    assert (tmp_path / FILE_NAME).read_text() == lines
-
-
-def test_a_job_asked_for_twice_is_run_once(ran, tmp_path):
+def test_a_job_asked_for_twice_is_run_once(ran):
     one = job(TEXTS[0])
-    assert [result.job for result in reproduce([one, one], directory=tmp_path)] == [one]
+    assert [result.job for result in reproduce([one, one])] == [one]
     assert ran == [one]
-    assert (tmp_path / FILE_NAME).read_text().count("\n") == 1
-
-
-def test_a_job_with_many_digits_is_known_again(ran, tmp_path):
-    one = Job(Cell("bag", "iso", 10, 0.123456789, "random"), 1_000, 64, run=0, seed=11)
-    for _ in range(2):
-        reproduce([one], directory=tmp_path)
-    assert ran == [one]
-
-
-def test_a_torn_line_is_computed_again(ran, tmp_path, alone):
-    few = [job(text) for text in TEXTS[:3]]
-    reproduce(few, directory=tmp_path)
-    file = tmp_path / FILE_NAME
-    file.write_bytes(file.read_bytes()[:-7])
-    torn = ran[-1]
-    ran.clear()
-    assert values_of(reproduce(few, directory=tmp_path)) == {one: alone[one] for one in few}
-    assert ran == [torn]
-
-
-CHILD = """
-import sys, time
-from pathlib import Path
-from tests.reproduction.test_reproduce import JOBS, reproduce
-
-seen = 0
-def tell(results):
-    global seen
-    seen += len(results)
-    if seen >= 4:
-        print(seen, flush=True)
-        time.sleep(600)   # until it is killed
-
-reproduce(JOBS, directory=Path(sys.argv[1]), on_results=tell)
-"""
-
-
-def test_a_killed_run_continues_to_the_same_values(ran, tmp_path, alone):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", CHILD, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
-        seen = int(child.stdout.readline())
-        child.kill()  # SIGKILL: nothing in the child can tidy up
-    file = tmp_path / FILE_NAME
-    kept = file.read_text()
-    assert 4 <= seen == kept.count("\n") < len(JOBS)
-    file.write_text(kept + kept[:50])  # as if it had been writing
-    results = reproduce(JOBS, directory=tmp_path)
-    assert values_of(results) == alone
-    assert len(ran) == len(JOBS) - seen
-    assert file.read_text().startswith(kept)
-    assert file.read_text().count("\n") == len(JOBS)
-
-
-def test_a_run_that_fails_keeps_what_it_had(monkeypatch, tmp_path):
-    run_piece = module.run_piece
-
-    def fail_late(piece):
-        if piece[0].cell.strategy == "super":
-            raise MemoryError
-        return run_piece(piece)
-
-    monkeypatch.setattr(module, "run_piece", fail_late)
-    jobs = [job(text) for text in (TEXTS[0], TEXTS[3])]
-    done = []
-    with pytest.raises(MemoryError):
-        reproduce(jobs, directory=tmp_path, on_results=done.extend)
-    lines = (tmp_path / FILE_NAME).read_text().splitlines()
-    assert [json.loads(line)["cell"] for line in lines] == [str(result.job.cell) for result in done]
 
 
 @pytest.mark.parametrize(
@@ -203,14 +102,13 @@ def test_a_run_that_fails_keeps_what_it_had(monkeypatch, tmp_path):
         ("bag,iso,10,0.5,random", 330),
     ],
 )
-def test_rows_that_do_not_come_out_even_are_refused(text, rows, ran, tmp_path):
+def test_rows_that_do_not_come_out_even_are_refused(text, rows, ran):
     jobs = [job(TEXTS[0]), job(text, rows=rows)]
     with pytest.raises(
         StrategyError, match=rf"^the cell {text} needs rows .* got {rows}\..*--rows"
     ):
-        reproduce(jobs, directory=tmp_path / "new")
+        reproduce(jobs)
     assert not ran
-    assert not (tmp_path / "new").exists()
 
 
 def test_the_smallest_number_of_rows_is_enough():
