@@ -44,6 +44,7 @@ FEWEST = 10
 """Labels that a fit needs at least."""
 
 _TURNS = 300
+_FEW_TURNS = 6  # for classes and more coefficients than labels: these can then be told apart
 _AGREED = 0.01  # change of a size's logarithm from which on nothing changes for a reader
 _TOLERANCE = 1e-5  # of a standard error: sizes move with the fit by more than that
 _EXACT = 1e-10  # share of the labels' variance: labels that fit better than that fit exactly
@@ -171,7 +172,10 @@ def _shrunk(problem: BagLabels, encoder: Encoder, deviations: FloatArray) -> Sol
     started = problem.reweighted(beta)
     told = started.equations(beta).information[-1, -1] * started.total / started.n_units
     size, ratio = 1 / told, np.ones(len(slopes))
-    for _ in range(_TURNS):
+    # Classes that are told apart say nothing of sizes, which would grow turn after turn.
+    are_classes = problem.family.label_range == (0.0, 1.0)
+    undetermined = are_classes and beta.size > problem.n_units
+    for _ in range(_FEW_TURNS if undetermined else _TURNS):
         # 1. Slopes, given their sizes.
         each = np.append(units**2 / (size * ratio[inputs]), 0.0)
         prior = _Drawn(np.kron(among, np.diag(each)))
