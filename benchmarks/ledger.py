@@ -212,7 +212,7 @@ def charges(folder):
     seconds = []
     for number in range(1000):
         entry = Charge(
-            id=Mark.new().id, time="", software="", verb="bounds", label="y", paid=(),
+            id=Mark.new().id, time="", software="", verb="release", label="y",
             events=(mechanism_to_json(noisy_choice("bounds", 0.1 + number / 1e6)),),
             chosen_by="all", subset=None, request="0" * 64, table="0" * 64,
         )  # fmt: skip

@@ -21,7 +21,6 @@ from bagwise._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bagwise.annotate import AnnotationProject as AnnotationProject
-    from bagwise.api import find_bounds as find_bounds
     from bagwise.api import make_bags as make_bags
     from bagwise.api import make_release as make_release
     from bagwise.api import release_model as release_model
@@ -91,7 +90,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "annotate": ["AnnotationProject"],
     "audit": ["AuditReport", "audit_file", "infer_labels"],
-    "api": ["find_bounds", "make_bags", "make_release", "release_model"],
+    "api": ["make_bags", "make_release", "release_model"],
     "bagging.strategies": ["STRATEGIES"],
     "bagging.bags": ["Bags"],
     "bagging.quality": ["BagQuality"],

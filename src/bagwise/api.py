@@ -23,17 +23,16 @@ from bagwise.errors import StrategyError, check_name
 from bagwise.ledger import Account, Ledger, open_account
 from bagwise.ledger.account import Verb
 from bagwise.models.row_model import RowModel
-from bagwise.privacy.private_bounds import PrivateBounds
-from bagwise.release.build import build, build_bounds, build_model
+from bagwise.release.build import build, build_model
 from bagwise.release.preview import Confirm
 from bagwise.release.release import Release
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import Bagging, Engine, Privacy, Reading, says_where
-from bagwise.requests.verbs import BoundsRequest, ModelRequest, ReleaseRequest
+from bagwise.requests.verbs import ModelRequest, ReleaseRequest
 from bagwise.rng import Seed, make_generator
 from bagwise.rows import Rows
-from bagwise.rows.local import read_rows
+from bagwise.rows.columns import find_column
 from bagwise.rows.memory import Memory
 from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spark.session import is_frame
@@ -125,7 +124,7 @@ def make_release(
     table: Any,
     *,
     label: str,
-    bounds: Sequence[float] | PrivateBounds | None = None,
+    bounds: Sequence[float] | Literal["auto"] | None = None,
     classes: Sequence[str] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -154,10 +153,10 @@ def make_release(
         classic or Connect, goes to the engine for it.
     label : str
         The column to protect.
-    bounds : (lo, hi)
-        Range that a label can have, known without looking at this table. Required with epsilon;
-        labels outside are clipped to it. What `find_bounds` returns may be given too; what it spent
-        is part of epsilon then.
+    bounds : (lo, hi) or "auto"
+        Range that a label can have, known without looking at this table. Required with epsilon,
+        unless labels are true and false, or classes; labels outside are clipped to it. "auto" finds
+        it privately, by 2 to 10 percent of epsilon.
     classes : list of str, optional
         For a label that is one of several classes: their public names. Bags then carry the share of
         each class, or the class of one row; under privacy the latter by randomised response.
@@ -228,6 +227,7 @@ def make_release(
     budget = Budget.of(
         epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
         not_private=not_private, privacy=privacy,
+        family="auto" if bagging is None else bagging.family,
     )  # fmt: skip
     request = ReleaseRequest.of(
         columns, budget, bag_size=bag_size, strategy=strategy, learner=learner,
@@ -243,9 +243,7 @@ def make_release(
                 "not on Spark: drop_missing_labels (--drop-missing-labels). Drop rows without a "
                 "label from the table first, and say so to whoever gets the release."
             )
-        in_parts: Any = _release_on_spark(
-            stage, table, request, ledger, confirmed, bounds=bounds, engine=engine
-        )
+        in_parts: Any = _release_on_spark(stage, table, request, ledger, confirmed, engine=engine)
         return cast(Release, in_parts)  # what a caller does with one, it can do with the other
     memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
     with stage("reading the table"):
@@ -253,7 +251,9 @@ def make_release(
         if reading.drop_missing_labels:
             rows, missing = leave_out_missing(rows, label, columns.classes)
             request = replace(request, missing_labels=missing)
-    account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
+    if not request.budget.has_bounds:
+        request = request.of_type(find_column(rows, label, role="label").type)
+    account = _account(stage, ledger, rows, "release", request, columns, budget)
     if (paid := account.stored(_verified)) is not None:
         return paid
     made: Release = build(
@@ -269,7 +269,6 @@ def _release_on_spark(
     ledger: Ledger | str | Path | None,
     confirmed: bool | Confirm,
     *,
-    bounds: object,
     engine: Engine,
 ) -> Any:
     """Make a release on Spark, whose modules are imported by nobody else."""
@@ -287,7 +286,8 @@ def _release_on_spark(
             spill=engine.spill,
             settings=engine.spark,
         )
-    account = _account(stage, ledger, rows, "release", request, columns, budget, bounds)
+    request = request.of_type(rows.schema.field(columns.label).type)
+    account = _account(stage, ledger, rows, "release", request, columns, budget)
     if (paid := account.stored(_verified)) is not None:
         return paid
     return build(rows, request, account=account, confirmed=confirmed, on_stage=stage.on_stage)
@@ -307,7 +307,6 @@ def _account(
     request: object,
     columns: Columns,
     budget: Budget,
-    bounds: object,
 ) -> Account:
     """Return where a request is charged; without a ledger nowhere."""
     if ledger is None:
@@ -323,7 +322,6 @@ def _account(
             unit=columns.unit,
             private=rule is not None and rule.is_exact and budget.noise_source.is_secret,
             delta=0.0 if rule is None else rule.delta,
-            bounds=bounds,
         )
 
 
@@ -332,7 +330,7 @@ def release_model(
     table: Any,
     *,
     label: str,
-    bounds: Sequence[float] | PrivateBounds,
+    bounds: Sequence[float] | Literal["auto"] | None = None,
     epsilon: float,
     delta: float | None = None,
     family: str = "gaussian",
@@ -394,66 +392,17 @@ def release_model(
     reading.only("nulls", "max_levels", what="a released model")
     engine.only("memory_limit", "spill", "on_stage", what="a released model")
     columns = Columns.of(label, features=features, exclude=exclude, unit=unit, reading=reading)
-    budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit)
+    budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit, family=family)
     request = ModelRequest.of(columns, budget, family=family, link=link, tighten=privacy.tighten)
     stage = Stages(engine.on_stage)
     memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
     with stage("reading the table"):
         rows = open_rows(table, named=columns.named, memory=memory, label=label)
-    account = _account(stage, ledger, rows, "release-model", request, columns, budget, bounds)
+    if not request.budget.has_bounds:
+        request = request.of_type(find_column(rows, label, role="label").type)
+    account = _account(stage, ledger, rows, "release-model", request, columns, budget)
     if (paid := account.stored(RowModel.load)) is not None:
         return paid
     return build_model(
         rows, request, account=account, confirmed=confirmed, on_stage=engine.on_stage
     )
-
-
-def find_bounds(
-    table: Any,
-    *,
-    label: str,
-    epsilon: float,
-    outside: float | None = None,
-    unit: str | None = None,
-    ledger: Ledger | str | Path | None = None,
-) -> PrivateBounds:
-    """Choose bounds for labels whose range is not known, privately.
-
-    Parameters
-    ----------
-    table : path or frame
-    label : str
-    epsilon : float
-        What the choice may spend, without a delta. It counts towards the epsilon of a release that
-        is made with the result.
-    outside : float, optional
-        Share of labels that may lie beyond each bound. Without it labels are weighed against noise:
-        a bound moves outwards if about ``4 / epsilon`` labels would be clipped otherwise.
-    unit : str, optional
-        A column that names people with several rows.
-    ledger : Ledger or path, optional
-        Charged before noise is drawn. A release with the result that is charged to the same ledger
-        does not pay for it again.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> table = pa.table({"y": np.random.default_rng(0).uniform(-3, 700, size=20_000)})
-    >>> low, high = find_bounds(table, label="y", epsilon=1.0).bounds
-    >>> high
-    1000.0
-    """
-    columns = Columns.of(label, unit=unit)
-    request = BoundsRequest.of(columns, epsilon=epsilon, outside=outside)
-    if ledger is None:
-        return build_bounds(table, request)
-    stage = Stages()
-    with stage("reading the table"):
-        rows = read_rows(table, named=columns.named)
-    with stage("looking into the ledger"):
-        account = open_account(
-            ledger, rows, verb="bounds", request=request, label=label, unit=unit, private=True
-        )
-    if (paid := account.stored(PrivateBounds.load)) is not None:
-        return paid
-    return build_bounds(rows, request, account=account)

@@ -1,4 +1,4 @@
-"""One check for everything that bagwise writes: releases, models, bounds and evaluations."""
+"""One check for everything that bagwise writes: releases, models and evaluations."""
 
 import dataclasses
 import math
@@ -20,7 +20,6 @@ from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
 from bagwise.privacy.filters import Cost, PrivacyFilter
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.release.files import MANIFEST, SIGNATURE
 from bagwise.release.release import Release
 from bagwise.release.verify import Verification
@@ -60,9 +59,7 @@ def verify(
     plain = read_json(path, error=ReleaseError, what="a file of bagwise", limit=LARGEST)
     kind = str(plain.get("schema", "")).partition("/")[0]
     if kind not in _CHECKS:
-        raise ReleaseError(
-            f"{path} is neither a release directory nor a model, bounds or evaluation file."
-        )
+        raise ReleaseError(f"{path} is neither a release directory nor a model or evaluation file.")
     return _CHECKS[kind](path)
 
 
@@ -128,17 +125,6 @@ def _verify_fitted(model: RowModel | TreeModel) -> Verification:
     )
 
 
-def _verify_bounds(path: Path) -> tuple[Verification, Certificate | None]:
-    bounds = PrivateBounds.load(path)
-    bounds.certificate.check()
-    checks = (
-        "the file has the hash that it names",
-        "both bounds are from the public candidates",
-    )
-    unchecked = ("whether the bounds were found as claimed",)
-    return _certified(bounds.certificate, bounds.digest, checks, unchecked)
-
-
 def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
     scores = PrivateScores.load(path)
     scores.certificate.check_rows(scores.n_rows)
@@ -159,7 +145,6 @@ def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
 _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {
     "bagwise-model": _verify_model,
     "bagwise-trees": lambda path: (_verify_fitted(TreeModel.load(path)), None),
-    "bagwise-bounds": _verify_bounds,
     "bagwise-evaluation": _verify_evaluation,
 }
 
@@ -246,13 +231,12 @@ def add_up(
     Parameters
     ----------
     paths : iterable of path
-        Releases, models, bounds and evaluations. Copies count once: the same id and the same
+        Releases, models and evaluations. Copies count once: the same id and the same
         digest. Models that were fitted to a release cost nothing.
     delta : float, optional
         Default: the largest of their certificates.
     ledger : Ledger, optional
-        It knows which bounds were used by which release. Without it, what bounds have cost is
-        counted with them, and again with each release that was made with them.
+        What was charged to it counts as it was charged.
 
     Guarantee
     ---------
@@ -265,9 +249,10 @@ def add_up(
             continue
         mark = certificate.mark
         acts = groups.setdefault(None if mark is None else mark.dataset, {})
-        known = () if mark is None or ledger is None else ledger.acts(mark.id, certificate.events)
-        for charge in known:
-            acts.setdefault(charge.id, _Act(certificate.delta, charge.mechanisms))
+        if mark is not None and ledger is not None:
+            charge = ledger.act(mark.id, certificate.events)
+            if charge is not None:
+                acts.setdefault(charge.id, _Act(certificate.delta, charge.mechanisms))
         name = str(verification.digest if mark is None else mark.id)
         if name in acts and not acts[name].made(
             verification.digest
@@ -314,7 +299,7 @@ def uncharged(paths: Iterable[str | Path], ledger: Ledger) -> dict[Path, Certifi
         if certificate is None:
             continue
         mark = certificate.mark
-        charged = mark is not None and bool(ledger.acts(mark.id, certificate.events))
+        charged = mark is not None and ledger.act(mark.id, certificate.events) is not None
         if (
             mark is None
             or not charged

@@ -229,19 +229,16 @@ def test_private_bounds_and_a_private_model(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"x": rng.normal(size=4000), "y": rng.normal(5, 2, size=4000)}), path)
-    found = tmp_path / "bounds.json"
-    shown = bagwise("bounds", path, "--label", "y", "--epsilon", "0.5", "-o", found)
-    assert shown.exit_code == 0, shown.output
-    assert "spent epsilon" in shown.output
     budget = ["--epsilon", "2", "--delta", "1e-6"]
-    made = release(path, tmp_path / "out", *budget, "--bounds-file", found, "--strategy", "sorted")
+    made = release(path, tmp_path / "out", *budget, "--bounds", "auto", "--strategy", "sorted")
     assert made.exit_code == 0, made.output
+    assert "bounds were chosen privately" in " ".join(made.output.split())
     assert (
         bagwise("verify", tmp_path / "out", "--max-epsilon", "2", "--max-delta", "1e-6").exit_code
         == 0
     )
-    both = release(path, tmp_path / "b", *budget, "--bounds-file", found, "--bounds", "0", "1")
-    assert both.exit_code == 2
+    for words in (["wide"], ["0", "wide"], ["auto", "1"]):
+        assert release(path, tmp_path / "b", *budget, "--bounds", *words).exit_code == 2
     arguments = ["release-model", path, "--label", "y", "--bounds", "-5", "15", *budget]
     model = bagwise(*arguments, "-o", tmp_path / "m.json")
     assert model.exit_code == 0, model.output
@@ -331,8 +328,7 @@ def test_scores_of_secret_labels_say_what_they_promise_and_cost(model, rents, tm
         ([*SECRETLY, "--clip", "-3"], "above 0"),
         ([*SECRETLY, "--label", "x"], "is a feature of the model"),
         ([*SECRETLY, "--unit", "z"], "is not a column"),
-        ([*SECRETLY, "--bounds-file", "nowhere.json"], "not both"),
-        (["--epsilon", "1", "--bounds-file", "nowhere.json"], "does not exist"),
+        (["--epsilon", "0.01", "--bounds", "auto"], "too few to find bounds privately"),
     ],
 )
 def test_bad_private_evaluations_end_with_two_and_one_line(model, rents, arguments, message):
@@ -359,12 +355,11 @@ def test_scores_are_not_overwritten_and_a_release_costs_nothing(model, rents, tm
 
 def test_private_bounds_serve_an_evaluation(tmp_path):
     rng = np.random.default_rng(0)
-    path, found, model = tmp_path / "t.parquet", tmp_path / "bounds.json", tmp_path / "m.json"
+    path, model = tmp_path / "t.parquet", tmp_path / "m.json"
     pq.write_table(pa.table({"x": rng.normal(size=4000), "y": rng.normal(5, 2, size=4000)}), path)
-    bagwise("bounds", path, "--label", "y", "--epsilon", "0.5", "-o", found)
     budget = ["--bounds", "-5", "15", "--epsilon", "2", "--delta", "1e-6"]
     bagwise("release-model", path, "--label", "y", *budget, "-o", model)
-    told = bagwise("evaluate", model, path, "--bounds-file", found, "--epsilon", "1", "--json")
+    told = bagwise("evaluate", model, path, "--bounds", "auto", "--epsilon", "1", "--json")
     assert told.exit_code == 0, told.output
     events = json.loads(told.stdout)["certificate"]["events"]
     kinds = [event["query"]["kind"] for event in events]
@@ -419,7 +414,6 @@ def test_an_edited_release_is_refused_by_every_verb(rents, tmp_path):
 def test_help_has_an_example_for_every_verb():
     for verb in (
         "release",
-        "bounds",
         "verify",
         "fit",
         "release-model",

@@ -172,13 +172,12 @@ def charged(table, tmp_path, monkeypatch):
     bounds = ["--bounds", "0", "9"]
     return {
         "release": ["release", *spending, *bounds, "--bag-size", "5", "--strategy", "random"],
-        "bounds": ["bounds", *spending],
         "release-model": ["release-model", *spending, *bounds],
         "evaluate": ["evaluate", "scored.json", *spending, *bounds],
     }
 
 
-VERBS = ["release", "bounds", "release-model", "evaluate"]
+VERBS = ["release", "release-model", "evaluate"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -64,7 +64,6 @@ def test_every_verb_takes_every_table(way, table, tmp_path):
     runs = [
         ["release", *source, *label, *bags, *PRIVATE, "-o", out, "--json"],
         ["release-model", *source, *label, *PRIVATE, "-o", direct, "--json"],
-        ["bounds", *source, *label, "--epsilon", "10", "--json"],
         ["plan", *source, *label, *PRIVATE, "--bag-sizes", "5", "--min-bag-size", "5",
          "--strategies", "random", "--json"],
         ["predict", direct, *source, "-o", tmp_path / "p.csv", "--json"],

@@ -52,7 +52,7 @@ from tests.contracts.replay import (
 SERVER = os.environ.get("BAGWISE_TEST_POSTGRESQL")
 REPLAYED = f"replayed_{os.getpid()}"  # of several processes, each has its table
 SCRATCH = tempfile.TemporaryDirectory()
-MODEL, BOUNDS = (Path(SCRATCH.name) / name for name in ("model.json", "bounds.json"))
+MODEL = Path(SCRATCH.name) / "model.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,6 @@ class Request:
         asks: dict[str, Any] = {
             "release": bw.make_release,
             "release-model": bw.release_model,
-            "bounds": bw.find_bounds,
             "evaluate": partial(bw.evaluate_rows_privately, bw.load_model(MODEL)),
         }
 
@@ -127,6 +126,7 @@ SORTED = {**TENS, "strategy": "sorted"}
 KMEANS = {**TENS, "strategy": "kmeans"}
 WIDE = {"bounds": (-1e6, 1e6), "tighten": "range"}
 SCORED = {"label": "y", "epsilon": 0.5, "bounds": (-9.0, 9.0)}
+FOUND = {"bounds": "auto", "epsilon": 9.0}
 
 
 def release(options, kind="number", code=0):
@@ -173,9 +173,12 @@ REQUESTS = {
     "units, sorted": release({**SORTED, **WIDE, "unit": "who", "exclude": ["key", "years"]}),
     "groups": release({**NUMBERS, "by": "city"}),
     "strata": release({**KMEANS, "within": "city"}),
-    "bounds found before": release(
-        {**PRIVATE, "bounds_file": BOUNDS, "epsilon": 6.0, "bag_size": 10}
-    ),
+    "bounds": release({**PRIVATE, **FOUND}),
+    "bounds, too few labels": release({**PRIVATE, "bounds": "auto"}, code=2),
+    "bounds, for tens": release({**PRIVATE, **FOUND, "bag_size": 10, "tighten": "range"}),
+    "bounds, sorted, centred": release({**SORTED, **FOUND, "centre": "model"}),
+    "bounds of counts": release({**COUNTS, **FOUND}, "count"),
+    "bounds of yes or no": release({**PRIVATE, "bounds": "auto"}, "yes"),
     "keeping the order": release({**KMEANS, "keep_order": True, "id": "key", "exclude": ["who"]}),
     "a seed": release({**SORTED, "seed": 4, "centre": "model"}),
     "strong promise": release({**NUMBERS, "epsilon": 0.001}),
@@ -210,12 +213,9 @@ REQUESTS = {
     "model of yes or no": Request(
         "release-model", "yes", {**PRIVATE, "bounds": (0.0, 1.0), "family": "bernoulli"}
     ),
-    "bounds": Request("bounds", "number", {"label": "y", "epsilon": 5.0}),
-    "bounds, of units": Request("bounds", "count", {"label": "y", "epsilon": 9.0, "unit": "who"}),
-    "bounds, with few outside": Request(
-        "bounds", "number", {"label": "y", "epsilon": 5.0, "outside": 0.05}
-    ),
-    "bounds, too few labels": Request("bounds", "number", {"label": "y", "epsilon": 0.1}, 2),
+    "model, bounds": Request("release-model", "number", {**PRIVATE, **FOUND}),
+    "model of counts, bounds": Request("release-model", "count", {**COUNTS, **FOUND}),
+    "scores, bounds": Request("evaluate", "number", {**SCORED, **FOUND}),
     "scores": Request("evaluate", "number", SCORED),
     "absolute scores": Request("evaluate", "number", {**SCORED, "loss": "absolute", "clip": 2.0}),
     "scores of units": Request("evaluate", "number", {**SCORED, "unit": "who", "json": True}),
@@ -227,7 +227,8 @@ REQUESTS = {
             ("release of some rows", "release", {**NUMBERS, "chosen_by": "public"}),
             ("too much", "release", {**NUMBERS, "epsilon": 10.0}, 2),
             ("model", "release-model", NUMBERS),
-            ("bounds", "bounds", {"label": "y", "epsilon": 5.0}),
+            ("bounds", "release", {**PRIVATE, **FOUND, "epsilon": 9.0}),
+            ("scores, bounds", "evaluate", {**SCORED, **FOUND, "epsilon": 9.0}),
             ("scores", "evaluate", SCORED),
         )
     },
@@ -355,10 +356,9 @@ def small_parts(monkeypatch):
 
 @pytest.fixture(scope="module", autouse=True)
 def made_before():
-    """A model to score, and bounds that were found privately, both public and in files."""
+    """A model to score, which is public, in a file."""
     options = {"label": "y", "features": ["x", "city"], "bounds": (-9, 9), "epsilon": 8.0}
     bw.release_model(NEIGHBOURS[0], **options).save(MODEL, force=True)
-    bw.find_bounds(NEIGHBOURS[0], label="y", epsilon=4.0).save(BOUNDS, force=True)
     # A kernel that is compiled only now is told of, and draws the names of its files by chance.
     for name in sorted(ON_DISK):
         bw.make_release(NEIGHBOURS[0], **filed(**TENS, strategy=name))

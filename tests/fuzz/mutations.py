@@ -83,9 +83,6 @@ def make_originals(directory: Path) -> dict[str, Path]:
     }
     for name, model in models.items():
         paths[f"model {name}"] = model.save(directory / f"model {name}.json", force=True)
-    many = pa.table({"y": rng.normal(5, 2, size=4000)})
-    bounds = bw.find_bounds(many, label="y", epsilon=1.0)
-    paths["bounds"] = bounds.save(directory / "bounds.json")
     scores = bw.evaluate_rows_privately(models["released"], table, bounds=(0, 10), epsilon=1.0)
     paths["evaluation"] = scores.save(directory / "evaluation.json")
     return paths

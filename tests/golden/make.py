@@ -26,7 +26,6 @@ import pyarrow as pa
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
-from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from reproduction.printed_noise import PrintedCalibration
@@ -44,6 +43,7 @@ NUMERIC = {"label": "y", "bounds": (0, 10), "id": "key"}
 PRIVATE = {"epsilon": 2.0, "delta": 1e-5}
 GAUSSIAN = {**PRIVATE, "noise": "gaussian"}
 PURE = {"epsilon": 2.0}
+FOUND = {"label": "y", "bounds": "auto", "bag_size": 50, **PURE}
 
 ROWS_TO_PREDICT: dict[str, list[Any]] = {
     "x": [0.0, -1.25, 2.5, None, 40.0],
@@ -93,7 +93,6 @@ def make_releases(directory: Path) -> dict[str, Any]:
     few = table.slice(0, 40).select(["count", "y"])
     random = {**NUMERIC, "bag_size": 9, "strategy": "random"}
     named = {"label": "y", "classes": CLASSES, "bag_size": 12, "strategy": "random"}
-    found = bw.find_bounds(large, label="y", epsilon=1.0)
     requests: dict[str, tuple[pa.Table, dict[str, Any]]] = {
         "means": (table, {**random, **GAUSSIAN, "seed": 7}),
         "laplace": (table, {**random, "epsilon": 0.5, "delta": 0.0}),
@@ -145,7 +144,7 @@ def make_releases(directory: Path) -> dict[str, Any]:
             {**random, **PRIVATE, "strategy": bw.SuperBags(half=True)},
         ),
         "units": (people, {**random, **PRIVATE, "unit": "person", "keep_order": True}),
-        "found-bounds": (table, {**random, **PRIVATE, "bounds": found}),
+        "found-bounds": (large.select(["count", "y"]), {**FOUND, "strategy": "random"}),
         # Few columns: the rows are there for the planner, and only make the files larger.
         "planned": (
             large.select(["count", "y"]),
@@ -211,21 +210,12 @@ def make_trees(directory: Path) -> dict[str, Any]:
     return {f"{name}.json": _read_trees(directory / f"{name}.json") for name in models}
 
 
-def make_bounds(directory: Path) -> dict[str, Any]:
-    """Write bounds that were found for rows, and for people."""
-    for name, unit in (("rows", None), ("people", "person")):
-        found = bw.find_bounds(make_table(LARGE), label="y", epsilon=4.0, unit=unit)
-        found.save(directory / f"{name}.json")
-    return {path.name: _read_bounds(path) for path in sorted(directory.iterdir())}
-
-
 def make_evaluations(directory: Path) -> dict[str, Any]:
     """Write a private evaluation by each loss."""
     train = make_table(LARGE).drop_columns(["person", "key"])
     model = bw.release_model(train, label="y", bounds=(0, 10), **PRIVATE)
-    found = bw.find_bounds(make_table(LARGE), label="y", epsilon=1.0)
-    for loss, bounds in (("squared", (0, 10)), ("absolute", found)):
-        scores = bw.evaluate_rows_privately(model, train, bounds=bounds, epsilon=2.0, loss=loss)
+    for loss, bounds in (("squared", (0, 10)), ("absolute", "auto")):
+        scores = bw.evaluate_rows_privately(model, train, bounds=bounds, epsilon=4.0, loss=loss)
         scores.save(directory / f"{loss}.json")
     return {path.name: _read_evaluation(path) for path in sorted(directory.iterdir())}
 
@@ -289,10 +279,6 @@ def _read_trees(path: Path) -> dict[str, Any]:
     }
 
 
-def _read_bounds(path: Path) -> dict[str, Any]:
-    return {**_promise(path), "bounds": list(PrivateBounds.load(path).bounds)}
-
-
 def _read_evaluation(path: Path) -> dict[str, Any]:
     scores = bw.PrivateScores.load(path)
     return {
@@ -334,7 +320,6 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "release": make_releases,
     "model": make_models,
     "trees": make_trees,
-    "bounds": make_bounds,
     "evaluation": make_evaluations,
     "annotation": make_projects,
 }
@@ -342,7 +327,6 @@ READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "release": _read_release,
     "model": _read_model,
     "trees": _read_trees,
-    "bounds": _read_bounds,
     "evaluation": _read_evaluation,
     "annotation": _read_project,
 }

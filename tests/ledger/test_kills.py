@@ -77,7 +77,7 @@ def test_a_release_that_is_killed_is_charged_before_it_is_published(tmp_path, po
     assert (tmp_path / "out").exists() is published
     if published:
         _, certificate = bw.verify(tmp_path / "out")
-        assert ledger.acts(certificate.mark.id, certificate.events)
+        assert ledger.act(certificate.mark.id, certificate.events)
     assert ledger.totals().filtered == pytest.approx(0.5 * charged, rel=1e-3)
 
 
@@ -86,7 +86,7 @@ def charge_for_ever(ledger, told):
     while True:
         mark = Mark.new()
         entry = Charge(
-            id=mark.id, time="", software="", verb="bounds", label="y", paid=(), chosen_by="all",
+            id=mark.id, time="", software="", verb="release", label="y", chosen_by="all",
             events=(mechanism_to_json(noisy_choice("bounds", 1e-3)),), subset=None,
             request="0" * 64, table="0" * 64,
         )  # fmt: skip

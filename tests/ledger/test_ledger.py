@@ -168,8 +168,8 @@ def test_nothing_is_drawn_before_it_is_charged(rows, ledger, monkeypatch, asked)
     if asked == "model":
         bw.release_model(rows, label="y", bounds=(0, 20), features="x", epsilon=0.5, ledger=ledger)
     elif asked == "bounds":
-        many = pa.table({"y": np.tile(LABELS, 60), "row": np.arange(12_000)})
-        bw.find_bounds(many, label="y", epsilon=0.5, ledger=ledger)
+        many = pa.table({"y": np.tile(LABELS, 60), "x": np.arange(12_000) % 7})
+        bw.release_model(many, label="y", bounds="auto", epsilon=0.5, ledger=ledger)
     elif asked == "evaluate":
         bw.evaluate_rows_privately(model, rows, bounds=(0, 20), epsilon=0.5, ledger=ledger)
     else:
@@ -177,7 +177,7 @@ def test_nothing_is_drawn_before_it_is_charged(rows, ledger, monkeypatch, asked)
             named = pa.array(np.where(np.arange(200) % 3, "3", "4").tolist())
             rows = rows.set_column(rows.column_names.index("y"), "y", named)
         made = release(rows, ledger, **asked)
-        assert ledger.acts(made.certificate.mark.id, made.certificate.events)
+        assert ledger.act(made.certificate.mark.id, made.certificate.events)
     assert set(drawn) == {1}
 
 
@@ -225,28 +225,14 @@ def test_files_that_were_not_charged_are_counted_as_if_of_the_same_labels(rows, 
     assert math.isinf(spent_at_worst(open_one.values(), ledger))
 
 
-# Bounds that were found are paid for once.
-
-
-def test_bounds_are_paid_once(rows, ledger):
+def test_bounds_that_are_found_are_charged_with_the_release(rows, ledger):
     many = pa.concat_tables([rows] * 60)
-    found = bw.find_bounds(many, label="y", epsilon=0.4, ledger=ledger)
-    made = release(many, ledger, bounds=found, epsilon=1.0, bag_size=50)
-    _, charge = ledger.charges()
-    assert len(made.certificate.events) == 2
-    assert charge.mechanisms == made.certificate.events[1:]
-    assert charge.paid == (found.mark.id,)
-    assert ledger.totals().filtered <= 1.0 + 1e-6
-    assert ledger.acts(charge.id, made.certificate.events)
-
-
-def test_bounds_of_elsewhere_are_charged_with_the_release(rows, ledger):
-    many = pa.concat_tables([rows] * 60)
-    found = bw.find_bounds(many, label="y", epsilon=0.4)
-    made = release(many, ledger, bounds=found, epsilon=1.0, bag_size=50)
+    made = release(many, ledger, bounds="auto", epsilon=1.0, bag_size=50)
     (charge,) = ledger.charges()
-    assert charge.mechanisms == made.certificate.events
-    assert charge.paid == ()
+    assert charge.mechanisms[0] == made.certificate.events[0]
+    assert charge.mechanisms[0].hides == "bounds"
+    assert ledger.totals().filtered <= 1.0 + 1e-6
+    assert ledger.act(charge.id, made.certificate.events)
 
 
 # Units and parts.
@@ -347,23 +333,21 @@ def test_another_request_table_or_file_is_drawn_and_charged(rows, ledger, tmp_pa
     assert len(ledger.charges()) == 5
 
 
-def test_models_bounds_and_evaluations_are_answered_again_too(rows, ledger, tmp_path):
+def test_models_and_evaluations_are_answered_again_too(rows, ledger, tmp_path):
     many = pa.concat_tables([rows] * 60)
 
     def ask():
-        bounds = bw.find_bounds(many, label="y", epsilon=0.4, ledger=ledger)
         model = bw.release_model(
             many, label="y", bounds=(0, 20), features="x", epsilon=0.4, ledger=ledger
         )
         scores = bw.evaluate_rows_privately(model, rows, bounds=(0, 20), epsilon=0.4, ledger=ledger)
-        return {"bounds": bounds, "model": model, "scores": scores}
+        return {"model": model, "scores": scores}
 
     first = ask()
     for name, made in first.items():
         file_away(made, ledger, tmp_path / f"{name}.json")
     second = ask()
-    assert len(ledger.charges()) == 3
-    assert second["bounds"] == first["bounds"]
+    assert len(ledger.charges()) == 2
     assert second["model"].digest == first["model"].digest
     assert second["scores"].mean_loss == first["scores"].mean_loss
 
@@ -465,7 +449,10 @@ def edit(path, *commands):
     [
         (["DELETE FROM entries WHERE number = 2"], "entry 2 is missing"),
         (["DELETE FROM entries WHERE number = 3"], "last entries were removed"),
-        (["UPDATE entries SET body = replace(body, '0.4', '0.1') WHERE number = 2"], "was changed"),
+        (
+            ["UPDATE entries SET body = replace(body, 'release', 'evaluate') WHERE number = 2"],
+            "was changed",
+        ),
         (["UPDATE entries SET seal = digest WHERE number = 1"], "was changed"),
         (
             [
@@ -481,14 +468,13 @@ def edit(path, *commands):
     ],
 )
 def test_an_edited_ledger_is_noticed_and_not_charged(rows, ledger, commands, said):
-    many = pa.concat_tables([rows] * 60)
     for epsilon in (0.3, 0.4, 0.5):
-        bw.find_bounds(many, label="y", epsilon=epsilon, ledger=ledger)
+        release(rows, ledger, epsilon=epsilon)
     edit(ledger.path, *commands)
     with pytest.raises(LedgerError, match=said):
         ledger.charges()
     with pytest.raises(LedgerError, match=said):
-        bw.find_bounds(many, label="y", epsilon=0.1, ledger=ledger)
+        release(rows, ledger, epsilon=0.1)
 
 
 IGNORING = [
@@ -627,9 +613,8 @@ def test_an_export_has_all_that_the_chain_is_made_of(rows, ledger, tmp_path):
 
 
 def test_bytes_that_were_changed_are_noticed_or_change_nothing(rows, ledger):
-    many = pa.concat_tables([rows] * 60)
     for epsilon in (0.3, 0.4):
-        bw.find_bounds(many, label="y", epsilon=epsilon, ledger=ledger)
+        release(rows, ledger, epsilon=epsilon)
     content, state = ledger.path.read_bytes(), ledger.store.read()
     rng, noticed = np.random.default_rng(2), 0
     for _ in range(150):

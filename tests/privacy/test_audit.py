@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from bagwise.bagging.bags import Bags
-from bagwise.errors import BoundsError
 from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
@@ -25,10 +24,9 @@ from bagwise.privacy.noise import (
     private_shares,
     reported_labels,
 )
-from bagwise.privacy.private_bounds import choose_bounds
 from bagwise.privacy.private_loss import design_loss, release_mean_loss
 from bagwise.privacy.private_model import design_model, release_statistics, unit_columns
-from bagwise.privacy.private_range import PRICE_OF_DOUBLING, limit_of, tightened
+from bagwise.privacy.private_range import ANY_LABEL, find_bounds, limit_of, tightened
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
 from reproduction.printed_noise import PrintedCalibration
@@ -119,22 +117,19 @@ def choice_of_limit(choose, values):
 
 
 def choice_of_bounds(event):
-    """Score bounds by whether the upper one is above 0 and the lower one is not below.
+    """Score bounds by whether the upper one is above 1 and the lower one is 0.
 
-    The attacked label is just above 0, and its neighbour just below: it moves the costs of both
-    bounds. As many others are below as make a lower bound of 0 as dear as one below.
+    The attacked label is above 1, and its neighbour below -1: it moves the costs of both bounds. As
+    many others are on either side as make a bound of 0 as dear as one beyond them.
     """
-    zeros, below, near = 2500, round(2 * PRICE_OF_DOUBLING / event.epsilon), 0.5e-9
+    zeros, others, far = 2500, round(2 * 9.2 / event.epsilon), 1.5
 
     def draw(label):
-        found = np.array([near if label else -near] + [-near] * below + [0.0] * zeros)
+        found = np.array([far if label else -far] + [-far, far] * others + [0.0] * zeros)
 
         def score(source):
-            try:
-                low, high = choose_bounds(found, epsilon=event.epsilon, source=source).bounds
-            except BoundsError:  # both are 0
-                return 0.0
-            return float(low == 0 < high)
+            low, high = find_bounds(found, ANY_LABEL, epsilon=event.epsilon, rows=1, source=source)
+            return float(low == 0 and high > 1)
 
         return lambda count: np.array([score(SecureNoise()) for _ in range(count)])
 

@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from bagwise.privacy import private_range
 from bagwise.privacy.private_range import (
+    ANY_LABEL,
     OF_LEFTOVERS,
     cheapest,
     depth,
+    find_bounds,
+    is_choice,
     is_limit,
     is_range,
     limit_of,
@@ -212,3 +215,35 @@ def test_the_lattice_follows_from_rows_epsilon_and_units():
     assert is_range((2.0, 2.5), (2.0, 18.0), **search)
     assert is_range((6.0, 10.0), (2.0, 18.0), **search)
     assert not is_range((5.0, 10.0), (2.0, 18.0), **search)
+
+
+LABELS = {
+    "rare": ((np.arange(40_000) % 100 == 0).astype(float), {(0.0, 1.0), (0.0, 2.0), (0.0, 5.0)}),
+    "negative": (-np.linspace(300, 900, 40_000), {(-1000.0, 0.0), (-2000.0, 0.0), (-5000.0, 0.0)}),
+    "of one value": (np.full(40_000, 7.0), {(0.0, 10.0), (0.0, 20.0), (0.0, 50.0)}),
+    "zero": (np.zeros(40_000), {(0.0, 1.0)}),
+    "on both sides": (np.linspace(-90, 90, 40_000), {(-100.0, 100.0), (-100.0, 200.0),
+                                                      (-200.0, 100.0), (-200.0, 200.0)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1])  # a tenth of what is promised
+@pytest.mark.parametrize("name", list(LABELS))
+def test_bounds_are_found_whatever_the_labels_are(name, epsilon):
+    labels, near = LABELS[name]
+    found = [
+        find_bounds(labels, ANY_LABEL, epsilon=epsilon, rows=1, source=SimulatedNoise(draw))
+        for draw in range(40)
+    ]
+    assert all(map(is_choice, found))
+    assert sum(one in near for one in found) >= 34
+
+
+def test_ends_that_labels_have_by_nature_are_kept():
+    counts = np.arange(40_000) % 15 - 3.0  # noise of an earlier release, perhaps
+    for draw in range(20):
+        low, high = find_bounds(
+            counts, (0.0, math.inf), epsilon=0.1, rows=1, source=SimulatedNoise(draw)
+        )
+        assert low == 0
+        assert 10 <= high <= 100

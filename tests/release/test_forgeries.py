@@ -17,7 +17,7 @@ import bagwise as bw
 from bagwise.bagging import PublishedBags
 from bagwise.bagging.bags import Bags
 from bagwise.cli import app
-from bagwise.errors import BagwiseError, BoundsError, CertificateError, ModelFileError, ReleaseError
+from bagwise.errors import BagwiseError, CertificateError, ModelFileError, ReleaseError
 from bagwise.files.json_files import canonical
 from bagwise.privacy.circumstances import KeptOrder, SimulatedNoise
 from bagwise.privacy.dispersion import (
@@ -409,27 +409,6 @@ def test_a_fitted_model_promises_nothing_itself(saved, tmp_path):
     found, certificate = verify(path)
     assert certificate is None
     assert "verify that one" in found.note
-
-
-def test_bounds_are_bound_to_what_they_cost(table, tmp_path):
-    path = bw.find_bounds(pa.concat_tables([table] * 20), label="y", epsilon=0.5).save(
-        tmp_path / "bounds.json"
-    )
-    found, certificate = verify(path)
-    assert found.headline == "(0.5, 0)-label-DP"
-    assert certificate.within(max_epsilon=0.5)
-    original = path.read_bytes()
-    for change, message in (
-        ({"epsilon": 0.1}, "was changed"),
-        ({"bounds": [-1.0, 100.0]}, "was changed"),
-        ({"bounds": [-8.25, 9.5]}, "public candidates"),
-        ({"note": "3.14"}, "unknown"),
-        ({"unit": "person"}, "was changed"),
-        ({"rows": 0}, "another type"),
-    ):
-        path.write_bytes(canonical({**json.loads(original), **change}))
-        with pytest.raises(BoundsError, match=message):
-            verify(path)
 
 
 def test_evaluations_follow_from_their_certificates(model, table, tmp_path):

@@ -320,18 +320,14 @@ def test_a_model_must_not_get_lost(data, tmp_path):
         dataclasses.replace(made, model=None).verify()
 
 
-def test_bounds_are_charged_for_the_unit_they_were_found_for(data, tmp_path):
+def test_bounds_are_found_for_units(data, tmp_path):
     many = pa.concat_tables([data] * 20)
-    by_row = bw.find_bounds(many, label="y", epsilon=3.0)
-    with pytest.raises(BagwiseError, match="found for unit None"):
-        release(many, bounds=by_row, unit="person", epsilon=4.0)
     people = np.arange(many.num_rows) // 8
     many = many.set_column(many.column_names.index("person"), "person", pa.array(people))
-    per_person = bw.find_bounds(many, label="y", epsilon=6.0, unit="person")
-    assert per_person.event.unit_rows == units_of(many, "person").largest
-    with pytest.raises(BudgetError, match="fewer than"):
-        release(pa.concat_tables([many, many]), bounds=per_person, unit="person", epsilon=9.0)
-    made = release(many, bounds=per_person, unit="person", epsilon=9.0)
+    made = release(many, bounds="auto", unit="person", epsilon=9.0)
+    bounds = made.certificate.events[0]
+    assert bounds.hides == "bounds"
+    assert bounds.unit_rows == units_of(many, "person").largest
     assert bw.Release.load(made.save(tmp_path / "out")).verify().epsilon == 9.0
 
 

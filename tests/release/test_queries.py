@@ -263,7 +263,7 @@ def is_possible(
     *, centre, strategy, label_kind, delta, epsilon, noise, unit, bounds, bag_size, **_others
 ):
     """Tell whether there is such a release; others are refused with a word why."""
-    if bounds == "found" and epsilon < (4.0 if unit else 1.0):  # so few rows are worth none
+    if bounds == "found" and (unit or epsilon < 4.0):  # so few rows are worth none
         return False
     if (centre == "model" and label_kind == "pick") or (delta is None and noise == "gaussian"):
         return False
@@ -292,12 +292,8 @@ def deliver(table, asked):
     if options["strategy"] == "sorted by noise":
         options |= {"strategy": "sorted", "scores": "noisy-labels"}
     try:
-        if options.pop("bounds") == "found":
-            options["bounds"] = bw.find_bounds(table, label="y", epsilon=epsilon / 2, unit=unit)
-        made = bw.make_release(
-            table,
-            **filed(label="y", exclude=() if unit else "who", **{"bounds": BOUNDS, **options}),
-        )
+        options["bounds"] = "auto" if options["bounds"] == "found" else BOUNDS
+        made = bw.make_release(table, **filed(label="y", exclude=() if unit else "who", **options))
     except (BudgetError, BoundsError, StrategyError):
         return False
     certificate = made.certificate
@@ -478,14 +474,11 @@ def test_looks_that_cannot_be_are_refused(table):
 
 
 def test_nothing_is_looked_for_where_nothing_can_be_gained(table):
-    """Answers of 0 and 1, bounds that were found privately, few rows."""
+    """Answers of 0 and 1, few rows."""
     rng = np.random.default_rng(0)
     yes = pa.table({"x": rng.normal(size=N), "y": rng.integers(0, 2, size=N)})
     made = bw.make_release(yes, label="y", bounds=(0, 1), bag_size=50, epsilon=1.0)
     assert [event.hides for event in made.certificate.events] == ["bag means"]
-    found = bw.find_bounds(table, label="y", epsilon=0.4)
-    made = release(table, bounds=found, centre="none")
-    assert [event.hides for event in made.certificate.events] == ["bounds", "bag means"]
     made = release(make_table(n=100), bag_size=10)
     assert [event.hides for event in made.certificate.events] == ["bag means"]
 
@@ -673,3 +666,78 @@ def test_a_mean_that_bags_know_or_nobody_wants_is_not_asked_for(options):
     made = bw.make_release(counts(), **filed(**{**NAMED, **options}))
     assert made.mean_label is None
     assert made.provenance.centre != "mean"
+
+
+# Bounds that nobody has stated.
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_bounds_are_the_first_query_and_part_of_epsilon(epsilon, tmp_path):
+    table = make_table(n=40_000, d=2)
+    made = bw.make_release(table, label="y", bounds="auto", epsilon=epsilon, exclude="who")
+    events = made.certificate.events
+    assert [event.hides for event in events].count("bounds") == 1
+    assert events[0].hides == "bounds"
+    assert events[0].epsilon <= 0.1 * epsilon * (1 + 1e-9)
+    assert total_delta(events, epsilon) == 0
+    assert "The bounds were chosen privately" in made.certificate.text()
+    found, _ = verify(made.save(tmp_path / "out"))
+    assert found.epsilon <= epsilon
+    model = bw.release_model(table, label="y", bounds="auto", epsilon=epsilon, exclude="who")
+    assert model.certificate.events[0] == events[0]
+    assert verify(model.save(tmp_path / "m.json"))[0].epsilon <= epsilon
+    assert model.bounds is None
+
+
+def test_a_family_brings_its_ends_and_true_and_false_need_none():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000)
+    counts = pa.table(
+        {"x": x, "y": rng.poisson(np.exp(0.3 * x)), "yes": x + rng.normal(size=4000) > 0}
+    )
+    model = bw.release_model(
+        counts, label="y", bounds="auto", epsilon=4.0, family="poisson", features="x"
+    )
+    assert model.certificate.bounds[0] == 0
+    for bounds in (None, "auto"):
+        made = bw.make_release(counts, label="yes", bounds=bounds, epsilon=1.0, features="x")
+        assert [event.hides for event in made.certificate.events] == ["bag means"]
+        assert made.certificate.bounds == (0, 1)
+        model = bw.release_model(
+            counts, label="yes", bounds=bounds, epsilon=1.0, family="bernoulli", features="x"
+        )
+        assert [event.hides for event in model.certificate.events] == ["model"]
+        bw.evaluate_rows_privately(model, counts, bounds=bounds, epsilon=1.0)
+    with pytest.raises(BoundsError, match="needs bounds"):
+        bw.make_release(counts, label="y", epsilon=1.0, features="x")
+
+
+def test_too_few_rows_for_bounds_are_refused_before_the_charge(tmp_path):
+    ledger = bw.Ledger.create(tmp_path / "l", epsilon_total=9.0)
+    for ask in (bw.make_release, bw.release_model):
+        with pytest.raises(BoundsError, match="too few to find bounds"):
+            ask(
+                make_table(n=500), label="y", bounds="auto", epsilon=1.0, exclude="who",
+                ledger=ledger,
+            )  # fmt: skip
+    assert not ledger.charges()
+
+
+@pytest.mark.parametrize("asked", [{"not_private": True, "bag_size": 10}, {"classes": ["1", "2"]}])
+def test_bounds_are_found_with_an_epsilon_and_for_numbers(asked):
+    with pytest.raises(BoundsError):
+        bw.make_release(make_table(n=500), label="y", bounds="auto", **{"epsilon": None, **asked})
+
+
+def test_bounds_that_no_search_ends_with_are_refused():
+    made = bw.make_release(
+        make_table(n=4000, d=2), label="y", bounds="auto", epsilon=4.0, exclude="who"
+    )
+    certificate = made.certificate
+    dearer = noisy_choice("bounds", certificate.events[0].epsilon / 2)
+    for changes in (
+        {"bounds": (-3.7, 88.1), "tightened": None},
+        {"events": (dearer, *certificate.events[1:])},
+    ):
+        with pytest.raises(CertificateError):
+            dataclasses.replace(certificate, **changes).check_rows(4000)

@@ -150,20 +150,20 @@ def test_units_set_the_noise_by_all_their_rows(model, data):
     assert alone.sensitivity < event.sensitivity < rows * alone.sensitivity
 
 
-def test_private_bounds_are_charged(model, data):
-    found = bw.find_bounds(data, label="y", epsilon=0.4)
-    scores = evaluate(model, data, bounds=found, epsilon=1.0)
-    assert scores.certificate.bounds == found.bounds
-    assert noisy_choice("bounds", 0.4) in scores.certificate.events
-    event = scores.certificate.events[-1]
-    assert event.number_sd == pytest.approx(np.sqrt(2) * event.sensitivity / 0.6, rel=1e-6)
-    with pytest.raises(BudgetError, match="nothing is left"):
-        evaluate(model, data, bounds=found, epsilon=0.3)
-    with pytest.raises(BoundsError, match="found for unit None"):
-        evaluate(model, data, bounds=found, epsilon=1.0, unit="who")
-    by_unit = bw.find_bounds(data.slice(0, 2000), label="y", epsilon=3.0, unit="who")
-    with pytest.raises(BudgetError, match="units of fewer than"):
-        evaluate(model, data, bounds=by_unit, epsilon=9.0, unit="who")
+def test_bounds_are_found_first(model, data, tmp_path):
+    ledger = bw.Ledger.create(tmp_path / "l", epsilon_total=1.0)
+    scores = evaluate(model, data, bounds="auto", epsilon=1.0, ledger=ledger)
+    first, event = scores.certificate.events
+    assert first == noisy_choice("bounds", first.epsilon)
+    assert event.number_sd == pytest.approx(
+        np.sqrt(2) * event.sensitivity / (1 - first.epsilon), rel=1e-6
+    )
+    assert bw.PrivateScores.load(scores.save(tmp_path / "s.json")) == scores
+    assert bw.verify(tmp_path / "s.json")[0].epsilon <= 1.0
+    (charge,) = ledger.charges()  # for the loss as well, before the bounds are drawn
+    assert ledger.act(charge.id, scores.certificate.events) == charge
+    with pytest.raises(BoundsError, match="too few"):
+        evaluate(model, data.slice(0, 50), bounds="auto", epsilon=1.0)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,6 @@ def things():
         "Release": release,
         "Certificate": release.certificate,
         "Plan": bw.plan(table, label="y", bounds=(0, 10), epsilon=2.0, bag_sizes=[10, 20]),
-        "PrivateBounds": bw.find_bounds(table, label="y", epsilon=8.0),
         "RowScores": bw.evaluate_rows(model, table),
         "BagScores": bw.evaluate_release(model, release),
         "PrivateScores": bw.evaluate_rows_privately(model, table, epsilon=1.0, bounds=(0, 10)),
@@ -48,7 +47,7 @@ def things():
 
 
 NAMES = [
-    "Bags", "BagQuality", "Release", "Certificate", "Plan", "PrivateBounds", "RowScores",
+    "Bags", "BagQuality", "Release", "Certificate", "Plan", "RowScores",
     "BagScores", "PrivateScores", "Explanation", "Coefficients", "RowModel", "BaggedGLM",
 ]  # fmt: skip
 
@@ -60,7 +59,7 @@ def test_it_shows_and_draws_itself(things, name):
     shown = thing._repr_html_()
     assert "<script>alert" not in shown
     assert "<p" in shown or "<table" in shown
-    if name in ("PrivateBounds", "RowScores", "BagScores", "PrivateScores"):
+    if name in ("RowScores", "BagScores", "PrivateScores"):
         return  # a few numbers need no chart
     chart = thing.plot()
     assert "offline" in type(chart).save.__qualname__
@@ -99,8 +98,6 @@ def test_an_estimator_shows_coefficients_once_it_is_fitted(things):
     assert "std. error" in fitted._repr_mimebundle_()["text/html"]
 
 
-def test_bounds_and_private_scores_show_their_ranges(things):
-    low, high = things["PrivateBounds"].bounds
-    assert f"{low:g} to {high:g}" in things["PrivateBounds"]._repr_html_()
+def test_scores_show_what_is_promised(things):
     assert "label-DP" in things["PrivateScores"]._repr_html_()
     assert "NOT PRIVATE" in things["RowScores"]._repr_html_()

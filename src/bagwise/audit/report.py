@@ -137,7 +137,7 @@ def audit_file(
     alpha: float = 1e-3,
     seed: int | None = None,
 ) -> AuditReport:
-    """Audit a release directory, or a model, bounds or evaluation file.
+    """Audit a release directory, or a model or evaluation file.
 
     Parameters
     ----------

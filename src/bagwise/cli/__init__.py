@@ -29,7 +29,6 @@ from bagwise.cli.options import Command
 VERBS = (
     planning.plan,
     releases.release,
-    releases.bounds,
     releases.verify,
     audits.audit,
     reports.report,

@@ -13,7 +13,7 @@ _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
 
 def audit(
     path: Annotated[
-        Path, typer.Argument(help="A release directory, or a model, bounds or evaluation file.")
+        Path, typer.Argument(help="A release directory, or a model or evaluation file.")
     ],
     labels: Annotated[
         Path | None,

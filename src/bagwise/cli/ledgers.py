@@ -142,7 +142,7 @@ def export(
 def check(
     places: Annotated[
         list[Path],
-        typer.Argument(help="Releases, models, bounds, evaluations; or folders of them."),
+        typer.Argument(help="Releases, models, evaluations; or folders of them."),
     ],
     ledger: Annotated[
         Path | None,

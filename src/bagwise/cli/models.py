@@ -21,7 +21,6 @@ from bagwise.cli.console import (
 from bagwise.cli.options import (
     Anew,
     AsJson,
-    BoundsFile,
     ChosenBy,
     Engine,
     Exclude,
@@ -222,9 +221,9 @@ def release_model(
         ),
     ] = None,
     bounds: Annotated[
-        tuple[float, float] | None, typer.Option(help="Public range LO HI of a label.")
+        tuple[str, str] | None,
+        typer.Option(help="Public range LO HI of a label. auto: found privately."),
     ] = None,
-    bounds_file: BoundsFile = None,
     family: Annotated[
         str,
         typer.Option(help="What a label is: {families} but multinomial."),
@@ -265,7 +264,7 @@ def release_model(
         model = make(
             source_of(table, query, read),
             label=label,
-            bounds=read_bounds(bounds, bounds_file),
+            bounds=read_bounds(bounds),
             epsilon=epsilon,
             delta=delta,
             family=family,
@@ -409,9 +408,9 @@ def evaluate(
         ),
     ] = None,
     bounds: Annotated[
-        tuple[float, float] | None, typer.Option(help="With --epsilon: public range of a label.")
+        tuple[str, str] | None,
+        typer.Option(help="With --epsilon: public range of a label. auto: found privately."),
     ] = None,
-    bounds_file: BoundsFile = None,
     loss: Annotated[
         str | None, typer.Option(help="With --epsilon: squared (the default) or absolute.")
     ] = None,
@@ -450,7 +449,6 @@ def evaluate(
     if epsilon is None:
         options = {
             "--bounds": bounds,
-            "--bounds-file": bounds_file,
             "--loss": loss,
             "--clip": clip,
             "--unit": unit,
@@ -482,7 +480,7 @@ def evaluate(
             load_model(model),
             source_of(data, query, read),
             epsilon=epsilon,
-            bounds=read_bounds(bounds, bounds_file),
+            bounds=read_bounds(bounds),
             label=label,
             loss=loss or "squared",
             clip=clip,

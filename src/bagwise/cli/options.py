@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from bagwise.cli.console import emit, has_terminal, hold, paused_progress, print_grid, say
-from bagwise.errors import StrategyError, TableError, check_name
+from bagwise.errors import BoundsError, StrategyError, TableError, check_name
 
 Tables = Annotated[
     list[str],
@@ -96,9 +96,6 @@ Within = Annotated[
 Exposure = Annotated[
     str | None,
     typer.Option(help="Public column that a label is counted over, such as years; not a feature."),
-]
-BoundsFile = Annotated[
-    Path | None, typer.Option(help="Bounds found by `bagwise bounds`; their cost is included.")
 ]
 Nulls = Annotated[str, typer.Option(help="Missing features: indicator or error.")]
 MaxLevels = Annotated[
@@ -192,7 +189,7 @@ def confirmation(
 
 
 SMALL_FILE = 2**24
-"""Bytes that must be free for a model, bounds or scores, or beside the rows of a release."""
+"""Bytes that must be free for a model or scores, or beside the rows of a release."""
 
 Reserve = Callable[[int, int], AbstractContextManager[None]]
 
@@ -261,15 +258,17 @@ def keep_in(ledger: Any, path: Path | None, made: Any) -> str | None:
     return f"Charged to {ledger.path} as {mark.id}. What is left: {show}"
 
 
-def read_bounds(given: tuple[float, float] | None, file: Path | None) -> Any:
-    """Return the bounds that were typed in, or those of a file."""
-    from bagwise.privacy.private_bounds import PrivateBounds
-
-    if file is None:
-        return given
-    if given is not None:
-        raise StrategyError("give --bounds or --bounds-file, not both.")
-    return PrivateBounds.load(file)
+def read_bounds(given: tuple[str, str] | None) -> Any:
+    """Return the bounds that were typed in: two numbers, or "auto"."""
+    if given is None or given == ("auto", "auto"):
+        return given and "auto"
+    try:
+        return (float(given[0]), float(given[1]))
+    except ValueError:
+        raise BoundsError(
+            f"--bounds takes two numbers, or auto, not {' '.join(given)!r}. For example: "
+            "--bounds 0 100"
+        ) from None
 
 
 def source_of(tables: list[str], query: str | None, read: list[str] | None) -> Any:
@@ -320,7 +319,7 @@ EVERYDAY = ["label", "bounds", "classes", "epsilon", "output", "id_", "exclude",
 """Options that the help of a verb begins with, in this order."""
 
 PANELS = {
-    "Privacy": "delta error bounds_file noise tighten centre not_private label_kind chosen_by anew "
+    "Privacy": "delta error noise tighten centre not_private label_kind chosen_by anew "
     "purpose recipient sign",
     "Bags": "bag_size min_bag_size bag_sizes strategy strategies learner family set_ scores "
     "score_share by within seed keep_order single_labels prior misfit",
@@ -331,7 +330,7 @@ PANELS = {
 
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
 _METAVARS = {
-    "bounds": "LO HI",
+    "bounds": "LO HI | auto",
     "prior": "SIGNAL NOISE",
     "set_": "NAME=VALUE",
     "spark": "NAME=VALUE",
@@ -354,10 +353,14 @@ class Command(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read ``--bounds 0,100`` as two numbers; add an example to whatever cannot be read."""
+        """Read ``--bounds 0,100`` as two words; add an example to whatever cannot be read."""
         read: list[str] = []
         for word in args:
-            pair = bool(read) and read[-1] == "--bounds" and _PAIR.fullmatch(word.strip("()[]"))
+            first = bool(read) and read[-1] == "--bounds"
+            if first and word == "auto":
+                read += [word, word]  # for both ends
+                continue
+            pair = first and _PAIR.fullmatch(word.strip("()[]"))
             read += re.split("[,;:]", word.strip("()[]")) if pair else [word]
         try:
             return super().parse_args(ctx, read)

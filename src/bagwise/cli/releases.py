@@ -1,4 +1,4 @@
-"""The verbs that make and check what leaves: release, bounds and verify."""
+"""The verbs that make and check what leaves: release and verify."""
 
 import functools
 from contextlib import AbstractContextManager
@@ -25,7 +25,6 @@ from bagwise.cli.options import (
     SMALL_FILE,
     Anew,
     AsJson,
-    BoundsFile,
     By,
     ChosenBy,
     DryRun,
@@ -55,7 +54,6 @@ from bagwise.cli.options import (
     Yes,
     check_signing_key,
     confirmation,
-    file_reserve,
     is_spark,
     keep_in,
     open_ledger,
@@ -65,7 +63,6 @@ from bagwise.cli.options import (
     split_names,
 )
 from bagwise.errors import CertificateError, OutputError, StrategyError
-from bagwise.files.atomic import check_file
 from bagwise.requests.records import Bagging, Privacy, Reading
 from bagwise.requests.records import Engine as EngineSettings
 
@@ -97,10 +94,11 @@ def release(
         int | None, typer.Option(help="Smallest bag that the planner may choose. Default: 10.")
     ] = None,
     bounds: Annotated[
-        tuple[float, float] | None,
-        typer.Option(help="Public range LO HI of a label; labels outside are clipped."),
+        tuple[str, str] | None,
+        typer.Option(
+            help="Public range LO HI of a label; labels outside are clipped. auto: found privately."
+        ),
     ] = None,
-    bounds_file: BoundsFile = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -237,7 +235,7 @@ def release(
         made = make_release(
             source,
             label=label,
-            bounds=read_bounds(bounds, bounds_file),
+            bounds=read_bounds(bounds),
             classes=split_names(classes),
             epsilon=epsilon,
             delta=delta,
@@ -328,62 +326,9 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
         say(f"Note: {remark}")
 
 
-def bounds(
-    table: Tables,
-    label: Label,
-    epsilon: Annotated[float, typer.Option(help="How much epsilon to spend on the bounds.")],
-    outside: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of labels that may lie beyond each bound. Default: few, by the noise."
-        ),
-    ] = None,
-    unit: Unit = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for release --bounds-file.")
-    ] = None,
-    query: SqlQuery = None,
-    read: Read = None,
-    ledger: LedgerFile = None,
-    chosen_by: ChosenBy = "all",
-    anew: Anew = False,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Find label bounds privately if no public ones are known. This spends epsilon.
-
-    Example: [bold]bagwise bounds rents.csv --label rent --epsilon 0.1 -o bounds.json[/]
-    """
-    from bagwise.api import find_bounds
-
-    if output is not None:
-        check_file(output, force=force)
-    source = source_of(table, query, read)
-    charged = open_ledger(ledger, chosen_by, anew, file_reserve(output, force=force))
-    found = find_bounds(
-        source, label=label, epsilon=epsilon, outside=outside, unit=unit, ledger=charged
-    )
-    if output is not None:
-        found.save(output, force=force)
-    receipt = keep_in(charged, output, found)
-    low, high = found.bounds
-    if as_json:
-        emit({"bounds": [low, high], "epsilon": epsilon})
-    elif not quiet:
-        out.print(f"bounds {low:g} {high:g}, at epsilon {epsilon:g}", highlight=False)
-        out.print(
-            "This spent epsilon. Hand the file to release --bounds-file, which counts it in; "
-            "given as --bounds it would not be counted.",
-            soft_wrap=True,
-        )
-        if receipt:
-            say(receipt)
-
-
 def verify(
     path: Annotated[
-        Path, typer.Argument(help="A release directory, or a model, bounds or evaluation file.")
+        Path, typer.Argument(help="A release directory, or a model or evaluation file.")
     ],
     max_epsilon: Annotated[
         float | None,
@@ -401,7 +346,7 @@ def verify(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a release, model, bounds or evaluation: hashes, contents and guarantee.
+    """Check a release, model or evaluation: hashes, contents and guarantee.
 
     Example: [bold]bagwise verify out --max-epsilon 1 --max-delta 1e-6[/]
     """

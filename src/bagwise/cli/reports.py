@@ -166,7 +166,7 @@ def _ledger_of(release: "Release", path: Path) -> "Ledger":
     from bagwise.ledger import Ledger
 
     ledger, certificate = Ledger.open(path), release.certificate
-    if certificate.mark is None or not ledger.acts(certificate.mark.id, certificate.events):
+    if certificate.mark is None or not ledger.act(certificate.mark.id, certificate.events):
         raise LedgerError(f"the release was not charged to {path}.")
     return ledger
 

@@ -21,11 +21,10 @@ from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.filters import Cost
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json
-from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.rng import NoiseSource
 from bagwise.rows import Rows
 
-Verb = Literal["release", "release-model", "bounds", "evaluate"]
+Verb = Literal["release", "release-model", "evaluate"]
 
 
 class Certified(Protocol):
@@ -75,7 +74,6 @@ class LedgerAccount(Account):
     entry: Charge
     subset: Subset | None
     delta: float
-    bounds_id: str | None
     n_rows: int
     n_bytes: int
     charged: Cost | None = None
@@ -89,7 +87,7 @@ class LedgerAccount(Account):
             entry = msgspec.structs.replace(
                 self.entry, events=tuple(mechanism_to_json(event) for event in events)
             )
-            self.ledger.charge(entry, self.subset, delta=self.delta, paid=self.bounds_id)
+            self.ledger.charge(entry, self.subset, delta=self.delta)
             self.charged = cost
         elif not self.charged.covers(cost):
             raise BudgetError(
@@ -122,7 +120,6 @@ def open_account(
     unit: str | None,
     private: bool,
     delta: float = 0.0,
-    bounds: object = None,
 ) -> LedgerAccount:
     """Return the account of a request about a table; nothing is charged yet.
 
@@ -136,8 +133,6 @@ def open_account(
         Whether the request promises anything.
     delta : float
         That it promises.
-    bounds : PrivateBounds or anything else
-        What it uses as bounds; found ones may have been charged already.
     """
     ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     _check_request(ledger, unit=unit, private=private)
@@ -154,7 +149,6 @@ def open_account(
         verb=verb,
         label=label,
         events=(),
-        paid=(),
         chosen_by="all" if subset is None else "public",
         subset=None if subset is None else subset.digest,
         request=key.of_values([verb, "all" if subset is None else "public", _plain(request)]),
@@ -171,7 +165,6 @@ def open_account(
         subset=subset,
         mark=mark,
         delta=delta,
-        bounds_id=bounds.mark.id if isinstance(bounds, PrivateBounds) else None,
         n_rows=rows.num_rows,
         n_bytes=copies * rows.n_bytes([name for name in rows.column_names if name != label]),
     )

@@ -53,13 +53,11 @@ class Charge(Record, frozen=True, omit_defaults=True):
         Also in the certificate of what was made.
     time : str
         In UTC, by the clock of the machine. The order of entries is by number, not by time.
-    verb : {"release", "release-model", "bounds", "evaluate"}
+    verb : {"release", "release-model", "evaluate"}
     label : str
         The column that was protected.
     events : list
         The mechanisms that are charged, as certificates have them.
-    paid : tuple of str
-        Ids of earlier charges that the request made use of, and did not pay again.
     chosen_by : {"all", "public"}
     subset : str or None
         Digest of who is in the rows, where that is charged for; None: everybody.
@@ -72,10 +70,9 @@ class Charge(Record, frozen=True, omit_defaults=True):
     id: Id
     time: str
     software: str
-    verb: Literal["release", "release-model", "bounds", "evaluate"]
+    verb: Literal["release", "release-model", "evaluate"]
     label: str
     events: tuple[dict[str, Any], ...]
-    paid: tuple[Id, ...]
     chosen_by: ChosenBy
     subset: Digest | None
     request: Digest

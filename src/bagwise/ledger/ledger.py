@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 from bagwise._version import SOFTWARE
 from bagwise.errors import BudgetError, ColumnError, LedgerError, check_name
 from bagwise.files.atomic import new_file
@@ -107,7 +105,7 @@ def course_cells(course: Sequence[Spent], totals: Totals) -> list[tuple[str, ...
 class Ledger:
     """A budget for one data set, kept in one file: what is charged to it is never given back.
 
-    Hand it to `make_release`, `release_model`, `find_bounds` and `evaluate_rows_privately`. Each
+    Hand it to `make_release`, `release_model` and `evaluate_rows_privately`. Each
     charges it before noise is drawn, or is refused.
 
     Guarantee
@@ -272,44 +270,31 @@ class Ledger:
             course.append(Spent(state.charges[i], alone, total))
         return tuple(course)
 
-    def charge(
-        self, entry: Charge, subset: Subset | None, *, delta: float, paid: str | None = None
-    ) -> Charge:
+    def charge(self, entry: Charge, subset: Subset | None, *, delta: float) -> Charge:
         """Add a charge, on disk when this returns; refuse one that does not fit the budget.
 
         Parameters
         ----------
         delta : float
             That the request was made with, for saying what would fit.
-        paid : str, optional
-            Id of a charge for bounds that the request makes use of: if this ledger has it, its
-            event is not charged again.
         """
 
         def decide(state: State) -> tuple[Charge, Subset | None]:
-            new = _without_paid(entry, state, paid)
-            cost = self._cost(new)
+            cost = self._cost(entry)
             for before in self._paid(state, joining=subset):
                 if not self.filter.admits([*before, cost]):
                     raise BudgetError(self._refusal(before, cost, delta))
-            return new, subset
+            return entry, subset
 
         return self.store.append(decide)
 
-    def acts(self, id: str, events: Sequence[Mechanism]) -> list[Charge]:
-        """Return the charges that pay for a certificate with this id and these mechanisms.
-
-        The one with its id, and those that it did not have to pay again; none if they are not
-        enough.
-        """
-        state = self.store.read()
-        main = state.find(id)
-        if main is None:
-            return []
-        charges = [main, *(one for one in state.charges if one.id in main.paid)]
-        order, paid = self.filter.order, tuple(e for one in charges for e in one.mechanisms)
-        enough = Cost.of(paid, order=order).covers(Cost.of(tuple(events), order=order))
-        return charges if enough else []
+    def act(self, id: str, events: Sequence[Mechanism]) -> Charge | None:
+        """Return the charge that pays for a certificate with this id; None if it is not enough."""
+        charge, order = self.store.read().find(id), self.filter.order
+        if charge is None:
+            return None
+        spent = Cost.of(tuple(events), order=order)
+        return charge if Cost.of(charge.mechanisms, order=order).covers(spent) else None
 
     def remember(self, path: str | Path, *, id: str, digest: str) -> None:
         """Keep where the files of a charge are, for an identical request later.
@@ -383,22 +368,6 @@ def _check_text(what: str, text: str | None) -> None:
         raise LedgerError(
             f"{what} is one line of 1 to {LONGEST_NAME} printable characters, got {text!r}."
         )
-
-
-def _without_paid(entry: Charge, state: State, paid: str | None) -> Charge:
-    """Return the charge without what bounds have cost that this ledger was charged for."""
-    bounds = None if paid is None else state.find(paid)
-    if bounds is None or bounds.verb != "bounds":
-        return entry
-    events = list(entry.events)
-    for event in bounds.events:
-        if event not in events:  # bounds of another epsilon: nothing of it is taken off
-            return entry
-        events.remove(event)
-    # What is paid already must have been paid by everybody who would pay now.
-    if bounds.subset not in (None, entry.subset):
-        return entry
-    return msgspec.structs.replace(entry, events=tuple(events), paid=(bounds.id,))
 
 
 def now() -> str:

@@ -132,9 +132,9 @@ def plan(
             not_private=not_private, what="plan",
         )  # fmt: skip
         return PlanRequest.of(
-            budget, family=bagging.family, classes=n_classes, prior=prior, bag_sizes=bag_sizes,
-            min_bag_size=bagging.min_bag_size, strategies=bagging.strategies, effort=effort,
-            single_labels=single_labels, learner=learner,
+            budget.of_type(None, "plan"), family=bagging.family, classes=n_classes, prior=prior,
+            bag_sizes=bag_sizes, min_bag_size=bagging.min_bag_size, strategies=bagging.strategies,
+            effort=effort, single_labels=single_labels, learner=learner,
         )  # fmt: skip
 
     if error is not None:

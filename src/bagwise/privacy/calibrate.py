@@ -368,6 +368,10 @@ class ExactCalibration:
         """Return the calibration for a private range of labels, and for what finding it left."""
         return dataclasses.replace(self, bounds=bounds, prior=(*self.prior, event))
 
+    def after(self, event: Mechanism | None) -> "ExactCalibration":
+        """Return the calibration for what a search leaves, if there is one."""
+        return self if event is None else self.within(self.bounds, event)
+
     def with_noise(self, noise: NoiseKind) -> "ExactCalibration":
         """Return the calibration with this kind of noise."""
         return dataclasses.replace(self, noise=noise)

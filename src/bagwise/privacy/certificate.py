@@ -34,6 +34,8 @@ from bagwise.privacy.mechanisms import (
     mechanisms_from_json,
 )
 from bagwise.privacy.private_range import (
+    OF_LABELS,
+    WITHIN_FOUND,
     is_choice,
     is_limit,
     is_range,
@@ -197,6 +199,8 @@ class Certificate:
     def looks(self) -> tuple[str, ...]:
         """What was looked at privately before, in words, and what that has cost."""
         said = []
+        if cost := _spent(self.events, "bounds"):
+            said.append(f"The bounds were chosen privately, for epsilon {cost}.")
         if self.tightened is not None:
             low, high = self.tightened
             of = "" if self.limit is None else " for the model that labels were centred on"
@@ -344,15 +348,20 @@ class Certificate:
             raise CertificateError("the certificate pays twice for the same search.")
         bounds, rows = self.bounds or (0.0, 0.0), self.unit_rows
         low, high = self.tightened or bounds
-        left = math.inf if self.asked is None else self.asked[0]
+        left, found = math.inf if self.asked is None else self.asked[0], False
         for event in searches:
             paid, own = event.epsilon, event.unit_rows
             search: Any = {"n_values": n_rows, "epsilon": paid, "rows": own}
-            prices, possible = [paid], is_choice(bounds)  # bounds were paid for before
-            if event.hides == "range":
-                prices = range_prices(left, bounds, n_rows=n_rows, unit_rows=rows)
+            if event.hides == "bounds":
+                prices = range_prices(left, None, n_rows=n_rows, unit_rows=rows)[:1]
+                possible = own == rows and is_choice(bounds)
+                found = True
+            elif event.hides == "range":
+                known = None if found else bounds
+                prices = range_prices(left, known, n_rows=n_rows, unit_rows=rows)
+                search["terms"] = WITHIN_FOUND if found else OF_LABELS
                 possible = own == rows and is_range((low, high), bounds, **search)
-            elif event.hides == "limit":
+            else:
                 prices = limit_prices(left, n_rows=n_rows, unit_rows=rows)
                 possible = own == rows and (
                     self.limit is None or is_limit(self.limit, (high - low) / 2, **search)

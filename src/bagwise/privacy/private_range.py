@@ -63,6 +63,9 @@ class Terms:
 OF_LABELS = Terms(price=0.0025, most=0.025)
 """Labels that are clipped are large ones that a model should learn of."""
 
+WITHIN_FOUND = Terms(price=0.0025, most=0.0075)
+"""Bounds that were found privately are nearly as tight as can be, and rare labels stay rare."""
+
 OF_LEFTOVERS = Terms(price=0.005, most=0.05)
 """What a model leaves of labels is noise for the most part, and clipping it does less harm."""
 
@@ -88,7 +91,15 @@ NARROWING = 0.5
 """Width of what a model leaves, in widths of the range, from which on centring pays. What is left
 is clipped, and a fourth of the variance of the noise is worth that."""
 
-_EXPONENTS = range(-9, 16)  # of bounds that may be chosen
+ENDS = np.array([0.0, *(float(f"{d}e{power}") for power in range(12) for d in (1, 2, 5)), 1e12])
+"""How far from zero either end of bounds may be that are found privately: public, and fixed."""
+
+ANY_LABEL: Bounds = (-math.inf, math.inf)
+"""The ends that a label has if nobody knows anything about it."""
+
+_PRICES_OUTWARDS = (0.6, 1.2)  # least and largest, of a doubling of bounds, in scales of the noise
+_ZERO = 0.01  # as which an end at zero counts: labels of another sign are seldom, and cost most
+_MOST_OUTWARDS = 0.25  # of all values: what all doublings together may cost
 _DEEPEST = 13.0  # doublings: no stated range is ten thousand times too wide
 _STEP = 0.25  # doublings between neighbouring candidates
 _AT_ONCE = 2**20  # values that are counted together
@@ -103,7 +114,6 @@ def cheapest(
     rows: int,
     source: NoiseSource,
     price: float = PRICE_OF_DOUBLING,
-    free: float = 0.0,
 ) -> int:
     """Return the place of the candidate that costs least, by noisy costs; it spends epsilon.
 
@@ -117,31 +127,71 @@ def cheapest(
         Rows of a protected unit.
     price : float
         Of a doubling, in scales of the noise; public.
-    free : float
-        So many values may lie beyond a candidate without a cost; public.
     """
     scale = math.ceil(_PRECISION * rows / Fraction(epsilon))  # never less noise than promised
     prices = np.rint(price * scale * (doublings - doublings.min())).astype(np.int64)
-    costs = prices + np.maximum(beyond.astype(np.int64) * _PRECISION - round(free * _PRECISION), 0)
+    costs = prices + beyond.astype(np.int64) * _PRECISION
     noisy = costs - discrete_exponential(costs.size, scale=scale, source=source)
     return int(np.argmin(noisy))
 
 
-def candidates() -> FloatArray:
-    """Return the public grid: 0 and plus or minus 1, 2, 5 times powers of ten, in order.
+def find_bounds(
+    values: "FloatArray | CountsItself",
+    within: Bounds,
+    *,
+    epsilon: float,
+    rows: int,
+    source: NoiseSource,
+) -> Bounds:
+    """Return bounds that few values leave, from `ENDS` on either side of zero; it spends epsilon.
 
-    >>> grid = candidates()
-    >>> grid[(grid > 0.5) & (grid < 30)].tolist()
-    [1.0, 2.0, 5.0, 10.0, 20.0]
+    An end that labels have by nature, as counts have 0, is taken as it is, and the other is chosen
+    by all of epsilon. Where both are zero, the upper one is the next candidate: whatever the labels
+    are, there is an answer.
+
+    >>> from bagwise.rng import SimulatedNoise
+    >>> labels = np.random.default_rng(0).uniform(-3, 700, size=20_000)
+    >>> find_bounds(labels, ANY_LABEL, epsilon=0.5, rows=1, source=SimulatedNoise(1))
+    (-5.0, 1000.0)
     """
-    positive = [float(f"{digit}e{power}") for power in _EXPONENTS for digit in (1, 2, 5)]
-    return np.array([*(-value for value in reversed(positive)), 0.0, *positive])
+    sides = (Distance(-math.inf, 0.0, 0.0), Distance(0.0, math.inf, 0.0))
+    unknown = [side for side, end in zip(sides, within, strict=True) if math.isinf(end)]
+    doublings = np.log2(np.maximum(ENDS, _ZERO))[::-1]
+    low, high = within
+    for side in unknown:
+        beyond = _count(values, side, ENDS[::-1])
+        place = cheapest(
+            beyond,
+            doublings,
+            epsilon=epsilon / len(unknown),
+            rows=rows,
+            source=source,
+            price=min(_PRICES_OUTWARDS[1], _price_outwards(values.size, epsilon, rows)),
+        )
+        end = float(ENDS[::-1][place])
+        low, high = (0.0 - end, high) if side is sides[0] else (low, end)
+    return (low, high) if low < high else (low, float(ENDS[1]))
+
+
+def suffices_for_bounds(n_values: int, *, epsilon: float, rows: int) -> bool:
+    """Tell whether so many values are enough to find both bounds by an epsilon; public.
+
+    >>> [suffices_for_bounds(n, epsilon=0.1, rows=1) for n in (3000, 1000)]
+    [True, False]
+    """
+    return _price_outwards(n_values, epsilon, rows) >= _PRICES_OUTWARDS[0]
+
+
+def _price_outwards(n_values: int, epsilon: float, rows: int) -> float:
+    """Return the price of a doubling at which all of them cost as much as they may, on one side."""
+    doublings = math.log2(ENDS[-1] / _ZERO)
+    return _MOST_OUTWARDS * n_values * epsilon / (2 * rows * doublings)
 
 
 def is_choice(bounds: Bounds) -> bool:
     """Tell whether bounds are two of the public candidates."""
     low, high = bounds
-    return low < high and {low, high} <= set(candidates().tolist())
+    return low <= 0 <= high and low < high and {-low, high} <= set(ENDS.tolist())
 
 
 def depth(n_values: int, *, epsilon: float, rows: int = 1, terms: Terms = OF_LABELS) -> float:
@@ -159,15 +209,18 @@ def _price(terms: Terms, n_values: int, epsilon: float, rows: int) -> float:
     return max(PRICE_OF_DOUBLING, terms.price * n_values * epsilon / rows)
 
 
-def looks_for_range(bounds: Bounds) -> int:
-    """Return how many choices a range takes, each by its part of epsilon."""
-    return 1 if bounds[0] < 0 < bounds[1] else 2
+def looks_for_range(bounds: Bounds | None) -> int:
+    """Return how many choices a range takes, each by its part of epsilon.
+
+    None stands for bounds that are not found yet: then, and for the bounds themselves, two.
+    """
+    return 1 if bounds is not None and bounds[0] < 0 < bounds[1] else 2
 
 
 def range_epsilon(
-    left: float, bounds: Bounds, *, n_rows: int, unit_rows: int, part: float | None
+    left: float, bounds: Bounds | None, *, n_rows: int, unit_rows: int, part: float | None
 ) -> float:
-    """Return what a range may cost of the epsilon that is left.
+    """Return what bounds, or a range within them, may cost of the epsilon that is left.
 
     The share is as small as the number of rows allows: counts need an epsilon that does not depend
     on the promise. It is a `part` of what searches may cost at most; None where it is asked for.
@@ -187,7 +240,7 @@ def limit_share(left: float, *, n_rows: int, unit_rows: int, asked: bool) -> flo
     return min(most, max(min(least, most), unit_rows / (RESOLUTION * n_rows) / left))
 
 
-def range_prices(left: float, bounds: Bounds, *, n_rows: int, unit_rows: int) -> list[float]:
+def range_prices(left: float, bounds: Bounds | None, *, n_rows: int, unit_rows: int) -> list[float]:
     """Return every epsilon that a search for a range may cost."""
     rows = {"n_rows": n_rows, "unit_rows": unit_rows}
     return [range_epsilon(left, bounds, part=part, **rows) for part in (None, 1.0, RANGE_PART)]
@@ -241,6 +294,7 @@ def tightened(
     epsilon: float,
     rows: int,
     source: NoiseSource,
+    terms: Terms = OF_LABELS,
 ) -> Bounds:
     """Return a range within the bounds that few values leave; it spends epsilon.
 
@@ -263,11 +317,19 @@ def tightened(
     >>> low, 15_000 < high < 60_000
     (0.0, True)
     """
-    look = partial(_narrowed, values, rows=rows, source=source, terms=OF_LABELS)
+    look = partial(_narrowed, values, rows=rows, source=source, terms=terms)
     return _range_by(look, bounds, epsilon)
 
 
-def is_range(found: Bounds, bounds: Bounds, *, n_values: int, epsilon: float, rows: int) -> bool:
+def is_range(
+    found: Bounds,
+    bounds: Bounds,
+    *,
+    n_values: int,
+    epsilon: float,
+    rows: int,
+    terms: Terms = OF_LABELS,
+) -> bool:
     """Tell whether `tightened` can end with this range, whatever the values are.
 
     >>> search = {"n_values": 40_000, "epsilon": 0.05, "rows": 1}
@@ -278,7 +340,7 @@ def is_range(found: Bounds, bounds: Bounds, *, n_values: int, epsilon: float, ro
     """
 
     def look(distance: Distance, largest: float, *, epsilon: float) -> float:
-        limits = _limits(largest, n_values, epsilon, rows, OF_LABELS)
+        limits = _limits(largest, n_values, epsilon, rows, terms)
         wanted = max(abs(end - distance.origin) for end in found)
         return float(limits[np.argmin(np.abs(limits - wanted))])
 
@@ -345,15 +407,18 @@ def _narrowed(
     terms: Terms,
 ) -> float:
     limits = _limits(largest, values.size, epsilon, rows, terms)
-    if isinstance(values, CountsItself):
-        beyond = values.count_beyond(distance, limits)
-    else:
-        beyond = count_beyond(values, distance, limits)
+    beyond = _count(values, distance, limits)
     price = _price(terms, values.size, epsilon, rows)
     place = cheapest(
         beyond, np.log2(limits), epsilon=epsilon, rows=rows, source=source, price=price
     )
     return float(limits[place])
+
+
+def _count(values: FloatArray | CountsItself, distance: Distance, limits: FloatArray) -> IntArray:
+    if isinstance(values, CountsItself):
+        return values.count_beyond(distance, limits)
+    return count_beyond(values, distance, limits)
 
 
 def count_beyond(values: FloatArray, distance: Distance, limits: FloatArray) -> IntArray:

@@ -14,7 +14,7 @@
        └────────┬──────────────────────────────────────────────────────────────────┘
                 │  plan: strategy and size, from a sample    planner.automatic
                 │  ask: settle all queries ► charge ►        requests.queries
-                │       range ► scores ► centre
+                │       bounds ► range ► scores ► centre
                 │  bag: features and paid scores, no labels  bagging, cells, bags_in_parts
                 ▼
        one label a bag: settle, charge, tell, hide           release.label_bags
@@ -44,9 +44,8 @@ from bagwise.ledger import Account
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.automatic import decide
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
-from bagwise.privacy.private_bounds import PrivateBounds, choose_bounds
 from bagwise.privacy.private_model import LinearScores
-from bagwise.privacy.promise import check_promise, warn_of_strong_promise
+from bagwise.privacy.promise import warn_of_strong_promise
 from bagwise.privacy.units import ProtectedUnits
 from bagwise.release.label_bags import SizedBags, foreseen_events, settle_labels
 from bagwise.release.parts_table import PartsTable
@@ -62,18 +61,20 @@ from bagwise.requests.queries import (
     Queries,
     Scores,
     ScoresRequest,
+    ask_bounds,
     ask_centre,
     ask_model,
     ask_range,
     ask_scores,
     look_ahead,
+    price_bounds,
     price_own_model,
     price_range,
     settle_queries,
     take_range,
 )
-from bagwise.requests.verbs import BoundsRequest, Choice, ModelRequest, ReleaseRequest
-from bagwise.rows.labels import Bounds, label_vector
+from bagwise.requests.verbs import Choice, ModelRequest, ReleaseRequest
+from bagwise.rows.labels import Bounds
 from bagwise.rows.local import read_rows
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.parts import Parts
@@ -108,7 +109,7 @@ def build(
         # Any bags get the same noise: what was paid for may say which bags serve best.
         table, X = _look(table, request, None, stage)
         asked = _ask(table, X, NO_SCORES, None, request, account, stage)
-        choice = _choose(table, request.within(asked.rule), stage, asked.outlook)
+        choice = _choose(table, request.after(asked.rule, asked.bounds), stage, asked.outlook)
         bags = _form_bags(table, X, asked.scores, choice, stage)
     else:
         choice = _choose(table, request, stage)
@@ -124,7 +125,8 @@ def build(
             asked = _ask(table, X, choice.scores_request, None, request, account, stage)
             bags = _form_bags(table, X, asked.scores, choice, stage)
     del X
-    choice, scores, centring = choice.within(asked.rule), asked.scores, asked.centring
+    choice = choice.after(asked.rule, asked.bounds)
+    scores, centring = asked.scores, asked.centring
     # Scores have done their work, and there is one for each row.
     asked = dataclasses.replace(asked, scores=dataclasses.replace(scores, values=None))
 
@@ -167,11 +169,13 @@ def build(
 class Asked:
     """What was asked of the labels before bags get theirs, and the answers, which are paid for.
 
-    The rule is that for what the queries leave, within a private range if one was asked for.
+    The rule is that for what the queries leave, within a private range if one was asked for; the
+    bounds are the stated ones, or those that were found.
     """
 
     queries: Queries
     rule: Calibration | None
+    bounds: Bounds | None
     scores: Scores
     centring: Centring
 
@@ -255,7 +259,7 @@ def _ask(
     account: Account,
     stage: Stages,
 ) -> Asked:
-    """Settle every query, charge for them, and ask: a range, scores, what labels are centred on.
+    """Settle every query, charge, and ask: bounds, a range, scores, what labels are centred on.
 
     `scored` is what bags will be formed by, and `bags` are None where they follow from the answers.
     On many machines X has its labels with it, and the table has none.
@@ -272,13 +276,19 @@ def _ask(
             tighten=request.tighten,
             centre=request.centre,
             scores=scored,
+            stated=budget.find_within is None,
             n_bags=_count_bags(X.shape[0], bags, request) if asks_mean else None,
         )
     _charge_ahead(account, queries, bags, table.units, request, bag_size=scored.bag_size)
     # 2. Ask in this order: each answer is paid for, so that the next question may depend on it.
+    rule, stated = budget.calibration, budget.bounds
+    if queries.bounds is not None and budget.find_within is not None and rule is not None:
+        with stage("finding bounds"):
+            rule = ask_bounds(table.counted, rule, queries.bounds, budget.find_within, source)
+            stated = rule.bounds
     with stage("finding a range"):
-        rule = ask_range(table.counted, budget.calibration, queries.range, source)
-    bounds = budget.bounds if rule is None else rule.bounds
+        rule = ask_range(table.counted, rule, queries.range, source)
+    bounds = stated if rule is None else rule.bounds
     queries = queries.within(rule)
     with stage("computing scores"):
         scores = ask_scores(
@@ -297,11 +307,11 @@ def _ask(
             queries,
             rule,
             family=request.family,
-            stated=budget.bounds,
+            stated=stated,
             scored=scores.model,
             source=source,
         )
-    return Asked(queries, rule, scores, centring)
+    return Asked(queries, rule, stated, scores, centring)
 
 
 def _count_bags(n_rows: int, bags: SizedBags | None, request: ReleaseRequest) -> int:
@@ -324,8 +334,8 @@ def _charge_ahead(
     rule = request.budget.calibration
     if rule is None or queries == Queries():
         return
-    if queries.range is not None and isinstance(rule, ExactCalibration):
-        rule = rule.within(rule.bounds, queries.range)
+    if isinstance(rule, ExactCalibration):
+        rule = rule.after(queries.bounds).after(queries.range)
     kind = request.label_kind
     account.charge(foreseen_events(rule, queries, bags, units, label_kind=kind, bag_size=bag_size))
 
@@ -371,18 +381,27 @@ def build_model(
     table = table.take(secret_order(rows.num_rows, budget.noise_source))
     labels, encoder, unit_rows = table.labels, table.encoder, table.units.largest
     X = EncodedRows(table.rows, encoder)
-    # 2. Settle what is asked: perhaps a range, and with all that it leaves the model. Then pay.
-    stated, n_rows = request.calibration, rows.num_rows
-    ranged = price_range(stated, n_rows=n_rows, unit_rows=unit_rows, asked=request.tighten)
-    left = stated if ranged is None else stated.within(stated.bounds, ranged)
+    # 2. Settle what is asked: perhaps bounds and a range, and with all that they leave the model.
+    # Then pay.
+    stated, n_rows, found = request.calibration, rows.num_rows, None
+    if budget.find_within is not None:
+        found = price_bounds(stated, n_rows=n_rows, unit_rows=unit_rows)
+    left = stated.after(found)
+    ranged = price_range(left, n_rows=n_rows, unit_rows=unit_rows, asked=request.tighten)
+    left = left.after(ranged)
     with stage("weighing the rows"):
         query = price_own_model(left, X, encoder.feature_names, unit_rows=unit_rows)
     account.charge((*left.prior, query.event))
     # 3. Ask.
+    left = stated
+    if found is not None and budget.find_within is not None:
+        with stage("finding bounds"):
+            left = ask_bounds(labels, stated, found, budget.find_within, budget.noise_source)
+        budget = budget.within(left, left.bounds)
     if ranged is not None:
         with stage("finding a range"):
-            left = take_range(labels, stated, ranged, budget.noise_source)
-        query = query.within(left.bounds)
+            left = take_range(labels, left, ranged, budget.noise_source)
+    query = query.within(left.bounds)
     with stage("releasing the model"):
         fit = ask_model(
             query,
@@ -411,26 +430,3 @@ def build_model(
         encoder=encoder,
     )
     return released.certified(certificate)
-
-
-def build_bounds(
-    source: Any, request: BoundsRequest, *, account: Account | None = None
-) -> PrivateBounds:
-    """Choose label bounds privately."""
-    account = Account() if account is None else account
-    stage, columns, budget = Stages(), request.columns, request.budget
-    with stage("reading the table"):
-        rows = read_rows(source, named=columns.named)
-    check_promise(request.epsilon, 0.0, n_rows=rows.num_rows)
-    with stage("checking the labels"):
-        labels = label_vector(rows, columns.label)  # (n,), secret
-    with stage("choosing bounds"):
-        chosen = choose_bounds(
-            labels,
-            epsilon=request.epsilon,
-            outside=request.outside,
-            source=budget.noise_source,
-            rows=budget.units_in(rows).largest,
-            before_draw=account.charge,
-        )
-    return dataclasses.replace(chosen, unit=columns.unit, mark=account.mark)

@@ -207,7 +207,7 @@ class PartsTable:
             raise equals_label(copies[0], label)
         seen, classes = label_vector(facts.sample, label), columns.classes is not None
         note_likely_copies(facts.sample, leaving, seen, label=label, classes=classes)
-        if budget.calibration is not None and not classes:
+        if budget.calibration is not None and budget.find_within is None and not classes:
             ends = np.array(facts.label_range)
             remark_on_wide_bounds(kinds.field(label).type, ends, bounds=budget.calibration.bounds)
         encoder = columns.encoder_from(facts.columns)
@@ -215,7 +215,6 @@ class PartsTable:
         units = CountedUnits()
         if budget.unit is not None:
             units = CountedUnits(budget.unit, largest_unit(table, budget.unit))
-            budget.check_units(units.largest)
         groups = count_strata(table, columns.by, role="by") if columns.by else None
         strata, smallest = None, None
         if columns.within:

@@ -277,7 +277,7 @@ def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:
     column = find_column(table, columns.label, role="label")  # read once: it may be on disk
     kind, labels = column.type, label_vector(pa.table({columns.label: column}), columns.label)
     del column
-    if budget.calibration is not None:
+    if budget.calibration is not None and budget.find_within is None:
         remark_on_wide_bounds(kind, labels, bounds=budget.calibration.bounds)
     return labels
 
@@ -303,8 +303,8 @@ def remark_on_wide_bounds(kind: pa.DataType, labels: FloatArray, *, bounds: Boun
             "all labels lie in less than a hundredth of the width of their bounds, so that there "
             "is a hundred times the noise that tight bounds would need. Which bounds are right "
             "should be known without this table (0 and 1 for yes and no), or be found privately: "
-            "`bagwise bounds`. This note tells about the labels: it is shown here, and kept "
-            "nowhere."
+            "bounds='auto' (--bounds auto). This note tells about the labels: it is shown here, "
+            "and kept nowhere."
         )
 
 

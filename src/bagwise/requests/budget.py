@@ -1,10 +1,14 @@
 """The budget of a request: a promise or none, its bounds, its unit; and its certificate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+import numpy as np
+import pyarrow as pa
 
 from bagwise.errors import BoundsError, BudgetError, check_name
+from bagwise.families import find_family
 from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import delivered
 from bagwise.privacy.calibrate import (
@@ -17,7 +21,7 @@ from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNois
 from bagwise.privacy.curves import check_delta, check_epsilon
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.private_bounds import PrivateBounds
+from bagwise.privacy.private_range import ANY_LABEL
 from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
 from bagwise.requests.records import Privacy
@@ -26,20 +30,26 @@ from bagwise.rows import Rows
 from bagwise.rows.columns import find_column
 from bagwise.rows.labels import Bounds, check_bounds
 
-AnyBounds = Sequence[float] | PrivateBounds | None
+AnyBounds = Sequence[float] | Literal["auto"] | None
+_STAND_IN: Bounds = (0.0, 1.0)  # nothing is settled by where bounds are: true and false have these
 _OTHERWISE = " If a label is one of several classes, name them instead: classes=[...] (--classes)."
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What is promised about labels, and whose; what was spent on it before.
+    """What is promised about labels, and whose.
 
     Attributes
     ----------
     calibration : Calibration or None
         None where nothing is promised, and nothing is hidden.
     bounds : (lo, hi) or None
-        Public range of a label.
+        Public range of a label; a stand-in until it is found or known.
+    find_within : (lo, hi) or None
+        Ends that labels have by nature, perhaps infinite: bounds are to be found privately within.
+        None: they are stated.
+    unstated : bool
+        Whether nobody has stated bounds, or asked for them: so far only true and false have any.
     unit : str or None
         The column whose values are protected together; None: each row by itself.
     noise_source : NoiseSource
@@ -49,6 +59,8 @@ class Budget:
     bounds: Bounds | None = None
     unit: str | None = None
     noise_source: NoiseSource = field(default_factory=SecureNoise)
+    find_within: Bounds | None = None
+    unstated: bool = False
 
     @classmethod
     def of(
@@ -61,11 +73,13 @@ class Budget:
         classes: bool = False,
         not_private: bool = False,
         privacy: Privacy | None = None,
+        family: str = "auto",
         what: str = "release",
     ) -> Self:
         """Check what a user asks for; `what` is the word for it in messages.
 
-        Without a delta the promise is pure.
+        Without a delta the promise is pure. Where bounds are to be found, labels of a family have
+        its ends.
 
         >>> Budget.of(1.0, None, bounds=(0, 5)).calibration
         ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=(), noise='auto')
@@ -80,19 +94,61 @@ class Budget:
         check_name("noise", noise, NOISE_KINDS, BudgetError)
         if classes and bounds is not None:
             raise BoundsError("a label with classes has no bounds; leave them out.")
-        limits, prior = _resolve_bounds((0.0, 1.0) if classes else bounds, unit, what)
-        source = privacy.noise_source or SecureNoise()
+        asked = (0.0, 1.0) if classes else bounds
+        found, source = asked == "auto", privacy.noise_source or SecureNoise()
+        ends = ANY_LABEL if family == "auto" else find_family(family).label_range
+        limits = ends if found else check_bounds(asked)
+        stand_in = limits is None or not np.isfinite(limits).all()
         if calibration is not None:
             rule: Calibration | None = _check_experiment(
-                calibration, prior, alone=epsilon is delta is None, not_private=not_private
+                calibration, alone=epsilon is delta is None, not_private=not_private
             )
         elif _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
-            rule = _exact_calibration(epsilon, delta, limits, prior, noise, what)
+            within = _STAND_IN if stand_in or limits is None else limits
+            rule = _exact_calibration(epsilon, delta, within, noise)
         else:
             rule, limits = None, None if classes else limits
+        if found and not isinstance(rule, ExactCalibration):
+            raise BoundsError(
+                "bounds='auto' are found privately: give an epsilon, or bounds=(lo, hi)."
+            )
         if noise != "auto" and not isinstance(rule, ExactCalibration):
             raise BudgetError(f"noise={noise!r} belongs to a promise; give an epsilon with it.")
-        return cls(rule, limits if rule is None else rule.bounds, unit, source)
+        return cls(
+            rule,
+            limits if rule is None else rule.bounds,
+            unit,
+            source,
+            find_within=ends if found and stand_in else None,
+            unstated=limits is None and isinstance(rule, ExactCalibration),
+        )
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether bounds are stated, or needed by nothing."""
+        return not self.unstated and self.find_within is None
+
+    def of_type(self, kind: pa.DataType | None, what: str) -> Self:
+        """Return the budget of a label of this type, if it has bounds; None is no type to go by.
+
+        True and false are 1 and 0: they need no bounds, and none are looked for.
+        """
+        if self.has_bounds:
+            return self
+        if kind is not None and pa.types.is_boolean(kind):
+            return replace(self, unstated=False, find_within=None)
+        if self.unstated or kind is None:
+            auto = " If nobody knows it: bounds='auto' (--bounds auto)." if kind is not None else ""
+            raise BoundsError(
+                f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range a label can "
+                f"have, known without looking at these labels.{auto}"
+                f"{_OTHERWISE if what == 'release' else ''}"
+            )
+        return self
+
+    def within(self, rule: Calibration | None, bounds: Bounds | None) -> Self:
+        """Return what private queries have left, within bounds that are known now."""
+        return replace(self, calibration=rule, bounds=bounds, find_within=None)
 
     def check_rows(self, n_rows: int) -> None:
         """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
@@ -101,36 +157,11 @@ class Budget:
             check_promise(rule.epsilon, rule.delta, n_rows=n_rows)
 
     def units_in(self, table: Rows) -> Units:
-        """Return who is protected; refuse bounds that were found for smaller units."""
+        """Return who is protected."""
         if self.unit is None:
             return Units()
         find_column(table, self.unit, role="unit")
-        units = units_of(table, self.unit)
-        self.check_units(units.largest)
-        return units
-
-    def check_units(self, largest: int) -> None:
-        """Refuse bounds that were found for units of fewer rows than the largest has."""
-        prior = () if self.calibration is None else self.calibration.prior
-        if any(event.unit_rows < largest for event in prior):
-            raise BudgetError(
-                f"the bounds were found for units of fewer than {largest} rows. "
-                "Find them again on this table, with the same unit."
-            )
-
-
-def _resolve_bounds(
-    bounds: AnyBounds, unit: str | None, what: str
-) -> tuple[Bounds | None, tuple[Mechanism, ...]]:
-    """Return the public range of a label, and what was spent on finding it."""
-    if not isinstance(bounds, PrivateBounds):
-        return check_bounds(bounds), ()
-    if bounds.unit != unit:
-        raise BoundsError(
-            f"the bounds were found for unit {bounds.unit!r}, the {what} protects {unit!r}. "
-            "Find them again with the same unit."
-        )
-    return check_bounds(bounds.bounds), (bounds.event,)
+        return units_of(table, self.unit)
 
 
 def _wants_noise(
@@ -151,12 +182,7 @@ def _wants_noise(
 
 
 def _exact_calibration(
-    epsilon: float | None,
-    delta: float | None,
-    bounds: Bounds | None,
-    prior: tuple[Mechanism, ...],
-    noise: NoiseKind,
-    what: str,
+    epsilon: float | None, delta: float | None, bounds: Bounds, noise: NoiseKind
 ) -> ExactCalibration:
     """Return the rule for a promise; one without a delta is pure."""
     if epsilon is None:
@@ -164,19 +190,10 @@ def _exact_calibration(
     delta = 0.0 if delta is None else delta
     check_epsilon(epsilon)
     check_delta(delta)
-    if bounds is None:
-        raise BoundsError(
-            f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range a label can have, "
-            f"known without looking at these labels.{_OTHERWISE if what == 'release' else ''}"
-        )
-    return ExactCalibration(float(epsilon), float(delta), bounds, prior, noise)
+    return ExactCalibration(float(epsilon), float(delta), bounds, noise=noise)
 
 
-def _check_experiment(
-    calibration: Calibration, prior: tuple[Mechanism, ...], *, alone: bool, not_private: bool
-) -> Calibration:
-    if prior:
-        raise BudgetError("a calibration brings its own bounds; it cannot charge for others.")
+def _check_experiment(calibration: Calibration, *, alone: bool, not_private: bool) -> Calibration:
     if not alone:
         raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
     if calibration.is_exact:

@@ -3,6 +3,7 @@
 ========  =========================================  =============================================
 query     what it is                                 what it is for
 ========  =========================================  =============================================
+bounds    both ends, from public candidates          nobody could state what a label can be
 range     a private range within the bounds          noise grows with the range that labels have
 scores    a private model, or a noisy copy of        a strategy sorts rows by them, or takes a
           every label                                metric from them
@@ -40,6 +41,7 @@ from threadpoolctl import threadpool_limits
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import BaggingStrategy, measures_by_scores
 from bagwise.errors import (
+    BoundsError,
     BudgetError,
     LeakWarning,
     NotConvergedWarning,
@@ -70,15 +72,19 @@ from bagwise.privacy.private_model import (
 )
 from bagwise.privacy.private_range import (
     NARROWING,
+    OF_LABELS,
     RANGE_PART,
+    WITHIN_FOUND,
     Distance,
     count_beyond,
     depth,
+    find_bounds,
     limit_of,
     limit_share,
     looks_for_range,
     most_share,
     range_epsilon,
+    suffices_for_bounds,
     tightened,
 )
 from bagwise.privacy.promise import LARGEST_EPSILON
@@ -234,8 +240,10 @@ class Queries:
 
     Attributes
     ----------
+    bounds : Mechanism or None
+        None: somebody has stated them.
     range : Mechanism or None
-        None: the range is the stated one.
+        None: the range is that of the bounds.
     scores : LabelsQuery, ModelQuery or None
         For scores that cost something.
     model : ModelQuery or None
@@ -246,6 +254,7 @@ class Queries:
         For the mean of all labels, by a model that is an intercept alone.
     """
 
+    bounds: Mechanism | None = None
     range: Mechanism | None = None
     scores: LabelsQuery | ModelQuery | None = None
     model: ModelQuery | None = None
@@ -262,7 +271,7 @@ class Queries:
 
     def within(self, rule: Calibration | None) -> "Queries":
         """Return the same queries, at the same price, of labels clipped to the range of a rule."""
-        if self.range is None or rule is None:
+        if self.bounds is self.range is None or rule is None:
             return self
         return dataclasses.replace(
             self,
@@ -281,9 +290,10 @@ def settle_queries(
     tighten: Tighten,
     centre: Centre,
     scores: ScoresRequest = NO_SCORES,
+    stated: bool = True,
     n_bags: int | None = None,
 ) -> Queries:
-    """Settle whether a range, scores, a model, a limit and a mean are bought, and at what price.
+    """Settle which of bounds, range, scores, model, limit and mean are bought, and at what price.
 
     Everything that decides is public. X is read in blocks of rows only.
 
@@ -300,12 +310,16 @@ def settle_queries(
     scores : ScoresRequest
     n_bags : int or None
         How many bags get the mean of their labels, where that is known and a mean may be asked for.
+    stated : bool
+        Whether the bounds are: else they are the first that is asked for.
     """
     if rule is None:
         return Queries()
     if not isinstance(rule, ExactCalibration):
         return Queries(scores=price_scores(rule, X, names, scores, unit_rows=unit_rows))
     n_rows = X.shape[0]
+    bounds = None if stated else price_bounds(rule, n_rows=n_rows, unit_rows=unit_rows)
+    rule = rule.after(bounds)
 
     # 1. A range has all that queries may cost, or a part of it where a model may follow.
     alone = price_range(rule, n_rows=n_rows, unit_rows=unit_rows, asked=tighten)
@@ -316,7 +330,7 @@ def settle_queries(
         )
     if ranged is None and alone is not None:  # so small a part finds no range in so few rows
         ranged, centre = alone, "none"
-    left = rule if ranged is None else rule.within(rule.bounds, ranged)
+    left = rule.after(ranged)
 
     # 2. A model and a limit, if they are asked for, or leave much less noise than without. A model
     # that rows are sorted by has its own best share of the budget, and serves for both. One that is
@@ -332,18 +346,34 @@ def settle_queries(
             limit = None if model is None else limit
     if limit is None:  # the range gets what a model is not worth
         ranged = alone
-        left = rule if ranged is None else rule.within(rule.bounds, ranged)
+        left = rule.after(ranged)
 
     # 3. Scores, with what a range leaves; a model that is good enough to centre on is for both.
     if shared and model is not None:
-        return Queries(range=ranged, scores=model, limit=limit)
+        return Queries(bounds, ranged, scores=model, limit=limit)
     priced = price_scores(left, X, names, scores, unit_rows=unit_rows)
     if n_bags is None or limit is not None or priced is not None:
-        return Queries(range=ranged, scores=priced, model=model, limit=limit)
+        return Queries(bounds, ranged, scores=priced, model=model, limit=limit)
 
     # 4. The mean of all labels, where the noise of so many bags would hide it.
     mean = _mean_to_know(left, X.shape, n_bags=n_bags, unit_rows=unit_rows)
-    return Queries(range=ranged, mean=mean)
+    return Queries(bounds, ranged, mean=mean)
+
+
+def price_bounds(rule: ExactCalibration, *, n_rows: int, unit_rows: int) -> Mechanism:
+    """Return the query for bounds that nobody has stated; refuse it if there are too few rows.
+
+    >>> price_bounds(ExactCalibration(1.0, 0.0, (0.0, 1.0)), n_rows=10_000, unit_rows=1).epsilon
+    0.1
+    """
+    epsilon = range_epsilon(rule.left, None, n_rows=n_rows, unit_rows=unit_rows, part=None)
+    if not suffices_for_bounds(n_rows, epsilon=epsilon, rows=unit_rows):
+        raise BoundsError(
+            f"{n_rows} rows are too few to find bounds privately at epsilon {rule.epsilon:g}. "
+            "State the range a label can have, bounds=(lo, hi) (--bounds LO HI), or use more "
+            "epsilon."
+        )
+    return noisy_choice("bounds", epsilon, unit_rows)
 
 
 def price_range(
@@ -356,8 +386,10 @@ def price_range(
     if asked == "none":
         return None
     most = part if asked == "auto" else None
-    epsilon = range_epsilon(rule.left, rule.bounds, n_rows=n_rows, unit_rows=unit_rows, part=most)
-    halvings = depth(n_rows, epsilon=epsilon / looks_for_range(rule.bounds), rows=unit_rows)
+    bounds, terms = (None, WITHIN_FOUND) if rule.prior else (rule.bounds, OF_LABELS)
+    epsilon = range_epsilon(rule.left, bounds, n_rows=n_rows, unit_rows=unit_rows, part=most)
+    each = epsilon / looks_for_range(bounds)
+    halvings = depth(n_rows, epsilon=each, rows=unit_rows, terms=terms)
     if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
         return None
     return noisy_choice("range", epsilon, unit_rows)
@@ -540,7 +572,7 @@ def prospect_of_centring(
     query = ranged(part=RANGE_PART)
     if query is None and ranged() is not None:  # as in `settle_queries`
         return 1.0
-    left = rule if query is None else rule.within(rule.bounds, query)
+    left = rule.after(query)
     by_share = _by_share(
         error, pure=pure, rule=left, n_rows=n_rows, unit_rows=unit_rows, asked="auto"
     )
@@ -640,6 +672,18 @@ class Centring:
 NOT_CENTRED = Centring()
 
 
+def ask_bounds(
+    labels: Any, rule: Calibration, query: Mechanism, within: Bounds, source: NoiseSource
+) -> ExactCalibration:
+    """Return the rule for what finding bounds leaves, within these bounds."""
+    if not isinstance(rule, ExactCalibration):
+        raise AssertionError("bounds are found with the exact rule")
+    epsilon, rows = query.epsilon, query.unit_rows
+    return rule.within(
+        find_bounds(labels, within, epsilon=epsilon, rows=rows, source=source), query
+    )
+
+
 def ask_range(
     labels: Any, rule: Calibration | None, query: Mechanism | None, source: NoiseSource
 ) -> Calibration | None:
@@ -657,11 +701,19 @@ def ask_range(
 def take_range(
     labels: Any, rule: ExactCalibration, query: Mechanism, source: NoiseSource
 ) -> ExactCalibration:
-    """Choose a range privately; return the rule for what is left, within that range."""
-    chosen = tightened(
-        labels, rule.bounds, epsilon=query.epsilon, rows=query.unit_rows, source=source
-    )
-    return rule.within(chosen, query)
+    """Choose a range privately; return the rule for what is left, within that range.
+
+    Bounds that were found to be 0 and 1 are those of an answer, and stay: it was paid for, and that
+    it is not asked for follows from another answer.
+    """
+    epsilon, rows, bounds = query.epsilon, query.unit_rows, rule.bounds
+    if not rule.prior:
+        bounds = tightened(labels, bounds, epsilon=epsilon, rows=rows, source=source)
+    elif bounds != (0.0, 1.0):
+        bounds = tightened(
+            labels, bounds, epsilon=epsilon, rows=rows, source=source, terms=WITHIN_FOUND
+        )
+    return rule.within(bounds, query)
 
 
 def ask_scores(

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
+import pyarrow as pa
 
 from bagwise.bagging import BaggingStrategy, find_strategy, measures_by_scores
 from bagwise.errors import (
@@ -21,7 +22,6 @@ from bagwise.privacy.calibrate import (
     ExactCalibration,
     NoiseKind,
 )
-from bagwise.privacy.curves import check_epsilon
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import Reason
@@ -43,22 +43,6 @@ Learner = Literal["linear", "flexible"]
 
 SMALLEST = 10
 """Rows of a bag, where nobody says how many: about fewer nobody asked to publish anything."""
-
-
-@dataclass(frozen=True)
-class BoundsRequest:
-    """Private bounds for a label."""
-
-    columns: Columns
-    budget: Budget
-    epsilon: float
-    outside: float | None
-
-    @classmethod
-    def of(cls, columns: Columns, *, epsilon: float, outside: float | None) -> Self:
-        """Check what a user asks for."""
-        check_epsilon(epsilon)
-        return cls(columns, Budget(unit=columns.unit), epsilon, outside)
 
 
 @dataclass(frozen=True)
@@ -89,6 +73,12 @@ class ModelRequest:
         check_bounds_of(chosen, rule.bounds)
         look = resolve_tighten(tighten, budget, classes=False, family=chosen.name)
         return cls(columns, budget, rule, chosen, look)
+
+    def of_type(self, kind: pa.DataType) -> Self:
+        """Return the request for a label of this type; refuse one that has no bounds."""
+        budget = self.budget.of_type(kind, "release")
+        needless = budget.find_within != self.budget.find_within and self.tighten == AUTO
+        return replace(self, budget=budget, tighten="none" if needless else self.tighten)
 
 
 @dataclass(frozen=True)
@@ -126,6 +116,10 @@ class Choice:
     def within(self, rule: Calibration | None) -> Self:
         """Return the same choice, under a rule for what private queries have left."""
         return replace(self, budget=replace(self.budget, calibration=rule))
+
+    def after(self, rule: Calibration | None, bounds: Bounds | None) -> Self:
+        """Return the same choice, within bounds that are known now, for what queries have left."""
+        return replace(self, budget=self.budget.within(rule, bounds))
 
     @property
     def bounds(self) -> Bounds | None:
@@ -259,7 +253,7 @@ class ReleaseRequest:
         named = self.strategies if self.strategy is None else (self.strategy,)
         return (
             (self.strategy is None or self.bag_size is None)
-            and (self.tighten, self.centre) != ("none", "none")
+            and (self.budget.find_within, self.tighten, self.centre) != (None, "none", "none")
             and self.label_kind == "mean"
             and self.budget.unit is None
             and self.learner == "linear"
@@ -287,8 +281,21 @@ class ReleaseRequest:
         return self.within(rule.with_noise(noise))
 
     def within(self, rule: Calibration | None) -> Self:
-        """Return the same request, under a rule for what private queries have left."""
+        """Return the same request, under another rule."""
         return replace(self, budget=replace(self.budget, calibration=rule))
+
+    def after(self, rule: Calibration | None, bounds: Bounds | None) -> Self:
+        """Return the same request, within bounds that are known now, for what queries have left."""
+        return replace(self, budget=self.budget.within(rule, bounds))
+
+    def of_type(self, kind: pa.DataType) -> Self:
+        """Return the request for a label of this type; refuse one that has no bounds."""
+        budget = self.budget.of_type(kind, "release")
+        if budget.find_within == self.budget.find_within:
+            return replace(self, budget=budget)
+        tighten: Tighten = "none" if self.tighten == AUTO else self.tighten
+        centre: Centre = "none" if self.centre == AUTO else self.centre
+        return replace(self, budget=budget, tighten=tighten, centre=centre)
 
     def as_chosen(self, choice: Choice) -> Self:
         """Return the same request, as far as a choice that is made before any query settles it.
@@ -419,11 +426,9 @@ def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None
 def resolve_tighten(tighten: str, budget: Budget, *, classes: bool, family: str) -> Tighten:
     """Return which range to ask for: none where labels have no range, or it is known.
 
-    Bounds of 0 and 1 are those of an answer or of a share, and bounds that were found privately are
-    tight already.
+    Bounds of 0 and 1 are those of an answer or of a share.
     """
-    found_privately = budget.calibration is not None and bool(budget.calibration.prior)
-    needless = classes or found_privately or _is_yes_or_no(budget, family)
+    needless = classes or _is_yes_or_no(budget, family)
     asked: Tighten = _resolve_query("tighten", tighten, get_args(Tighten), budget, needless)
     if asked == "range" and classes:
         raise BudgetError("classes have no range to tighten; leave tighten at 'auto'.")
@@ -451,7 +456,8 @@ def _resolve_centre(
 
 def _is_yes_or_no(budget: Budget, family: str) -> bool:
     rule = budget.calibration
-    return family == "bernoulli" or (rule is not None and rule.bounds == (0.0, 1.0))
+    stated = None if rule is None or budget.find_within is not None else rule.bounds
+    return family == "bernoulli" or stated == (0.0, 1.0)
 
 
 def _resolve_query(

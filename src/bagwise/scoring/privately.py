@@ -25,7 +25,6 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
 from bagwise.privacy.circumstances import EvaluatedModel, MeanLoss
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.private_bounds import PrivateBounds
 from bagwise.privacy.private_loss import (
     POWERS,
     LossDesign,
@@ -37,8 +36,10 @@ from bagwise.privacy.private_loss import (
 )
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.columns import Columns
+from bagwise.requests.queries import ask_bounds, price_bounds
 from bagwise.requests.records import Privacy
 from bagwise.rng import NoiseSource
+from bagwise.rows.columns import find_column
 from bagwise.rows.local import LocalRows
 from bagwise.rows.table import read_table
 from bagwise.scoring.openly import row_labels
@@ -228,7 +229,7 @@ def evaluate_rows_privately(
     table: Any,
     *,
     epsilon: float,
-    bounds: Sequence[float] | PrivateBounds | None = None,
+    bounds: Sequence[float] | Literal["auto"] | None = None,
     label: str | None = None,
     loss: str = "squared",
     clip: float | None = None,
@@ -246,10 +247,10 @@ def evaluate_rows_privately(
     table : path or frame
     epsilon : float
         Label privacy to deliver, without a delta. Every evaluation spends it anew.
-    bounds : (lo, hi)
+    bounds : (lo, hi) or "auto"
         Range that a label can have, known without looking at this table; labels and predictions
-        outside are clipped to it. What `find_bounds` returns may be given too; what it spent is
-        part of epsilon then. A model of a class needs none: its labels are 0 and 1.
+        outside are clipped to it. "auto" finds it privately, by 2 to 10 percent of epsilon. A model
+        of a class, or a label of true and false, needs none: labels are 0 and 1.
     label : str, optional
         The secret column. Default: the one that the model was made for.
     loss : {"squared", "absolute"}
@@ -300,7 +301,7 @@ def evaluate_rows_privately(
         raise BoundsError("the model predicts a class: a label is 0 or 1. Leave out the bounds.")
     budget = Budget.of(
         epsilon, 0.0, bounds=bounds, unit=unit, classes=model.target is not None,
-        privacy=Privacy(noise_source=noise_source),
+        privacy=Privacy(noise_source=noise_source), family=model.family,
         not_private=noise_source is not None and not noise_source.is_secret, what="evaluation",
     )  # fmt: skip
     rule = budget.calibration
@@ -309,6 +310,7 @@ def evaluate_rows_privately(
     stage = Stages(on_stage)
     with stage("reading the table"):
         data = read_table(table, index_names=columns.named)
+    budget = budget.of_type(find_column(data, columns.label, role="label").type, "evaluation")
     budget.check_rows(data.num_rows)
     account = Account()
     if ledger is not None:
@@ -321,23 +323,32 @@ def evaluate_rows_privately(
                 label=columns.label,
                 unit=unit,
                 private=budget.noise_source.is_secret,
-                bounds=bounds,
             )
         if (paid := account.stored(PrivateScores.load)) is not None:
             return paid
-    # 2. Set the noise: everything for that comes before the labels, and so cannot depend on them.
-    units = budget.units_in(data)
+    units, noise = budget.units_in(data), budget.noise_source
+    with stage("checking the labels"):
+        labels = row_labels(data, columns.label, model)  # secret
+    # 2. Bounds that nobody has stated are the first query. The loss gets what they leave, whatever
+    # they are: it is charged with them.
+    if budget.find_within is not None:
+        found = price_bounds(rule, n_rows=labels.size, unit_rows=units.largest)
+        most = rule.after(found).mean_loss(
+            sensitivity_steps=LOSS_STEPS * units.largest, step=1 / LOSS_STEPS
+        )
+        account.charge((found, most))
+        with stage("finding bounds"):
+            rule = ask_bounds(labels, rule, found, budget.find_within, noise)
+        budget = budget.within(rule, rule.bounds)
+    # 3. Set the noise on the loss: labels have no part in it but by bounds that were paid for.
     with stage("predicting"):
         design = _design(model, data, bounds=rule.bounds, loss=loss, clip=clip)
     event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
-    # 3. Charge, then draw.
-    with stage("checking the labels"):
-        labels = row_labels(data, columns.label, model)  # secret
-    noise = budget.noise_source
+    # 4. Charge, then draw.
     account.charge((*rule.prior, event))
     with stage("measuring the loss"):
         mean = release_mean_loss(labels, design=design, event=event, source=noise)
-    # 4. Say what is promised.
+    # 5. Say what is promised.
     kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
     margin = half_width(event, n_rows=labels.size, level=LEVEL)
     promise = model.certificate.headline if model.certificate else model.trained_on.privacy
