@@ -948,7 +948,8 @@ def optimistic(mechanism):
 def compare_with_google(rng):
     """Return our delta of a random list, and what it is of its pessimistic and optimistic one.
 
-    Last comes the delta without one of the mechanisms, divided by the optimistic one of them all.
+    Last comes the delta without the largest of the mechanisms, divided by the optimistic one of
+    them all. Another may add next to nothing, as a pick from many rows does, and not be missed.
     """
     mechanisms = [random_mechanism(rng) for _ in range(rng.integers(2, 7))]
     epsilon = max(0.01, total_epsilon(mechanisms, 10 ** rng.uniform(-9.8, -1)))
@@ -956,7 +957,9 @@ def compare_with_google(rng):
     upper = google_delta([google_upper(m.curve) for m in mechanisms], epsilon)
     lower = google_delta([optimistic(m) for m in mechanisms], epsilon)
     lower = max(lower, 1e-300)
-    return found, found / upper, found / lower, total_delta(mechanisms[1:], epsilon) / lower
+    own = [total_epsilon([mechanism], 1e-6) for mechanism in mechanisms]
+    del mechanisms[int(np.argmax(own))]
+    return found, found / upper, found / lower, total_delta(mechanisms, epsilon) / lower
 
 
 def check_random_lists(seeds):
@@ -975,7 +978,7 @@ def check_random_lists(seeds):
     assert to_upper[far].max() <= 1.01
     assert to_lower[far].min() >= 1
     assert np.median(np.abs(to_upper[far] - 1)) < 1e-3
-    # The twin: an accountant that forgets one of them ends below, unless that one hardly counts.
+    # The twin: an accountant that forgets the largest of them ends below.
     assert np.mean(forgetful[far] < 1) > 0.9
 
 
