@@ -30,7 +30,7 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import BagwiseError, BagwiseWarning, ProjectError
 from bagwise.families import Family
-from bagwise.glm.problems import BagLabels, Problem
+from bagwise.glm.problem import BagProblem, Problem
 from bagwise.glm.solver import Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
@@ -142,7 +142,7 @@ def predict_by_trees(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:
     return trees.predict_proba if isinstance(trees, BaggedClassifier) else trees.predict
 
 
-def fit_coefficients(rows: LabelledRows) -> tuple[FloatArray, Solution[BagLabels]]:
+def fit_coefficients(rows: LabelledRows) -> tuple[FloatArray, Solution[BagProblem]]:
     """Return the coefficients, (outputs, d + 1) with the intercepts last, and the solution."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
@@ -153,7 +153,7 @@ def fit_coefficients(rows: LabelledRows) -> tuple[FloatArray, Solution[BagLabels
     return (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1), solution
 
 
-def _shrunk(problem: BagLabels, encoder: Encoder, deviations: FloatArray) -> Solution[BagLabels]:
+def _shrunk(problem: BagProblem, encoder: Encoder, deviations: FloatArray) -> Solution[BagProblem]:
     """Fit with the sizes of slopes that make the labels most likely."""
     outputs, width = problem.outputs, problem.design.width
     among = np.linalg.inv(np.eye(outputs) + (outputs > 1))
@@ -201,7 +201,7 @@ def _shrunk(problem: BagLabels, encoder: Encoder, deviations: FloatArray) -> Sol
     return solution
 
 
-def _dispersion(problem: BagLabels, beta: FloatArray, *, used: float) -> float:
+def _dispersion(problem: BagProblem, beta: FloatArray, *, used: float) -> float:
     """Return Pearson's estimate of phi; of 0 and 1, and of classes, it is 1.
 
     What a model of counts misses makes them vary more than they do by themselves, never less.

@@ -16,12 +16,13 @@ from scipy import linalg
 
 from bagwise._types import FloatArray
 from bagwise.glm.design import chunks
-from bagwise.glm.problems import BAGS_AT_A_TIME, Block, Equations, UnitsAtHand
+from bagwise.glm.linear import Block
+from bagwise.glm.problem import BAGS_AT_A_TIME, BagProblem, Equations
 from bagwise.glm.weights import LabelVariance
 
 
 @dataclass(frozen=True)
-class ClassProblem(UnitsAtHand):
+class ClassProblem(BagProblem):
     """Units with shares of classes, labels being (u, classes).
 
     Attributes
@@ -66,17 +67,13 @@ class ClassProblem(UnitsAtHand):
         eta = self.eta(beta)
         return self._shares(eta), self._mean_covariance(eta), np.zeros(1)
 
-    def reweighted(self, beta: FloatArray) -> Self:
+    def reweighted(self, beta: FloatArray, phi: float | None = None) -> Self:
         """Return the same problem with weights from the covariances at beta."""
-        return self.weighted(beta, 1.0 if self.rule.phi is None else self.rule.phi)
-
-    def weighted(
-        self, beta: FloatArray, phi: float, least: tuple[float, float] = (0.0, 0.0)
-    ) -> Self:
-        """Return the same units with weights from the covariances at beta, and a dispersion."""
+        if phi is None:
+            phi = 1.0 if self.rule.phi is None else self.rule.phi
         here, eta = replace(self, phi=phi), self.eta(beta)
         mean = self.inner.T @ self._mean_covariance(eta) @ self.inner
-        omega, root = here._inverse_root(here._label_covariance(eta, honest=False), least[1])
+        omega, root = here._inverse_root(here._label_covariance(eta, honest=False))
         trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
         return replace(here, root=root, uncorrelated=omega, scale=trace)
 
@@ -156,12 +153,11 @@ class ClassProblem(UnitsAtHand):
             return np.asarray(covariance + noise * np.eye(self.outputs))
         return np.asarray(covariance * trust.count_ratio[:, None, None])
 
-    def _inverse_root(self, covariance: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
+    def _inverse_root(self, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues and R with ``R covariance R' = 1``, if need be of small chances."""
         # Not `data.whitening`: of labels, whose units count, and no direction is left out.
         values, vectors = np.linalg.eigh(covariance)
         values = np.maximum(values, 1e-10 * float(values[self.base() > 0].max()) + 1e-14)
-        values = np.maximum(values, least)
         scaled = vectors / np.sqrt(values)[:, None, :]
         return values, np.asarray(scaled.transpose(0, 2, 1))
 

@@ -25,14 +25,15 @@ from functools import partial
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.glm.problems import BagLabels, Block, LinearModel, UnitsAtHand
+from bagwise.glm.linear import Block, LinearModel
+from bagwise.glm.problem import BagProblem
 from bagwise.glm.solver import Solution, inverse_symmetric
 
 COVARIANCES = ("auto", "model", "robust", "cautious")
 _MOST_LEVERAGE = 0.99  # a bag that decides a direction alone has no residual to judge by
 
 
-def covariance_of(solution: Solution[BagLabels], *, kind: str, ridge: float) -> FloatArray:
+def covariance_of(solution: Solution[BagProblem], *, kind: str, ridge: float) -> FloatArray:
     """Return the covariance of coefficients and intercept, (d + 1, d + 1), in their own units.
 
     Coefficients that the data do not determine get NaN.
@@ -54,7 +55,7 @@ def covariance_of(solution: Solution[BagLabels], *, kind: str, ridge: float) -> 
 
 
 def _sandwich(
-    problem: BagLabels,
+    problem: BagProblem,
     information: FloatArray,
     inverse: FloatArray,
     kind: str,
@@ -91,7 +92,7 @@ def _sandwich(
     return np.asarray(covariance)
 
 
-def _model_meat(problem: UnitsAtHand, beta: FloatArray) -> FloatArray:
+def _model_meat(problem: BagProblem, beta: FloatArray) -> FloatArray:
     """Return the covariance of the score under the model."""
     variance = problem.true_variance(beta)
     meat, done = np.zeros((problem.width, problem.width)), 0
@@ -103,7 +104,7 @@ def _model_meat(problem: UnitsAtHand, beta: FloatArray) -> FloatArray:
 
 
 def _meat_of_units(
-    problem: UnitsAtHand, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
+    problem: BagProblem, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
 ) -> FloatArray:
     return meat(problem.blocks(beta))
 
@@ -155,7 +156,7 @@ class Uncertainty:
 
 
 def uncertainty_of(
-    model: LinearModel, solution: Solution[BagLabels], precision: FloatArray, *, kind: str
+    model: LinearModel, solution: Solution[BagProblem], precision: FloatArray, *, kind: str
 ) -> Uncertainty:
     """Return both from the linear model that the labels are close to the fit.
 

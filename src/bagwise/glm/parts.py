@@ -1,13 +1,17 @@
 """Bags in parts, each of them whole, that may be on many machines.
 
-Nothing about a fit asks for more of them than sums, and the least and the most of something. Here
-is what goes to a part and what comes back: how it becomes a loss, and sums of that.
+Nothing about a fit asks for more of them than sums, and the least and the most of something. Each
+part is a problem of its own, by the class that serves in memory (`problem`), and what a solver asks
+for is a sum over parts: the loss, its score and its information. Weights depend on all bags by two
+numbers only, the beta of the last reweighting and the dispersion, so that a part knows them by
+itself. A step of the solver is one pass: whoever asks for the loss at a new beta gets the equations
+there, under the weights that would come next, from the same pass.
 """
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -17,11 +21,17 @@ from bagwise.bagging.bags import Bags
 from bagwise.families import Family
 from bagwise.glm.classes import ClassProblem
 from bagwise.glm.design import Design, spread_by_exposure
-from bagwise.glm.problems import Members, NumberProblem, UnitsAtHand
-from bagwise.glm.weights import NOTHING, Trust, Unexplained
+from bagwise.glm.linear import LinearModel, Working, all_added
+from bagwise.glm.problem import BagProblem, Equations, Members
+from bagwise.glm.weights import NOTHING, LabelVariance, Trust, Unexplained
 from bagwise.rows.whitening import Axes, Moments
 
 T = TypeVar("T")
+
+_REMEMBERED = 8  # sums that may be asked for again
+
+Weights = tuple[FloatArray, float]
+"""What the weights of all bags follow from: variances at a beta, and the dispersion."""
 
 
 @dataclass(frozen=True)
@@ -71,31 +81,11 @@ class HeldChunks:
 
     def over(self, work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
         """Return what work makes of each chunk, merged."""
-        return functools.reduce(merge, map(work, self.chunks))
+        return reduce(merge, map(work, self.chunks))
 
 
 def _alone(chunk: Chunk) -> list[Chunk]:
     return [chunk]
-
-
-class ColumnFacts(NamedTuple):
-    """Moments, and the least and the most of each column, of rows; their bags; if with offsets."""
-
-    moments: Moments
-    low: FloatArray
-    high: FloatArray
-    bags: int
-    exposed: bool
-
-    def merged(self, other: "ColumnFacts") -> "ColumnFacts":
-        """Return the facts about both."""
-        return ColumnFacts(
-            self.moments + other.moments,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-            self.bags + other.bags,
-            self.exposed or other.exposed,
-        )
 
 
 @dataclass(frozen=True)
@@ -105,32 +95,45 @@ class BagParts:
     Attributes
     ----------
     chunks : Chunks
-    facts : ColumnFacts
+    moments : Moments
         Of the rows in the chunks.
+    low, high : (d,)
+        The least and the most of each column.
+    n_bags : int
     axes : Axes
         The directions in which rows differ, also where chunks have centroids.
     """
 
     chunks: Chunks
-    facts: ColumnFacts
+    moments: Moments
+    low: FloatArray
+    high: FloatArray
+    n_bags: int
     axes: Axes
 
     @classmethod
     def of(cls, chunks: Chunks, axes: Axes | None = None) -> Self:
         """Look at all rows once."""
-        facts = chunks.over(_facts_of, ColumnFacts.merged)
-        return cls(chunks, facts, facts.moments.axes if axes is None else axes)
+        moments, low, high, n_bags = chunks.over(_facts_of, _facts_merged)
+        return cls(chunks, moments, low, high, n_bags, moments.axes if axes is None else axes)
 
 
-def _facts_of(chunk: Chunk) -> ColumnFacts:
+def _facts_of(chunk: Chunk) -> tuple[Moments, FloatArray, FloatArray, int]:
     rows = chunk.rows
-    low, high, exposed = rows.min(axis=0), rows.max(axis=0), chunk.offset is not None
-    return ColumnFacts(Moments.of(rows), low, high, chunk.sizes.size, exposed)
+    return Moments.of(rows), rows.min(axis=0), rows.max(axis=0), chunk.sizes.size
+
+
+def _facts_merged(
+    one: tuple[Moments, FloatArray, FloatArray, int],
+    other: tuple[Moments, FloatArray, FloatArray, int],
+) -> tuple[Moments, FloatArray, FloatArray, int]:
+    low, high = np.minimum(one[1], other[1]), np.maximum(one[2], other[2])
+    return one[0] + other[0], low, high, one[3] + other[3]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a chunk becomes a loss.
+    """How a chunk becomes a problem.
 
     Attributes
     ----------
@@ -139,11 +142,9 @@ class Recipe:
     by_row : bool
         Whether a bag has one row in its chunk.
     at_centroids : bool
-        Whether the easier loss is meant, at centroids (`Problem.at_centroids`).
+        Whether the easier loss is meant, at centroids (`BagProblem.at_centroids`).
     of_rows : bool
         Whether instance loss is meant: every row with the label of its bag.
-    exposed : bool
-        Whether rows have offsets.
     unexplained : Unexplained
         What the labels' variance may hold beside what is known.
     """
@@ -153,83 +154,239 @@ class Recipe:
     by_row: bool
     at_centroids: bool = False
     of_rows: bool = False
-    exposed: bool = False
     unexplained: Unexplained = NOTHING
 
-    def on(self, chunk: Chunk) -> UnitsAtHand:
-        """Return the loss on a chunk, without weights."""
+    def on(self, chunk: Chunk, weights: Weights | None = None) -> BagProblem:
+        """Return the problem of a chunk, with weights if there are some."""
         design = self.frame.about(chunk.rows, chunk.offset)
-        ones, bags = np.ones(chunk.sizes.size), Bags(chunk.index)
+        bags, ones = Bags(chunk.index), np.ones(chunk.sizes.size)
         if self.of_rows:
             labels = spread_by_exposure(chunk.labels, chunk.offset, bags, self.family)
-            return NumberProblem(design, self.family, labels, mean_variance=np.ones(labels.size))
+            return BagProblem(design, self.family, labels, mean_variance=np.ones(labels.size))
         sizes = chunk.sizes.astype(np.float64)
         trust = Trust("known-noise", "mean", sizes, chunk.noise_sd, ones, None, self.unexplained)
         members = None if self.by_row else Members.of(bags)
-        kind = ClassProblem if self.family.has_classes else NumberProblem
-        whole: UnitsAtHand = kind(design, self.family, chunk.labels, trust, members=members)
-        return (whole.at_centroids() if self.at_centroids else None) or whole
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What the weights of all bags follow from: variances at a beta, and the dispersion."""
-
-    beta: FloatArray
-    phi: float
-    least: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """The same for the same weights."""
-        return self.beta.tobytes(), self.phi, self.least
-
-    def on(self, local: UnitsAtHand) -> UnitsAtHand:
-        """Return the loss on a chunk with its weights."""
-        return local.weighted(self.beta, self.phi, self.least)
-
-
-class Reach(NamedTuple):
-    """The least and the most, each (2,), over some bags."""
-
-    eta: FloatArray
-    variance: FloatArray
-    omega: FloatArray
-    ratio: FloatArray
-
-    def __or__(self, other: "Reach") -> "Reach":
-        both = (np.stack(pair) for pair in zip(self, other, strict=True))
-        return Reach(*(np.array([pair[:, 0].min(), pair[:, 1].max()]) for pair in both))
+        kind = ClassProblem if self.family.has_classes else BagProblem
+        whole: BagProblem = kind(design, self.family, chunk.labels, trust, members=members)
+        local = (whole.at_centroids() if self.at_centroids else None) or whole
+        return local if weights is None else local.reweighted(*weights)
 
 
 class Sums(NamedTuple):
-    """Loss, weights, squares of residuals over variances, score and information, added up."""
+    """Loss, weights, score and information, added up."""
 
     loss: float
     total: float
-    pearson: float
     score: FloatArray
     information: FloatArray
-    reach: Reach
-
-    def over(self, phi: float) -> "Sums":
-        """Return the sums where all variances are phi times as large."""
-        added = (self.loss / phi, self.total / phi, self.pearson / phi)
-        reach = self.reach._replace(omega=self.reach.omega * phi)
-        return Sums(*added, self.score / phi, self.information / phi, reach)
-
-    def merged(self, other: "Sums") -> "Sums":
-        """Return the sums over both."""
-        return Sums(
-            self.loss + other.loss,
-            self.total + other.total,
-            self.pearson + other.pearson,
-            self.score + other.score,
-            self.information + other.information,
-            self.reach | other.reach,
-        )
 
 
-def all_added(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what two chunks have sent, added up one by one."""
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+@dataclass(frozen=True)
+class PartsProblem(BagProblem):
+    """A loss on bags in parts; labels, sizes and noise of the bags are here, rows are not.
+
+    Attributes
+    ----------
+    chunks : Chunks
+    recipe : Recipe
+    n_rows : int
+    weights : Weights or None
+    weight_total : float
+    """
+
+    chunks: Chunks = field(kw_only=True)
+    recipe: Recipe = field(kw_only=True)
+    n_rows: int = field(kw_only=True)
+    weights: Weights | None = None
+    weight_total: float = np.nan
+    _seen: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def n_units(self) -> int:
+        """How many bags there are; for instance loss, rows."""
+        return self.n_rows if self.recipe.of_rows else len(self.labels)
+
+    @property
+    def total(self) -> float:
+        """The weight of all bags together."""
+        return self.weight_total
+
+    def over_units(
+        self, work: Callable[[BagProblem], T], merge: Callable[[Any, Any], Any] = operator.add
+    ) -> T:
+        """Return what work makes of the bags with their weights, chunk by chunk."""
+        go: Callable[[Chunk], T]
+        go = partial(_on_problem, recipe=self.recipe, weights=self.weights, work=work)
+        merged: T = self.chunks.over(go, merge)
+        return merged
+
+    def loss(self, beta: FloatArray) -> float:
+        """Return the weighted mean loss."""
+        value = self._sums(beta, self.weights).loss / self.total
+        return value if np.isfinite(value) else np.inf
+
+    def equations(self, beta: FloatArray) -> Equations:
+        """Return score and information."""
+        sums = self._sums(beta, self.weights)
+        return Equations(sums.score / self.total, sums.information / self.total)
+
+    def reweighted(self, beta: FloatArray, phi: float | None = None) -> Self:
+        """Return the same problem with weights from the variances at beta."""
+        if self.trust is None:  # every row counts the same, whatever beta is
+            pearson, total = self.over_units(partial(_pearson_of, beta=beta))
+            return replace(self, weight_total=total, phi=pearson / total)
+        phi = self.trust.phi if phi is None else phi
+        if phi is None:
+            residuals = self.labels - self.moments(beta)[0]
+            phi = self.trust.dispersion(residuals, self.label_variance(beta), self.width)
+        total = self._sums(beta, (beta, phi)).total
+        return replace(self, weights=(beta, phi), weight_total=total, phi=phi)
+
+    def moments(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the mean of each bag and its mean variance function."""
+        mean, variance = self._gathered(_moments_of, beta)
+        return mean, variance, np.zeros(1)
+
+    def units(self, beta: FloatArray) -> Working:
+        """Return all bags, of which there must be few: they come here."""
+        jacobian, residuals, share, known = self._gathered(_units_of, beta)
+        variance = LabelVariance(share, known, self.rule.unexplained.least)
+        return Working(jacobian, residuals, variance)
+
+    def working(self, beta: FloatArray) -> LinearModel:
+        """Return the linear model that the problem is close to beta; a Gaussian one is so anywhere.
+
+        Then one pass is enough for a whole fit.
+        """
+        # Residuals of classes are in units of their weights; of others, weights do not matter.
+        weights = self.weights if self.family.has_classes else None
+
+        def make() -> LinearModel:
+            over = partial(_over_workings, self.chunks, self.recipe, weights, beta)
+            return LinearModel.of(over, beta, least=self.rule.unexplained.least)
+
+        place = () if self._is_linear else (beta.tobytes(), _key(weights))
+        model: LinearModel = self._remembered(("model", *place), make)
+        return model.rebased(beta)
+
+    def at_centroids(self) -> "PartsProblem | None":
+        """Return the aggregate loss, where rows cannot be beyond the range of eta."""
+        if self.recipe.by_row or np.isfinite(self.family.eta_range[0]):
+            return None
+        recipe = replace(self.recipe, at_centroids=True)
+        return replace(self, recipe=recipe, weights=None, _seen={})
+
+    @property
+    def _is_linear(self) -> bool:
+        return self.family.name == "gaussian" and self.trust is not None
+
+    def _remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return what was made before, or make it; the oldest are forgotten."""
+        if key not in self._seen:
+            self._seen[key] = make()
+            for old in list(self._seen)[:-_REMEMBERED]:
+                del self._seen[old]
+        return self._seen[key]
+
+    def _gathered(
+        self, work: Callable[[BagProblem, FloatArray], Any], beta: FloatArray
+    ) -> list[FloatArray]:
+        """Return what work makes of every bag at beta, in their order."""
+
+        def gather() -> list[FloatArray]:
+            go = partial(_numbered, recipe=self.recipe, beta=beta, work=work)
+            parts = sorted(self.chunks.over(go, operator.add), key=operator.itemgetter(0))
+            columns = zip(*(values for _, values in parts), strict=True)
+            return [np.concatenate(column) for column in columns]
+
+        found: list[FloatArray] = self._remembered((work, beta.tobytes()), gather)
+        return found
+
+    def _sums(self, beta: FloatArray, weights: Weights | None) -> Sums:
+        """Return sums at beta; one pass adds up those under the next weights as well."""
+        if self._is_linear and weights is not None:  # then the loss is the model: squares
+            width, gram = self.width, self.working(beta).gram(weights[1])
+            loss, total = float(gram[-2, -2]) / 2, float(gram[-1, -1])
+            return Sums(loss, total, gram[:width, -2], gram[:width, :width])
+        asked = {_key(weights): weights}
+        if self.trust is not None and self.trust.phi is not None:
+            asked[_key((beta, self.trust.phi))] = (beta, self.trust.phi)
+        if (_key(weights), beta.tobytes()) not in self._seen:
+            judge: Callable[[Chunk], tuple[Any, ...]]
+            judge = partial(_judged, recipe=self.recipe, beta=beta, asked=tuple(asked.values()))
+            added: tuple[Any, ...] = self.chunks.over(judge, _each_added)
+            for key, sums in zip(asked, added, strict=True):
+                self._remembered((key, beta.tobytes()), partial(Sums, *sums))
+        found: Sums = self._seen[_key(weights), beta.tobytes()]
+        return found
+
+
+def _key(weights: Weights | None) -> tuple[bytes, float] | None:
+    return None if weights is None else (weights[0].tobytes(), weights[1])
+
+
+def _on_problem(
+    chunk: Chunk, recipe: Recipe, weights: Weights | None, work: Callable[[BagProblem], T]
+) -> T:
+    with np.errstate(all="ignore"):  # a step that goes too far is not taken
+        return work(recipe.on(chunk, weights))
+
+
+def _numbered(
+    chunk: Chunk, recipe: Recipe, beta: FloatArray, work: Callable[[BagProblem, FloatArray], T]
+) -> list[tuple[int, T]]:
+    with np.errstate(all="ignore"):
+        return [(chunk.first, work(recipe.on(chunk), beta))]
+
+
+def _judged(
+    chunk: Chunk, recipe: Recipe, beta: FloatArray, asked: tuple[Weights | None, ...]
+) -> tuple[Any, ...]:
+    local = recipe.on(chunk)
+    with np.errstate(all="ignore"):
+        weighted = [local if each is None else local.reweighted(*each) for each in asked]
+        return tuple(_sums_of(each, beta) for each in weighted)
+
+
+def _each_added(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(all_added(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _sums_of(units: BagProblem, beta: FloatArray) -> tuple[Any, ...]:
+    total, (score, information) = units.total, units.equations(beta)
+    return units.loss(beta) * total, total, score * total, information * total
+
+
+def _pearson_of(units: BagProblem, beta: FloatArray) -> FloatArray:
+    return np.array([units.reweighted(beta).phi * units.total, units.total])
+
+
+def _moments_of(units: BagProblem, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return units.moments(beta)[:2]
+
+
+def _units_of(units: BagProblem, beta: FloatArray) -> tuple[FloatArray, ...]:
+    jacobian, residuals, variance = units.units(beta)
+    return jacobian, residuals, variance.share, variance.known
+
+
+def _over_workings(
+    chunks: Chunks,
+    recipe: Recipe,
+    weights: Weights | None,
+    beta: FloatArray,
+    work: Callable[[Working], T],
+    merge: Callable[[T, T], T],
+) -> T:
+    go = partial(_on_working, recipe=recipe, weights=weights, beta=beta, work=work)
+    return chunks.over(go, merge)
+
+
+def _on_working(
+    chunk: Chunk,
+    recipe: Recipe,
+    weights: Weights | None,
+    beta: FloatArray,
+    work: Callable[[Working], T],
+) -> T:
+    return work(recipe.on(chunk, weights).units(beta))

@@ -31,7 +31,8 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.families import Family
-from bagwise.glm.problems import BagLabels, LinearModel, Problem
+from bagwise.glm.linear import LinearModel
+from bagwise.glm.problem import BagProblem, Problem
 from bagwise.glm.solver import P, P_co, Solution, solve
 from bagwise.rows.whitening import Axes, Columns
 from bagwise.theory.importance import mean_square, root_of, weigh_features
@@ -118,7 +119,7 @@ class SlopePrior:
     @classmethod
     def of(
         cls,
-        problem: BagLabels,
+        problem: BagProblem,
         X: FloatArray | Axes,
         start: FloatArray,
         *,
@@ -223,7 +224,7 @@ def has_ends(family: Family) -> bool:
 
 def spectrum_of(model: LinearModel, prior: SlopePrior, phi: float) -> Spectrum:
     """Return the likelihood of labels with this dispersion, as a function of tau^2."""
-    return model.spectra(prior.basis, prior.free)(phi)
+    return model.spectrum(prior.basis, prior.free, phi)
 
 
 def choose(
@@ -238,12 +239,13 @@ def choose(
 
     Examples
     --------
-    >>> from bagwise.glm.problems import Working
+    >>> from bagwise.glm.linear import Working
     >>> from bagwise.glm.weights import LabelVariance
     >>> rng = np.random.default_rng(0)
     >>> H = rng.normal(size=(9000, 200))
     >>> z = H @ (0.3 * rng.normal(size=200)) + 2.0 * rng.normal(size=9000)
-    >>> model = Working(H, z, LabelVariance(np.ones(9000), np.full(9000, 3.0)))
+    >>> units = Working(H, z, LabelVariance(np.ones(9000), np.full(9000, 3.0)))
+    >>> model = LinearModel.of(units.over, np.zeros(200))
     >>> zero, one = np.zeros((200, 200)), np.eye(200)
     >>> phi, prior = choose(model, SlopePrior(one, one, zero[:, :0], zero[0], zero))
     >>> bool(0.8 < phi < 1.2), round(prior.variance ** 0.5, 1)     # 4 = phi + 3, and 0.3
@@ -269,10 +271,8 @@ def _best_dispersion(model: LinearModel, prior: SlopePrior, least: float) -> flo
     if most <= least:
         return least
 
-    spectrum = model.spectra(prior.basis, prior.free)
-
     def objective(log_excess: FloatArray) -> FloatArray:
-        tried = [spectrum(least + float(np.exp(p))) for p in np.ravel(log_excess)]
+        tried = [spectrum_of(model, prior, least + np.exp(p)) for p in np.ravel(log_excess)]
         return np.reshape([one.best(prior.size)[1] for one in tried], np.shape(log_excess))
 
     high = float(np.log(most - least)) + 0.5

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.glm.problems import BagLabels, Problem
+from bagwise.glm.problem import BagProblem, Problem
 from bagwise.rows.whitening import principal_axes, rounding
 
 P = TypeVar("P", bound=Problem)
@@ -43,9 +43,9 @@ class Ridge:
     center: float = 0.0
 
     @classmethod
-    def of(cls, problem: BagLabels, ridge: float) -> Self:
+    def of(cls, problem: BagProblem, ridge: float) -> Self:
         """Return the penalty for a problem's beta."""
-        return cls(np.diag(problem.penalty(ridge)))
+        return cls(np.diag(np.tile(problem.design.penalty(ridge), problem.outputs)))
 
     def matrix(self, problem: Problem) -> FloatArray:
         """Return the form."""
@@ -131,7 +131,8 @@ def solve(
         if number < SETTLED:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 reweighted = problem.reweighted(beta + share * step)
-        if not reweighted.is_finite:  # predictions of single rows have run away
+        if not (0 < reweighted.total < np.inf and np.isfinite(reweighted.phi)):
+            # Predictions of single rows have run away.
             break
         beta, problem = beta + share * step, reweighted
         form = penalty.matrix(problem)

@@ -33,7 +33,8 @@ from scipy import linalg
 from bagwise._types import FloatArray
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import Family, find_family
-from bagwise.glm.problems import Equations, Problem, Working
+from bagwise.glm.linear import LinearModel, Working
+from bagwise.glm.problem import Equations, Problem
 from bagwise.glm.shrinkage import SlopePrior, has_ends, solve_shrunk
 from bagwise.glm.weights import LabelVariance
 from bagwise.models.row_model import Estimates
@@ -257,11 +258,12 @@ class StatisticProblem(Problem):
         """Return the same problem; its dispersion follows from squared labels (`near`)."""
         return replace(self, phi=phi)
 
-    def working(self, beta: FloatArray) -> Working:
+    def working(self, beta: FloatArray) -> LinearModel:
         """Return the sums over a root of their covariance, as a linear model close to beta."""
         jacobian, residual = self._divided(beta)
         ones = np.ones(residual.size)
-        return Working(jacobian, residual + jacobian @ beta, LabelVariance(0 * ones, ones))
+        units = Working(jacobian, residual, LabelVariance(0 * ones, ones))
+        return LinearModel.of(units.over, beta)
 
     def equations(self, beta: FloatArray) -> Equations:
         """Return score and information of half the squares."""
@@ -341,7 +343,7 @@ class StatisticProblem(Problem):
         slope = float(self.family.slope(start[:1])[0])
         possible = (high - mean) * (mean - low) / (slope**2 * slopes)
         one = np.eye(start.size)
-        spectrum = self.reweighted(start).working(start).spectra(one[:, 1:], one[:, :1])(1.0)
+        spectrum = self.reweighted(start).working(start).spectrum(one[:, 1:], one[:, :1], 1.0)
         return min(max(possible, 1e-300), _ROOM * math.exp(spectrum.best()[0]))
 
     def near(self, theta: FloatArray) -> _Near:

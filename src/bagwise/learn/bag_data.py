@@ -15,7 +15,7 @@ from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BiasWarning
 from bagwise.glm.parts import BagParts
-from bagwise.glm.problems import Members
+from bagwise.glm.problem import Members
 from bagwise.rows.whitening import Axes, Moments
 
 _FEWEST = 10  # different labels; fewer are classes, or say nothing

@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.glm.problems import BagLabels, UnitsAtHand
+from bagwise.glm.problem import BagProblem
 from bagwise.glm.shrinkage import TOLERANCE, Shrunk, least_dispersion, shrink_further, spectrum_of
 from bagwise.glm.solver import inverse_symmetric, solve
 from bagwise.learn.exact_noise import NoisyLabels
@@ -32,7 +32,7 @@ _NEXT_TO_NOTHING = 0.1  # of what is left to explain
 _UNSHRUNK = 1e4  # times the variance of slopes: as good as no belief about them
 
 
-def evidence(shrunk: Shrunk[BagLabels], law: NoiseLaw) -> float:
+def evidence(shrunk: Shrunk[BagProblem], law: NoiseLaw) -> float:
     """Return twice the log of how much more likely labels are with slopes than without."""
     problem = shrunk.solution.problem
     here = NoisyLabels(problem, law, shrunk.prior, problem.phi)
@@ -60,7 +60,7 @@ class Variation:
     usual: FloatArray
 
     @classmethod
-    def of(cls, problem: UnitsAtHand, start: FloatArray) -> Self:
+    def of(cls, problem: BagProblem, start: FloatArray) -> Self:
         """Take variances from the fit that predicts the mean for every row."""
         flat = problem.with_dispersion(least_dispersion(problem)).reweighted(start)
         used = problem.base() > 0
@@ -89,8 +89,8 @@ class Variation:
 
 
 def best_of_others(
-    problem: UnitsAtHand, start: FloatArray, shrunk: Shrunk[BagLabels]
-) -> tuple[Shrunk[BagLabels], bool]:
+    problem: BagProblem, start: FloatArray, shrunk: Shrunk[BagProblem]
+) -> tuple[Shrunk[BagProblem], bool]:
     """Return the fit that predicts left-out bags best, and whether it says what there is to say.
 
     Tried are less shrinkage and none, the least dispersion, and more shrinkage.
@@ -110,17 +110,16 @@ def best_of_others(
     return best, not variation.misses(_expected(best))
 
 
-def _expected(shrunk: Shrunk[BagLabels]) -> FloatArray:
+def _expected(shrunk: Shrunk[BagProblem]) -> FloatArray:
     problem = shrunk.solution.problem
     return problem.moments(shrunk.solution.beta)[0][problem.base() > 0]
 
 
-def _left_out(shrunk: Shrunk[BagLabels]) -> FloatArray:
+def _left_out(shrunk: Shrunk[BagProblem]) -> FloatArray:
     """Return each label less what bags without it predict, to first order."""
     model = shrunk.solution.problem.units(shrunk.solution.beta)
     weights = 1 / model.variance.total(shrunk.solution.problem.phi)
     information = model.jacobian.T @ (model.jacobian * weights[:, None]) + shrunk.prior.form
     pull = model.jacobian @ inverse_symmetric(information)[0]
     leverage = np.minimum(weights * np.einsum("ij,ij->i", pull, model.jacobian), 0.99)
-    residuals = model.response - model.jacobian @ shrunk.solution.beta
-    return np.asarray(residuals / (1 - leverage))
+    return np.asarray(model.residuals / (1 - leverage))

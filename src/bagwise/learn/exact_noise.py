@@ -32,7 +32,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.glm.problems import BagLabels, Working
+from bagwise.glm.linear import LinearModel, Working
+from bagwise.glm.problem import BagProblem
 from bagwise.glm.shrinkage import AGREED, Shrunk, SlopePrior, choose, least_dispersion
 from bagwise.glm.solver import inverse_symmetric, solve_symmetric
 from bagwise.glm.weights import LabelVariance
@@ -64,7 +65,7 @@ class NoisyLabels:
         Dispersion of the rows' labels.
     """
 
-    problem: BagLabels
+    problem: BagProblem
     law: NoiseLaw
     prior: SlopePrior
     phi: float
@@ -80,7 +81,7 @@ class NoisyLabels:
         model = self.problem.units(beta)
         variance = model.variance
         without = replace(variance, known=np.maximum(variance.known - self.noise_sd**2, 0.0))
-        return model.jacobian, model.response - model.jacobian @ beta, without
+        return model.jacobian, model.residuals, without
 
     def objective(self, beta: FloatArray, label_sd: FloatArray) -> float:
         """Return minus the penalised log likelihood; infinite where the family has no mean."""
@@ -96,7 +97,7 @@ class NoisyLabels:
         """Return the least squares that a step of Fisher scoring is."""
         jacobian, score, told, _ = self._scoring(beta)
         variance = LabelVariance(np.zeros_like(told), 1 / told)
-        return Working(jacobian, score / told + jacobian @ beta, variance)
+        return Working(jacobian, score / told, variance)
 
     def _scoring(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return Jacobian, score, information and deviation without noise of each label."""
@@ -206,7 +207,7 @@ class Correction(NamedTuple):
         return self.moved > max(self.error, _BEYOND_CHANCE * self.by_chance)
 
 
-def follow_the_noise(shrunk: Shrunk[BagLabels], law: NoiseLaw) -> Shrunk[BagLabels]:
+def follow_the_noise(shrunk: Shrunk[BagProblem], law: NoiseLaw) -> Shrunk[BagProblem]:
     """Climb from a least-squares fit, choosing penalty and dispersion again on the way.
 
     The least-squares fit itself is returned where the likelihood is misled by skewed labels.
@@ -217,7 +218,7 @@ def follow_the_noise(shrunk: Shrunk[BagLabels], law: NoiseLaw) -> Shrunk[BagLabe
     for _ in range(ROUNDS):
         phi = max(least_dispersion(problem), here.best_dispersion(beta))
         here = replace(here, phi=phi)
-        _, chosen = choose(here.pseudo(beta), here.prior)
+        _, chosen = choose(LinearModel.of(here.pseudo(beta).over, beta), here.prior)
         here = replace(here, prior=chosen)
         beta, converged = here.climb(beta)
         now = (float(np.log(max(here.phi, 1e-300))), float(np.log(chosen.variance)))
@@ -233,10 +234,11 @@ def follow_the_noise(shrunk: Shrunk[BagLabels], law: NoiseLaw) -> Shrunk[BagLabe
         converged=shrunk.solution.converged and converged,
     )
     pseudo = here.pseudo(beta)
-    fit = Shrunk(solution, here.prior, pseudo)
+    fit = Shrunk(solution, here.prior, LinearModel.of(pseudo.over, beta))
     # The information is that of infinitely many labels for each coefficient. With few, the score
     # is taken at residuals that the fit has made smaller (Huber 1973), so that variances are those
     # of as many labels as are not spent on coefficients.
-    share = max(1 - fit.effective / pseudo.response.size, 0.5)
+    share = max(1 - fit.effective / pseudo.residuals.size, 0.5)
     less_sure = replace(pseudo.variance, known=pseudo.variance.known / share)
-    return replace(fit, working=pseudo._replace(variance=less_sure))
+    pseudo = pseudo._replace(variance=less_sure)
+    return replace(fit, working=LinearModel.of(pseudo.over, beta))

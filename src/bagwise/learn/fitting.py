@@ -8,7 +8,8 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.errors import NoEvidenceWarning
 from bagwise.glm.inference import Uncertainty, covariance_of, uncertainty_of
-from bagwise.glm.problems import BagLabels, UnitsAtHand
+from bagwise.glm.parts import PartsProblem
+from bagwise.glm.problem import BagProblem
 from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrunk
 from bagwise.glm.solver import Ridge, Solution, solve
 from bagwise.learn.doubt import best_of_others, evidence
@@ -114,7 +115,7 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
 
 
 def _judged(
-    setting: Setting, loss: str, solution: Solution[BagLabels], *, covariance: str
+    setting: Setting, loss: str, solution: Solution[BagProblem], *, covariance: str
 ) -> Fitted:
     """Judge how sure a fit is."""
     problem = solution.problem
@@ -175,7 +176,7 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     if not shrunk.is_sound:
         return _constant(problem, start, shrunk.solution)
     means = setting.label_kind == "mean" and not setting.family.has_classes
-    if isinstance(problem, UnitsAtHand) and means:
+    if means and not isinstance(problem, PartsProblem):
         if setting.family.has_log_link and evidence(shrunk, setting.law) <= 0:
             warnings.warn(_HIDDEN, NoEvidenceWarning, stacklevel=2)
             flat = _constant(problem, start, shrunk.solution)
@@ -202,7 +203,7 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     )
 
 
-def _constant(problem: BagLabels, start: FloatArray, given_up: Solution[BagLabels]) -> Fitted:
+def _constant(problem: BagProblem, start: FloatArray, given_up: Solution[BagProblem]) -> Fitted:
     """Predict the mean label for every row: the worst that a fit may do."""
     return Fitted(
         estimates=(problem.to_own_units() @ start).reshape(problem.outputs, -1),
@@ -217,7 +218,7 @@ def _constant(problem: BagLabels, start: FloatArray, given_up: Solution[BagLabel
     )
 
 
-def _how_sure(setting: Setting, solution: Solution[BagLabels], covariance: str) -> str:
+def _how_sure(setting: Setting, solution: Solution[BagProblem], covariance: str) -> str:
     note = (
         "Coefficients are shrunk more where noise is larger. Standard errors, p values and "
         "intervals are those of the unshrunk coefficients: "
@@ -228,7 +229,7 @@ def _how_sure(setting: Setting, solution: Solution[BagLabels], covariance: str) 
     return note
 
 
-def solve_loss(setting: Setting, loss: str) -> Solution[BagLabels]:
+def solve_loss(setting: Setting, loss: str) -> Solution[BagProblem]:
     """Minimise a loss, from the best start at hand."""
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()
@@ -240,13 +241,13 @@ def solve_loss(setting: Setting, loss: str) -> Solution[BagLabels]:
     return solve(problem, start, penalty=penalty)
 
 
-def _prior(setting: Setting, problem: BagLabels, start: FloatArray) -> SlopePrior:
+def _prior(setting: Setting, problem: BagProblem, start: FloatArray) -> SlopePrior:
     """Return the belief about slopes of these rows, before the labels."""
     rows = setting.data.X if setting.data.axes is None else setting.data.axes
     return SlopePrior.of(problem, rows, start, width_of_labels=setting.width_of_labels)
 
 
-def _held_back(setting: Setting, loss: str) -> Solution[BagLabels] | None:
+def _held_back(setting: Setting, loss: str) -> Solution[BagProblem] | None:
     """Return a fit that converged, with slopes as small as that takes: noise drove others away."""
     problem = PROBLEMS[loss](setting)
     start = problem.constant_start()

@@ -19,9 +19,8 @@ import numpy as np
 from bagwise.families import Family
 from bagwise.glm.classes import ClassProblem
 from bagwise.glm.design import Design, centroids_of, spread_by_exposure
-from bagwise.glm.parts import BagParts, Recipe
-from bagwise.glm.parts_problem import PartsProblem
-from bagwise.glm.problems import BagLabels, NumberProblem
+from bagwise.glm.parts import BagParts, PartsProblem, Recipe
+from bagwise.glm.problem import BagProblem
 from bagwise.glm.weights import NOTHING, Trust, Unexplained
 from bagwise.learn.bag_data import BagData
 from bagwise.privacy.aggregate import LabelKind
@@ -124,7 +123,7 @@ class Setting:
         )
 
 
-def instance_problem(setting: Setting) -> BagLabels:
+def instance_problem(setting: Setting) -> BagProblem:
     """Give every row its bag's label (Def. 1; estimator F1 of the theory page)."""
     data = setting.data
     if data.parts is not None:
@@ -136,10 +135,10 @@ def instance_problem(setting: Setting) -> BagLabels:
         ones = np.ones(len(labels))
         trust = Trust("equal", "mean", ones, np.zeros(len(labels)), weight, phi=1.0)
         return ClassProblem(design, setting.family, labels, trust)
-    return NumberProblem(design, setting.family, labels, mean_variance=weight)
+    return BagProblem(design, setting.family, labels, mean_variance=weight)
 
 
-def aggregate_problem(setting: Setting) -> BagLabels:
+def aggregate_problem(setting: Setting) -> BagProblem:
     """Compare each bag's label with the expected label at its centroid (Def. 3; F2)."""
     data, trust = setting.data, setting.trust()
     rows, offset = data.X, data.offset
@@ -152,10 +151,10 @@ def aggregate_problem(setting: Setting) -> BagLabels:
     inside = None
     if curved and not setting.single_rows:
         inside = (design.about(data.X, data.offset), data.members)
-    return NumberProblem(design, setting.family, data.labels, trust, inside=inside)
+    return BagProblem(design, setting.family, data.labels, trust, inside=inside)
 
 
-def bag_problem(setting: Setting) -> BagLabels:
+def bag_problem(setting: Setting) -> BagProblem:
     """Compare each bag's label with the mean of its rows' expected labels (Def. 2; F2).
 
     Where a bag is one row, or the expected label is linear, that is the prediction at the
@@ -169,15 +168,15 @@ def bag_problem(setting: Setting) -> BagLabels:
     design = Design.of(
         data.X, data.row_weights, fit_intercept=setting.fit_intercept, offset=data.offset
     )
-    kind = ClassProblem if setting.family.has_classes else NumberProblem
+    kind = ClassProblem if setting.family.has_classes else BagProblem
     return kind(design, setting.family, data.labels, trust, members=data.members)
 
 
-def parts_problem(parts: BagParts, setting: Setting, *, of_rows: bool = False) -> BagLabels:
+def parts_problem(parts: BagParts, setting: Setting, *, of_rows: bool = False) -> BagProblem:
     """Do the same for bags in parts; `of_rows` for instance loss."""
-    data, facts = setting.data, parts.facts
+    data = setting.data
     frame = Design.of_moments(
-        facts.moments, facts.low, facts.high, fit_intercept=setting.fit_intercept
+        parts.moments, parts.low, parts.high, fit_intercept=setting.fit_intercept
     )
     trust = None if of_rows else setting.trust()
     return PartsProblem(
@@ -192,13 +191,12 @@ def parts_problem(parts: BagParts, setting: Setting, *, of_rows: bool = False) -
             setting.family,
             by_row=of_rows or setting.single_rows or setting.family.name == "gaussian",
             of_rows=of_rows,
-            exposed=facts.exposed,
             unexplained=NOTHING if trust is None else trust.unexplained,
         ),
     )
 
 
-PROBLEMS: dict[str, Callable[[Setting], BagLabels]] = {
+PROBLEMS: dict[str, Callable[[Setting], BagProblem]] = {
     "bag": bag_problem,
     "instance": instance_problem,
     "aggregate": aggregate_problem,

@@ -19,7 +19,9 @@ from scipy.optimize import linprog
 
 from bagwise._types import FloatArray
 from bagwise.errors import BiasWarning, NotConvergedWarning, RankWarning, SeparationWarning
-from bagwise.glm.problems import BagLabels, NumberProblem, UnitsAtHand
+from bagwise.glm.linear import wider
+from bagwise.glm.parts import PartsProblem
+from bagwise.glm.problem import BagProblem
 from bagwise.glm.solver import Solution, inverse_symmetric
 from bagwise.learn.bag_data import BagData
 from bagwise.models.coefficients import INTERCEPT
@@ -71,12 +73,10 @@ def warn_of_shrinkage(data: BagData, coef: FloatArray) -> None:
         )
 
 
-def warn_of_gap(solution: Solution[BagLabels], covariance: FloatArray) -> bool:
+def warn_of_gap(solution: Solution[BagProblem], covariance: FloatArray) -> bool:
     """Warn if the gap moves some coefficient by a good part of its standard error."""
     problem = solution.problem
-    if not isinstance(problem, NumberProblem) or problem.inside is None:
-        return False
-    if problem.family.name == "gaussian":
+    if problem.inside is None or problem.family.name == "gaussian":
         return False
     rows, members = problem.inside
     gap = members.mean(problem.family.mean(rows.eta(solution.beta)))
@@ -101,7 +101,7 @@ def warn_of_gap(solution: Solution[BagLabels], covariance: FloatArray) -> bool:
     return True
 
 
-def warn_of_separation(solution: Solution[BagLabels], names: Sequence[str]) -> bool:
+def warn_of_separation(solution: Solution[BagProblem], names: Sequence[str]) -> bool:
     """Name the columns by which labels are told apart without error, if a fit ran away for that.
 
     Returns whether it did. With noise on the labels there is no separation.
@@ -125,37 +125,35 @@ def warn_of_separation(solution: Solution[BagLabels], names: Sequence[str]) -> b
     return True
 
 
-def _separating_direction(solution: Solution[BagLabels]) -> FloatArray | None:
+def _separating_direction(solution: Solution[BagProblem]) -> FloatArray | None:
     tried = [solution.step, solution.beta]  # where it still goes, and where it went
-    if isinstance(solution.problem, UnitsAtHand):
+    if not isinstance(solution.problem, PartsProblem):
         gains = _gains(solution.problem)
         if gains.size <= _LARGEST_PROGRAMME:
             tried.append(_by_programme(gains))
     for direction in tried:
         gained = partial(_gained, direction=direction)
-        least, most = solution.problem.over_units(gained, _wider)
+        least, most = solution.problem.over_units(gained, wider)
         if most > 1e-9 * np.abs(direction).max() and least >= -_SLACK * most:
             return direction
     return None
 
 
-def _gained(problem: UnitsAtHand, direction: FloatArray) -> tuple[float, float]:
+def _gained(problem: BagProblem, direction: FloatArray) -> FloatArray:
     """Return the least and the most that some row gains along a direction."""
     gained = _gains(problem) @ direction
-    return float(gained.min()), float(gained.max(initial=0.0))
+    return np.array([gained.min(), gained.max(initial=0.0)])
 
 
-def _wider(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    return min(one[0], other[0]), max(one[1], other[1])
-
-
-def _gains(problem: UnitsAtHand) -> FloatArray:
+def _gains(problem: BagProblem) -> FloatArray:
     """Return a matrix whose product with a direction must not be negative for separation.
 
     A class that has a share must not lose to any other. A count of zero must not get a higher
     rate, and a positive one must keep its own.
     """
-    rows, labels = problem.design.standardise(problem.design.rows), problem.labels_of_rows()
+    rows, labels = problem.design.standardise(problem.design.rows), problem.labels
+    if problem.members is not None:
+        labels = problem.members.repeat(labels)
     if np.isinf(problem.family.label_range[1]):
         return np.concatenate([-rows, rows[labels > 0]])
     if labels.ndim == 1:

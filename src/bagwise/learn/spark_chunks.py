@@ -93,7 +93,7 @@ def bags_in_parts(
     try:
         chunks = SparkChunks(kept)
         parts = BagParts.of(chunks, chunks.moments().axes if centroids else None)
-        if parts.facts.bags != manifest.n_bags:
+        if parts.n_bags != manifest.n_bags:
             raise _other_sizes()
         yield parts
     finally:
