@@ -16,16 +16,16 @@ from bagwise.glm.weights import NOTHING
 from bagwise.learn import losses
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.doubt import best_of_others, evidence
-from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.losses import Setting, problem_of
 from bagwise.privacy.noise_laws import LAWS
 
 SIZE = 20
 
 
-def problem_of(X, index, labels, sd, family, *, law="gaussian"):
+def noisy_problem(X, index, labels, sd, family, *, law="gaussian"):
     data = read_bags(X, labels[index], bags=index, noise_sd=np.full(len(index), sd))
     setting = Setting(data, find_family(family), "mean", "known-noise", True, "auto", law=LAWS[law])
-    return PROBLEMS["bag"](setting)
+    return problem_of(setting, "bag")
 
 
 def chances(rng, *, n=12_000, missed=0.0, sd=0.005, slopes=(1.5, 1.0, 0.0)):
@@ -77,7 +77,7 @@ def test_evidence_is_the_ratio_of_integrals():
     n, sd = 400, 0.6
     X, index = rng.normal(size=(n, 1)).repeat(5, axis=0), np.arange(5 * n) // 5
     labels = np.exp(0.3 + 0.15 * X[::5, 0]) + sd * rng.normal(size=n)
-    problem = problem_of(X, index, labels, sd, "poisson")
+    problem = noisy_problem(X, index, labels, sd, "poisson")
     shrunk = solve_shrunk(
         problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
     )
@@ -126,7 +126,7 @@ def test_rates_in_which_noise_hides_every_slope_are_the_mean():
 
 def test_a_fit_without_what_the_labels_say_is_replaced():
     X, index, labels = chances(np.random.default_rng(9))
-    problem = problem_of(X, index, labels, 0.005, "bernoulli")
+    problem = noisy_problem(X, index, labels, 0.005, "bernoulli")
     start = problem.constant_start()
     shrunk = solve_shrunk(problem, start, SlopePrior.of(problem, X, start))
     same, explains = best_of_others(problem, start, shrunk)

@@ -16,7 +16,7 @@ from bagwise.errors import (
 )
 from bagwise.families import find_family
 from bagwise.learn.bag_data import read_bags
-from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.losses import Setting, problem_of
 
 LINKS = sm.families.links
 THEIRS = {
@@ -122,7 +122,7 @@ def test_the_score_of_bag_loss_is_its_gradient(name, kind):
     X, labels, bags = bagged(family, link or None, kind=kind)
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=0.1)
     setting = Setting(data, find_family(family, link or None), kind, "known-noise", True, 0.0)
-    problem = PROBLEMS["bag"](setting)
+    problem = problem_of(setting, "bag")
     beta = problem.constant_start() + np.array([0.02, -0.01, 0.03, 0.01])
     problem = problem.reweighted(beta)
 
@@ -144,7 +144,7 @@ def test_the_score_of_other_losses_is_their_gradient(name, loss):
     X, labels, bags = bagged(family, link or None)
     data = read_bags(X, labels[bags.index], bags=bags)
     fitted = find_family(family, link or None)
-    problem = PROBLEMS[loss](Setting(data, fitted, "mean", "known-noise", True, 0.0))
+    problem = problem_of(Setting(data, fitted, "mean", "known-noise", True, 0.0), loss)
     beta = problem.constant_start() + np.array([0.02, -0.01, 0.03, 0.01])
     problem = problem.reweighted(beta)
     rows = problem.design.standardise(problem.design.rows)

@@ -16,8 +16,8 @@ from bagwise.glm.parts import BagParts, Chunk
 from bagwise.glm.shrinkage import SlopePrior, spectrum_of
 from bagwise.glm.solver import Ridge, solve
 from bagwise.learn.bag_data import BagData, read_bags
-from bagwise.learn.fitting import default_covariance, fit_equations
-from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.fitting import fit_equations
+from bagwise.learn.losses import Setting, problem_of
 from bagwise.privacy.noise_laws import LAWS
 
 LABELS = {
@@ -93,11 +93,10 @@ def settings(
 
 
 def assert_same_fit(at_hand, in_parts, loss="bag", rtol=1e-6):
-    kind = default_covariance(at_hand)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)
-        theirs = fit_equations(at_hand, loss, covariance=kind)
-        ours = fit_equations(in_parts, loss, covariance=kind)
+        theirs = fit_equations(at_hand, loss)
+        ours = fit_equations(in_parts, loss)
     assert (ours.note, ours.converged, ours.rank) == (theirs.note, theirs.converged, theirs.rank)
     assert (ours.freedom, ours.separated) == (theirs.freedom, theirs.separated)
     np.testing.assert_allclose(ours.estimates, theirs.estimates, rtol=rtol, atol=1e-9)
@@ -143,16 +142,16 @@ def test_without_an_intercept(family, link):
 
 def test_a_start_without_an_intercept_is_that_in_memory():
     at_hand, in_parts, _ = settings("poisson", fit_intercept=False)
-    ours, theirs = (PROBLEMS["bag"](setting)._closest_to(2.0) for setting in (in_parts, at_hand))
+    ours, theirs = (problem_of(setting, "bag")._closest_to(2.0) for setting in (in_parts, at_hand))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
     refused = settings("gamma", fit_intercept=False)[1]
     with pytest.raises(StrategyError, match="positive predictor for every row"):
-        PROBLEMS["bag"](refused).constant_start()
+        problem_of(refused, "bag").constant_start()
 
 
 def test_a_step_is_a_pass():
     _, in_parts, here = settings("poisson")
-    problem = PROBLEMS["bag"](in_parts)
+    problem = problem_of(in_parts, "bag")
     start = problem.constant_start()
     before = here.passes
     solution = solve(problem, start, penalty=Ridge.of(problem, 0.0))
@@ -239,7 +238,7 @@ def in_bags_of_one(at_hand, in_parts, here):
 
 def test_sums_serve_for_every_dispersion():
     at_hand, in_parts, _ = settings("poisson")
-    ours, theirs = PROBLEMS["bag"](in_parts), PROBLEMS["bag"](at_hand)
+    ours, theirs = problem_of(in_parts, "bag"), problem_of(at_hand, "bag")
     start = theirs.constant_start() + np.array([0.3, -0.2, 0.1, 0.0])
     prior = SlopePrior.of(theirs, at_hand.data.X, start)
     models = [problem.reweighted(start).working(start) for problem in (ours, theirs)]

@@ -20,7 +20,7 @@ from bagwise.families import find_family
 from bagwise.glm.shrinkage import SlopePrior, choose, solve_shrunk, spectrum_of
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.exact_noise import NoisyLabels
-from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.losses import Setting, problem_of
 from bagwise.privacy.noise_laws import LaplaceLaw, information, log_density
 
 
@@ -68,7 +68,7 @@ def test_spectrum_is_the_restricted_likelihood():
     X, bags, labels, sd, _ = noisy(n=600)
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
-    problem = PROBLEMS["bag"](setting)
+    problem = problem_of(setting, "bag")
     start = problem.constant_start()
     prior = SlopePrior.of(problem, X, start)
     working = problem.working(start)
@@ -86,7 +86,7 @@ def test_penalty_is_where_the_labels_are_most_likely():
     X, bags, labels, sd, _ = noisy()
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
-    problem = PROBLEMS["bag"](setting)
+    problem = problem_of(setting, "bag")
     start = problem.constant_start()
     phi, prior = choose(problem.working(start), SlopePrior.of(problem, X, start))
 
@@ -105,7 +105,7 @@ def test_shrunken_slopes_are_the_posterior_mean():
     model = fit(X, bags, labels, sd)
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
-    problem = PROBLEMS["bag"](setting)
+    problem = problem_of(setting, "bag")
     shrunk = solve_shrunk(
         problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
     )
@@ -139,7 +139,7 @@ def test_a_strong_feature_is_not_held_back_by_the_others():
     X, bags, labels, sd, theta = strong()
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
-    problem = PROBLEMS["bag"](setting)
+    problem = problem_of(setting, "bag")
     shrunk = solve_shrunk(
         problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
     )
@@ -180,7 +180,7 @@ def test_features_are_not_told_apart_by_fewer_than_four_labels_for_each():
     X, bags, labels, sd, _ = noisy(n=900, d=12)
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
-    problem = PROBLEMS["bag"](setting)
+    problem = problem_of(setting, "bag")
     assert bags.n_bags < 48
     assert SlopePrior.of(problem, X, problem.constant_start()).white is None
 
@@ -339,7 +339,7 @@ def test_correction_is_the_step_of_least_squares_without_the_farthest_bags():
     X, bags, labels, sd = skewed(1.0)
     data = read_bags(X, labels[bags.index], bags=bags, noise_sd=sd[bags.index])
     setting = Setting(data, find_family("gaussian"), "mean", "known-noise", True, "auto")
-    problem = PROBLEMS["bag"](setting)
+    problem = problem_of(setting, "bag")
     shrunk = solve_shrunk(
         problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
     )

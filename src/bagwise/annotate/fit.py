@@ -35,7 +35,7 @@ from bagwise.glm.solver import Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
 from bagwise.learn.estimator import BaggedGLM
-from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.losses import Setting, problem_of
 from bagwise.models.row_model import Estimates
 from bagwise.rows.encode import Encoder
 from bagwise.theory.importance import FREEDOM
@@ -148,7 +148,7 @@ def fit_coefficients(rows: LabelledRows) -> tuple[FloatArray, Solution[BagProble
         warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
         data = read_bags(rows.X, rows.y)
     setting = Setting(data, rows.family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
-    problem = PROBLEMS["aggregate"](setting)
+    problem = problem_of(setting, "aggregate")
     solution = _shrunk(problem, rows.encoder, rows.deviations)
     return (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1), solution
 

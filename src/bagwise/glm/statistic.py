@@ -24,7 +24,7 @@ import math
 import operator
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -33,7 +33,7 @@ from scipy import linalg
 from bagwise._types import FloatArray
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import Family, find_family
-from bagwise.glm.linear import LinearModel, Working
+from bagwise.glm.linear import LinearModel, Working, all_added
 from bagwise.glm.problem import Equations, Problem
 from bagwise.glm.shrinkage import SlopePrior, has_ends, solve_shrunk
 from bagwise.glm.weights import LabelVariance
@@ -76,9 +76,9 @@ def family_to_release(name: str, link: str = "auto") -> Family:
         )
     if link != "auto":
         family = family.with_link(link)
-    elif not _takes_any_predictor(family):
+    elif np.isfinite(family.eta_range).any():
         family = family.with_link("log")
-    if not _takes_any_predictor(family):
+    if np.isfinite(family.eta_range).any():
         raise StrategyError(
             f"the {family.link} link of the family {family.name} needs a positive predictor for "
             "every row, which privacy noise does not leave. Use link='log' (--link log)."
@@ -96,58 +96,17 @@ def check_bounds_of(family: Family, bounds: Bounds) -> None:
         )
 
 
-def _takes_any_predictor(family: Family) -> bool:
-    return bool(np.isinf(family.eta_range).all())
-
-
 @dataclass(frozen=True)
-class StatisticsFit:
-    """A model made of noisy statistics, in the units of the features; the intercept comes last.
+class StatisticsFit(Estimates):
+    """A model made of noisy statistics; if it did not converge, it predicts the mean everywhere.
 
     Attributes
     ----------
-    estimate : (d + 1,)
-        Shrunk as far as the noise suggests.
-    unshrunk : (d + 1,)
-    standard_errors : (d + 1,)
-        Of the unshrunk values; NaN where the features do not determine a coefficient.
-    dispersion : float
-        Phi, as far as the squared labels tell.
     variance : float
         tau^2, of slopes in white columns.
-    converged : bool
-        If not, the model predicts the mean for every row.
     """
 
-    estimate: FloatArray
-    unshrunk: FloatArray
-    standard_errors: FloatArray
-    dispersion: float
-    variance: float
-    converged: bool
-
-    @property
-    def coef(self) -> FloatArray:
-        """Coefficients of the features."""
-        return self.estimate[:-1]
-
-    @property
-    def intercept(self) -> float:
-        """The last of the estimates."""
-        return float(self.estimate[-1])
-
-    @property
-    def kept(self) -> Estimates:
-        """What a model keeps of it."""
-        return Estimates(
-            self.coef,
-            self.intercept,
-            self.standard_errors,
-            self.unshrunk,
-            note=RELEASED_NOTE,
-            dispersion=self.dispersion,
-            converged=self.converged,
-        )
+    variance: float = 0.0
 
 
 def fit_statistics(
@@ -184,13 +143,16 @@ def fit_statistics(
     change, known = _to_own_units(design)
     spread = change @ inverse
     errors = np.sqrt(np.einsum("ij,jk,ik->i", spread, problem.covariance(near), spread))
+    estimate = change @ theta
     return StatisticsFit(
-        estimate=change @ theta,
-        unshrunk=change @ (theta + inverse @ near.residual),
+        coef=estimate[:-1],
+        intercept=float(estimate[-1]),
         standard_errors=np.where(known, errors, np.nan),
+        unshrunk=change @ (theta + inverse @ near.residual),
+        note=RELEASED_NOTE,
         dispersion=near.dispersion,
-        variance=variance,
         converged=converged,
+        variance=variance,
     )
 
 
@@ -358,18 +320,11 @@ class StatisticProblem(Problem):
 
     def _curve(self, theta: FloatArray) -> _Near:
         known, n_rows = self.statistics, self.X.shape[0]
+        known_of_rows = (known.middle, self.design, self.family, self.bounds)
+        work = partial(_expected_of_block, theta=theta, known_of_rows=known_of_rows)
         with np.errstate(over="ignore", invalid="ignore"):
-            work = partial(
-                _expected_of_block,
-                theta=theta,
-                middle=known.middle,
-                design=self.design,
-                family=self.family,
-                bounds=self.bounds,
-            )
-            matrices, square, total, beyond, variances = reduce(
-                _added, over_blocks(self.X, work, _added)
-            )
+            added = reduce(all_added, over_blocks(self.X, work, all_added))
+            matrices, square, total, beyond, variances = added
             expected, jacobian, spread = matrices[:, 0], *np.hsplit(matrices[:, 1:], 2)
             return _Near(
                 known.sums - expected,
@@ -418,13 +373,10 @@ def _expected_of_block(
     block: FloatArray,
     *,
     theta: FloatArray,
-    middle: float,
-    design: ModelDesign,
-    family: Family,
-    bounds: Bounds,
+    known_of_rows: tuple[float, ModelDesign, Family, Bounds],
 ) -> tuple[FloatArray, float, float, float, float]:
     """Return what the rows of a block add to `_Near`: expected sums, J and spread side by side."""
-    low, high = bounds
+    middle, design, family, (low, high) = known_of_rows
     with np.errstate(over="ignore", invalid="ignore"):
         Z, columns = unit_columns(block, design)
         eta = Z @ theta
@@ -440,10 +392,6 @@ def _expected_of_block(
             float(np.sum((off - possible) ** 2)),
             float(variance.sum()),
         )
-
-
-def _added(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 def _squares_of(block: FloatArray, *, design: ModelDesign) -> FloatArray:

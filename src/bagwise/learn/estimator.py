@@ -16,11 +16,11 @@ from bagwise.glm.design import read_offset
 from bagwise.glm.inference import COVARIANCES
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.few_bags import fit_few_bags, share_threshold
-from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
+from bagwise.learn.fitting import Fitted, fit_equations
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.mixture import fit_mixture
 from bagwise.learn.model_selection import BagRegressorMixin
-from bagwise.learn.remarks import warn_of_convergence, warn_of_rank, warn_of_shrinkage
+from bagwise.learn.remarks import warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.noise_laws import NoiseLaw, find_law
@@ -383,9 +383,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             return fit_mixture(setting)
         if loss == "bag" and setting.has_few_bags:
             return fit_few_bags(setting)
-        auto = self.covariance == "auto"
-        kind = default_covariance(setting) if auto else self.covariance
-        return fit_equations(setting, loss, covariance=kind)
+        return fit_equations(setting, loss, covariance=self.covariance)
 
     def _keep(self, fitted: Fitted, setting: Setting) -> None:
         kept = fitted.kept(classes=setting.family.has_classes)
@@ -405,10 +403,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.threshold_ = self._decide(setting)
         if self.threshold_ not in (None, 0.5):
             self.fitted_ = replace(fitted, threshold=self.threshold_)
-        if not fitted.separated and not fitted.converged:
-            warn_of_convergence(fitted.gradient, fitted.remedy)
-        if fitted.converged and not fitted.separated and not setting.has_few_bags:
-            warn_of_rank(fitted.rank, self.n_features_in_, self.n_bags_)
+        fitted.warn(self.n_features_in_, self.n_bags_)
         if fitted.phi is None:  # as instance loss has it
             warn_of_shrinkage(setting.data, self.coef_)
 

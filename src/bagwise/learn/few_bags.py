@@ -195,6 +195,7 @@ def fit_few_bags(setting: Setting) -> Fitted:
         covariance=None,
         freedom=1,
         note=_NOTE,
+        rank_matters=False,
     )
 
 

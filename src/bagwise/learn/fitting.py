@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.errors import NoEvidenceWarning
+from bagwise.errors import NoEvidenceWarning, NotConvergedWarning, RankWarning
 from bagwise.glm.inference import Uncertainty, covariance_of, uncertainty_of
 from bagwise.glm.parts import PartsProblem
 from bagwise.glm.problem import BagProblem
@@ -14,11 +14,12 @@ from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrun
 from bagwise.glm.solver import Ridge, Solution, solve
 from bagwise.learn.doubt import best_of_others, evidence
 from bagwise.learn.exact_noise import follow_the_noise
-from bagwise.learn.losses import PROBLEMS, Setting
+from bagwise.learn.losses import Setting, problem_of
 from bagwise.learn.remarks import warn_of_gap, warn_of_separation
 from bagwise.models.row_model import Estimates
 
 _FEW = 5
+_CALLER = 5  # warnings point at the line that called fit
 BAGS_PER_COEFFICIENT = 5  # with fewer, the likelihood of the noise is no better than least squares
 _OFF = "No intervals: aggregate loss is off by more than they would be wide."
 _GAVE_UP = (
@@ -69,6 +70,8 @@ class Fitted:
         For estimates that were shrunk: what they would be without, and both kinds of error.
     threshold : float or None
         The chance above which a row counts as 1, where that is not a half.
+    rank_matters : bool
+        Whether bags that leave coefficients open are worth a warning.
     """
 
     estimates: FloatArray
@@ -83,6 +86,7 @@ class Fitted:
     remedy: str = ""
     uncertainty: Uncertainty | None = None
     threshold: float | None = None
+    rank_matters: bool = True
 
     def kept(self, *, classes: bool) -> Estimates:
         """Return what a model keeps of it; for classes there is one row for each but the first."""
@@ -99,30 +103,53 @@ class Fitted:
             threshold=self.threshold,
         )
 
+    def warn(self, n_features: int, n_bags: int) -> None:
+        """Warn of equations that were not solved, or that leave some coefficients open."""
+        if self.separated:
+            return
+        if not self.converged:
+            usual = (
+                f"the fit did not converge: the gradient of the mean loss has length "
+                f"{self.gradient:.2g}. Set ridge > 0, or scale down columns with extreme values."
+            )
+            warnings.warn(self.remedy or usual, NotConvergedWarning, stacklevel=_CALLER)
+        elif self.rank < n_features and self.rank_matters:
+            warnings.warn(
+                f"{n_bags} bags determine {self.rank} of {n_features} coefficients (constant or "
+                "duplicate columns, or too few bags); the rest follow by least norm. Predictions "
+                "are unaffected on data like this; drop columns or set ridge > 0.",
+                RankWarning,
+                stacklevel=_CALLER,
+            )
 
-def fit_equations(setting: Setting, loss: str, *, covariance: str) -> Fitted:
+
+def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> Fitted:
     """Fit a loss that has estimating equations; slopes that noise drives away are held back."""
+    if covariance == "auto":  # trust the variances of the Gaussian family alone
+        covariance = "model" if setting.family.name == "gaussian" else "cautious"
+    problem = problem_of(setting, loss)
+    start = problem.constant_start()
     if setting.shrinks and loss != "instance":
-        return fit_shrunk(setting, loss, covariance=covariance)
+        return _fit_shrunk(setting, problem, start, covariance)
     solution = solve_loss(setting, loss)
+    # Where noise drove slopes away, hold them back as far as that takes.
     if setting.ridge == "auto" and setting.data.noise_sd.any() and not solution.is_sound():
-        held = _held_back(setting, loss)
+        prior = _prior(setting, problem, start)
+        largest = min(prior.size.most, prior.size.usual)
+        sizes = (largest if np.isfinite(largest) else 1.0) / 4.0 ** np.arange(TRIES)
+        tried = (solve(problem, start, penalty=prior.scaled(float(size))) for size in sizes)
+        held = next((one for one in tried if one.is_sound(penalised=True)), None)
         if held is None:
-            problem = PROBLEMS[loss](setting)
-            return _constant(problem, problem.constant_start(), solution)
+            return _constant(problem, start, solution)
         solution = held
-    return _judged(setting, loss, solution, covariance=covariance)
+    return _judged(setting, loss, solution, covariance)
 
 
-def _judged(
-    setting: Setting, loss: str, solution: Solution[BagProblem], *, covariance: str
-) -> Fitted:
-    """Judge how sure a fit is."""
-    problem = solution.problem
+def _judged(setting: Setting, loss: str, solution: Solution[BagProblem], covariance: str) -> Fitted:
+    """Judge how sure a fit is that was not shrunk."""
     separated = warn_of_separation(solution, setting.names)
-    by_row = loss == "instance"
-    lost = problem.noisy and problem.runs_away(solution.beta)
-    matrix, note = None, ""
+    lost = solution.problem.noisy and solution.problem.runs_away(solution.beta)
+    matrix, by_row = None, loss == "instance"
     if by_row:
         note = (
             "No intervals: instance loss estimates slopes that the bags have shrunk. "
@@ -143,25 +170,20 @@ def _judged(
             note += " With hardly more bags than coefficients, intervals say little."
         if setting.fixed_ridge > 0:
             note += " They leave out the bias of the ridge penalty."
-    return Fitted(
-        estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
-        rank=max(0, solution.rank // problem.outputs - setting.fit_intercept),
-        phi=None if by_row else float(problem.phi),
+    fitted = _fitted(setting, solution, matrix, note)
+    return replace(
+        fitted,
+        phi=None if by_row else fitted.phi,
         converged=bool(solution.converged) and not lost,
-        gradient=solution.gradient,
-        covariance=matrix,
-        freedom=max(1, setting.n_used - solution.rank),
-        note=note,
         separated=separated,
         remedy=_LOST if lost else "",
     )
 
 
-def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
+def _fit_shrunk(
+    setting: Setting, problem: BagProblem, start: FloatArray, covariance: str
+) -> Fitted:
     """Fit labels with known noise: slopes shrunk as the labels suggest, intervals without that."""
-    problem = PROBLEMS[loss](setting)
-    start = problem.constant_start()
-
     # 1. Shrink as the labels suggest, and further where that does not converge.
     shrunk = solve_shrunk(problem, start, _prior(setting, problem, start))
     if not shrunk.is_sound:
@@ -189,17 +211,32 @@ def fit_shrunk(setting: Setting, loss: str, *, covariance: str) -> Fitted:
     # 4. Judge how sure it is, without the shrinking.
     solution = shrunk.solution
     uncertainty = uncertainty_of(shrunk.working, solution, shrunk.prior.even.form, kind=covariance)
-    off = warn_of_gap(solution, uncertainty.covariance)
+    if warn_of_gap(solution, uncertainty.covariance):
+        return _fitted(setting, solution, None, _OFF)
+    note = (
+        "Coefficients are shrunk more where noise is larger. Standard errors, p values and "
+        "intervals are those of the unshrunk coefficients: "
+        f"{covariance}, over {setting.n_used} bags."
+    )
+    if setting.n_used - solution.rank < _FEW:
+        note += " With hardly more bags than coefficients, they say little."
+    fitted = _fitted(setting, solution, uncertainty.covariance, note)
+    return replace(fitted, uncertainty=uncertainty)
+
+
+def _fitted(
+    setting: Setting, solution: Solution[BagProblem], covariance: FloatArray | None, note: str
+) -> Fitted:
+    problem = solution.problem
     return Fitted(
         estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
         rank=max(0, solution.rank // problem.outputs - setting.fit_intercept),
-        phi=float(solution.problem.phi),
+        phi=float(problem.phi),
         converged=True,
         gradient=solution.gradient,
-        covariance=None if off else uncertainty.covariance,
+        covariance=covariance,
         freedom=max(1, setting.n_used - solution.rank),
-        note=_OFF if off else _how_sure(setting, solution, covariance),
-        uncertainty=None if off else uncertainty,
+        note=note,
     )
 
 
@@ -218,20 +255,9 @@ def _constant(problem: BagProblem, start: FloatArray, given_up: Solution[BagProb
     )
 
 
-def _how_sure(setting: Setting, solution: Solution[BagProblem], covariance: str) -> str:
-    note = (
-        "Coefficients are shrunk more where noise is larger. Standard errors, p values and "
-        "intervals are those of the unshrunk coefficients: "
-        f"{covariance}, over {setting.n_used} bags."
-    )
-    if setting.n_used - solution.rank < _FEW:
-        note += " With hardly more bags than coefficients, they say little."
-    return note
-
-
 def solve_loss(setting: Setting, loss: str) -> Solution[BagProblem]:
     """Minimise a loss, from the best start at hand."""
-    problem = PROBLEMS[loss](setting)
+    problem = problem_of(setting, loss)
     start = problem.constant_start()
     penalty = Ridge.of(problem, setting.fixed_ridge)
     if not setting.single_rows and (easier := problem.at_centroids()) is not None:
@@ -245,22 +271,3 @@ def _prior(setting: Setting, problem: BagProblem, start: FloatArray) -> SlopePri
     """Return the belief about slopes of these rows, before the labels."""
     rows = setting.data.X if setting.data.axes is None else setting.data.axes
     return SlopePrior.of(problem, rows, start, width_of_labels=setting.width_of_labels)
-
-
-def _held_back(setting: Setting, loss: str) -> Solution[BagProblem] | None:
-    """Return a fit that converged, with slopes as small as that takes: noise drove others away."""
-    problem = PROBLEMS[loss](setting)
-    start = problem.constant_start()
-    prior = _prior(setting, problem, start)
-    largest = min(prior.size.most, prior.size.usual)
-    largest = largest if np.isfinite(largest) else 1.0
-    for weaker in range(TRIES):
-        solution = solve(problem, start, penalty=prior.scaled(largest / 4**weaker))
-        if solution.is_sound(penalised=True):
-            return solution
-    return None
-
-
-def default_covariance(setting: Setting) -> str:
-    """Trust the variances of the Gaussian family, and let others show their own as well."""
-    return "model" if setting.family.name == "gaussian" else "cautious"

@@ -10,8 +10,8 @@ mixture      each row's distribution with the label that was picked from its bag
 ===========  ===================================================================  ==============
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from bagwise.learn.bag_data import BagData
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.noise_laws import LAWS, NoiseLaw
 
+LOSSES = ("bag", "instance", "aggregate", "mixture")
 BAGS_PER_COEFFICIENT = 5  # with fewer, shares alone say too little of single slopes
 
 
@@ -123,82 +124,61 @@ class Setting:
         )
 
 
-def instance_problem(setting: Setting) -> BagProblem:
-    """Give every row its bag's label (Def. 1; estimator F1 of the theory page)."""
-    data = setting.data
-    if data.parts is not None:
-        return parts_problem(data.parts, setting, of_rows=True)
-    weight = data.bags.repeat(data.weight) if data.row_weight is None else data.row_weight
-    design = Design.of(data.X, weight, fit_intercept=setting.fit_intercept, offset=data.offset)
-    labels = spread_by_exposure(data.labels, data.offset, data.bags, setting.family)
-    if setting.family.has_classes:
-        ones = np.ones(len(labels))
-        trust = Trust("equal", "mean", ones, np.zeros(len(labels)), weight, phi=1.0)
-        return ClassProblem(design, setting.family, labels, trust)
-    return BagProblem(design, setting.family, labels, mean_variance=weight)
+def problem_of(setting: Setting, loss: str) -> BagProblem:
+    """Return a loss on data as a problem for the solver.
 
-
-def aggregate_problem(setting: Setting) -> BagProblem:
-    """Compare each bag's label with the expected label at its centroid (Def. 3; F2)."""
-    data, trust = setting.data, setting.trust()
-    rows, offset = data.X, data.offset
-    if not setting.single_rows:
-        rows, offset = centroids_of(rows, offset, data.means, setting.family)
-    design = Design.of(rows, trust.base, fit_intercept=setting.fit_intercept, offset=offset)
-    if setting.family.has_classes:
-        return ClassProblem(design, setting.family, data.labels, trust)
-    curved = setting.family.name != "gaussian" or setting.label_kind == "pick"
-    inside = None
-    if curved and not setting.single_rows:
-        inside = (design.about(data.X, data.offset), data.members)
-    return BagProblem(design, setting.family, data.labels, trust, inside=inside)
-
-
-def bag_problem(setting: Setting) -> BagProblem:
-    """Compare each bag's label with the mean of its rows' expected labels (Def. 2; F2).
-
-    Where a bag is one row, or the expected label is linear, that is the prediction at the
-    centroid, which is less work.
+    Instance loss gives every row its bag's label (Def. 1; F1 of the theory page). Aggregate loss
+    compares each bag's label with the expected label at its centroid (Def. 3; F2), and bag loss
+    with the mean of its rows' expected labels (Def. 2; F2). Where a bag is one row, or the expected
+    label is linear, the last two are the same, and centroids are less work.
     """
-    if setting.data.parts is not None:
-        return parts_problem(setting.data.parts, setting)
-    if setting.single_rows or setting.family.name == "gaussian":
-        return aggregate_problem(setting)
-    data, trust = setting.data, setting.trust()
-    design = Design.of(
-        data.X, data.row_weights, fit_intercept=setting.fit_intercept, offset=data.offset
-    )
-    kind = ClassProblem if setting.family.has_classes else BagProblem
-    return kind(design, setting.family, data.labels, trust, members=data.members)
+    data, family, by_row = setting.data, setting.family, loss == "instance"
+    is_line = family.name == "gaussian"
+    kind = ClassProblem if family.has_classes else BagProblem
+    if data.parts is not None:
+        return _problem_of_parts(data.parts, setting, of_rows=by_row)
+    standardised = partial(Design.of, fit_intercept=setting.fit_intercept)
+    if by_row:
+        weight = data.bags.repeat(data.weight) if data.row_weight is None else data.row_weight
+        design = standardised(data.X, weight, offset=data.offset)
+        labels = spread_by_exposure(data.labels, data.offset, data.bags, family)
+        if not family.has_classes:
+            return BagProblem(design, family, labels, mean_variance=weight)
+        ones = np.ones(len(labels))
+        return kind(design, family, labels, Trust("equal", "mean", ones, 0 * ones, weight, 1.0))
+    trust = setting.trust()
+    if loss == "bag" and not (setting.single_rows or is_line):
+        design = standardised(data.X, data.row_weights, offset=data.offset)
+        return kind(design, family, data.labels, trust, members=data.members)
+    rows, offset, inside = data.X, data.offset, None
+    if not setting.single_rows:
+        rows, offset = centroids_of(rows, offset, data.means, family)
+    design = standardised(rows, trust.base, offset=offset)
+    curved = not is_line or setting.label_kind == "pick"
+    if curved and not (setting.single_rows or family.has_classes):
+        inside = (design.about(data.X, data.offset), data.members)
+    return kind(design, family, data.labels, trust, inside=inside)
 
 
-def parts_problem(parts: BagParts, setting: Setting, *, of_rows: bool = False) -> BagProblem:
+def _problem_of_parts(parts: BagParts, setting: Setting, *, of_rows: bool) -> BagProblem:
     """Do the same for bags in parts; `of_rows` for instance loss."""
-    data = setting.data
+    data, family = setting.data, setting.family
     frame = Design.of_moments(
         parts.moments, parts.low, parts.high, fit_intercept=setting.fit_intercept
     )
     trust = None if of_rows else setting.trust()
     return PartsProblem(
         frame,
-        setting.family,
+        family,
         data.labels,
         trust,
         chunks=parts.chunks,
         n_rows=int(data.bags.sizes.sum()),
         recipe=Recipe(
             frame,
-            setting.family,
-            by_row=of_rows or setting.single_rows or setting.family.name == "gaussian",
+            family,
+            by_row=of_rows or setting.single_rows or family.name == "gaussian",
             of_rows=of_rows,
             unexplained=NOTHING if trust is None else trust.unexplained,
         ),
     )
-
-
-PROBLEMS: dict[str, Callable[[Setting], BagProblem]] = {
-    "bag": bag_problem,
-    "instance": instance_problem,
-    "aggregate": aggregate_problem,
-}
-LOSSES = (*PROBLEMS, "mixture")

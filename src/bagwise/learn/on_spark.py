@@ -22,10 +22,9 @@ from bagwise.files.spill import SpillDirectory
 from bagwise.glm.design import read_offset
 from bagwise.glm.parts import BagParts, HeldChunks
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.fitting import Fitted, default_covariance, fit_equations
+from bagwise.learn.fitting import fit_equations
 from bagwise.learn.from_release import check_classes, model_of_release, why_no_intervals
 from bagwise.learn.losses import Setting
-from bagwise.learn.remarks import warn_of_convergence, warn_of_rank
 from bagwise.learn.spark_chunks import bags_in_parts
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
@@ -113,10 +112,10 @@ def fit_on_spark(
                 bags, parts, manifest, certificate, kind, law, loss=loss,
                 ridge=ridge, fit_intercept=fit_intercept,
             )  # fmt: skip
-            fitted = fit_equations(setting, loss, covariance=default_covariance(setting))
+            fitted = fit_equations(setting, loss)
     finally:
         cluster.scratch.close()
-    _warn(fitted, manifest)
+    fitted.warn(len(manifest.encoder.feature_names), manifest.n_bags)
     return model_of_release(
         replace(fitted, note=fitted.note + note).kept(classes=kind.has_classes),
         made,
@@ -195,14 +194,6 @@ def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str
     if n_bags > FOLLOWED and law.name != GaussianLaw().name:
         return GaussianLaw(), _AS_NORMAL
     return law, ""
-
-
-def _warn(fitted: Fitted, manifest: Manifest) -> None:
-    """Say what a fit in memory says."""
-    if not fitted.separated and not fitted.converged:
-        warn_of_convergence(fitted.gradient, fitted.remedy)
-    if fitted.converged and not fitted.separated:
-        warn_of_rank(fitted.rank, len(manifest.encoder.feature_names), manifest.n_bags)
 
 
 def _check(manifest: Manifest, *, loss: str) -> None:

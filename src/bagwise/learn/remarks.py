@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from bagwise._types import FloatArray
-from bagwise.errors import BiasWarning, NotConvergedWarning, RankWarning, SeparationWarning
+from bagwise.errors import BiasWarning, SeparationWarning
 from bagwise.glm.linear import wider
 from bagwise.glm.parts import PartsProblem
 from bagwise.glm.problem import BagProblem
@@ -32,27 +32,6 @@ _TOLERATED = 0.5  # of a standard error: an interval then covers 92 instead of 9
 _SHOWN = 3
 _SLACK = 1e-3
 _LARGEST_PROGRAMME = 4_000_000  # numbers in its matrix: some seconds
-
-
-def warn_of_convergence(gradient: float, remedy: str) -> None:
-    """Warn that the equations were not solved."""
-    usual = (
-        f"the fit did not converge: the gradient of the mean loss has length {gradient:.2g}. Set "
-        "ridge > 0, or scale down columns with extreme values."
-    )
-    warnings.warn(remedy or usual, NotConvergedWarning, stacklevel=_CALLER)
-
-
-def warn_of_rank(rank: int, n_features: int, n_bags: int) -> None:
-    """Warn if the bags leave some coefficients open."""
-    if rank < n_features:
-        warnings.warn(
-            f"{n_bags} bags determine {rank} of {n_features} coefficients (constant or duplicate "
-            "columns, or too few bags); the rest follow by least norm. Predictions are unaffected "
-            "on data like this; drop columns or set ridge > 0.",
-            RankWarning,
-            stacklevel=_CALLER,
-        )
 
 
 def warn_of_shrinkage(data: BagData, coef: FloatArray) -> None:

@@ -125,7 +125,7 @@ class RowModel(Model):
         known
             What `Model` has: family, label, encoder and the rest.
         """
-        kept = {field.name: getattr(fit, field.name) for field in dataclasses.fields(fit)}
+        kept = {field.name: getattr(fit, field.name) for field in dataclasses.fields(Estimates)}
         about_fit = {name: kept.pop(name) for name in ("dispersion", "converged", "threshold")}
         about = TrainedOn(n_rows=n_rows, **about_fit, **made_of)
         return cls(trained_on=about, **kept, **known)

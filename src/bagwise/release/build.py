@@ -420,7 +420,7 @@ def build_model(
         mark=account.mark,
     )
     released = RowModel.of(
-        fit.kept,
+        fit,
         n_rows=n_rows,
         family=request.family.name,
         link=request.family.link,

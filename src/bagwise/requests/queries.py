@@ -799,7 +799,9 @@ def _linear(
 ) -> LinearScores:
     """Release a model as what may be published with bags."""
     fit = ask_model(query, labels, X, family=family, bounds=bounds, source=source)
-    return LinearScores(fit.intercept, fit.coef, query.design.dropped, family.name, family.link)
+    return LinearScores(
+        float(fit.intercept), fit.coef, query.design.dropped, family.name, family.link
+    )
 
 
 def ask_centre(
