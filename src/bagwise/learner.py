@@ -6,7 +6,7 @@ from typing import Any, Literal
 from bagwise.errors import StrategyError, check_name
 from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
 from bagwise.learn.frames import FrameModel, fit_estimator
-from bagwise.learn.from_release import check_family, family_name, fit_release
+from bagwise.learn.from_release import family_to_fit, fit_release
 from bagwise.models.row_model import RowModel
 from bagwise.models.trees import TreeModel
 from bagwise.release.files import MANIFEST
@@ -73,8 +73,7 @@ def fit_trees(
     rows_noise_sd: float = 0.0,
 ) -> FrameModel:
     """Boost trees on a release; return the estimator, with what it tried."""
-    name = family_name(release, family, target)
-    check_family(release, name, target)
+    name = family_to_fit(release.provenance, release.certificate, family, target)
     if family == "auto" and release.classes and target is not None:
         name = "bernoulli"  # the share of one class
     estimator = (

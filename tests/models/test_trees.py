@@ -187,19 +187,6 @@ def test_the_share_of_one_class(table, tmp_path):
     assert chances[~is_dear].mean() < 0.3
 
 
-def test_categories_reach_other_trees(table):
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    inner = HistGradientBoostingRegressor(max_iter=20)
-    estimator = bw.BaggedRegressor(inner, loss="instance")
-    model = bw.fit_estimator(released(table, bag_size=2), estimator, categories=True)
-    assert model.estimator.estimator.categorical_features == [1]
-    assert inner.categorical_features == "from_dtype"  # what was given is left as it was
-    assert model.transform(table.slice(0, 5)).shape == (5, 2)
-    off = model.predict(table) - table["rent"].to_numpy()
-    assert np.var(off) < 0.3 * np.var(table["rent"].to_numpy())
-
-
 def test_rows_of_the_learner_count_as_well(table):
     booster = bw.BaggedBooster(random_state=0, max_rounds=5, leaves=4, n_jobs=1)
     model = bw.fit_estimator(released(table), booster, rows=table.slice(0, 50))

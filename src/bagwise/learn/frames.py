@@ -10,10 +10,9 @@ from sklearn.base import clone
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import StrategyError
 from bagwise.learn.boost.estimators import BoostsTrees
-from bagwise.learn.convert import with_rows
-from bagwise.learn.from_release import granular_rows, training_data
+from bagwise.learn.from_release import data_to_fit
 from bagwise.models.model import TrainedOn
-from bagwise.models.trees import Levels, TreeModel
+from bagwise.models.trees import TreeModel
 from bagwise.release.release import Release
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds
@@ -35,8 +34,6 @@ class FrameModel:
         The class whose share is predicted, for a label with classes.
     classes : tuple of str or None
         The classes whose chances are predicted.
-    levels : Levels or None
-        Where the estimator was given categories as numbers: which columns of X each is made of.
     bounds : (low, high) or None
         What a label can be, as the custodian has stated it; predictions are clipped to it.
     """
@@ -47,12 +44,11 @@ class FrameModel:
     trained_on: TrainedOn
     target: str | None = None
     classes: tuple[str, ...] | None = None
-    levels: Levels | None = None
     bounds: Bounds | None = None
 
     def transform(self, frame: Any) -> FloatArray:
         """Return the X that the estimator was given, for a frame or file of raw columns."""
-        return _columns(self.encoder.transform(read_table(frame)), self.levels)
+        return self.encoder.transform(read_table(frame))
 
     def predict(self, frame: Any, *, clip: bool = True) -> AnyArray:
         """Return what the estimator predicts for each row of a frame or file.
@@ -100,7 +96,6 @@ def fit_estimator(
     estimator: Any,
     *,
     target: str | None = None,
-    categories: bool = False,
     rows: Any = None,
     rows_noise_sd: float = 0.0,
 ) -> FrameModel:
@@ -112,11 +107,6 @@ def fit_estimator(
         Not changed: a clone is fitted, with the label kind of the release.
     target : str, optional
         For a label with classes, the one whose share is to be predicted.
-    categories : bool
-        Give each category as one column of numbers, 0 for the most frequent level, instead of one
-        column per level: for trees that treat such columns themselves, with ``loss="instance"``. A
-        parameter `categorical_features` of the estimator, or of the one inside it, is set to their
-        places. Boosted trees of this package find levels by themselves.
     rows, rows_noise_sd
         Rows of the learner's own, as for `fit_release`.
 
@@ -136,11 +126,7 @@ def fit_estimator(
             f"the labels of the release grow with the exposure {release.provenance.exposure!r}, "
             "which this estimator would ignore. Use fit_release (bagwise fit without --model)."
         )
-    data = training_data(release, target)
-    if rows is not None:
-        own = read_table(rows)
-        data = with_rows(data, *granular_rows(release, own, target), noise_sd=rows_noise_sd)
-    levels = _levels_of(release.encoder) if categories else None
+    data, _ = data_to_fit(release, target, rows, rows_noise_sd)
     # An estimator is told what a release knows: the kind of its labels, and its classes.
     model = clone(estimator)
     known: dict[str, Any] = {"label_kind": release.label_kind}
@@ -148,11 +134,7 @@ def fit_estimator(
         known["classes"] = list(release.classes)
     taken = model.get_params(deep=False)
     model.set_params(**{name: value for name, value in known.items() if name in taken})
-    if levels is not None:
-        taken = model.get_params(deep=True)
-        names = [name for name in taken if name.rpartition("__")[2] == "categorical_features"]
-        model.set_params(**dict.fromkeys(names, levels.categories))
-    model.fit(_columns(data.X, levels), data.y, **data.fit_params())
+    model.fit(data.X, data.y, **data.fit_params())
     return FrameModel(
         estimator=model,
         encoder=release.encoder,
@@ -167,20 +149,5 @@ def fit_estimator(
         ),
         target=target,
         classes=release.classes if target is None else None,
-        levels=levels,
         bounds=release.certificate.stated_bounds,
     )
-
-
-def _levels_of(encoder: Encoder) -> Levels:
-    ends = np.cumsum([0, *(len(column.outputs) for column in encoder.columns)]).tolist()
-    runs: list[tuple[int, int]] = []
-    for column, first, end in zip(encoder.columns, ends[:-1], ends[1:], strict=True):
-        # What is missing among numbers is a column of its own.
-        numeric = column.outputs[0] == column.name
-        runs += [(place, place + 1) for place in range(first, end)] if numeric else [(first, end)]
-    return Levels(runs=tuple(runs))
-
-
-def _columns(X: FloatArray, levels: Levels | None) -> FloatArray:
-    return X if levels is None else np.column_stack(levels.columns(X))

@@ -1,29 +1,28 @@
 """From a release to a row-level model, with the warnings that the combination deserves."""
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from tempfile import gettempdir
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import scipy.optimize
 import scipy.stats
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.glm.design import read_offset
-from bagwise.glm.problems import FAR
+from bagwise.glm.problem import FAR
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.row_model import Estimates, RowModel
 from bagwise.privacy import Certificate
 from bagwise.release.explain import Explanation, explain_release
+from bagwise.release.manifest import Manifest
 from bagwise.release.release import Release, check_release, sorted_by_scores
 from bagwise.requests.provenance import Provenance
-from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import label_codes, label_vector
 from bagwise.rows.matrix import encode_to_disk
 from bagwise.rows.memory import Memory, needed
@@ -84,21 +83,14 @@ def fit_release(
     [370.0, 381.0, 392.0]
     """
     check_release(release)
-    family = family_name(release, family, target)
-    if loss == "auto":
-        loss = "instance" if release.is_sorted else "bag"
-    check_family(release, family, target)
-    _check_loss(release, loss)
-    distorted = why_no_intervals(
-        release.provenance,
-        largest=int(release.bags.sizes.max()),
-        loss=loss,
-        debias=debias,
-    )
+    task = Task.of(
+        release, release.certificate, release.bags.sizes,
+        family=family, link=link, loss=loss, target=target, debias=debias,
+    )  # fmt: skip
+    distorted = task.why_no_intervals()
     estimator = BaggedGLM(
-        family=family,
-        loss=loss,
-        link=link,
+        family=task.family,
+        loss=task.loss,
         label_kind=release.label_kind,
         debias=debias,
         ridge=ridge,
@@ -106,36 +98,18 @@ def fit_release(
         noise=release.noise_law,
         bounds=release.certificate.clipped_to,
     )
-    data, exposure = _data_to_fit(release, target, Memory.of(memory_limit, gettempdir()))
-    if rows is not None:
-        own = read_table(rows)
-        data = with_rows(data, *granular_rows(release, own, target), noise_sd=rows_noise_sd)
-        if release.provenance.exposure is not None:
-            own_exposure = exposure_vector(own, release.provenance.exposure)
-            exposure = np.concatenate([exposure, own_exposure])
+    memory = Memory.of(memory_limit, gettempdir())
+    data, exposure = data_to_fit(release, target, rows, rows_noise_sd, memory)
     with warnings.catch_warnings():
         if release.is_sorted:  # instance loss is made for these bags
             warnings.simplefilter("ignore", BiasWarning)
         estimator.fit(data.X, data.y, exposure=exposure, **data.fit_params())
-    kept = estimator.fitted_.kept(classes=find_family(family).has_classes)
+    own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
+    kept = estimator.fitted_.kept(classes=task.family.has_classes)
     if release.mean_label is not None and fit_intercept:
-        known = read_offset(len(data.X), find_family(family), exposure=exposure)
-        kept = at_mean(kept, data.X, known, find_family(family, link), release)
-    return model_of_release(
-        kept,
-        release.provenance,
-        release.certificate,
-        release.encoder,
-        n_rows=release.bags.n_rows,
-        n_bags=release.bags.n_bags,
-        n_labelled_rows=data.X.shape[0] - int(release.bags.in_bag.sum()),
-        label_kind=release.label_kind,
-        distorted=distorted,
-        family=family,
-        link=link,
-        loss=loss,
-        target=target,
-    )
+        offset = read_offset(len(data.X), task.family, exposure=exposure)
+        kept = at_mean(kept, data.X, offset, task.family, release)
+    return task.model(kept, distorted, release.bags.n_rows, own_rows)
 
 
 def at_mean(
@@ -171,45 +145,92 @@ def at_mean(
     return replace(fit, intercept=fit.intercept + shift, unshrunk=unshrunk)
 
 
-def model_of_release(
-    fit: Estimates,
-    made: Provenance,
-    certificate: Certificate,
-    encoder: Encoder,
-    *,
-    n_rows: int,
-    n_bags: int,
-    n_labelled_rows: int,
-    label_kind: str,
-    distorted: str,
-    family: str,
-    link: str,
-    loss: str,
-    target: str | None,
-) -> RowModel:
-    """Return the model of a fit to a release; `distorted` says why it has no intervals, if so."""
-    if distorted:
-        fit = replace(fit, standard_errors=None, unshrunk=None, note=distorted)
-    return RowModel.of(
-        fit,
-        n_rows=n_rows,
-        made_of={
-            "privacy": certificate.headline,
-            "n_bags": n_bags,
-            "n_labelled_rows": n_labelled_rows,
-            "label_kind": label_kind,
-            "strategy": made.strategy,
-        },
-        family=family,
-        link=link,
-        loss=loss,
-        label=made.label,
-        target=target,
-        classes=made.classes if find_family(family).has_classes else None,
-        encoder=encoder,
-        exposure=made.exposure,
-        bounds=certificate.stated_bounds,
-    )
+@dataclass(frozen=True)
+class Task:
+    """What is to be learnt from a release, settled and checked, wherever its rows are."""
+
+    release: Release | Manifest
+    certificate: Certificate
+    sizes: IntArray
+    family: Family
+    loss: str
+    target: str | None
+    debias: bool
+
+    @classmethod
+    def of(
+        cls,
+        release: Release | Manifest,
+        certificate: Certificate,
+        sizes: IntArray,
+        *,
+        family: str | Family,
+        link: str,
+        loss: str,
+        target: str | None,
+        debias: bool = False,
+    ) -> Self:
+        """Settle what was left open, and refuse what the labels cannot have."""
+        made = release.provenance
+        kind = find_family(family_to_fit(made, certificate, family, target), link)
+        if loss == "auto":
+            loss = "instance" if sorted_by_scores(made) else "bag"
+        if loss == "mixture" and made.classes and certificate.is_private:
+            raise StrategyError(
+                "private picks of classes are replaced by chance, not noisy: loss='mixture' does "
+                "not fit them. Use loss='bag' (--loss bag)."
+            )
+        if loss == "mixture" and release.label_kind != "pick":
+            raise StrategyError(
+                "loss='mixture' is for labels picked from their bags, and this release holds "
+                "means. Use loss='bag' (--loss bag)."
+            )
+        return cls(release, certificate, sizes, kind, loss, target, debias)
+
+    def why_no_intervals(self) -> str:
+        """Return why a fit has no honest intervals, or nothing; warn where it is biased."""
+        made, plain = self.release.provenance, self.loss == "instance" and not self.debias
+        if made.scores in ("labels", "noisy-labels") and self.sizes.max() > 1:
+            if not plain:
+                warnings.warn(
+                    f"{'debiased ' if self.debias else ''}{self.loss} loss on bags that were "
+                    "sorted by the same labels exaggerates the slopes: rows were grouped by their "
+                    "noise as well. Use plain loss='instance' (--loss instance).",
+                    BiasWarning,
+                    stacklevel=3,
+                )
+            return "No intervals: rows were put together by the labels that are now averaged."
+        if plain and sorted_by_scores(made) and made.scores == "model":
+            return "No intervals: slopes are shrunk a little, as far as the sorting missed them."
+        return ""
+
+    def model(
+        self, fit: Estimates, distorted: str, n_rows: int, n_labelled_rows: int = 0
+    ) -> RowModel:
+        """Return the model of a fit; `distorted` says why it has no intervals, if so."""
+        made, classes = self.release.provenance, self.family.has_classes
+        if distorted:
+            fit = replace(fit, standard_errors=None, unshrunk=None, note=distorted)
+        return RowModel.of(
+            fit,
+            n_rows=n_rows,
+            made_of={
+                "privacy": self.certificate.headline,
+                "n_bags": len(self.sizes),
+                "n_labelled_rows": n_labelled_rows,
+                "label_kind": self.release.label_kind,
+                "strategy": made.strategy,
+            },
+            family=self.family.name,
+            link=self.family.link,
+            loss=self.loss,
+            label=made.label,
+            target=self.target,
+            classes=made.classes if classes else None,
+            encoder=self.release.encoder,
+            exposure=made.exposure,
+            bounds=self.certificate.stated_bounds,
+        )
 
 
 def explain_by_fit(
@@ -297,124 +318,81 @@ def error_to_expect(model: Any, release: Release) -> str | None:
     return f"The model {_explain(model, release, loss=loss, sigma=sigma).accuracy}."
 
 
-def family_name(release: Release, family: str | Family, target: str | None) -> str:
-    """Return the name of a family that a model file can keep."""
+def family_to_fit(
+    made: Provenance, certificate: Certificate, family: str | Family, target: str | None
+) -> str:
+    """Return the name of a family that a model file can keep and that the labels can have."""
+    classes = made.classes
     if family == "auto":
-        if release.provenance.exposure is not None:
-            return "poisson"
-        return "multinomial" if release.classes and target is None else "gaussian"
-    name = find_family(family).name
-    if name not in FAMILIES:
+        family = "multinomial" if classes and target is None else "gaussian"
+        family = family if made.exposure is None else "poisson"
+    kind = find_family(family)
+    if kind.name not in FAMILIES:
         raise StrategyError(
-            f"family {name!r} is not registered in bagwise.FAMILIES, so that a model file could "
-            "not say what it is. Register it, or fit BaggedGLM itself."
+            f"family {kind.name!r} is not registered in bagwise.FAMILIES, so that a model file "
+            "could not say what it is. Register it, or fit BaggedGLM itself."
         )
-    return name
-
-
-def check_family(release: Release, family: str, target: str | None) -> None:
-    """Refuse a family that the labels of a release cannot have."""
-    check_classes(release.classes, release.certificate.bounds, family, target)
-
-
-def check_classes(
-    classes: Sequence[str] | None,
-    bounds: tuple[float, float] | None,
-    family: str,
-    target: str | None,
-) -> None:
-    """Refuse a family that labels with or without these classes cannot have."""
-    several = find_family(family).has_classes
-    if several and (classes is None or target is not None):
+    if kind.has_classes and (classes is None or target is not None):
         raise StrategyError(
-            f"family {family} is for a label with classes, all of them at once: "
+            f"family {kind.name} is for a label with classes, all of them at once: "
             "leave out target (--target), or choose another family."
         )
-    if not several and classes is not None and target is None:
+    if not kind.has_classes and classes is not None and target is None:
         raise StrategyError(
-            f"family {family} predicts one number. Name one of the classes "
+            f"family {kind.name} predicts one number. Name one of the classes "
             f"{', '.join(classes)} as target (--target), or use family='multinomial'."
         )
-    bounds = (0.0, 1.0) if classes else bounds
-    low, high = find_family(family).label_range
+    bounds = (0.0, 1.0) if classes else certificate.bounds
+    low, high = kind.label_range
     if bounds is not None and not low <= bounds[0] < bounds[1] <= high:
         raise StrategyError(
             f"the labels of this release lie between {bounds[0]:g} and {bounds[1]:g}, and those of "
-            f"the family {family} between {low:g} and {high:g}. {find_family(family).advice}"
+            f"the family {kind.name} between {low:g} and {high:g}. {kind.advice}"
         )
+    return kind.name
 
 
-def _check_loss(release: Release, loss: str) -> None:
-    if loss == "mixture" and release.classes and release.certificate.is_private:
-        raise StrategyError(
-            "private picks of classes are replaced by chance, not noisy: loss='mixture' does not "
-            "fit them. Use loss='bag' (--loss bag)."
-        )
-    if loss == "mixture" and release.label_kind != "pick":
-        raise StrategyError(
-            "loss='mixture' is for labels picked from their bags, and this release holds means. "
-            "Use loss='bag' (--loss bag)."
-        )
-
-
-def _data_to_fit(
-    release: Release, target: str | None, memory: Memory
+def data_to_fit(
+    release: Release,
+    target: str | None,
+    rows: Any = None,
+    rows_noise_sd: float = 0.0,
+    memory: Memory | None = None,
 ) -> tuple[BaggedData, FloatArray | None]:
-    """Return rows with the labels of their bags, and the exposure; on disk if X is too large."""
+    """Return rows with the labels of their bags, and the exposure; on disk if X is too large.
+
+    The learner's own `rows` are encoded as the release is, and added as bags of one row.
+    """
+    # 1. The release's rows.
     n, d = release.bags.n_rows, len(release.encoder.feature_names)
     params = release.fit_params()
-    if needed(n, 8 * n * d) <= memory.limit:
-        return training_data(release, target), params.get("exposure")
-    # Bag by bag, so that sums over bags go through the file from its beginning to its end.
-    kept, bags = np.flatnonzero(release.bags.in_bag), params["bags"]
-    order = np.argsort(bags, kind="stable")
-    features = release.features
-    if kept.size < n:
-        features = features.take(pa.array(kept))
-    at_once = max(1, memory.at_once(n) // (8 * max(1, len(release.encoder.inputs))))
-    with Stages()("writing the features to disk"):
-        X = encode_to_disk(features, release.encoder, order, memory.spill, rows_at_once=at_once)
-    y = release.labels_of(target)[bags[order]]
-    data = BaggedData(X, y, bags[order], noise_sd=params["noise_sd"][order])
-    return data, params["exposure"][order] if "exposure" in params else None
+    exposure, noise_sd = params.get("exposure"), params["noise_sd"]
+    if memory is None or needed(n, 8 * n * d) <= memory.limit:
+        X, y, bags = release.training_data(target)
+        data = BaggedData(X, y, bags, noise_sd=noise_sd)
+    else:
+        # Bag by bag, so that sums over bags go through the file from its beginning to its end.
+        kept, bags = np.flatnonzero(release.bags.in_bag), params["bags"]
+        order, features = np.argsort(bags, kind="stable"), release.features
+        if kept.size < n:
+            features = features.take(pa.array(kept))
+        at_once = max(1, memory.at_once(n) // (8 * max(1, len(release.encoder.inputs))))
+        with Stages()("writing the features to disk"):
+            X = encode_to_disk(features, release.encoder, order, memory.spill, rows_at_once=at_once)
+        y = release.labels_of(target)[bags[order]]
+        data = BaggedData(X, y, bags[order], noise_sd=noise_sd[order])
+        exposure = None if exposure is None else exposure[order]
+    if rows is None:
+        return data, exposure
 
-
-def training_data(release: Release, target: str | None) -> BaggedData:
-    """Return the rows of a release with the labels of their bags, checked."""
-    X, y, bags = release.training_data(target)
-    return BaggedData(X, y, bags, noise_sd=release.fit_params()["noise_sd"])
-
-
-def granular_rows(
-    release: Release, table: pa.Table, target: str | None
-) -> tuple[FloatArray, FloatArray]:
-    """Return X and y of the learner's own rows, encoded as the release is."""
-    label = release.provenance.label
-    X = release.encoder.transform(table)
-    if release.classes is None:
-        return X, label_vector(table, label)
-    marks = np.eye(len(release.classes))[label_codes(table, label, release.classes)]
-    return X, marks if target is None else marks[:, release.classes.index(target)]
-
-
-def why_no_intervals(made: Provenance, *, largest: int, loss: str, debias: bool = False) -> str:
-    """Return why a fit has no honest intervals, or nothing; `largest` is the size of a bag."""
-    distorted = _warn_of_selection(made.scores, largest, loss=loss, debias=debias)
-    if loss == "instance" and not debias and sorted_by_scores(made) and made.scores == "model":
-        distorted = "No intervals: slopes are shrunk a little, as far as the sorting missed them."
-    return distorted
-
-
-def _warn_of_selection(scores: str, largest: int, *, loss: str, debias: bool) -> str:
-    """Warn if rows were sorted by the labels that are now averaged; return why intervals fail."""
-    if scores not in ("labels", "noisy-labels") or largest == 1:
-        return ""
-    if loss != "instance" or debias:
-        warnings.warn(
-            f"{'debiased ' if debias else ''}{loss} loss on bags that were sorted by the same "
-            "labels exaggerates the slopes: rows were grouped by their noise as well. "
-            "Use plain loss='instance' (--loss instance).",
-            BiasWarning,
-            stacklevel=4,
-        )
-    return "No intervals: rows were put together by the labels that are now averaged."
+    # 2. The learner's own.
+    own, made = read_table(rows), release.provenance
+    if made.classes is None:
+        labels = label_vector(own, made.label)
+    else:
+        labels = np.eye(len(made.classes))[label_codes(own, made.label, made.classes)]
+        labels = labels if target is None else labels[:, made.classes.index(target)]
+    data = with_rows(data, release.encoder.transform(own), labels, noise_sd=rows_noise_sd)
+    if exposure is not None and made.exposure is not None:
+        exposure = np.concatenate([exposure, exposure_vector(own, made.exposure)])
+    return data, exposure

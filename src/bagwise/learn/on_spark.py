@@ -1,29 +1,29 @@
 """A model of a release whose rows are on many machines, by sums over bags in chunks.
 
 Rows are read once, and put together by bag (`spark_chunks`); from then on a step of the fit is a
-pass over the chunks, where they are, and sums come back (`spread`). For the Gaussian family a bag's
+pass over the chunks, where they are, and sums come back. For the Gaussian family a bag's
 label has the mean of its rows as its only feature, so that chunks have one row for each bag.
 Estimates and standard errors are those of `fit_release`: the same equations are solved, by the same
 code.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import ReleaseError, StrategyError
-from bagwise.families import Family, find_family
 from bagwise.files.spill import SpillDirectory
 from bagwise.glm.design import read_offset
-from bagwise.glm.parts import BagParts, HeldChunks
+from bagwise.glm.parts import HeldChunks
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.fitting import fit_equations
-from bagwise.learn.from_release import check_classes, model_of_release, why_no_intervals
+from bagwise.learn.from_release import Task
 from bagwise.learn.losses import Setting
 from bagwise.learn.spark_chunks import bags_in_parts
 from bagwise.models.row_model import RowModel
@@ -79,58 +79,49 @@ def fit_on_spark(
     numbers, come to the driver. With more, such noise is taken for normal noise of the same size,
     and the note of the model says so.
     """
+    # 1. Read all but the rows, and settle what is to be learnt.
     files = read_without_rows(Path(path))
     manifest, certificate = files.manifest, read_certificate(files)
     made = manifest.provenance
-    if family == "auto":
-        family = "multinomial" if made.classes and target is None else "gaussian"
-        family = family if made.exposure is None else "poisson"
-    kind = find_family(family, link)
-    if loss == "auto":
-        loss = "instance" if sorted_by_scores(made) else "bag"
-    _check(manifest, loss=loss)
-    check_classes(made.classes, certificate.bounds, kind.name, target)
-    read_offset(1, kind, exposure=None if made.exposure is None else 1.0)  # refuses other links
-    bags = _read_bags(files, certificate, target)
-    distorted = why_no_intervals(made, largest=int(bags.sizes.max()), loss=loss)
-    if not bags.noise_sd.any():
-        kind.check_labels(bags.labels)
-    law, note = _law_to_follow(certificate, bags.n_bags)
-    centroids = kind.name == "gaussian" and loss == "bag"
-    cluster = Cluster(open_session(spark), SpillDirectory(Path(gettempdir())))
     columns = label_columns(made.classes, target)
+    sizes, labels, noise_sd = _read_bags(files, certificate, columns)
+    task = Task.of(manifest, certificate, sizes, family=family, link=link, loss=loss, target=target)
+    kind, by_row = task.family, task.loss == "instance"
+    _check(manifest, task.loss)
+    read_offset(1, kind, exposure=None if made.exposure is None else 1.0)  # refuses other links
+    distorted = task.why_no_intervals()
+    if not noise_sd.any():
+        kind.check_labels(labels)
+    law, note = _law_to_follow(certificate, sizes.size)
+
+    # 2. Put bags into chunks, and fit.
+    centroids = kind.name == "gaussian" and not by_row
+    cluster = Cluster(open_session(spark), SpillDirectory(Path(gettempdir())))
     chunked = bags_in_parts(
         cluster, Path(path), manifest, centroids=centroids, family=kind, labels=columns
     )
     try:
-        with chunked as parts:
+        with chunked as in_chunks:
             # Of few bags, one row each is held: many steps go over them.
             held = centroids and law.name != GaussianLaw().name
-            if held:
-                parts = replace(parts, chunks=HeldChunks.of(parts.chunks))  # noqa: PLW2901
-            setting = _setting(
-                bags, parts, manifest, certificate, kind, law, loss=loss,
-                ridge=ridge, fit_intercept=fit_intercept,
-            )  # fmt: skip
-            fitted = fit_equations(setting, loss)
+            chunks = HeldChunks.of(in_chunks.chunks) if held else in_chunks.chunks
+            parts, names = replace(in_chunks, chunks=chunks), tuple(manifest.encoder.feature_names)
+            bags: Any = SimpleNamespace(sizes=sizes, n_bags=sizes.size, n_rows=int(sizes.sum()))
+            rows, ones = np.zeros((0, len(names))), np.ones(sizes.size)
+            data = BagData(rows, bags, labels, noise_sd, ones, axes=parts.axes, parts=parts)
+            bounds, rule = certificate.clipped_to, "equal" if by_row else "known-noise"
+            width = np.inf if bounds is None else bounds[1] - bounds[0]
+            fitted = fit_equations(
+                Setting(data, kind, "mean", rule, fit_intercept, ridge, names, law, width),
+                task.loss,
+            )
     finally:
         cluster.scratch.close()
-    fitted.warn(len(manifest.encoder.feature_names), manifest.n_bags)
-    return model_of_release(
-        replace(fitted, note=fitted.note + note).kept(classes=kind.has_classes),
-        made,
-        certificate,
-        manifest.encoder,
-        n_rows=manifest.n_rows,
-        n_bags=manifest.n_bags,
-        n_labelled_rows=0,
-        label_kind="mean",
-        distorted=distorted,
-        family=kind.name,
-        link=kind.link,
-        loss=loss,
-        target=target,
-    )
+
+    # 3. Say what a fit in memory says.
+    fitted.warn(len(names), manifest.n_bags)
+    kept = replace(fitted, note=fitted.note + note).kept(classes=kind.has_classes)
+    return task.model(kept, distorted, manifest.n_rows)
 
 
 def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str]:
@@ -147,45 +138,6 @@ def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str
     return [columns[classes.index(target)]]
 
 
-@dataclass(frozen=True)
-class _BagTable:
-    """Sizes, labels and noise of all bags; their rows are elsewhere."""
-
-    sizes: IntArray
-    labels: FloatArray
-    noise_sd: FloatArray
-
-    @property
-    def n_bags(self) -> int:
-        return self.sizes.size
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.sizes.sum())
-
-
-def _setting(
-    table: _BagTable,
-    parts: BagParts,
-    manifest: Manifest,
-    certificate: Certificate,
-    family: Family,
-    law: NoiseLaw,
-    *,
-    loss: str,
-    ridge: float | Literal["auto"],
-    fit_intercept: bool,
-) -> Setting:
-    rows, ones = np.zeros((0, len(manifest.encoder.feature_names))), np.ones(table.n_bags)
-    bags: Any = table
-    data = BagData(rows, bags, table.labels, table.noise_sd, ones, axes=parts.axes, parts=parts)
-    bounds = certificate.clipped_to
-    width = np.inf if bounds is None else bounds[1] - bounds[0]
-    names = tuple(manifest.encoder.feature_names)
-    rule = "equal" if loss == "instance" else "known-noise"
-    return Setting(data, family, "mean", rule, fit_intercept, ridge, names, law, width)
-
-
 def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str]:
     """Return the law of the noise, as far as a fit follows it, and what the note says of that."""
     means = ("bag means", "class shares")
@@ -196,7 +148,7 @@ def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str
     return law, ""
 
 
-def _check(manifest: Manifest, *, loss: str) -> None:
+def _check(manifest: Manifest, loss: str) -> None:
     """Refuse what is not fitted on Spark, with what to do."""
     made = manifest.provenance
     missing = {
@@ -213,14 +165,15 @@ def _check(manifest: Manifest, *, loss: str) -> None:
         raise StrategyError(f"not on Spark yet: {refused[0]}. Or fit without Spark (fit_release).")
 
 
-def _read_bags(files: ReleaseFiles, certificate: Certificate, target: str | None) -> _BagTable:
+def _read_bags(
+    files: ReleaseFiles, certificate: Certificate, columns: Sequence[str]
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return sizes, labels and noise of all bags, as far as they agree with the certificate."""
-    bags, classes = files.bags, files.manifest.provenance.classes
-    sizes, noise_sd = (bags[name].to_numpy() for name in ("size", "noise_sd"))
+    sizes, noise_sd = (files.bags[name].to_numpy() for name in ("size", "noise_sd"))
     described = noise_per_bag(certificate.events, sizes)
     if not np.allclose(noise_sd, described, rtol=1e-9, atol=0.0):
         raise ReleaseError("the noise of the bags is not the one the certificate describes.")
-    labels = np.column_stack([bags[name].to_numpy() for name in label_columns(classes, target)])
+    labels = np.column_stack([files.bags[name].to_numpy() for name in columns])
     if not np.isfinite(labels).all():
         raise ReleaseError("bag labels are missing or not finite.")
-    return _BagTable(sizes, labels if labels.shape[1] > 1 else labels[:, 0], noise_sd)
+    return sizes, labels if labels.shape[1] > 1 else labels[:, 0], noise_sd
