@@ -12,7 +12,7 @@ changes, and bag loss holds as it stands.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from bagwise.rows.whitening import Moments
 
 _ROUNDING = 1e-12  # of its size: a column whose entries differ by less is a constant
 CHUNK = 65_536  # rows at a time: the extra memory does not grow with n
+_AT_A_TIME = 4096  # rows that stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -59,54 +60,39 @@ class Design:
         fit_intercept: bool,
         offset: FloatArray | None = None,
     ) -> Self:
-        """Standardise by the weighted mean and spread of each column."""
-        total = float(weight.sum())
-        center = weight @ rows / total if fit_intercept else np.zeros(rows.shape[1])
-        low, high = rows.min(axis=0), rows.max(axis=0)
-
-        def squares(center: FloatArray) -> FloatArray:
-            square = np.zeros(rows.shape[1])
-            for part in chunks(len(rows)):
-                square += weight[part] @ (rows[part] - center) ** 2
-            return square / total
-
-        return cls._standardised(rows, center, low, high, squares, fit_intercept, offset)
+        """Standardise by the weighted mean and spread of each column, in one pass."""
+        total, first = float(weight.sum()), rows[0].copy()
+        mean, square = np.zeros(first.size), np.zeros(first.size)
+        # Around the first row: a constant column has no spread then, whatever its size.
+        for part in chunks(len(rows), _AT_A_TIME):
+            off = rows[part] - first
+            mean += weight[part] @ off
+            square += weight[part] @ np.square(off, out=off)
+        mean, square = mean / total, square / total
+        flat = np.sqrt(square) <= _ROUNDING * np.abs(first)
+        center, variance = np.where(flat, first, first + mean), square - mean**2
+        frame = cls._standardised(center, variance, flat, fit_intercept=fit_intercept)
+        return replace(frame, rows=rows, offset=offset)
 
     @classmethod
-    def of_moments(
-        cls, moments: Moments, low: FloatArray, high: FloatArray, *, fit_intercept: bool
-    ) -> Self:
-        """Standardise by the moments and limits of rows that are elsewhere; it has no rows."""
-        variance, mean = np.diag(moments.squares) / moments.count, moments.mean
-        center = mean if fit_intercept else np.zeros_like(mean)
-
-        def squares(center: FloatArray) -> FloatArray:
-            return np.asarray(variance + (mean - center) ** 2)
-
-        rows = np.zeros((0, mean.size))
-        return cls._standardised(rows, center, low, high, squares, fit_intercept, None)
+    def of_moments(cls, moments: Moments, *, fit_intercept: bool) -> Self:
+        """Standardise by the moments of rows that are elsewhere; it has no rows."""
+        mean, variance = moments.mean, np.diag(moments.squares) / moments.count
+        flat = np.sqrt(variance) <= _ROUNDING * np.abs(mean)
+        return cls._standardised(mean, variance, flat, fit_intercept=fit_intercept)
 
     @classmethod
     def _standardised(
-        cls,
-        rows: FloatArray,
-        center: FloatArray,
-        low: FloatArray,
-        high: FloatArray,
-        squares: Callable[[FloatArray], FloatArray],
-        fit_intercept: bool,
-        offset: FloatArray | None,
+        cls, mean: FloatArray, variance: FloatArray, flat: AnyArray, *, fit_intercept: bool
     ) -> Self:
-        constant = high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high))
-        if fit_intercept:  # the mean of a constant column is off by the rounding of all its rows
-            center = np.where(constant, low, center)
-        spread = np.sqrt(squares(center))
+        center, square = mean if fit_intercept else np.zeros_like(mean), np.maximum(variance, 0.0)
+        spread = np.sqrt(square if fit_intercept else square + mean**2)
         # What is rounding of a column far from zero is no spread. Nothing is dropped here, so that
-        # less than in `data.whitening` is enough for a column to get units of its own.
-        noise = 8 * np.finfo(float).eps * np.abs(center)
-        flat = constant & fit_intercept
-        varies = (spread > noise) & ~flat
-        return cls(rows, center, np.where(varies, spread, 1.0), fit_intercept, offset, flat)
+        # less than in `rows.whitening` is enough for a column to get units of its own.
+        flat = flat & fit_intercept
+        varies = (spread > 8 * np.finfo(float).eps * np.abs(center)) & ~flat
+        scale = np.where(varies, spread, 1.0)
+        return cls(np.zeros((0, mean.size)), center, scale, fit_intercept, None, flat)
 
     def about(self, rows: FloatArray, offset: FloatArray | None = None) -> "Design":
         """Return other rows under the same standardisation."""

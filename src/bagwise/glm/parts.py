@@ -97,8 +97,6 @@ class BagParts:
     chunks : Chunks
     moments : Moments
         Of the rows in the chunks.
-    low, high : (d,)
-        The least and the most of each column.
     n_bags : int
     axes : Axes
         The directions in which rows differ, also where chunks have centroids.
@@ -106,29 +104,18 @@ class BagParts:
 
     chunks: Chunks
     moments: Moments
-    low: FloatArray
-    high: FloatArray
     n_bags: int
     axes: Axes
 
     @classmethod
     def of(cls, chunks: Chunks, axes: Axes | None = None) -> Self:
         """Look at all rows once."""
-        moments, low, high, n_bags = chunks.over(_facts_of, _facts_merged)
-        return cls(chunks, moments, low, high, n_bags, moments.axes if axes is None else axes)
+        moments, n_bags = chunks.over(_facts_of, all_added)
+        return cls(chunks, moments, n_bags, moments.axes if axes is None else axes)
 
 
-def _facts_of(chunk: Chunk) -> tuple[Moments, FloatArray, FloatArray, int]:
-    rows = chunk.rows
-    return Moments.of(rows), rows.min(axis=0), rows.max(axis=0), chunk.sizes.size
-
-
-def _facts_merged(
-    one: tuple[Moments, FloatArray, FloatArray, int],
-    other: tuple[Moments, FloatArray, FloatArray, int],
-) -> tuple[Moments, FloatArray, FloatArray, int]:
-    low, high = np.minimum(one[1], other[1]), np.maximum(one[2], other[2])
-    return one[0] + other[0], low, high, one[3] + other[3]
+def _facts_of(chunk: Chunk) -> tuple[Any, ...]:
+    return Moments.of(chunk.rows), chunk.sizes.size
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> F
     start = problem.constant_start()
     if setting.shrinks and loss != "instance":
         return _fit_shrunk(setting, problem, start, covariance)
-    solution = solve_loss(setting, loss)
+    solution = solve_loss(setting, problem)
     # Where noise drove slopes away, hold them back as far as that takes.
     if setting.ridge == "auto" and setting.data.noise_sd.any() and not solution.is_sound():
         prior = _prior(setting, problem, start)
@@ -255,9 +255,8 @@ def _constant(problem: BagProblem, start: FloatArray, given_up: Solution[BagProb
     )
 
 
-def solve_loss(setting: Setting, loss: str) -> Solution[BagProblem]:
+def solve_loss(setting: Setting, problem: BagProblem) -> Solution[BagProblem]:
     """Minimise a loss, from the best start at hand."""
-    problem = problem_of(setting, loss)
     start = problem.constant_start()
     penalty = Ridge.of(problem, setting.fixed_ridge)
     if not setting.single_rows and (easier := problem.at_centroids()) is not None:

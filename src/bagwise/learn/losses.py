@@ -163,9 +163,7 @@ def problem_of(setting: Setting, loss: str) -> BagProblem:
 def _problem_of_parts(parts: BagParts, setting: Setting, *, of_rows: bool) -> BagProblem:
     """Do the same for bags in parts; `of_rows` for instance loss."""
     data, family = setting.data, setting.family
-    frame = Design.of_moments(
-        parts.moments, parts.low, parts.high, fit_intercept=setting.fit_intercept
-    )
+    frame = Design.of_moments(parts.moments, fit_intercept=setting.fit_intercept)
     trust = None if of_rows else setting.trust()
     return PartsProblem(
         frame,

@@ -37,7 +37,7 @@ from bagwise.errors import SeparationWarning
 from bagwise.families import Family
 from bagwise.glm.solver import inverse_symmetric, solve_symmetric
 from bagwise.learn.fitting import Fitted, solve_loss
-from bagwise.learn.losses import Setting
+from bagwise.learn.losses import Setting, problem_of
 from bagwise.learn.picks import Density, PickCoordinates, PickedBags, density_of, e_step, moves
 from bagwise.learn.remarks import warn_of_separation
 
@@ -94,7 +94,7 @@ def fit_mixture(setting: Setting) -> Fitted:
         maximum = fit_normal_picks(bags, whitening, setting.family, ridge=setting.fixed_ridge)
     else:
         rows = PickedRows.of(bags, whitening, setting.family, setting.fixed_ridge)
-        solution = solve_loss(setting, "bag")
+        solution = solve_loss(setting, problem_of(setting, "bag"))
         separated = warn_of_separation(solution, setting.names)
         start = solution.problem.to_own_units() @ solution.beta
         theta = whitening.theta(start[:-1], float(start[-1]))
