@@ -58,7 +58,7 @@ def test_the_whole_way(work):
     assert verbs == ["release", "release-model", "evaluate"]
     assert shown["totals"]["filtered"] == pytest.approx(1.2, rel=1e-2)
     text = run("ledger", "show", "l").output
-    assert "staircase" in text or "laplace" in text
+    assert "epsilon" in text
     assert "digest" in text
     checked = run("ledger", "check", ".", "--json", **spend)
     assert checked.exit_code == 0, checked.output

@@ -200,3 +200,22 @@ def test_a_forecast_is_about_what_a_model_is_off_by(strategy):
         off.append(np.mean((predicted - X @ theta) ** 2))
         forecast.append(explain_by_fit(release).predictions.total)
     assert 1 / 4 < np.sqrt(np.mean(forecast) / np.mean(off)) < 4
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+def test_bags_that_cannot_show_how_single_labels_vary_give_a_range():
+    """What the model lacks looks in bag labels like ten times as much noise of single ones."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-3, 3, size=20_000)
+    y = x + 2 * np.cos(2 * x) + 0.5 * rng.normal(size=x.size)
+    table = pa.table({"x": x, "y": y})
+    release = bw.make_release(table, label="y", bounds=(-8, 8), epsilon=4.0, bag_size=100)
+    off = np.sqrt(np.mean((bw.fit_release(release).predict(table) - y) ** 2))
+    found = explain_by_fit(release).accuracy
+    low, high = found.within
+    assert found.error is None
+    assert low < off < high
+    assert f"between {low:.3g} and {high:.3g}" in str(found)
+    known = explain_by_fit(release, sigma=0.5).accuracy
+    assert known.within is None
+    assert known.error == pytest.approx(0.5, rel=0.2)

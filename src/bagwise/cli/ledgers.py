@@ -85,7 +85,9 @@ def show(file: LedgerPath, quiet: Quiet = False, as_json: AsJson = False) -> Non
         return
     terms, course = ledger.terms, ledger.course()
     if course:
-        print_grid(f"Charges to {file}", course_cells(course, totals))
+        cells = course_cells(course, totals)
+        noise = cells[0].index("noise")  # too long for a terminal; the page has it
+        print_grid(f"Charges to {file}", [row[:noise] + row[noise + 1 :] for row in cells])
     gaussian = f"; {totals.fits_gaussian:g} at delta {terms.delta:g} with Gaussian noise"
     print_pairs(
         f"Ledger of {terms.dataset}",

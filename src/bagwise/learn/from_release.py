@@ -265,6 +265,7 @@ def explain_by_fit(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", BagwiseWarning)
         model = fit_release(release, family=family, link=link, loss="bag", target=target)
+    given = sigma
     if sigma is None:
         sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
     if loss == "auto":
@@ -280,7 +281,10 @@ def explain_by_fit(
         mean = find_family(model.family).interior(float(np.mean(release.labels_of(target))))
         intercept = float(find_family(model.family, model.link).predictor(np.array(mean)))
         model = replace(model, coef=np.zeros_like(model.coef), intercept=intercept)
-    return _explain(model, release, loss=loss, sigma=sigma, misfit=misfit)
+    explained = _explain(model, release, loss=loss, sigma=sigma, misfit=misfit)
+    if given is not None and explained.within is not None:
+        return replace(explained, noise=sigma**2, within=None)
+    return explained
 
 
 def _explain(
@@ -298,7 +302,7 @@ def _explain(
         link=model.link,
         loss=loss,
         misfit=misfit,
-        is_shrunk=loss != "instance",
+        is_fitted=loss != "instance",
     )
 
 

@@ -5,7 +5,7 @@ learner would find (theta) and how much single labels vary (sigma) are given: by
 guess, or from a fit to the release itself.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +70,8 @@ class Explanation:
     other_losses : dict of str to float
         Expected error of predictions with the other losses.
     remarks : tuple of str
+    within : (float, float) or None
+        Ends of the typical error of one prediction, where `noise` is not known.
     """
 
     loss: str
@@ -81,6 +83,7 @@ class Explanation:
     noise: float | None
     other_losses: dict[str, float]
     remarks: tuple[str, ...]
+    within: tuple[float, float] | None = None
 
     def text(self) -> str:
         """Return the account in words."""
@@ -105,12 +108,13 @@ class Explanation:
 
     def _accuracy_of(self, excess: float) -> Accuracy:
         """Return the accuracy of a learner that shrinks its coefficients as the noise asks for."""
-        return Accuracy.of(
+        accuracy = Accuracy.of(
             shrunk(excess, self.signal),
             with_labels=shrunk(self.rows, self.signal),
             signal=self.signal,
             noise=self.noise,
         )
+        return replace(accuracy, within=self.within)
 
     @property
     def accuracy(self) -> Accuracy:
@@ -172,7 +176,7 @@ def explain_release(
     link: str = "canonical",
     loss: str = "bag",
     misfit: float = DEFAULT_MISFIT,
-    is_shrunk: bool = False,
+    is_fitted: bool = False,
 ) -> Explanation:
     """Account for the error that a learner of `release` should expect.
 
@@ -188,8 +192,9 @@ def explain_release(
     misfit : float
         Variance of the part of the expected labels that the model lacks, as a share of that of the
         part it has. It is a belief, and nothing here measures it.
-    is_shrunk : bool
-        Whether theta comes from a fit that was shrunk, so that the truth varies more.
+    is_fitted : bool
+        Whether theta and sigma come from a fit to the bags. It was shrunk, so that the truth varies
+        more; and sigma is too large if the model lacks something.
     """
     if not 0 <= misfit < np.inf:
         raise StrategyError(f"misfit must be finite and not negative, got {misfit!r}.")
@@ -227,16 +232,17 @@ def explain_release(
         **{**settings, "label_kind": "mean", "noise_sd": 0.0},
     )
     signal = float(np.var(X @ theta))
+    known = fitted.name == "gaussian" and not _is_hidden(release, float(sigma))
+    within = _within(release, float(sigma)) if known and is_fitted else None
     return Explanation(
         loss=loss,
         family=fitted.name,
         slopes=slopes,
         predictions=risks[loss],
         rows=rows.total,
-        signal=signal_of_shrunk(signal, risks[loss].total) if is_shrunk else signal,
-        noise=None
-        if fitted.name != "gaussian" or _is_hidden(release, float(sigma))
-        else float(sigma) ** 2,
+        signal=signal_of_shrunk(signal, risks[loss].total) if is_fitted else signal,
+        noise=float(sigma) ** 2 if known and within is None else None,
+        within=within,
         other_losses={name: risk.total for name, risk in risks.items() if name != loss},
         remarks=_remarks(release, fitted, loss, float(sigma)),
     )
@@ -278,6 +284,23 @@ def _is_hidden(release: "Release", sigma: float) -> bool:
         return True
     rows = release.bags.sizes if release.label_kind == "mean" else 1.0
     return bool(np.median(sigma / np.sqrt(rows) / np.maximum(release.noise_sd, 1e-300)) < _SEEN)
+
+
+def _within(release: "Release", sigma: float) -> tuple[float, float] | None:
+    """Return the ends of the error of one prediction, for a sigma that was fitted to bags.
+
+    Bag labels that are off may be so by the noise of single labels, of which a mean keeps a small
+    part, or because the model lacks something, which a mean keeps whole: nothing in them tells
+    which. Labels in a range vary by (high - mean) (mean - low) at most (Bhatia and Davis 2000).
+    """
+    if release.label_kind != "mean" or release.bags.sizes.max() == 1:
+        return None
+    high = sigma
+    if release.certificate.clipped_to is not None:
+        ends = release.certificate.clipped_to
+        mean = float(np.clip(np.average(release.labels, weights=release.bags.sizes), *ends))
+        high = min(high, float(np.sqrt((ends[1] - mean) * (mean - ends[0]))))
+    return min(sigma / float(np.sqrt(np.median(release.bags.sizes))), high), high
 
 
 def _what_looks_brought(release: "Release") -> str | None:
