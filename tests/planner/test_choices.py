@@ -9,7 +9,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagTooSmallError, DominatedWarning, StrategyError
-from bagwise.planner import automatic
+from bagwise.planner import search
 from bagwise.planner.request import FEWEST_BAGS, grid
 from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.search import rank, ranked, regrets
@@ -153,7 +153,7 @@ def test_what_a_private_model_told_is_believed_and_few_bags_cost_nothing_more():
         return plans[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(automatic, "rank", remember)
+        patch.setattr(search, "rank", remember)
         release = bw.make_release(
             table, label="y", bounds=BOUNDS, epsilon=4.0, privacy=bw.Privacy(centre="model")
         )
@@ -168,7 +168,12 @@ def test_one_more_candidate_swaps_no_others(found):
     """The reason for a mean: what is best in one scenario and bad elsewhere changes no order."""
     odd = dataclasses.replace(
         found.candidates[-1],
-        scenarios={name: 0.0 if name == "no misfit" else 1e6 for name in found.prior.scenarios()},
+        risks={
+            name: dataclasses.replace(
+                found.best.predictions, bias=0.0 if name == "no misfit" else 1e6
+            )
+            for name in found.prior.scenarios()
+        },
     )
     more = ranked([*found.candidates, odd], found.prior, intervals_first=True)
     assert [candidate for candidate in more if candidate is not odd] == list(found.candidates)
@@ -254,6 +259,7 @@ def test_units_have_the_noise_that_their_release_has():
             bag_size=50,
             strategy="random",
             seed=0,
+            centre="none",  # no mean of all labels, which a plan does not buy
             **private | {"delta": best.delta},
         ),
     )
@@ -400,7 +406,7 @@ def test_columns_are_refused_before_strategies_are_tried(monkeypatch):
     def too_early(*_args, **_kwargs):
         raise AssertionError("the kernels would have been compiled for nothing")
 
-    monkeypatch.setattr("bagwise.planner.automatic._asked", too_early)
+    monkeypatch.setattr("bagwise.planner.search._asked", too_early)
     rows = pa.table({"flat": [f"F{i}" for i in range(200)], "x": range(200), "y": range(200)})
     with pytest.raises(bw.BagwiseError, match="equals the label"):
         bw.make_release(rows, label="y", bounds=(0, 200), epsilon=1.0)

@@ -23,8 +23,9 @@ from bagwise.errors import (
 )
 from bagwise.planner import features_of
 from bagwise.planner.candidates import buy_model
-from bagwise.planner.request import planned
+from bagwise.planner.request import PlanRequest
 from bagwise.planner.search import regrets
+from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import filed
 from tests import stats
@@ -262,24 +263,6 @@ def test_commands_make_the_release(private):
         private.explain(10_000)
 
 
-@pytest.mark.parametrize(
-    ("given", "advised"),
-    [
-        ("--id key", "--exclude key"),
-        ("--id 'my key' --exclude big", "--exclude 'big,my key'"),
-        ("--id key --features big", "--features big"),
-        ("--exclude big", "--exclude big"),
-    ],
-)
-def test_a_model_instead_of_bags_leaves_a_key_out(given, advised):
-    X = np.random.default_rng(0).normal(size=(400, 2))
-    found = bw.plan(
-        X, bounds=(0, 1), epsilon=1.0, bag_sizes=[20], bagging=bw.Bagging(strategies=["random"])
-    )
-    command = dataclasses.replace(found, label="y", options=given).model_command()
-    assert command.startswith(f"bagwise release-model TABLE --label y {advised} --bounds 0 1")
-
-
 def test_commands_repeat_what_decides_which_columns_leave(tmp_path):
     """A command without --exclude would publish a column that the plan left out."""
     from typer.testing import CliRunner
@@ -352,20 +335,6 @@ def test_a_sample_stands_for_the_whole_table(monkeypatch):
             for p in (whole, sample)
         )
         assert other.predictions.total == pytest.approx(one.predictions.total, rel=0.6)
-
-
-def test_it_says_what_raw_k_means_would_lose():
-    X = np.random.default_rng(0).normal(size=(3000, 6)) * [0.1, 0.3, 1, 3, 10, 30]
-    found = bw.plan(X, not_private=True, bag_sizes=[10])
-    assert found.best.strategy in ("kmeans", "optimal")
-    raw = bw.make_bags(X, bag_size=10, strategy=bw.KMeansBags(scale="none"), seed=0)
-    white = bw.make_bags(X, bag_size=10, strategy=bw.KMeansBags(scale="whiten"), seed=0)
-    lost = raw.quality(X).error_ratio / white.quality(X).error_ratio
-    assert found.raw_loss == pytest.approx(lost, rel=0.3)
-    assert "K-means on the columns as they are" in str(found)
-    same = bw.plan(X / [0.1, 0.3, 1, 3, 10, 30], not_private=True, bag_sizes=[10])
-    assert same.raw_loss == pytest.approx(1.0, abs=0.2)
-    assert "K-means" not in str(same)
 
 
 def test_priors_are_stated_or_follow_from_the_bounds():
@@ -454,17 +423,16 @@ def test_everything_can_be_left_to_the_planner():
 
 
 def test_the_planner_never_sees_the_label(monkeypatch):
-    from bagwise.planner import automatic
-    from bagwise.planner.search import rank
+    from bagwise.planner import search
 
     seen = []
-    real = rank
+    real = search.rank
 
     def watched(sample, request):
         seen.append(sample.X)
         return real(sample, request)
 
-    monkeypatch.setattr(automatic, "rank", watched)
+    monkeypatch.setattr(search, "rank", watched)
     bw.make_release(labelled(), label="y", bag_size=10, not_private=True)
     assert [X.shape[1] for X in seen] == [3]
 
@@ -484,7 +452,7 @@ def test_instances_are_planned_with_their_parameters():
     assert "--set" not in found.command(plain)
     entry = json.loads(json.dumps(found.to_json()))["candidates"][rank]
     assert entry["parameters"] == {"scale": "std", "effort": "fast"}
-    assert found.to_table()["parameters"][rank].as_py() == "scale=std effort=fast"
+    assert found.to_frame()["parameters"][rank] == "scale=std effort=fast"
     assert "kmeans scale=std effort=fast" in str(found)
     bags = {c.title: c.predictions.total for c in found.candidates if c.loss == "bag"}
     assert bags["kmeans"] != bags["kmeans scale=std effort=fast"]
@@ -594,25 +562,11 @@ def test_a_strategy_of_ones_own_is_planned_and_its_command_says_that_it_is_none(
 
 
 def test_what_is_tried_follows_from_the_registry():
-    tried = {strategy.name: strategy for strategy in planned()}
-    assert set(tried) == {name for name, kind in STRATEGIES.items() if kind.planned}
-    assert not any(s.uses_scores for s in planned(scored=False))
+    def tried(budget, **options):
+        return {one.name for one in PlanRequest.of(budget, **options).strategies}
 
-
-def test_a_plan_says_whether_labels_would_be_centred():
-    X = np.random.default_rng(1).normal(size=(20_000, 2))
-    asked = {"bounds": (-10.0, 10.0), "strategies": ["random"], "bag_sizes": [50]}
-    many, few = (bw.plan(X[:rows], **filed(epsilon=1.0, **asked)) for rows in (20_000, 1000))
-    assert "centres labels on a private model" in str(many)
-    assert "centres labels" not in str(few)
-    table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": np.clip(X.sum(axis=1), -10, 10)})
-    release = {"label": "y", "bounds": (-10, 10), "epsilon": 1.0, "strategy": "kmeans"}
-    kinds = [
-        [
-            event.kind
-            for event in bw.make_release(rows, **filed(bag_size=50, **release)).certificate.events
-        ]
-        for rows in (table, table.slice(0, 1000))
-    ]
-    assert "exponential-limit" in kinds[0]
-    assert "exponential-limit" not in kinds[1]
+    private = Budget.of(1.0, 1e-5, bounds=(0.0, 1.0))
+    known = {name for name, kind in STRATEGIES.items() if kind.planned}
+    plain = {name for name in known if not find_strategy(name).uses_scores}
+    assert tried(private) == known
+    assert tried(private, scored=False) == tried(Budget.of(None, None, not_private=True)) == plain

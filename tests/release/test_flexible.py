@@ -20,7 +20,7 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.planner.flexible import FEWEST_BAGS, FlexibleProblem
-from bagwise.planner.prior import Prior
+from bagwise.planner.request import Prior
 from bagwise.privacy import total_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.requests.provenance import FlexibleLearner

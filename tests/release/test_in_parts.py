@@ -20,8 +20,8 @@ from bagwise.bagging import find_strategy
 from bagwise.bagging.assigning import check_strata
 from bagwise.errors import BagTooSmallError, ColumnError, EngineError, LabelError, StrategyError
 from bagwise.files.spill import SpillDirectory
-from bagwise.planner.automatic import decide
 from bagwise.planner.sample import Population
+from bagwise.planner.search import decide
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
 from bagwise.privacy.noise import centred_steps

@@ -7,6 +7,8 @@ if it is off.
 """
 
 import dataclasses
+import functools
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,9 +17,8 @@ import pyarrow as pa
 
 from bagwise.errors import BudgetError, StrategyError
 from bagwise.planner.candidates import Candidate
-from bagwise.planner.prior import Prior
 from bagwise.planner.ranking import Plan
-from bagwise.planner.request import PlanRequest
+from bagwise.planner.request import PlanRequest, Prior
 from bagwise.planner.sample import Sample, sample_matrix, sample_rows
 from bagwise.planner.search import rank
 from bagwise.requests.budget import Budget
@@ -145,7 +146,8 @@ def plan(
         request.budget.check_rows(sample.n_rows)
         found = rank(sample, request)
     else:
-        found = _smallest_epsilon(error, lambda epsilon: rank(sample, asked(epsilon)))
+        plan_at = functools.cache(lambda epsilon: rank(sample, asked(epsilon)))
+        found = _smallest_epsilon(error, plan_at)
         asked(found.epsilon).budget.check_rows(sample.n_rows)
     return dataclasses.replace(found, label=label, options=options)
 
@@ -174,15 +176,8 @@ def _smallest_epsilon(error: float, plan_at: Callable[[float], Plan]) -> Plan:
             f"{_error_of(found, found.row_level):.4g}. These figures rest on a belief about the "
             f"labels, which prior= (--prior) states: {found.prior.text()}."
         )
-    low, high = -1, len(_EPSILONS) - 1  # places that do not serve, and that do
-    while high - low > 1:
-        middle = (low + high) // 2
-        tried = plan_at(_EPSILONS[middle])
-        if _error_of(tried) <= error:
-            found, high = tried, middle
-        else:
-            low = middle
-    return found
+    serves = bisect_left(_EPSILONS, True, key=lambda one: _error_of(plan_at(one)) <= error)
+    return plan_at(_EPSILONS[serves])
 
 
 def _error_of(found: Plan, excess: float | None = None) -> float:

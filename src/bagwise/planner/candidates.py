@@ -8,8 +8,9 @@ given the bags is averaged. Single labels, each reported by chance, are candidat
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -23,9 +24,8 @@ from bagwise.bagging import (
     settings_of,
 )
 from bagwise.errors import BudgetError
-from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Bagged, Problem, title
-from bagwise.planner.request import BAGS_PER_COEFFICIENT, LABEL_KINDS
+from bagwise.planner.request import BAGS_PER_COEFFICIENT, LABEL_KINDS, Prior
 from bagwise.planner.sample import SEED
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration, ScoreNoise
@@ -33,12 +33,7 @@ from bagwise.privacy.laws import Unbiased
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import best_share, instance_error
 from bagwise.privacy.queries import SingleLabels
-from bagwise.requests.queries import (
-    METRIC_SHARES,
-    ModelQuery,
-    price_model,
-    prospect_of_centring,
-)
+from bagwise.requests.queries import METRIC_SHARES, ModelQuery, price_model
 from bagwise.theory.exact import CAUSES, Risk, prior_risk
 
 DRAWS = 3  # of theta and of the private model's noise, for bags that follow that model
@@ -55,39 +50,32 @@ class Candidate:
     ----------
     bagging : BaggingStrategy
         The strategy with its parameters; `strategy` is its name, `parameters` those that are set.
-    scores, label_kind, loss : str
-    bag_size : int
-        Smallest number of rows in a bag.
-    score_share : float or None
-        Share of the budget for the scores.
-    delta : float or None
-        The delta that is needed: 0 where the least noise that keeps the promise needs none.
-    n_bags : int
+    bag_size, n_bags : int
+        Smallest number of rows in a bag, and how many bags there are.
     coefficients : int
         How many a linear model has, the intercept included.
-    predictions : Risk
-        Expected mean square of the error of predictions, in squared units of the label; for classes
-        the sum over all of them.
-    slopes : float
-        Expected squared error of the coefficients, in the features' own units.
-    scenarios : dict of str to float
-        Error of predictions if the prior is off.
+    risks : dict of str to Risk
+        Expected mean square of the error of predictions, in squared units of the label, as stated
+        and if the prior is off; for classes the sum over all of them.
+    delta : float or None
+        The delta that is needed: 0 where the least noise that keeps the promise needs none.
+    label_kind, loss, scores : str
+    score_share : float or None
+        Share of the budget for the scores.
     noise : str
         "auto", or how single labels are reported.
     """
 
     bagging: BaggingStrategy
-    scores: str
     bag_size: int
-    label_kind: LabelKind
-    loss: str
-    score_share: float | None
-    delta: float | None
     n_bags: int
     coefficients: int
-    predictions: Risk
-    slopes: float
-    scenarios: dict[str, float]
+    risks: dict[str, Risk]
+    delta: float | None
+    label_kind: LabelKind = "mean"
+    loss: str = "bag"
+    scores: str = "none"
+    score_share: float | None = None
     noise: str = "auto"
 
     @property
@@ -106,6 +94,21 @@ class Candidate:
         return title(self.bagging) if self.noise == "auto" else f"single labels, {self.noise}"
 
     @property
+    def predictions(self) -> Risk:
+        """The error of predictions if labels are as stated."""
+        return self.risks["as stated"]
+
+    @property
+    def scenarios(self) -> dict[str, float]:
+        """The error of predictions as stated, and if the prior is off."""
+        return {name: risk.total for name, risk in self.risks.items()}
+
+    @property
+    def rmse(self) -> float:
+        """Root of the expected mean square of the error of predictions."""
+        return float(np.sqrt(self.predictions.total))
+
+    @property
     def few_bags(self) -> bool:
         """Whether there are fewer than three bags for each coefficient."""
         return self.n_bags < BAGS_PER_COEFFICIENT * self.coefficients
@@ -120,43 +123,21 @@ class Candidate:
         """Whether smaller bags of the same kind would have intervals to trust."""
         return self.loss == "bag" and not self.bagging.free_sizes
 
-    @property
-    def rmse(self) -> float:
-        """Root of the expected mean square of the error of predictions."""
-        return float(np.sqrt(self.predictions.total))
-
-
-def _candidate(
-    problem: Problem,
-    strategy: BaggingStrategy,
-    bag_size: int,
-    n_bags: int,
-    risks: dict[str, Risk],
-    *,
-    slopes: float,
-    delta: float | None,
-    label_kind: LabelKind = "mean",
-    loss: str = "bag",
-    scores: str = "none",
-    score_share: float | None = None,
-    noise: str = "auto",
-) -> Candidate:
-    """Return a candidate with the risk of predictions in every scenario."""
-    return Candidate(
-        bagging=strategy,
-        scores=scores,
-        bag_size=bag_size,
-        label_kind=label_kind,
-        loss=loss,
-        score_share=score_share,
-        delta=delta,
-        n_bags=n_bags,
-        coefficients=problem.coefficients,
-        predictions=risks["as stated"],
-        slopes=slopes,
-        scenarios={name: risk.total for name, risk in risks.items()},
-        noise=noise,
-    )
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        left_out = ("bagging", "risks")
+        names = [f.name for f in dataclasses.fields(self) if f.name not in left_out]
+        risk = dataclasses.asdict(self.predictions)
+        return {
+            "strategy": self.strategy,
+            "parameters": self.parameters,
+            **{name: getattr(self, name) for name in names},
+            "few_bags": self.few_bags,
+            "intervals": self.intervals,
+            "rmse": self.rmse,
+            **{f"predictions_{name}": value for name, value in risk.items()},
+            **{f"if_{name.replace(' ', '_')}": e for name, e in self.scenarios.items()},
+        }
 
 
 def label_agnostic(
@@ -167,42 +148,27 @@ def label_agnostic(
 ) -> Iterator[Candidate]:
     """Yield every use of one bagging that looks at features only."""
     bagged = problem.bag(strategy, bag_size)
-    for kind in kinds:
+    for kind, loss in product(kinds, LOSSES):
         noise = problem.noise(kind, bagged)
         if noise is None:
             continue
-        for loss in LOSSES:
-            risks = {
-                name: _risk(problem, bagged, prior, kind, loss, noise.sd)
-                for name, prior in problem.prior.scenarios().items()
-            }
-            metric = problem.slope_metric
-            own_units = _risk(problem, bagged, problem.prior, kind, loss, noise.sd, metric)
-            yield _candidate(
-                problem,
-                strategy,
-                bag_size,
-                bagged.n_bags,
-                risks,
-                slopes=own_units.total,
-                delta=noise.delta,
-                label_kind=kind,
-                loss=loss,
-            )
 
+        def risk(
+            prior: Prior, kind: LabelKind = kind, loss: str = loss, sd: FloatArray = noise.sd
+        ) -> Risk:
+            return _risk(problem, bagged, prior, kind, loss, sd)
 
-def raw_loss(problem: Problem, candidate: Candidate) -> float:
-    """Return how many times the error of slopes would be that of a candidate on raw k-means bags.
-
-    K-means on the columns as they are takes far columns for important ones.
-    """
-    bagged = problem.bag(find_strategy("kmeans", {"scale": "none"}), candidate.bag_size)
-    kind, loss, metric = candidate.label_kind, candidate.loss, problem.slope_metric
-    noise = problem.noise(kind, bagged)
-    if noise is None or candidate.slopes == 0:
-        return 1.0
-    raw = _risk(problem, bagged, problem.prior, kind, loss, noise.sd, metric)
-    return raw.total / candidate.slopes
+        risks = _in_scenarios(problem, risk)
+        yield Candidate(
+            strategy,
+            bag_size,
+            bagged.n_bags,
+            problem.coefficients,
+            risks,
+            noise.delta,
+            label_kind=kind,
+            loss=loss,
+        )
 
 
 def at_epsilons(
@@ -241,40 +207,45 @@ def by_model(
     if bought is None:
         return
     metric = measures_by_scores(strategy)
-    drawn: dict[tuple[float, float], list[_Followed]] = {}  # they do not depend on the misfit
-    for prior in problem.prior.scenarios().values():
-        believed = (prior.signal_sd, prior.label_noise_sd)
-        if metric and drawn:  # a metric is about the same, however strong the signal is
-            drawn[believed] = next(iter(drawn.values()))
-        elif believed not in drawn:
+    loss = "bag" if metric else "instance"
+    drawn: dict[tuple[float, ...], list[tuple[Bagged, FloatArray]]] = {}
+
+    def followed(prior: Prior) -> list[tuple[Bagged, FloatArray]]:
+        # Bags do not depend on the misfit; a metric is about the same, whatever the signal is.
+        believed = () if metric else (prior.signal_sd, prior.label_noise_sd)
+        if believed not in drawn:
             drawn[believed] = [
                 _follow(problem, strategy, prior, bought, bag_size, draw)
                 for draw in range(1 if metric else DRAWS)
             ]
-    some = next(iter(drawn.values()))[0].bagged
-    noise = problem.noise("mean", some, (bought.event,))
-    if noise is None:
-        return
-    loss = "bag" if metric else "instance"
-    by_scenario = {
-        name: [
-            _risk_by_model(problem, prior, bought, bags, loss)
-            for bags in drawn[prior.signal_sd, prior.label_noise_sd]
-        ]
-        for name, prior in problem.prior.scenarios().items()
-    }
-    yield _candidate(
-        problem,
-        strategy,
-        bag_size,
-        max(1, problem.sample.n_rows // bag_size),
-        {name: _mean(draws, 0) for name, draws in by_scenario.items()},
-        slopes=_mean(by_scenario["as stated"], 1).total,
-        delta=noise.delta,
-        loss=loss,
-        scores="model",
-        score_share=None if metric else bought.share,  # a metric may share a model to centre on
-    )
+        return drawn[believed]
+
+    def risk(prior: Prior) -> Risk:
+        risks = []
+        for bagged, slopes in followed(prior):
+            noise = problem.noise("mean", bagged, (bought.event,))
+            if noise is None:
+                raise AssertionError("noise that is known for some bags is known for all of them")
+            known = None if metric else slopes
+            risks.append(_risk(problem, bagged, prior, "mean", loss, noise.sd, known))
+        return Risk(
+            **{name: float(np.mean([getattr(one, name) for one in risks])) for name in CAUSES}
+        )
+
+    noise = problem.noise("mean", followed(problem.prior)[0][0], (bought.event,))
+    if noise is not None:
+        yield Candidate(
+            strategy,
+            bag_size,
+            max(1, problem.sample.n_rows // bag_size),
+            problem.coefficients,
+            _in_scenarios(problem, risk),
+            noise.delta,
+            loss=loss,
+            scores="model",
+            # A metric may share a model to centre on.
+            score_share=None if metric else bought.share,
+        )
 
 
 def buy_model(
@@ -294,7 +265,9 @@ def buy_model(
             share = best_share(design, n_rows=n_rows, bag_size=bag_size)
         return price_model(rule, design, noise, share, unit_rows=problem.sample.largest)
 
-    def sorted_error(offer: ModelQuery) -> float:
+    def error(offer: ModelQuery) -> float:
+        if metric:
+            return offer.error
         return instance_error(
             offer.design,
             n_rows=n_rows,
@@ -303,23 +276,10 @@ def buy_model(
             sum_sd=problem.means_after(rule, offer.event).number_sd,
         )
 
-    offers = [buy(noise) for noise in rule.score_noises]
-    if not offers:
-        return None
-    if metric:
-        return min(offers, key=lambda offer: offer.error)
     try:
-        return min(offers, key=sorted_error)
+        return min(map(buy, rule.score_noises), key=error, default=None)
     except BudgetError:
         return None
-
-
-@dataclass(frozen=True)
-class _Followed:
-    """Bags of rows that follow a private model, and the slopes that it was a model of."""
-
-    bagged: Bagged
-    slopes: FloatArray
 
 
 def _follow(
@@ -329,8 +289,8 @@ def _follow(
     bought: ModelQuery,
     bag_size: int,
     draw: int,
-) -> _Followed:
-    """Draw theta and the private model's noise, and make bags by it."""
+) -> tuple[Bagged, FloatArray]:
+    """Draw theta and the private model's noise; return bags by it, and the slopes drawn."""
     rng = np.random.default_rng([SEED, bag_size, draw])
     rows, design = problem.white.rows, bought.design
     slopes = problem.root @ rng.standard_normal(int(rows.shape[1]))
@@ -345,23 +305,7 @@ def _follow(
     bags = assign_bags(
         problem.searching(strategy), problem.sample.X, scores, bag_size=size, rng=rng
     )
-    return _Followed(problem.grown(bags, strategy, bag_size), slopes)
-
-
-def _risk_by_model(
-    problem: Problem, prior: Prior, bought: ModelQuery, made: _Followed, loss: str
-) -> tuple[Risk, Risk]:
-    """Return the exact error given the bags, of predictions and of slopes in their own units."""
-    bagged = made.bagged
-    found = problem.noise("mean", bagged, (bought.event,))
-    if found is None:
-        raise AssertionError("noise that is known for some bags is known for all of them")
-    slopes = made.slopes if loss == "instance" else None
-    predictions, own_units = (
-        _risk(problem, bagged, prior, "mean", loss, found.sd, metric, slopes)
-        for metric in (None, problem.slope_metric)
-    )
-    return predictions, own_units
+    return problem.grown(bags, strategy, bag_size), slopes
 
 
 class Response(NamedTuple):
@@ -412,43 +356,24 @@ def single_labels(problem: Problem) -> Iterator[Candidate]:
             channel = rule.single_labels(noise, rows=problem.sample.largest)
         except BudgetError:
             continue
-        risks = {
-            name: _risk_of_single(bagged, prior, channel)
-            for name, prior in problem.prior.scenarios().items()
-        }
-        yield _candidate(
-            problem,
-            strategy,
-            1,
-            bagged.n_bags,
-            risks,
-            slopes=_risk_of_single(bagged, problem.prior, channel, problem.slope_metric).total,
-            noise=noise,
-            delta=0.0,
+
+        def risk(prior: Prior, channel: Mechanism = channel) -> Risk:
+            label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)
+            response = response_of(channel, label_sd)
+            size = response.slope if response.slope > 0 else 1.0
+            seen = dataclasses.replace(
+                prior,
+                signal_sd=size * prior.signal_sd,
+                label_noise_sd=size * prior.label_noise_sd,
+            )
+            risk = _risk(problem, bagged, seen, "mean", "bag", response.noise_sd)
+            bias = risk.bias + (1 - size) ** 2 * prior.signal_sd**2
+            return dataclasses.replace(risk, bias=bias)
+
+        risks = _in_scenarios(problem, risk)
+        yield Candidate(
+            strategy, 1, bagged.n_bags, problem.coefficients, risks, delta=0.0, noise=noise
         )
-
-
-def _risk_of_single(
-    bagged: Bagged,
-    prior: Prior,
-    channel: Mechanism,
-    metric: FloatArray | None = None,
-) -> Risk:
-    label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)
-    response = response_of(channel, label_sd)
-    size = response.slope if response.slope > 0 else 1.0
-    risk = prior_risk(
-        bagged.moments,
-        signal_sd=size * prior.signal_sd,
-        label_noise_sd=size * prior.label_noise_sd,
-        misfit=prior.misfit,
-        label_kind="mean",
-        loss="bag",
-        noise_sd=response.noise_sd,
-        repeats=bagged.repeats,
-        metric=metric,
-    )
-    return dataclasses.replace(risk, bias=risk.bias + (1 - size) ** 2 * prior.signal_sd**2)
 
 
 def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
@@ -459,13 +384,14 @@ def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
     r before shrinkage, the posterior mean is off by ``s r / (s + r)``.
     """
     # The weights of the private fit are nearly those of least squares: sigma^2 p / n.
-    by_labels = (
-        problem.prior.label_noise_sd**2
-        * problem.design_for("gaussian").rank
-        / problem.sample.n_rows
+    prior, rows = problem.prior, problem.sample.largest
+    rank = problem.design_for("gaussian").rank
+    by_labels = prior.label_noise_sd**2 * rank / problem.sample.n_rows
+    privacy = min(
+        price_model(rule, problem.design_for(noise), noise, 1.0, unit_rows=rows).error
+        for noise in rule.score_noises
     )
-    privacy = min(_privacy_of_model(problem, rule, noise) for noise in rule.score_noises)
-    signal, unshrunk = problem.prior.signal_sd**2, by_labels + privacy
+    signal, unshrunk = prior.signal_sd**2, by_labels + privacy
     kept = signal / (signal + unshrunk)
     return Risk(
         bias=(1 - kept) ** 2 * signal,
@@ -475,25 +401,8 @@ def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
     )
 
 
-def centring(problem: Problem, rule: ExactCalibration) -> float:
-    """Return what centring leaves of the noise's variance, if the signal is strong."""
-    width = rule.bounds[1] - rule.bounds[0]
-    return min(
-        prospect_of_centring(
-            _privacy_of_model(problem, rule, noise) / width**2,
-            pure=noise == "laplace",
-            rule=rule,
-            n_rows=problem.sample.n_rows,
-            unit_rows=problem.sample.largest,
-        )
-        for noise in rule.score_noises
-    )
-
-
-def _privacy_of_model(problem: Problem, rule: ExactCalibration, noise: ScoreNoise) -> float:
-    """Return the privacy error of a linear model with this noise on its statistics."""
-    rows = problem.sample.largest
-    return price_model(rule, problem.design_for(noise), noise, 1.0, unit_rows=rows).error
+def _in_scenarios(problem: Problem, risk: Callable[[Prior], Risk]) -> dict[str, Risk]:
+    return {name: risk(prior) for name, prior in problem.prior.scenarios().items()}
 
 
 def _risk(
@@ -502,10 +411,10 @@ def _risk(
     prior: Prior,
     kind: LabelKind,
     loss: str,
-    noise: FloatArray,
-    metric: FloatArray | None = None,
+    noise_sd: FloatArray | float,
     slopes: FloatArray | None = None,
 ) -> Risk:
+    """Return the exact error of predictions given the bags; of classes that of all together."""
     risk = prior_risk(
         bagged.moments,
         signal_sd=prior.signal_sd,
@@ -513,17 +422,10 @@ def _risk(
         misfit=prior.misfit,
         label_kind=kind,
         loss=loss,
-        noise_sd=noise,
+        noise_sd=noise_sd,
         repeats=bagged.repeats,
-        metric=metric,
         slopes=slopes,
     )
     if problem.classes is None:
         return risk
     return Risk(**{name: problem.classes * getattr(risk, name) for name in CAUSES})
-
-
-def _mean(draws: Sequence[tuple[Risk, Risk]], which: int) -> Risk:
-    """Return the mean over the draws, cause by cause."""
-    risks = [draw[which] for draw in draws]
-    return Risk(**{name: float(np.mean([getattr(r, name) for r in risks])) for name in CAUSES})

@@ -31,9 +31,8 @@ from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import BudgetError, StrategyError
 from bagwise.planner.candidates import buy_model, response_of
-from bagwise.planner.prior import Prior
 from bagwise.planner.problem import Problem
-from bagwise.planner.request import powers, usable
+from bagwise.planner.request import Prior, powers, usable
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
 

@@ -20,7 +20,7 @@ from bagwise.bagging import (
 )
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BudgetError
-from bagwise.planner.prior import Prior
+from bagwise.planner.request import Prior
 from bagwise.planner.sample import SEED, Sample
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
@@ -89,11 +89,6 @@ class Problem:
     _bagged: dict[tuple[str, int], Bagged] = field(default_factory=dict, repr=False)
     _means: dict[tuple[object, ...], Mechanism] = field(default_factory=dict, repr=False)
 
-    @property
-    def copies(self) -> float:
-        """Rows that each row of X stands for."""
-        return self.sample.copies
-
     @cached_property
     def white(self) -> Whitening:
         """The rows in white coordinates."""
@@ -124,14 +119,9 @@ class Problem:
             X = self.sample.X
             design = design_model(X, [str(j) for j in range(X.shape[1])], norm=NORMS[noise])
             # Sums over all rows of the table, of which X may be a sample.
-            grown = dataclasses.replace(design, jacobian=self.copies * design.jacobian)
+            grown = dataclasses.replace(design, jacobian=self.sample.copies * design.jacobian)
             self._designs[noise] = grown
         return self._designs[noise]
-
-    @property
-    def slope_metric(self) -> FloatArray:
-        """The metric of slopes in the features' own units."""
-        return np.asarray(self.white.basis.T @ self.white.basis)
 
     def bag(self, strategy: BaggingStrategy, bag_size: int) -> Bagged:
         """Make the bags once, and keep what they keep of the rows."""
@@ -154,17 +144,17 @@ class Problem:
         and each stands for several.
         """
         fewest = 1 if strategy.free_sizes else min(bag_size, FEWEST)
-        return max(round(bag_size / self.copies), fewest)
+        return max(round(bag_size / self.sample.copies), fewest)
 
     def grown(self, bags: Bags, strategy: BaggingStrategy, bag_size: int) -> Bagged:
         """Return bags of the sample as they would be in the table."""
-        times = self.copies
+        times = self.sample.copies
         if not strategy.free_sizes:
             times = bag_size / self.sampled_size(strategy, bag_size)
         units = self.sample.units
         return Bagged(
             BagMoments.of(self.white, bags, self.functions, self.root).grown(times),
-            repeats=self.copies / times,
+            repeats=self.sample.copies / times,
             square=max(units.square_in_bags(bags), self.sample.largest),
             touched=units.bags_touched(bags),
         )

@@ -8,22 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from bagwise.bagging import STRATEGIES, spell_settings
 from bagwise.errors import StrategyError, check_name
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
-from bagwise.planner.candidates import (
-    Candidate,
-    at_epsilons,
-    centring,
-    direct_release,
-    raw_loss,
-)
-from bagwise.planner.prior import Prior
+from bagwise.planner.candidates import Candidate, at_epsilons, direct_release
 from bagwise.planner.problem import Problem
-from bagwise.requests.queries import WORTHWHILE
+from bagwise.planner.request import Prior
 from bagwise.requests.verbs import Learner
 from bagwise.rows.labels import Bounds
 from bagwise.show import html
@@ -33,7 +25,6 @@ from bagwise.theory.exact import Risk
 _SHOWN = 10
 _WORTH_SAYING = 0.02  # of the signal, that is lost more than by the best of a scenario
 _LINES = 4
-_WIDER = 5  # times as wide as stated, for a remark about bounds
 _MAINLY = {
     "label_noise": "labels",
     "privacy": "privacy",
@@ -143,15 +134,6 @@ class Plan:
         return direct_release(self.problem, rule)
 
     @cached_property
-    def raw_loss(self) -> float | None:
-        """How many times the error of slopes k-means on raw columns would have; None if not asked.
-
-        Asked where the first choice is made of bags by whitened features.
-        """
-        compact = self.best.bagging.compact and self.best.scores == "none"
-        return raw_loss(self.problem, self.best) if compact else None
-
-    @cached_property
     def frontier(self) -> dict[str, tuple[tuple[float, float], ...]]:
         """For the best few choices, and the direct release, the error at other epsilons."""
         rule = self.problem.calibration
@@ -176,23 +158,20 @@ class Plan:
         """The candidate that is regretted least."""
         return self.candidates[0]
 
-    def to_table(self) -> pa.Table:
-        """Return one row per candidate as an Arrow table."""
-        rows = [
-            {**_flat(candidate), "parameters": " ".join(spell_settings(candidate.bagging))}
-            for candidate in self.candidates
-        ]
-        return pa.Table.from_pylist(rows)
-
     def to_frame(self, kind: str = "pandas") -> Any:
         """Return one row per candidate as a pandas or polars frame."""
         check_name("kind of frame", kind, ("pandas", "polars"))
-        table = self.to_table()
+        rows = [
+            {**one.to_json(), "parameters": " ".join(spell_settings(one.bagging))}
+            for one in self.candidates
+        ]
         if kind == "pandas":
-            return table.to_pandas()
+            import pandas
+
+            return pandas.DataFrame(rows)
         import polars
 
-        return polars.from_arrow(table)
+        return polars.DataFrame(rows)
 
     def command(self, rank: int = 0) -> str:
         """Return the command that makes the release of a candidate."""
@@ -265,15 +244,8 @@ class Plan:
                 remarks.append(f"{known}, {name_of(first)} would come first.")
         if any(candidate.few_bags for candidate in self.candidates[:_SHOWN]):
             remarks.append(f"Choices marked * have {_FEW_BAGS}")
-        remarks.extend(self._with_wider_bounds())
-        remarks.extend(self._with_centred_labels())
         if self.accuracy(self.best.predictions.total).kept < 0.1:
             remarks.append("No choice is expected to be much better than predicting the mean.")
-        if self.raw_loss is not None and self.raw_loss > 1.5:
-            remarks.append(
-                f"K-means on the columns as they are would have {self.raw_loss:.2g} times the "
-                "error of the slopes, because columns with large numbers would decide alone."
-            )
         if self.family != "gaussian":
             remarks.append("For this family the figures hold to first order, around a flat model.")
         if self.n_used < self.n_rows:
@@ -282,40 +254,13 @@ class Plan:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
 
-    def _with_wider_bounds(self) -> list[str]:
-        """Say what wide bounds would cost: noise grows with them as with one over epsilon."""
-        if self.bounds is None or self.epsilon is None or self.problem.classes is not None:
-            return []
-        found = at_epsilons(self.problem, self.best, [self.epsilon / _WIDER])
-        return [
-            f"With bounds {_WIDER} times as wide the first choice would keep "
-            f"{self.accuracy(error**2).about}. A release finds a private range within its bounds "
-            "first, for a few hundredths of epsilon, unless you say that they are tight (--tighten "
-            "none)."
-            for _, error in found
-        ]
-
-    def _with_centred_labels(self) -> list[str]:
-        """Say whether a release would centre labels on a private model, and what for."""
-        rule = self.problem.calibration
-        if rule is None or self.problem.classes is not None:
-            return []
-        left = centring(self.problem, rule)
-        if left > WORTHWHILE:
-            return []
-        return [
-            "A release centres labels on a private model first (--centre), and keeps to it where "
-            f"that model leaves little: if the signal is strong, the noise has {left:.2g} times "
-            "its variance."
-        ]
-
     def _beside_the_direct_release(self, error: float) -> str:
         said = f"A linear model released directly would keep {self.accuracy(error**2).about}"
         if error > self.best.rmse:
             return f"{said}: less than the first choice. (bagwise release-model)"
         return (
             f"{said}: more than any bags here. Bags are worth it for whoever needs data: another "
-            f"kind of model, an audit. If a model is all that is wanted: {self.model_command()}"
+            "kind of model, an audit. If a model is all that is wanted: bagwise release-model."
         )
 
     def _in_scenario(self, scenario: str, error: float) -> str:
@@ -326,21 +271,6 @@ class Plan:
         signal = classes * prior.signal_sd**2
         kept = Accuracy.of(error, with_labels=classes * per_class, signal=signal)
         return f"keeps {kept.about}"
-
-    def model_command(self) -> str:
-        """Return the command that releases a private model instead of bags."""
-        words = [f"bagwise release-model {self.table} --label {shlex.quote(self.label)}"]
-        if self.options:
-            words.append(_without_id(self.options))
-        if self.bounds is not None:
-            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
-        if self.epsilon is not None:
-            words.append(f"--epsilon {_exact(self.epsilon)}")
-        if self.delta:
-            words.append(f"--delta {_exact(self.delta)}")
-        if self.family != "gaussian":
-            words.append(f"--family {self.family}")
-        return " ".join([*words, f"-o {self.output}.json"])
 
     def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
         """Return the first candidates as text, a heading first."""
@@ -408,7 +338,7 @@ class Plan:
             "row_level": self.row_level,
             "direct": None if self.direct is None else asdict(self.direct),
             "candidates": [
-                {**_flat(candidate), "command": self.command(rank)}
+                {**candidate.to_json(), "command": self.command(rank)}
                 for rank, candidate in enumerate(self.candidates)
             ],
             "frontier": {name: [*map(list, points)] for name, points in self.frontier.items()},
@@ -449,21 +379,6 @@ def name_of(candidate: Candidate) -> str:
     )
 
 
-def _without_id(options: str) -> str:
-    """Return column options for a model, in which no key leaves with rows: it is left out."""
-    words = shlex.split(options)
-    if "--id" not in words:
-        return options
-    at = words.index("--id")
-    _, key = words[at : at + 2]
-    del words[at : at + 2]
-    if "--exclude" in words:
-        words[words.index("--exclude") + 1] += f",{key}"
-    elif "--features" not in words:
-        words += ["--exclude", key]
-    return shlex.join(words)
-
-
 def _exact(value: float) -> str:
     """Return a number so that it reads back as itself: a rounded epsilon would be another."""
     return repr(float(value)).removesuffix(".0")
@@ -475,20 +390,3 @@ def _noise(candidate: Candidate) -> str:
     if candidate.noise != "auto":
         return candidate.noise
     return "no delta" if candidate.delta == 0 else "Gaussian"
-
-
-def _flat(candidate: Candidate) -> dict[str, Any]:
-    values = {f.name: getattr(candidate, f.name) for f in dataclasses.fields(candidate)}
-    risk = asdict(values.pop("predictions"))
-    scenarios = values.pop("scenarios")
-    del values["bagging"]
-    return {
-        "strategy": candidate.strategy,
-        "parameters": candidate.parameters,
-        **values,
-        "few_bags": candidate.few_bags,
-        "intervals": candidate.intervals,
-        "rmse": candidate.rmse,
-        **{f"predictions_{name}": value for name, value in risk.items()},
-        **{f"if_{name.replace(' ', '_')}": value for name, value in scenarios.items()},
-    }

@@ -42,7 +42,7 @@ from msgspec import UNSET
 from bagwise.bagging import check_bag_size, parameters_of
 from bagwise.ledger import Account
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
-from bagwise.planner.automatic import decide
+from bagwise.planner.search import decide
 from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.promise import warn_of_strong_promise

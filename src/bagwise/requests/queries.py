@@ -556,29 +556,6 @@ def _mean_to_know(
     return price_model(rule, design, noise, share, unit_rows=unit_rows)
 
 
-def prospect_of_centring(
-    error: float, *, pure: bool, rule: ExactCalibration, n_rows: int, unit_rows: int
-) -> float:
-    """Return the variance of the noise after centring, if the signal is strong, beside that before.
-
-    Parameters
-    ----------
-    error : float
-        Privacy error of a linear model that the whole budget buys, in squares of the width.
-    pure : bool
-        Whether its noise needs no delta.
-    """
-    ranged = partial(price_range, rule, n_rows=n_rows, unit_rows=unit_rows, asked="auto")
-    query = ranged(part=RANGE_PART)
-    if query is None and ranged() is not None:  # as in `settle_queries`
-        return 1.0
-    left = rule.after(query)
-    by_share = _by_share(
-        error, pure=pure, rule=left, n_rows=n_rows, unit_rows=unit_rows, asked="auto"
-    )
-    return _best_share(*by_share)[1]
-
-
 def _best_share(
     shares: FloatArray, narrowed: FloatArray, growth: FloatArray
 ) -> tuple[float, float]:
