@@ -224,6 +224,9 @@ def _intervals(
     has, have none.
     """
     none = "No intervals: without shrinkage, these labels do not determine the coefficients."
+    outputs = rows.y.shape[1] - 1 if rows.y.ndim > 1 else 1
+    if rows.family.has_classes and outputs * (rows.X.shape[1] + 1) > len(rows.y):
+        return None, None, np.inf, none  # to find that out would take minutes
     estimator = BaggedGLM(family=rows.family, ridge=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)
