@@ -28,7 +28,7 @@ import bagwise as bw
 from bagwise._types import FloatArray
 from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
-from bagwise.rows.roles import exposure_vector
+from bagwise.rows.columns import exposure_vector
 from benchmarks import _outside_tables as tables
 from benchmarks import _real_llp as llp
 from benchmarks._rr_on_bins import randomise_labels

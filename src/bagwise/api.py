@@ -33,9 +33,9 @@ from bagwise.requests.verbs import ModelRequest, ReleaseRequest
 from bagwise.rng import Seed, make_generator
 from bagwise.rows import Rows
 from bagwise.rows.columns import find_column
-from bagwise.rows.memory import Memory
 from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spark.session import is_frame
+from bagwise.rows.spilled import Memory
 from bagwise.show.stages import Stages
 
 

@@ -30,9 +30,8 @@ from bagwise.rows import Rows
 from bagwise.rows.encode import Encoder
 from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import EncodedRows
-from bagwise.rows.memory import Memory, needed
 from bagwise.rows.opening import open_rows
-from bagwise.rows.spilled import SpilledRows
+from bagwise.rows.spilled import Memory, SpilledRows, needed
 from bagwise.rows.summary import ColumnSummary, exact_sum
 
 SCRATCH = tempfile.TemporaryDirectory()

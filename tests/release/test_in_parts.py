@@ -39,6 +39,7 @@ from bagwise.requests.queries import NOT_CENTRED, Scores
 from bagwise.requests.records import filed
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
+from bagwise.rows.columns import number_groups
 from bagwise.rows.counts import (
     count_strata,
     largest_unit,
@@ -50,7 +51,6 @@ from bagwise.rows.keys import new_secret
 from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix
 from bagwise.rows.parts import Part, Parts
-from bagwise.rows.roles import number_groups
 from bagwise.rows.row_order import feature_order
 from bagwise.rows.spark import opening
 from bagwise.rows.spark.opening import open_files

@@ -14,9 +14,8 @@ from bagwise.cli import app
 from bagwise.errors import LabelError, ReleaseError, StrategyError
 from bagwise.files.records import to_plain
 from bagwise.requests.records import filed
-from bagwise.rows.memory import Memory
 from bagwise.rows.opening import leave_out_missing, open_rows
-from bagwise.rows.spilled import SpilledRows
+from bagwise.rows.spilled import Memory, SpilledRows
 
 N, MISSING = 400, 57
 RNG = np.random.default_rng(0)

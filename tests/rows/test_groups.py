@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bagwise.rows.roles import number_groups
+from bagwise.rows.columns import number_groups
 
 COLUMNS = {
     "text": pa.array(["b", None, "a", "b", None, "c", "a"]),

@@ -23,7 +23,7 @@ from bagwise.requests.records import filed
 from bagwise.rows import keys
 from bagwise.rows.matrix import _draw
 from bagwise.rows.parts import Part, by_key
-from bagwise.rows.spark import java, session
+from bagwise.rows.spark import session
 from bagwise.rows.workers import Refusal, guarded, split_rows
 from tests import stats
 
@@ -130,18 +130,18 @@ def fake_java(tmp_path):
 def test_java_is_that_of_java_home_or_of_the_path_or_of_a_package(fake_java, tmp_path, monkeypatch):
     new, old = fake_java("new", "21.0.3"), fake_java("old", "1.8.0_402")
     empty = str(tmp_path / "empty")
-    assert java.find_java({"JAVA_HOME": str(new), "PATH": empty}) == new
+    assert session.find_java({"JAVA_HOME": str(new), "PATH": empty}) == new
     on_path = {"JAVA_HOME": str(old), "PATH": str(new / "bin")}
-    assert java.find_java(on_path) is None
-    java.prepare(on_path)
+    assert session.find_java(on_path) is None
+    session.prepare_java(on_path)
     assert "JAVA_HOME" not in on_path
     assert on_path["PYSPARK_PYTHON"] == sys.executable
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(EngineError, match=r"JAVA_HOME.*has Java 1; the PATH has no Java that runs"):
-        java.find_java({"JAVA_HOME": str(old), "PATH": empty})
+    with pytest.raises(EngineError, match=r"JAVA_HOME.*has Java 1; the PATH has none that runs"):
+        session.find_java({"JAVA_HOME": str(old), "PATH": empty})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    monkeypatch.setattr(java, "import_module", lambda name: SimpleNamespace(JAVA_HOME=new))
-    home = java.find_java({"PATH": empty})
+    monkeypatch.setattr(session, "import_module", lambda name: SimpleNamespace(JAVA_HOME=new))
+    home = session.find_java({"PATH": empty})
     launcher = home / "bin" / "java"
     assert os.access(launcher, os.X_OK)
     assert f'exec "{new / "bin" / "java"}"' in launcher.read_text()
@@ -164,12 +164,12 @@ def test_a_session_that_writes_in_clear_is_refused():
     with pytest.raises(EngineError, match="settings of Spark are called"):
         monkey = pytest.MonkeyPatch()
         with monkey.context() as patch:
-            patch.setattr(session, "find_spec", lambda name: name)
+            patch.setattr("importlib.util.find_spec", lambda name: name)
             session.open_session({"master": "local"})
 
 
 def test_without_pyspark_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"bagwise\[spark\]"):
         bw.make_release(
             "t.parquet",

@@ -26,10 +26,9 @@ from bagwise.files.spill import SpillDirectory
 from bagwise.release.cells import Tree
 from bagwise.requests.records import filed
 from bagwise.rows.local import LocalRows
-from bagwise.rows.memory import Memory, needed, parse_size
 from bagwise.rows.opening import estimate_size, open_rows
 from bagwise.rows.sources import open_source
-from bagwise.rows.spilled import SpilledRows
+from bagwise.rows.spilled import Memory, SpilledRows, needed, parse_size
 from bagwise.rows.table import read_table
 
 SECRET = 918273645.5

@@ -1,12 +1,12 @@
 """Ask whether a session is safe that was told so when it was too late; see `test_connect`."""
 
+import os
 import sys
 
 from pyspark.sql import SparkSession
 
 from bagwise.errors import EngineError
-from bagwise.rows.spark import java
-from bagwise.rows.spark.session import ENCRYPTED, check, open_session
+from bagwise.rows.spark.session import ENCRYPTED, check, open_session, prepare_java
 
 
 def is_refused(action):
@@ -18,7 +18,7 @@ def is_refused(action):
 
 
 def main():
-    java.prepare()
+    prepare_java(os.environ)
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     builder.getOrCreate()
     late = SparkSession.builder.config(ENCRYPTED, "true").getOrCreate()

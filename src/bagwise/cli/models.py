@@ -332,10 +332,10 @@ def predict(
     On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
     from bagwise.models import load_model
-    from bagwise.rows.memory import Memory
     from bagwise.rows.opening import open_rows
     from bagwise.rows.sources import open_source
     from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
+    from bagwise.rows.spilled import Memory
     from bagwise.rows.table import write_table
 
     if is_spark(engine, spark):

@@ -401,9 +401,9 @@ def _reserve(
 
 def _foresee(source: Any, memory_limit: str | None, spill: Path, *, label: str, quiet: bool) -> int:
     """Return the limit of memory in bytes; say before work starts what a large table will take."""
-    from bagwise.rows.memory import Memory
     from bagwise.rows.opening import estimate_size
     from bagwise.rows.sources import open_source
+    from bagwise.rows.spilled import Memory
 
     memory = Memory.of(memory_limit, spill)
     estimate = estimate_size(open_source(source), label=label)

@@ -23,10 +23,10 @@ from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import Release, check_release, sorted_by_scores
 from bagwise.requests.provenance import Provenance
+from bagwise.rows.columns import exposure_vector
 from bagwise.rows.labels import label_codes, label_vector
 from bagwise.rows.matrix import encode_to_disk
-from bagwise.rows.memory import Memory, needed
-from bagwise.rows.roles import exposure_vector
+from bagwise.rows.spilled import Memory, needed
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.beliefs import DEFAULT_MISFIT

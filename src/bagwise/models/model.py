@@ -33,10 +33,9 @@ from bagwise.files.records import Record, read_file, to_plain
 from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN
 from bagwise.rows import Rows
-from bagwise.rows.columns import find_column
+from bagwise.rows.columns import exposure_vector, find_column
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds
-from bagwise.rows.roles import exposure_vector
 from bagwise.rows.spark.session import is_frame
 from bagwise.rows.table import read_table
 from bagwise.rows.workers import guarded

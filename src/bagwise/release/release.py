@@ -33,8 +33,8 @@ from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
 from bagwise.release.verify import Verification, verify_release
 from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
+from bagwise.rows.columns import exposure_vector
 from bagwise.rows.encode import Encoder
-from bagwise.rows.roles import exposure_vector
 from bagwise.show import charts, html
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 

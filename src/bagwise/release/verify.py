@@ -35,8 +35,7 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.requests.columns import carried_columns, read_given
 from bagwise.requests.queries import expected_labels
 from bagwise.rng import SimulatedNoise as SimulatedSource
-from bagwise.rows.columns import reads_like
-from bagwise.rows.roles import exposure_vector, number_groups
+from bagwise.rows.columns import exposure_vector, number_groups, reads_like
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release

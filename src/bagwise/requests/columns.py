@@ -9,10 +9,15 @@ from bagwise.errors import ColumnError
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.records import Bagging, Names, Reading
 from bagwise.rows import Rows
-from bagwise.rows.columns import find_column, refuse_duplicates, select_features
+from bagwise.rows.columns import (
+    exposure_vector,
+    find_column,
+    number_groups,
+    refuse_duplicates,
+    select_features,
+)
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
 from bagwise.rows.labels import check_classes
-from bagwise.rows.roles import exposure_vector, number_groups
 from bagwise.rows.summary import ColumnSummary
 
 

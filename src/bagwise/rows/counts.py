@@ -18,9 +18,15 @@ from numpy.typing import NDArray
 
 from bagwise._types import IntArray
 from bagwise.errors import ColumnError
-from bagwise.rows.columns import as_float, as_text, is_numeric, is_text, without_dictionary
+from bagwise.rows.columns import (
+    as_float,
+    as_text,
+    is_numeric,
+    is_text,
+    number_groups,
+    without_dictionary,
+)
 from bagwise.rows.parts import Deal, Part, Parts
-from bagwise.rows.roles import number_groups
 
 MOST_OF_ONE = 2**31
 """Rows of a unit whose square is a whole number of 64 bits."""

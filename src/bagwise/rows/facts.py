@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray
 from bagwise.errors import ColumnError, LabelError
-from bagwise.rows.columns import as_float, without_dictionary
+from bagwise.rows.columns import as_float, check_exposure, count_unexposed, without_dictionary
 from bagwise.rows.counts import deal_by_name
 from bagwise.rows.encode import like_an_id
 from bagwise.rows.label_copies import MOST_ROWS, is_copy
 from bagwise.rows.labels import codes_of
 from bagwise.rows.parts import Part, Parts
-from bagwise.rows.roles import check_exposure, count_unexposed
 from bagwise.rows.summary import ColumnSummary
 
 MOST_LEVELS = 2**20

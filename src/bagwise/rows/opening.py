@@ -22,10 +22,9 @@ from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, is_text
 from bagwise.rows.labels import has_label
 from bagwise.rows.local import read_rows
-from bagwise.rows.memory import Memory, needed, shown
 from bagwise.rows.sources import StreamedSource, open_source
 from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
-from bagwise.rows.spilled import ScannedTable, SpilledRows, row_bytes
+from bagwise.rows.spilled import Memory, ScannedTable, SpilledRows, needed, row_bytes, shown
 from bagwise.rows.table import choose_columns, refuse_empty
 
 WORTH_TELLING = 2**30

