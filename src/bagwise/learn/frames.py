@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from sklearn.base import clone
 
 from bagwise._types import AnyArray, FloatArray
@@ -84,7 +85,7 @@ class FrameModel:
             encoder=self.encoder,
             levels=fitted.levels_,
             members=fitted.members_,
-            trained_on=self.trained_on,
+            trained_on=replace(self.trained_on, row_variance=fitted.row_variance_),
             target=self.target,
             classes=self.classes,
             bounds=self.bounds,

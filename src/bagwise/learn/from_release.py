@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from tempfile import gettempdir
 from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import scipy.optimize
@@ -15,8 +16,10 @@ from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, Str
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.glm.design import read_offset
 from bagwise.glm.problem import FAR
+from bagwise.learn.bag_data import read_bags
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
+from bagwise.learn.row_variance import row_variance
 from bagwise.models.row_model import Estimates, RowModel
 from bagwise.privacy import Certificate
 from bagwise.release.explain import Explanation, explain_release
@@ -109,7 +112,25 @@ def fit_release(
     if release.mean_label is not None and fit_intercept:
         offset = read_offset(len(data.X), task.family, exposure=exposure)
         kept = at_mean(kept, data.X, offset, task.family, release)
-    return task.model(kept, distorted, release.bags.n_rows, own_rows)
+    model = task.model(kept, distorted, release.bags.n_rows, own_rows)
+    return _with_row_variance(model, data, exposure, label_kind=release.label_kind)
+
+
+def _with_row_variance(
+    model: RowModel, data: BaggedData, exposure: FloatArray | None, *, label_kind: str
+) -> RowModel:
+    """Add how much single labels vary around predictions, for intervals."""
+    family = find_family(model.family, model.link)
+    if np.isfinite(family.label_range[1]) or not model.trained_on.converged:
+        return model
+    mean = model.predict_encoded(data.X) * (1.0 if exposure is None else exposure)
+    read = read_bags(data.X, data.y, bags=data.bags, noise_sd=data.noise_sd)
+    off = read.labels - read.bags.mean(mean)
+    variance = row_variance(
+        data.X, read.bags, off, mean, read.noise_sd, family=family, picked=label_kind == "pick"
+    )
+    made = msgspec.structs.replace(model.trained_on, row_variance=variance)
+    return replace(model, trained_on=made)
 
 
 def at_mean(

@@ -94,8 +94,12 @@ class Coefficients:
         reach = scipy.stats.t.ppf(0.5 + self.level / 2, self.freedom) * self._error
         return np.column_stack([self.center - reach, self.center + reach])
 
+    def to_pandas(self) -> Any:
+        """Return one row per coefficient, as a frame of pandas with their names as index."""
+        return self.to_table().to_pandas().set_index("coefficient")
+
     def to_table(self) -> pa.Table:
-        """Return one row per coefficient, as an Arrow table (``.to_pandas()`` makes a frame)."""
+        """Return one row per coefficient, as an Arrow table."""
         lower, upper = self.interval.T
         columns = {
             "coefficient": list(self.names),

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Meta
 from numpy.typing import NDArray
+from scipy.stats import gamma, norm
 
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
@@ -27,6 +28,7 @@ from bagwise.errors import (
     did_you_mean,
     shielded,
 )
+from bagwise.families import find_family
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
@@ -59,6 +61,8 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
     label_kind, strategy : str or None
     dispersion : float or None
         Variance of single labels around the model, relative to the family's.
+    row_variance : float or None
+        The same around predictions, with what the model has not learned; from residuals of bags.
     converged : bool
         Whether the fit found what it looked for.
     threshold : float or None
@@ -72,6 +76,7 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
     label_kind: Literal["mean", "pick"] | None = None
     strategy: str | None = None
     dispersion: float | None = None
+    row_variance: Annotated[float, Meta(gt=0)] | None = None
     converged: bool = True
     threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
 
@@ -132,48 +137,101 @@ class Model(ABC):
     def _from_file(cls, file: Any, common: dict[str, Any]) -> Self:
         """Return the model in a file, given the fields that every kind has, or refuse it."""
 
-    def predict(self, table: Any, *, rate: bool = False, clip: bool = True) -> FloatArray:
+    def predict(
+        self,
+        table: Any,
+        *,
+        rate: bool = False,
+        clip: bool = True,
+        interval: float | None = None,
+    ) -> FloatArray:
         """Return the expected label of each row of a table or file; of classes their chances.
 
         A model of a rate multiplies it by the exposure in the table, unless `rate` is asked for.
         Predictions are clipped to the stated `bounds` of a label, unless `clip` is False; a rate
         has no bounds.
-        """
-        return self.predict_rows(read_table(table), rate=rate, clip=clip)
 
-    def predict_rows(self, table: pa.Table, *, rate: bool = False, clip: bool = True) -> FloatArray:
+        With an `interval`, such as 0.9, there are three numbers a row, (n, 3): the prediction, and
+        the ends of a range that has the label of so large a share of the rows. It allows for the
+        variation of single labels and for what the model has not learned, as residuals of bags
+        show them. Where bags are large and noisy it is rather too wide.
+        """
+        return self.predict_rows(read_table(table), rate=rate, clip=clip, interval=interval)
+
+    def predict_rows(
+        self,
+        table: pa.Table,
+        *,
+        rate: bool = False,
+        clip: bool = True,
+        interval: float | None = None,
+    ) -> FloatArray:
         """Do what `predict` does, for a table that was read; some rows are encoded at a time."""
         if rate and self.exposure is None:
             raise StrategyError("this model has no exposure, and so no rate: leave out rate.")
         starts = range(0, max(1, table.num_rows), AT_ONCE)
         parts = (self.encoder.transform(table.slice(start, AT_ONCE)) for start in starts)
         predicted = np.concatenate([self.predict_encoded(X) for X in parts])
-        if rate:
-            return predicted
-        if self.exposure is not None:
+        if self.exposure is not None and not rate:
             predicted = predicted * exposure_vector(table, self.exposure)
-        return np.clip(predicted, *self.bounds) if clip and self.bounds else predicted
+        if interval is not None:
+            if rate:
+                raise StrategyError("an interval is that of a label: leave out rate.")
+            predicted = np.column_stack([predicted, self._interval(predicted, interval)])
+        return np.clip(predicted, *self.bounds) if clip and self.bounds and not rate else predicted
+
+    def _interval(self, mean: FloatArray, level: float) -> FloatArray:
+        """Return the ends, (n, 2), of a range with a share `level` of labels of this mean."""
+        if not 0 < level < 1:
+            raise StrategyError(f"interval must lie between 0 and 1, got {level!r}.")
+        family, made = find_family(self.family), self.trained_on
+        low, high = family.label_range
+        if np.isfinite(high) or self.classes is not None:
+            raise StrategyError("an interval is for labels that are numbers: use predict_proba.")
+        relative = made.dispersion if made.row_variance is None else made.row_variance
+        if not relative:
+            raise StrategyError(
+                "this model has no intervals: the noise hides how much single labels vary, or "
+                "nobody has estimated it. Fit a release with more epsilon."
+            )
+        variance = relative * family.variance(family.predictor(mean))
+        tails = np.array([(1 - level) / 2, (1 + level) / 2])
+        if np.isinf(low):
+            return np.asarray(mean[:, None] + np.sqrt(variance)[:, None] * norm.ppf(tails))
+        # Labels above zero: a gamma distribution of that mean and variance.
+        scale = (variance / mean)[:, None]
+        ends = gamma.ppf(tails, mean[:, None] / scale, scale=scale)
+        if self.family == "poisson":
+            ends = np.column_stack([np.floor(ends[:, 0]), np.ceil(ends[:, 1])])
+        return np.asarray(ends)
 
     def predict_table(
-        self, table: pa.Table, *, id: str | None = None, rate: bool = False, clip: bool = True
+        self,
+        table: pa.Table,
+        *,
+        id: str | None = None,
+        rate: bool = False,
+        clip: bool = True,
+        interval: float | None = None,
     ) -> pa.Table:
         """Return a column `prediction`, beside the column `id` if one is named.
 
-        For classes there is a column ``prediction=NAME`` with the chance of each.
+        For classes there is a column ``prediction=NAME`` with the chance of each; an `interval` has
+        columns `lower` and `upper`.
         """
         key = {} if id is None else {id: find_column(table, id, role="id")}
-        predicted = self.predict_rows(table, rate=rate, clip=clip)
-        outputs = predicted.T if self.classes is not None else [predicted]
-        return pa.table({**key, **dict(zip(self.outputs, outputs, strict=True))})
+        predicted = self.predict_rows(table, rate=rate, clip=clip, interval=interval)
+        names = self.outputs if interval is None else [*self.outputs, "lower", "upper"]
+        values = predicted.reshape(len(predicted), -1).T
+        return pa.table({**key, **dict(zip(names, values, strict=True))})
 
     def predict_parts(
-        self, rows: Rows, *, id: str | None = None, rate: bool = False, clip: bool = True
+        self, rows: Rows, *, id: str | None = None, rate: bool = False, **options: Any
     ) -> Iterator[pa.Table]:
         """Yield what `predict_table` returns, for one part of the rows after the other."""
         for part in rows.scan(self.columns_needed(rows.column_names, id=id, rate=rate)):
             for start in range(0, max(1, part.num_rows), AT_ONCE):
-                some = part.slice(start, AT_ONCE)
-                yield self.predict_table(some, id=id, rate=rate, clip=clip)
+                yield self.predict_table(part.slice(start, AT_ONCE), id=id, rate=rate, **options)
 
     def columns_needed(self, names: Sequence[str], *, id: str | None, rate: bool) -> list[str]:
         """Return the columns that predictions need, or say which of these names is missing."""

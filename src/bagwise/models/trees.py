@@ -68,7 +68,7 @@ def means_of(scores: FloatArray, link: str) -> FloatArray:
     return np.asarray(grown / grown.sum(axis=0)).T
 
 
-class Tree(Record, frozen=True):
+class Tree(Record, frozen=True, omit_defaults=True):
     """A tree of yes-or-no questions; inner node 0 is asked first, leaves are numbered apart.
 
     Attributes
@@ -82,6 +82,8 @@ class Tree(Record, frozen=True):
     yes, no : (inner,) ints
         The next node; a leaf is written as -1 - its number.
     value : (leaves,) floats
+    gain : (inner,) floats
+        By how much each question has lowered the loss; none where nobody has kept it.
     """
 
     column: tuple[int, ...]
@@ -90,6 +92,7 @@ class Tree(Record, frozen=True):
     yes: tuple[int, ...]
     no: tuple[int, ...]
     value: tuple[float, ...]
+    gain: tuple[float, ...] = ()
 
     def add_to(self, columns: Sequence[AnyArray], scores: FloatArray) -> None:
         """Add the value of each row's leaf to `scores`, (n,); columns are one array each."""
@@ -114,6 +117,7 @@ class Tree(Record, frozen=True):
         everyone = sorted([*range(-leaves, 0), *range(1, inner)]) if inner else []
         if (
             lengths != {inner}
+            or len(self.gain) not in (0, inner)
             or leaves != inner + 1
             or leaves > _LEAVES
             or sorted(follows) != everyone
@@ -123,14 +127,14 @@ class Tree(Record, frozen=True):
                 for side in (self.yes, self.no)
                 for node, child in enumerate(side)
             )
-            or not np.isfinite([*self.cut, *self.value]).all()
+            or not np.isfinite([*self.cut, *self.value, *self.gain]).all()
         ):
             raise ModelFileError("a tree of the model is malformed.")
 
     @classmethod
     def from_lightgbm(cls, structure: dict[str, Any]) -> Self:
         """Read what LightGBM's ``dump_model`` says of a tree; nodes are numbered from the top."""
-        inner: list[tuple[int, float, bool, list[int]]] = []
+        inner: list[tuple[int, float, bool, float, list[int]]] = []
         values: list[float] = []
 
         def visit(node: dict[str, Any]) -> int:
@@ -140,18 +144,22 @@ class Tree(Record, frozen=True):
             is_level = node["decision_type"] == "=="
             children = [0, 0]
             number = len(inner)
-            inner.append((int(node["split_feature"]), float(node["threshold"]), is_level, children))
+            gain = float(f"{node['split_gain']:.6g}")
+            inner.append(
+                (int(node["split_feature"]), float(node["threshold"]), is_level, gain, children)
+            )
             children[:] = visit(node["left_child"]), visit(node["right_child"])
             return number
 
         visit(structure)
         return cls(
-            column=tuple(column for column, _, _, _ in inner),
-            cut=tuple(cut for _, cut, _, _ in inner),
-            is_level=tuple(is_level for _, _, is_level, _ in inner),
-            yes=tuple(children[0] for _, _, _, children in inner),
-            no=tuple(children[1] for _, _, _, children in inner),
+            column=tuple(node[0] for node in inner),
+            cut=tuple(node[1] for node in inner),
+            is_level=tuple(node[2] for node in inner),
+            yes=tuple(node[4][0] for node in inner),
+            no=tuple(node[4][1] for node in inner),
             value=tuple(values),
+            gain=tuple(node[3] for node in inner),
         )
 
 
@@ -249,6 +257,24 @@ class Levels(Record, frozen=True):
         return columns
 
 
+def shares_of_gain(members: Sequence[Member], levels: Levels) -> FloatArray:
+    """Return the share of each column of X in what questions have gained, weighted by the blend.
+
+    A category's share is divided equally among its columns. Shares add up to 1, unless no tree has
+    asked anything.
+    """
+    total = np.zeros(levels.runs[-1][1])
+    for member in members:
+        gains = np.zeros(len(levels.runs))
+        for tree in sum(member.trees, ()):
+            if tree.gain:
+                np.add.at(gains, np.array(tree.column), tree.gain)
+        gains *= member.weight / (gains.sum() or 1.0)
+        for gain, (first, end) in zip(gains, levels.runs, strict=True):
+            total[first:end] += gain / (end - first)
+    return total / (total.sum() or 1.0)
+
+
 def committee_means(
     members: Sequence[Member], levels: Levels, X: FloatArray, link: str
 ) -> FloatArray:
@@ -312,6 +338,14 @@ class TreeModel(Model):
     def n_trees(self) -> int:
         """Number of trees in all members."""
         return sum(len(trees) for member in self.members for trees in member.trees)
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Share of each column of X in what the trees have gained, as scikit-learn calls it.
+
+        In the order of `get_feature_names_out`. A linear start is no part of it.
+        """
+        return shares_of_gain(self.members, self.levels)
 
     def importance(self) -> dict[str, float]:
         """Return how often trees ask about each feature, weighted by the blend, as shares.

@@ -27,7 +27,8 @@ from bagwise.learn.boost.boosting import (
 )
 from bagwise.learn.convert import read_weights
 from bagwise.learn.model_selection import BagRegressorMixin, TakesBags, bag_r2_score
-from bagwise.models.trees import SOFTMAX, Levels, committee_means
+from bagwise.learn.row_variance import row_variance
+from bagwise.models.trees import SOFTMAX, Levels, committee_means, shares_of_gain
 from bagwise.privacy.aggregate import check_label_kind
 
 FAMILIES_OF_TREES = ("gaussian", "poisson", "gamma", "inverse_gaussian", "bernoulli")
@@ -126,8 +127,29 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
             }
             for way, share in zip(ways, blend.tolist(), strict=True)
         ]
+        # 4. How much rows vary, by bags that trees have not seen.
         self.n_bags_ = data.bags.n_bags
+        self.row_variance_ = None
+        if find_family(family).label_range[1] == np.inf:
+            mean = committee_means(self.members_, self.levels_, X, model.link)
+            seen = data.bags.mean(mean)
+            held_out = sum((s * way.means for s, way in zip(blend, ways, strict=True)), 0.0 * seen)
+            self.row_variance_ = row_variance(
+                X,
+                data.bags,
+                data.labels - (held_out if ways else seen),
+                mean,
+                data.noise_sd,
+                family=find_family(family),
+                picked=kind == "pick",
+            )
         return self
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Share of each column of X in what the trees have gained; a linear start is no part."""
+        check_is_fitted(self)
+        return shares_of_gain(self.members_, self.levels_)
 
     def _means(self, X: Any) -> FloatArray:
         """Return expected labels, (n,), or chances, (n, classes)."""
@@ -206,6 +228,10 @@ class BaggedBooster(BagRegressorMixin, BoostsTrees):
         error on held-out bags, from which known noise was taken out.
     levels_ : Levels
         Which columns of X are seen as one category.
+    feature_importances_ : (d,) floats
+        Share of each column in what the trees have gained; a category's is divided equally.
+    row_variance_ : float or None
+        Variance of a label around its prediction, relative to the family's, from held-out bags.
     n_bags_ : int
     n_features_in_ : int
     feature_names_in_ : array of strings
