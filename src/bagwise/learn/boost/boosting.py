@@ -14,6 +14,7 @@ what is reported has it taken out.
 
 import importlib
 import importlib.util
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from bagwise.show.stages import report_progress
 FEWEST_BAGS = 20  # with fewer, held-out bags say nothing, and trees follow chance
 _BAGS_IN_FOLD = 20
 _BAGS_IN_LEAF = 3.0  # as many as a leaf needs, in units of curvature
+_BAGS_TO_TELL = 2000  # held-out bags that tell ways apart: of more bags, fewer folds are tried
 _WORTH_A_ROUND = 3e-3  # what the error has to fall by within the rounds of patience
 _FAR_BEHIND = 1.5  # times the error of another way: no share of a blend would be left
 _SHRINKAGE = 2.0  # a leaf is pulled to zero as by two bags that say nothing
@@ -97,7 +99,7 @@ class Way:
     error : float
         Their mean squared error then, weighted.
     means : (m,) or (m, classes)
-        What was predicted for each bag by trees that had not seen it.
+        What was predicted for each bag by trees that had not seen it; NaN where all have.
     """
 
     start: str
@@ -141,10 +143,14 @@ class Boosting:
         # 2. Try all ways. Of few bags more are left to learn from, or all would be tried on too
         #    little.
         n_folds = self.n_folds if count >= _BAGS_IN_FOLD * self.n_folds else 2 * self.n_folds
-        folds = held_out_folds(self.data, min(n_folds, count), self.seed)
-        ways = tuple(self._try_all(weight, folds, min(n_folds, count)))
+        n_folds = min(n_folds, count)
+        folds = held_out_folds(self.data, n_folds, self.seed)
+        tried = min(n_folds, math.ceil(_BAGS_TO_TELL * n_folds / count))
+        ways = tuple(self._try_all(weight, folds, tried))
         # 3. Fit those that the blend needs to all bags.
-        blend = blend_weights([way.means for way in ways], self.data.labels, weight)
+        held = folds < tried
+        means = [way.means[held] for way in ways]
+        blend = blend_weights(means, self.data.labels[held], weight[held])
         members = []
         for share, way in zip(blend.tolist(), ways, strict=True):
             if share > 0:
@@ -197,14 +203,15 @@ class Boosting:
         `rival` is the least error of other ways: what is far behind after a while is not followed
         on.
         """
-        labels = self.data.labels
+        labels, held = self.data.labels, held_out < len(growing)
         best, since = Way(start, shape, 0, np.inf, np.zeros_like(labels)), (0, np.inf)
         for round_ in range(self.most + 1):
-            means = np.empty_like(labels)
+            means = np.full_like(labels, np.nan)
             for number, fold in enumerate(growing):
                 here = held_out == number
                 means[here] = fold.grow()[here]
-            error = float(np.sum(weight * (means - labels) ** 2) / np.sum(weight))
+            off = weight[held] * (means[held] - labels[held]) ** 2
+            error = float(np.sum(off) / np.sum(weight[held]))
             if error < best.error:
                 best = Way(start, shape, round_, error, means)
             if error < since[1] * (1 - _WORTH_A_ROUND):

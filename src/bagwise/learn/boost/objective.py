@@ -113,6 +113,8 @@ class BagObjective:
         pull = self.weight * (self.bag_means - self.labels) * share
         if self.link == SOFTMAX:
             return self._of_classes(means.T, pull.T)
+        if self.link == "identity":  # a slope of 1 everywhere: nothing more to add up
+            return pull[self.bags.index], (self.weight * self._share)[self.bags.index]
         slope = np.maximum(LINKS[self.link].slope(means), _LEAST_SLOPE)
         curve = self.weight * self._share * self.means(slope)
         return pull[self.bags.index] * slope, curve[self.bags.index] * slope
