@@ -316,6 +316,10 @@ def predict(
             "--no-clip", help="Do not clip predictions to the stated bounds of the label."
         ),
     ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Add a range that has this share of the labels, such as 0.9."),
+    ] = None,
     memory_limit: MemoryLimit = None,
     engine: Engine = "local",
     spark: SparkSettings = None,
@@ -339,6 +343,8 @@ def predict(
     from bagwise.rows.table import write_table
 
     if is_spark(engine, spark):
+        if interval is not None:
+            raise StrategyError("not on Spark yet: --interval. Leave out --engine spark.")
         _predict_on_spark(
             model, table, output, spark, id=id_, rate=rate, clip=not no_clip, force=force
         )
@@ -354,7 +360,7 @@ def predict(
         memory = Memory.of(memory_limit, output.absolute().parent)
         rows = open_rows(source, memory=memory)
         on_stage("predicting and writing")
-        parts = loaded.predict_parts(rows, id=id_, rate=rate, clip=not no_clip)
+        parts = loaded.predict_parts(rows, id=id_, rate=rate, clip=not no_clip, interval=interval)
         n_rows = write_table(parts, output, force=force)
     if as_json:
         emit({"path": str(output), "rows": n_rows})

@@ -11,6 +11,7 @@ from bagwise.cli import ledgers
 from bagwise.cli.console import emit, out, print_grid, safe, say, show_progress
 from bagwise.cli.options import AsJson, Force, Quiet
 from bagwise.errors import BudgetError, LedgerError
+from bagwise.files.atomic import new_file
 from bagwise.files.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class _Wanted:
 def report(
     path: Annotated[Path, typer.Argument(help="A release directory, a model file, or a ledger.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Page to write, as .html.")
+        Path | None,
+        typer.Option("--output", "-o", help="Page to write, as .html; .md: a model's card."),
     ] = None,
     answers: Annotated[
         Path | None, typer.Option(help="JSON file with the custodian's answers, by question.")
@@ -90,10 +92,15 @@ def report(
     Questions: [bold]bagwise report out --answers answers.json --group district[/]
 
     A model: [bold]bagwise report model.json --release out -o model.html[/]
+
+    Its card for a model hub: [bold]bagwise report model.json -o README.md[/]
     """
     from bagwise.report.pages import check_page, write_page
 
-    if output is not None:
+    is_card = output is not None and output.suffix == ".md"
+    if is_card and _kind_of(path) != "model":
+        raise BudgetError(f"{output}: a card is that of a model file, which {path} is not.")
+    if output is not None and not is_card:
         check_page(output, force=force)
     wanted = _Wanted(
         path, output, answers, group, model, labels, audit, ledger, release, quiet, as_json
@@ -104,9 +111,20 @@ def report(
         page = show(wanted)
         if output is not None:
             on_stage("drawing the page")
-            write_page(page(), output, force=force)
+            if is_card:
+                _write_card(path, output, force=force)
+            else:
+                write_page(page(), output, force=force)
     if output is not None and not quiet and not as_json:
         out.print(f"Page in {safe(output)}", soft_wrap=True)
+
+
+def _write_card(path: Path, card: Path, *, force: bool) -> None:
+    from bagwise.models import load_model
+    from bagwise.report.model_card import model_card
+
+    with new_file(card, force=force) as draft:
+        draft.write_text(model_card(load_model(path), file=path.name), encoding="utf-8")
 
 
 def _kind_of(path: Path) -> str:

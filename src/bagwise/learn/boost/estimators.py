@@ -133,11 +133,12 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
         if find_family(family).label_range[1] == np.inf:
             mean = committee_means(self.members_, self.levels_, X, model.link)
             seen = data.bags.mean(mean)
-            held_out = sum((s * way.means for s, way in zip(blend, ways, strict=True)), 0.0 * seen)
+            blended = sum(share * way.means for share, way in zip(blend, ways, strict=True))
+            held_out = blended if ways else np.full_like(seen, np.nan)
             self.row_variance_ = row_variance(
                 X,
                 data.bags,
-                data.labels - (held_out if ways else seen),
+                data.labels - np.where(np.isnan(held_out), seen, held_out),
                 mean,
                 data.noise_sd,
                 family=find_family(family),
