@@ -14,7 +14,7 @@ from bagwise.errors import BagwiseWarning, SeparationWarning, StrategyError
 from bagwise.families import find_family
 from bagwise.glm.parts import BagParts, Chunk
 from bagwise.glm.shrinkage import SlopePrior, spectrum_of
-from bagwise.glm.solver import Ridge, solve
+from bagwise.glm.solver import Penalty, solve
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.fitting import fit_equations
 from bagwise.learn.losses import Setting, problem_of
@@ -154,7 +154,7 @@ def test_a_step_is_a_pass():
     problem = problem_of(in_parts, "bag")
     start = problem.constant_start()
     before = here.passes
-    solution = solve(problem, start, penalty=Ridge.of(problem, 0.0))
+    solution = solve(problem, start, penalty=Penalty.ridge(problem, 0.0))
     assert solution.converged
     # One for each beta that is looked at: the start, and the end of each step but the last.
     assert here.passes - before <= 8

@@ -30,8 +30,8 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import BagwiseError, BagwiseWarning, ProjectError
 from bagwise.families import Family
-from bagwise.glm.problem import BagProblem, Problem
-from bagwise.glm.solver import Solution, inverse_symmetric, solve
+from bagwise.glm.problem import BagProblem
+from bagwise.glm.solver import Penalty, Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
 from bagwise.learn.estimator import BaggedGLM
@@ -73,18 +73,6 @@ class LabelledRows:
     def take(self, which: AnyArray) -> "LabelledRows":
         """Return some of the rows."""
         return replace(self, X=self.X[which], y=self.y[which])
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """The belief that beta is normal with this precision (a `Penalty`)."""
-
-    precision: FloatArray
-    center: float = 0.0
-
-    def matrix(self, problem: Problem) -> FloatArray:
-        """Return the form in units of the mean loss."""
-        return np.asarray(self.precision / problem.total)
 
 
 def check_enough(rows: LabelledRows) -> None:
@@ -178,7 +166,7 @@ def _shrunk(problem: BagProblem, encoder: Encoder, deviations: FloatArray) -> So
     for _ in range(_FEW_TURNS if undetermined else _TURNS):
         # 1. Slopes, given their sizes.
         each = np.append(units**2 / (size * ratio[inputs]), 0.0)
-        prior = _Drawn(np.kron(among, np.diag(each)))
+        prior = Penalty(np.kron(among, np.diag(each)))
         solution = solve(problem, beta, penalty=prior, tolerance=_TOLERANCE)
         beta = solution.beta
         # 2. What is expected of their squares, and how many of them the labels decide.
@@ -189,7 +177,7 @@ def _shrunk(problem: BagProblem, encoder: Encoder, deviations: FloatArray) -> So
             "ij,ija->a", among, between + coefficients[:, None] * coefficients[None, :]
         )
         of_input = np.bincount(inputs, weights=squares[:-1] * units**2)
-        used = beta.size - float(np.sum(prior.precision * covariance))
+        used = beta.size - float(np.sum(prior.form * covariance))
         # 3. Dispersion and sizes, given the slopes.
         phi = max(_dispersion(solution.problem, beta, used=used), least)
         problem = problem.with_dispersion(phi)

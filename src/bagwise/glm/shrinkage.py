@@ -33,7 +33,7 @@ from bagwise._types import FloatArray
 from bagwise.families import Family
 from bagwise.glm.linear import LinearModel
 from bagwise.glm.problem import BagProblem, Problem
-from bagwise.glm.solver import P, P_co, Solution, solve
+from bagwise.glm.solver import P, P_co, Penalty, Solution, solve
 from bagwise.rows.whitening import Axes, Columns
 from bagwise.theory.importance import mean_square, root_of, weigh_features
 from bagwise.theory.restricted import ANY, Size, Spectrum, minimum, without_free
@@ -196,9 +196,10 @@ class SlopePrior:
         """The inverse covariance of beta."""
         return np.asarray(self.precision / self.variance + self.loose)
 
-    def matrix(self, problem: Problem) -> FloatArray:
-        """Return the form; the mean loss is the sum over bags, divided by the problem's total."""
-        return np.asarray(self.form / problem.total)
+    @property
+    def penalty(self) -> Penalty:
+        """The belief as a penalty on beta."""
+        return Penalty(self.form, self.center)
 
 
 def _size_of_predictors(family: Family, width_of_labels: float) -> Size:
@@ -319,14 +320,16 @@ def solve_shrunk(problem: P, start: FloatArray, prior: SlopePrior) -> Shrunk[P]:
         middle = chosen.variance if np.isinf(last[1]) else np.sqrt(chosen.variance * prior.variance)
         prior = chosen.scaled(float(middle))
         # 3. Fit again, until neither changes for a reader.
-        solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=_ROUGH)
+        solution = solve(
+            problem.with_dispersion(phi), beta, penalty=prior.penalty, tolerance=_ROUGH
+        )
         now = (float(np.log(max(phi, 1e-300))), float(np.log(prior.variance)))
         beta, problem = solution.beta, solution.problem
         if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
             break
         last = now
     # 4. The last fit is exact.
-    solution = solve(problem.with_dispersion(phi), beta, penalty=prior, tolerance=TOLERANCE)
+    solution = solve(problem.with_dispersion(phi), beta, penalty=prior.penalty, tolerance=TOLERANCE)
     working = solution.problem.working(solution.beta).with_dispersion(phi)
     return Shrunk(solution, prior, working)
 
@@ -342,7 +345,7 @@ def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P
     for weaker in range(1, TRIES + 1):
         prior = shrunk.prior.scaled(shrunk.prior.variance / 2**weaker)
         fixed = problem.reweighted(start).with_dispersion(phi)
-        solution = solve(fixed, start, penalty=prior, tolerance=TOLERANCE)
+        solution = solve(fixed, start, penalty=prior.penalty, tolerance=TOLERANCE)
         settled = solution.problem
         if solution.is_sound(penalised=True):
             working = settled.working(solution.beta).with_dispersion(settled.phi)

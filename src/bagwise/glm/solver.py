@@ -1,7 +1,7 @@
 """Fisher scoring: solve the equations of a loss by weighted least squares, step by step."""
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
@@ -18,39 +18,31 @@ SETTLED = 30  # steps after which weights stay: they may go round in circles wit
 TOLERANCE = 1e-8  # in standard errors of the estimate
 
 
-class Penalty(Protocol):
-    """What is held against large coefficients: a quadratic form in beta, around a center."""
-
-    @property
-    def center(self) -> FloatArray | float:
-        """Where nothing is held against beta."""
-
-    def matrix(self, problem: Problem) -> FloatArray:
-        """Return the form, (p, p), in units of the mean loss as the problem weighs it."""
-
-
 @dataclass(frozen=True)
-class Ridge:
-    """``ridge / 2 * |coef|^2`` beside the mean loss, coefficients being in the columns' units.
+class Penalty:
+    """What is held against large coefficients: a quadratic form in beta, around a center.
 
     Attributes
     ----------
     form : (p, p)
-        It leaves the intercept alone.
+    center : (p,) or 0
+    of_sum : bool
+        Whether it stands beside the sum of all losses, as a belief does, or beside their mean.
     """
 
     form: FloatArray
-    center: float = 0.0
+    center: FloatArray | float = 0.0
+    of_sum: bool = True
 
     @classmethod
-    def of(cls, problem: BagProblem, ridge: float) -> Self:
-        """Return the penalty for a problem's beta."""
-        return cls(np.diag(np.tile(problem.design.penalty(ridge), problem.outputs)))
+    def ridge(cls, problem: BagProblem, ridge: float) -> Self:
+        """Return ``ridge / 2 * |coef|^2`` beside the mean loss, in the columns' own units."""
+        form = np.diag(np.tile(problem.design.penalty(ridge), problem.outputs))
+        return cls(form, of_sum=False)
 
-    def matrix(self, problem: Problem) -> FloatArray:
-        """Return the form."""
-        del problem  # beside the mean loss it is the same, whatever the weights are
-        return self.form
+    def beside(self, problem: Problem) -> FloatArray:
+        """Return the form in units of the mean loss as the problem weighs it."""
+        return np.asarray(self.form / problem.total) if self.of_sum else self.form
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,7 @@ def solve(
     of the estimate.
     """
     beta, problem = start, problem.reweighted(start)
-    form = penalty.matrix(problem)
+    form = penalty.beside(problem)
     converged, rank, step = False, 0, np.zeros_like(start)
     gradient, information = step, form
     for number in range(STEPS):
@@ -135,7 +127,7 @@ def solve(
             # Predictions of single rows have run away.
             break
         beta, problem = beta + share * step, reweighted
-        form = penalty.matrix(problem)
+        form = penalty.beside(problem)
     length = float(np.linalg.norm(gradient))
     return Solution(beta, problem, rank, converged, information, length, step)
 
@@ -144,7 +136,7 @@ def _halve(
     problem: Problem, penalty: Penalty, beta: FloatArray, step: FloatArray, decrement: float
 ) -> float:
     """Return the largest of 1, 1/2, 1/4, … that lowers the loss, or 0."""
-    form = penalty.matrix(problem)
+    form = penalty.beside(problem)
 
     def objective(at: FloatArray) -> float:
         off = at - penalty.center

@@ -102,7 +102,7 @@ def best_of_others(
     least = problem.with_dispersion(least_dispersion(problem))
     for variance in (shrunk.prior.variance, _UNSHRUNK * shrunk.prior.variance):
         prior = shrunk.prior.scaled(variance)
-        solution = solve(least, start, penalty=prior, tolerance=TOLERANCE)
+        solution = solve(least, start, penalty=prior.penalty, tolerance=TOLERANCE)
         working = solution.problem.working(solution.beta).with_dispersion(solution.problem.phi)
         tried.append(Shrunk(solution, prior, working))
     sound = [one for one in tried if one is not None and one.is_sound]

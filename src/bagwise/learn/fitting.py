@@ -11,7 +11,7 @@ from bagwise.glm.inference import Uncertainty, covariance_of, uncertainty_of
 from bagwise.glm.parts import PartsProblem
 from bagwise.glm.problem import BagProblem
 from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrunk
-from bagwise.glm.solver import Ridge, Solution, solve
+from bagwise.glm.solver import Penalty, Solution, solve
 from bagwise.learn.doubt import best_of_others, evidence
 from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.learn.losses import Setting, problem_of
@@ -137,7 +137,7 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> F
         prior = _prior(setting, problem, start)
         largest = min(prior.size.most, prior.size.usual)
         sizes = (largest if np.isfinite(largest) else 1.0) / 4.0 ** np.arange(TRIES)
-        tried = (solve(problem, start, penalty=prior.scaled(float(size))) for size in sizes)
+        tried = (solve(problem, start, penalty=prior.scaled(float(size)).penalty) for size in sizes)
         held = next((one for one in tried if one.is_sound(penalised=True)), None)
         if held is None:
             return _constant(problem, start, solution)
@@ -258,7 +258,7 @@ def _constant(problem: BagProblem, start: FloatArray, given_up: Solution[BagProb
 def solve_loss(setting: Setting, problem: BagProblem) -> Solution[BagProblem]:
     """Minimise a loss, from the best start at hand."""
     start = problem.constant_start()
-    penalty = Ridge.of(problem, setting.fixed_ridge)
+    penalty = Penalty.ridge(problem, setting.fixed_ridge)
     if not setting.single_rows and (easier := problem.at_centroids()) is not None:
         rough = solve(easier, start, penalty=penalty)
         if problem.allows(rough.beta) and not problem.runs_away(rough.beta):
