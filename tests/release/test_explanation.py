@@ -8,7 +8,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning, LeakWarning, StrategyError, StrongPromiseWarning
-from bagwise.learn.from_release import explain_by_fit
+from bagwise.learn.from_release import error_to_expect, explain_by_fit
 from bagwise.requests.records import filed
 from bagwise.theory.exact import exact_risk
 from tests import stats
@@ -219,3 +219,11 @@ def test_bags_that_cannot_show_how_single_labels_vary_give_a_range():
     known = explain_by_fit(release, sigma=0.5).accuracy
     assert known.within is None
     assert known.error == pytest.approx(0.5, rel=0.2)
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+def test_fewer_bags_than_columns_have_no_error_to_expect_and_no_complaint():
+    X = np.random.default_rng(9).normal(size=(400, 13))
+    table = pa.table({**{f"x{i}": X[:, i] for i in range(12)}, "y": X[:, 0] + X[:, 12]})
+    release = bw.make_release(table, label="y", bounds=(-4, 4), epsilon=4.0, bag_size=50)
+    assert error_to_expect(bw.fit_release(release), release) is None

@@ -12,7 +12,13 @@ import scipy.optimize
 import scipy.stats
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.errors import BagwiseWarning, BiasWarning, NotConvergedWarning, StrategyError
+from bagwise.errors import (
+    BagwiseError,
+    BagwiseWarning,
+    BiasWarning,
+    NotConvergedWarning,
+    StrategyError,
+)
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.glm.design import read_offset
 from bagwise.glm.problem import FAR
@@ -331,7 +337,8 @@ def error_to_expect(model: Any, release: Release) -> str | None:
     """Return in one sentence how well a model fitted to a release should predict single rows.
 
     None for models that this is not worked out for: of several classes, trees, or of other columns
-    than the release has; and for releases that take longer to look through than a fit.
+    than the release has; for bags that do not determine its coefficients; and for releases that
+    take longer to look through than a fit.
     """
     same = isinstance(model, RowModel) and model.encoder.feature_names == (
         release.encoder.feature_names
@@ -340,7 +347,10 @@ def error_to_expect(model: Any, release: Release) -> str | None:
         return None
     loss = "instance" if model.loss == "instance" and release.is_sorted else "bag"
     sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
-    return f"The model {_explain(model, release, loss=loss, sigma=sigma).accuracy}."
+    try:
+        return f"The model {_explain(model, release, loss=loss, sigma=sigma).accuracy}."
+    except BagwiseError:  # bags that do not determine all coefficients have no such error
+        return None
 
 
 def family_to_fit(
