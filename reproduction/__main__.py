@@ -26,8 +26,9 @@ from bagwise.cli.console import (
     leave_quietly,
     print_grid,
     say,
+    talk,
 )
-from bagwise.cli.options import AsJson, Command, Quiet
+from bagwise.cli.options import Command
 from bagwise.errors import StrategyError
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def reproduce(
             help=f"Directory for the report. Default: a place in {_PARENT}; nothing for a cell.",
         ),
     ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the paper's tables again: as printed, exactly, by theory, and by an early-stopped fit.
 
@@ -86,6 +87,7 @@ def reproduce(
     from reproduction.report import summary, write_report
     from reproduction.reproduce import QUICK, Scale, cell_jobs
 
+    talk(quiet=quiet, as_json=as_json)
     if data is not None or label is not None:
         _compare(data, label, runs=runs or 5, seed=seed, as_json=as_json)
         return

@@ -128,7 +128,7 @@ def test_a_strategy_is_one_file_and_one_line(copy):
     assert json.loads(made)["strategy"] == "column"
     copy.bagwise("verify", "out")
     plan = copy.bagwise(
-        "plan", table, "--label", "y", "--not-private", "--bag-sizes", "6", "--json"
+        "plan", table, "--label", "y", "--not-private", "--min-bag-size", "6", "--json"
     )
     commands = [candidate["command"] for candidate in json.loads(plan)["candidates"]]
     assert any("--strategy column " in command for command in commands)
@@ -150,7 +150,7 @@ def test_a_family_is_one_file_and_one_line(copy):
     copy.bagwise("fit", "out", *family, "-o", "model.json")
     assert json.loads((copy.root / "model.json").read_text())["family"] == "negative_binomial"
     copy.bagwise("predict", "model.json", table, "-o", "predictions.csv")
-    copy.bagwise("plan", table, "--label", "y", "--not-private", "--bag-sizes", "6", *family)
+    copy.bagwise("plan", table, "--label", "y", "--not-private", "--min-bag-size", "6", *family)
     assert "negative_binomial: a count that varies more" in copy.help("fit")
     copy.python("-m", "tools.tables")
     page = copy.root / "docs" / "learning" / "losses-and-families.md"

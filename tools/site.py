@@ -155,6 +155,8 @@ def command_pages() -> dict[str, str]:
         help_text = next(_help(command))
         contents.append(f"| [`bagwise {name}`]({page}) | {_cell(help_text)} |")
         pages[page] = "\n".join(_verb(name, command))
+    contents += ["", "Options of all commands that have a use for them, typed anywhere:", ""]
+    contents += _options(root, "bagwise VERB")
     return {"command-line.md": "\n".join(contents), **pages}
 
 
@@ -199,6 +201,9 @@ def _options(command: Any, path: str) -> Iterator[str]:
         if names == "--help":
             continue
         yield f"| `{names}` | {_cell(_spelled(one.help or '') + _default(one))} |"
+    if shared := getattr(command, "shared", None):
+        listed = ", ".join(f"`{name}`" for name in shared)
+        yield f"\nAlso {listed}, of the [options of all commands](../command-line.md)."
     yield ""
 
 

@@ -13,7 +13,7 @@ from bagwise.cli import app
 
 pytestmark = pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
 
-FEW = ["--draws", "2000", "--trials", "3000"]
+FEW = ["--draws", "6000"]
 
 
 @pytest.fixture

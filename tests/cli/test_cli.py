@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import bagwise as bw
@@ -513,27 +514,13 @@ def test_label_bounds_and_epsilon_are_enough(rents, tmp_path):
     shown = json.loads(made.stdout)
     assert "the safest choice" in shown["chosen_because"]
     assert bw.Release.load(tmp_path / "a").provenance.bag_size >= 15
-    named = ["--strategies", "random", "--family", "gaussian", "--json", "-o", tmp_path / "b"]
-    made = bagwise("release", rents, *asked, *named)
-    assert made.exit_code == 0, made.output
-    assert bw.Release.load(tmp_path / "b").provenance.strategy == "random"
     missing = bagwise("release", rents, "--label", "y", "--not-private", "-o", tmp_path / "c")
     assert missing.exit_code == 2
     assert "needs a bag size" in missing.output
 
 
-def test_a_plan_takes_a_misfit_with_its_prior(rents):
-    asked = ["plan", rents, "--label", "y", "--not-private", "--strategies", "random", "--json"]
-    planned = bagwise(*asked, "--prior", "2", "1", "--misfit", "0.4")
-    assert planned.exit_code == 0, planned.output
-    assert json.loads(planned.stdout)["prior"]["misfit"] == 0.4
-    refused = bagwise(*asked, "--misfit", "0.4")
-    assert refused.exit_code == 2
-    assert "--misfit goes with --prior" in refused.output
-
-
 def test_a_plan_finds_the_smallest_epsilon_for_an_error(rents):
-    asked = ["plan", rents, "--label", "y", "--bounds", "0", "10", "--strategies", "random"]
+    asked = ["plan", rents, "--label", "y", "--bounds", "0", "10"]
     found = bagwise(*asked, "--error", "1.5")
     assert found.exit_code == 0, found.output
     epsilon = re.search(r"smallest epsilon with an error of at most 1.5: (\S+)", found.stdout)[1]
@@ -590,3 +577,35 @@ def test_a_path_with_spaces_is_one_word_of_the_next_command(rents, tmp_path, mon
     assert "Next: bagwise verify 'my out' · bagwise fit 'my out'" in made.output
     fitted = bagwise("fit", "my out", "-o", "my model.json")
     assert "bagwise predict 'my model.json' TABLE" in " ".join(fitted.output.split())
+
+
+def options(command, name="bagwise"):
+    """Yield every option of a command and those below it, with the names before it."""
+    for one in command.params:
+        if one.param_type_name == "option":
+            yield name, one
+    for word, below in getattr(command, "commands", {}).items():
+        yield from options(below, f"{name} {word}")
+
+
+def test_there_are_few_options_and_each_value_has_a_word():
+    found = list(options(typer.main.get_command(app)))
+    assert len(found) <= 150
+    unnamed = [
+        (command, one.opts)
+        for command, one in found
+        if not (one.is_flag or one.metavar or "completion" in one.opts[0])
+    ]
+    assert unnamed == []
+
+
+def test_shared_options_may_stand_anywhere_and_are_refused_where_they_mean_nothing(rents, tmp_path):
+    release(rents, tmp_path / "out", "--not-private")
+    for words in (["--json", "verify", tmp_path / "out"], ["verify", "--json", tmp_path / "out"]):
+        assert json.loads(bagwise(*words).stdout)["headline"] == "NOT PRIVATE"
+    refused = bagwise("verify", tmp_path / "out", "--query", "SELECT 1")
+    assert refused.exit_code == 2
+    assert "--query is not for verify" in refused.stderr
+    refused = bagwise("fit", tmp_path / "out", "--spark", "spark.master=local")
+    assert "--spark belongs to --engine spark" in refused.stderr
+    assert "Also: --quiet, --json" in bagwise("verify", "--help").output

@@ -13,20 +13,22 @@ from bagwise.show.stages import report_progress
 
 @pytest.fixture
 def terminal(monkeypatch):
+    console.talk(quiet=False, as_json=False)
     screen = io.StringIO()
     monkeypatch.setattr(console, "err", Console(file=screen, force_terminal=True, width=100))
     return screen
 
 
 def test_a_long_stage_shows_how_far_it_is(terminal):
-    with show_progress(False, steps=2) as on_stage:
+    with show_progress(steps=2) as on_stage:
         on_stage("forming bags")
         report_progress("exchanging rows", 0.42)
     assert "forming bags: exchanging rows 42%" in terminal.getvalue()
 
 
 def test_quiet_shows_nothing_and_keeps_notices_back(terminal):
-    with show_progress(True, steps=2) as on_stage:
+    console.talk(quiet=True, as_json=False)
+    with show_progress(steps=2) as on_stage:
         on_stage("forming bags")
         report_progress("exchanging rows", 0.42)
         assert not logging.getLogger("bagwise").isEnabledFor(logging.WARNING)
@@ -35,7 +37,7 @@ def test_quiet_shows_nothing_and_keeps_notices_back(terminal):
 
 
 def test_nobody_hears_progress_after_the_end(terminal):
-    with show_progress(False, steps=1):
+    with show_progress(steps=1):
         pass
     shown = terminal.getvalue()
     report_progress("exchanging rows", 0.5)

@@ -64,8 +64,7 @@ def test_every_verb_takes_every_table(way, table, tmp_path):
     runs = [
         ["release", *source, *label, *bags, *PRIVATE, "-o", out, "--json"],
         ["release-model", *source, *label, *PRIVATE, "-o", direct, "--json"],
-        ["plan", *source, *label, *PRIVATE, "--bag-sizes", "5", "--min-bag-size", "5",
-         "--strategies", "random", "--json"],
+        ["plan", *source, *label, *PRIVATE, "--json"],
         ["predict", direct, *source, "-o", tmp_path / "p.csv", "--json"],
         ["evaluate", direct, *source, "--json"],
         ["evaluate", direct, *source, *PRIVATE, "--json"],

@@ -13,42 +13,32 @@ from typing import Annotated
 import typer
 
 from bagwise._version import __version__
-from bagwise.cli import (
-    annotating,
-    audits,
-    demo,
-    ledgers,
-    models,
-    planning,
-    releases,
-    reports,
-)
-from bagwise.cli.console import guarded, leave_quietly
-from bagwise.cli.options import Command
-
-VERBS = (
-    planning.plan,
-    releases.release,
-    releases.verify,
-    audits.audit,
-    reports.report,
-    models.fit,
-    models.release_model,
-    models.predict,
-    models.evaluate,
-    demo.demo,
-)
-"""In the order of the help."""
+from bagwise.cli import annotating, demo, ledgers, models, releases, reports
+from bagwise.cli.console import leave_quietly
+from bagwise.cli.options import Program, Shared, add_verbs, expanded, share
+from bagwise.requests.records import Engine
 
 app = typer.Typer(
     name="bagwise",
     help="Share training data without sharing its labels; fit row-level models to it.",
+    cls=Program,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # they print local variables, and those hold labels
     rich_markup_mode="rich",
 )
-for verb in VERBS:
-    app.command(name=verb.__name__.replace("_", "-"), cls=Command)(guarded(verb))
+add_verbs(
+    app,
+    demo.demo,
+    releases.plan,
+    releases.release,
+    releases.release_model,
+    releases.verify,
+    models.fit,
+    models.predict,
+    models.evaluate,
+    reports.report,
+    reports.audit,
+)
 app.add_typer(ledgers.app, name="ledger")
 app.add_typer(annotating.app, name="annotate")
 
@@ -64,11 +54,16 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
+    given: Shared,
+    engine: Engine,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     del version
+    share(given, engine)
+
+
+app.callback()(expanded(_root))

@@ -49,10 +49,31 @@ LABELS_SHOW = 4
 CLOSED_PIPE = 128 + 13  # what a shell tells of a program that SIGPIPE ended
 
 _ending: ContextVar[ExitStack] = ContextVar("ending")
+_manner: ContextVar[tuple[bool, bool]] = ContextVar("manner", default=(False, False))
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 out = Console()
 err = Console(stderr=True)
+
+
+def talk(*, quiet: bool, as_json: bool) -> None:
+    """Say from here on as much as was asked for."""
+    _manner.set((quiet, as_json))
+
+
+def is_quiet() -> bool:
+    """Tell whether nothing but errors is to be printed."""
+    return _manner.get()[0]
+
+
+def is_json() -> bool:
+    """Tell whether a machine reads what is printed."""
+    return _manner.get()[1]
+
+
+def for_people() -> bool:
+    """Tell whether somebody reads what is printed."""
+    return _manner.get() == (False, False)
 
 
 def guarded(run: Callable[P, None]) -> Callable[P, None]:
@@ -60,16 +81,15 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(run)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        quiet = bool(kwargs.get("quiet"))
         path = kwargs.get("notes")
         notes = path if isinstance(path, Path) else None
         with warnings.catch_warnings():
             warnings.simplefilter("always", BagwiseWarning)
-            warnings.showwarning = functools.partial(_show_warning, quiet, set())
-            listener = functools.partial(_show_note, quiet, notes)
+            warnings.showwarning = functools.partial(_show_warning, set())
+            listener = functools.partial(_show_note, notes)
             with operator_notes_to(listener), ExitStack() as ending:
                 _ending.set(ending)
-                code = _run(lambda: run(*args, **kwargs), as_json=bool(kwargs.get("as_json")))
+                code = _run(lambda: run(*args, **kwargs))
         if code:
             raise typer.Exit(code)
 
@@ -81,7 +101,7 @@ def hold(resource: AbstractContextManager[object]) -> None:
     _ending.get().enter_context(resource)
 
 
-def _run(action: Callable[[], None], *, as_json: bool) -> int:
+def _run(action: Callable[[], None]) -> int:
     try:
         action()
     except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -90,7 +110,7 @@ def _run(action: Callable[[], None], *, as_json: bool) -> int:
         return fail("interrupted; nothing was left half-written.", INTERRUPTED)
     except Exception as error:
         message, code = _account_of(error)
-        if not as_json:
+        if not is_json():
             return fail(message, code)
         kind = type(error).__name__ if isinstance(error, BagwiseError) else "Error"
         said = {"error": {"code": code, "kind": kind, "message": printable(message, keep="\n")}}
@@ -178,7 +198,6 @@ def fail(message: str, code: int) -> int:
 
 
 def _show_warning(
-    quiet: bool,
     said: set[str],
     message: Warning | str,
     category: type[Warning],
@@ -186,7 +205,7 @@ def _show_warning(
     **_kwargs: Any,
 ) -> None:
     # Warnings of other libraries may quote data; only our own are known not to.
-    if issubclass(category, BagwiseWarning) and not quiet and str(message) not in said:
+    if issubclass(category, BagwiseWarning) and not is_quiet() and str(message) not in said:
         said.add(str(message))  # a plan and its release may find the same
         err.print(f"[yellow]Warning:[/] {safe(message)}", soft_wrap=True)
 
@@ -197,11 +216,11 @@ def has_terminal() -> bool:
     return err.is_terminal and err.file.isatty()
 
 
-def _show_note(quiet: bool, notes: Path | None, text: str) -> None:
+def _show_note(notes: Path | None, text: str) -> None:
     if notes is not None:
         with notes.open("a", encoding="utf-8") as handle:
             handle.write(f"\n{printable(text)}\n")
-    elif not quiet and has_terminal():
+    elif not is_quiet() and has_terminal():
         err.print(f"[cyan]Note:[/] {safe(text)}", soft_wrap=True, highlight=False)
 
 
@@ -247,10 +266,10 @@ def _notices(*, shown: bool) -> Iterator[None]:
 
 
 @contextmanager
-def show_progress(quiet: bool, steps: int) -> Iterator[Callable[[str], None]]:
+def show_progress(steps: int) -> Iterator[Callable[[str], None]]:
     """Show the current stage on the terminal while it runs; nothing where there is none."""
-    if quiet or not err.is_terminal:
-        with _notices(shown=not quiet):
+    if not (for_people() and err.is_terminal):
+        with _notices(shown=for_people()):
             yield ignore_stage
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()

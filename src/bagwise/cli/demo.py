@@ -2,14 +2,14 @@
 
 import csv
 import shlex
+from contextvars import copy_context
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
-from bagwise.cli.console import emit, say
-from bagwise.cli.options import AsJson, Force, Quiet
+from bagwise.cli.console import emit, for_people, is_json, say
+from bagwise.cli.options import shared, verb
 from bagwise.errors import OutputExistsError
 
 _HEADING = ("flat", "area", "rooms", "district", "furnished", "rent")
@@ -17,21 +17,21 @@ _DISTRICTS = {"north": 0, "south": -150, "harbour": 250, "old town": 400}
 _FILES = ("rents.csv", "new.csv", "release", "model.json", "predictions.csv", "release.html")
 
 
+@verb("force")
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Directory for the tables and all that is made.")
-    ] = Path("bagwise-demo"),
-    rows: Annotated[int, typer.Option(min=1000, help="Flats in the table.")] = 20_000,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    output: Annotated[Path, "Directory for the tables and all that is made.", "DIR"] = Path(
+        "bagwise-demo"
+    ),
+    rows: Annotated[
+        int, typer.Option(min=1000, metavar="NUMBER", help="Flats in the table.")
+    ] = 20_000,
 ) -> None:
     """Run the whole workflow on a table of rents, one command after the other.
 
     Example: [bold]bagwise demo -o bagwise-demo[/]
     """
     taken = [output / name for name in _FILES if (output / name).exists()]
-    if taken and not force:
+    if taken and not shared().force:
         raise OutputExistsError(f"{taken[0]} already exists. Choose another name, or use --force.")
     output.mkdir(parents=True, exist_ok=True)
     table, new, release, model, predictions, page = (str(output / name) for name in _FILES)
@@ -49,14 +49,14 @@ def demo(
         *pages,
     ):
         typed = line.format(release=shlex.quote(release), model=shlex.quote(model))
-        _run(shlex.split(typed), shown=not (quiet or as_json), force=force)
+        copy_context().run(_run, shlex.split(typed), shown=for_people(), force=shared().force)
     # 3. The same model from the true labels, which nobody but the custodian could fit.
     errors = _errors(Path(model), Path(table), Path(new))
     explained = {name: errors["mean"] ** 2 - errors[name] ** 2 for name in ("bags", "true labels")}
     kept = explained["bags"] / explained["true labels"]
-    if as_json:
+    if is_json():
         emit({"path": str(output), "typical_error": errors, "kept": kept})
-    elif not quiet:
+    elif for_people():
         say(
             f"\nTypical error of one prediction, on {rows // 10:,} new flats: "
             f"{errors['bags']:.4g} from the release, {errors['true labels']:.4g} from the true "
@@ -68,6 +68,8 @@ def demo(
 
 def write_rents(table: Path, new: Path, rows: int) -> None:
     """Write flats to rent, and a tenth as many others, as CSV files."""
+    import numpy as np
+
     rng, n = np.random.default_rng(2024), rows + rows // 10
     area = rng.uniform(20, 140, n).round(1)
     rooms = np.clip(np.rint(area / 28 + rng.normal(0, 0.7, n)), 1, 6).astype(int)
@@ -106,8 +108,9 @@ def _run(words: list[str], *, shown: bool, force: bool) -> None:
 
 def _errors(model: Path, table: Path, new: Path) -> dict[str, float]:
     """Return errors on new rows: of the model, of one of the true labels, and of their mean."""
-    from bagwise.learn import BaggedGLM
-    from bagwise.models import load_model
+    import numpy as np
+
+    from bagwise import BaggedGLM, load_model
     from bagwise.rows.labels import label_vector
     from bagwise.rows.table import read_table
     from bagwise.scoring.openly import evaluate_rows

@@ -1,4 +1,4 @@
-"""The verbs about ledgers: init, show, export, check and key."""
+"""The verbs about ledgers: init, show, check and key."""
 
 import math
 from pathlib import Path
@@ -10,34 +10,26 @@ from bagwise.cli.console import (
     LESS_PRIVATE_THAN_ASKED,
     emit,
     fail,
-    guarded,
+    for_people,
+    is_json,
     print_grid,
     print_pairs,
     say,
 )
-from bagwise.cli.options import AsJson, Command, Force, Quiet
+from bagwise.cli.options import add_verbs, verb
 
 LedgerPath = Annotated[Path, typer.Argument(help="The ledger's file.", envvar="BAGWISE_LEDGER")]
 
 
+@verb()
 def init(
     file: LedgerPath,
-    epsilon_total: Annotated[float, typer.Option(help="What all requests may spend together.")],
-    delta_total: Annotated[
-        float, typer.Option(help="Delta of all together. 0: requests without a delta only.")
-    ] = 0.0,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Name of the data in certificates. Default: that of the file."),
-    ] = None,
+    epsilon_total: Annotated[float, "What all requests may spend together."],
+    delta_total: Annotated[float, "Delta of all together. 0: requests without a delta only."] = 0.0,
     unit: Annotated[
-        str | None, typer.Option(help="Column naming people; every request must protect it.")
+        str | None, "Column naming people; every request must protect it.", "COLUMN"
     ] = None,
-    row_id: Annotated[
-        str | None, typer.Option(help="Without --unit: column that identifies rows.")
-    ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    row_id: Annotated[str | None, "Without --unit: column that identifies rows.", "COLUMN"] = None,
 ) -> None:
     """Create a ledger for a data set, with its key beside it.
 
@@ -52,14 +44,13 @@ def init(
         file,
         epsilon_total=epsilon_total,
         delta_total=delta_total,
-        dataset=dataset,
         unit=unit,
         row_id=row_id,
     )
-    if as_json:
+    if is_json():
         terms = made.to_json()["terms"]
         emit({"path": str(file), "key": str(key_path(file)), "key_reused": reused, **terms})
-    elif not quiet:
+    elif for_people():
         say(
             f"Ledger of {made.terms.dataset!r} in {file}, its key in {key_path(file)}. Keep copies "
             "of both where only you can read them; the key is for nobody else."
@@ -67,21 +58,27 @@ def init(
         )
 
 
-def show(file: LedgerPath, quiet: Quiet = False, as_json: AsJson = False) -> None:
+@verb()
+def show(file: LedgerPath) -> None:
     """Show what was charged to a ledger, what that adds up to, and what still fits.
 
     Example: [bold]bagwise ledger show rents.ledger[/]
     """
+    show_ledger(file)
+
+
+def show_ledger(file: Path) -> None:
+    """Print a ledger."""
     from bagwise.ledger import Ledger
     from bagwise.ledger.ledger import course_cells
 
     ledger = Ledger.open(file)
     content, totals = ledger.to_json(), ledger.totals()
-    if as_json:
+    if is_json():
         alone = [{"id": one.charge.id, "epsilon": one.alone} for one in ledger.course()]
         emit({**content, "totals": totals.to_json(), "epsilon_by_charge": alone})
         return
-    if quiet:
+    if not for_people():
         return
     terms, course = ledger.terms, ledger.course()
     if course:
@@ -103,44 +100,7 @@ def show(file: LedgerPath, quiet: Quiet = False, as_json: AsJson = False) -> Non
     say(f"digest {content['digest']}")
 
 
-def key(
-    output: Annotated[
-        Path, typer.Argument(help="Private key to write; the public one is FILE.pub.")
-    ],
-    quiet: Quiet = False,
-) -> None:
-    """Make a key for signing releases (Ed25519): private, and only its owner may read it.
-
-    Example: [bold]bagwise ledger key custodian.pem[/]
-    """
-    from bagwise.files.signatures import create_keys
-
-    public = create_keys(output)
-    if not quiet:
-        say(
-            f"Private key in {output}: sign with bagwise release --sign {output}, and keep it to "
-            f"yourself. Public key in {public}, for readers: bagwise verify DIR --key {public}"
-        )
-
-
-def export(
-    file: LedgerPath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write.")],
-    force: Force = False,
-    quiet: Quiet = False,
-) -> None:
-    """Write terms and charges of a ledger as JSON, without its key.
-
-    Example: [bold]bagwise ledger export rents.ledger -o charges.json[/]
-    """
-    from bagwise.ledger import Ledger
-
-    ledger = Ledger.open(file)
-    ledger.export(output, force=force)
-    if not quiet:
-        say(f"{len(ledger.charges())} charges in {output}")
-
-
+@verb()
 def check(
     places: Annotated[
         list[Path],
@@ -148,17 +108,13 @@ def check(
     ],
     ledger: Annotated[
         Path | None,
-        typer.Option(envvar="BAGWISE_LEDGER", help="Ledger that each must have been charged to."),
+        typer.Option(
+            metavar="FILE",
+            envvar="BAGWISE_LEDGER",
+            help="Ledger that each must have been charged to.",
+        ),
     ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(help="Delta to add up at. Default: the ledger's, or the largest."),
-    ] = None,
-    max_epsilon: Annotated[
-        float | None, typer.Option(help="Exit with 3 if they spend more together.")
-    ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    max_epsilon: Annotated[float | None, "Exit with 3 if they spend more together."] = None,
 ) -> None:
     """Verify everything in some folders, and add up what was spent.
 
@@ -171,11 +127,10 @@ def check(
     check_limits(max_epsilon=max_epsilon)
     book = None if ledger is None else Ledger.open(ledger)
     found = find_files(places)
-    at = book.terms.delta if book is not None and delta is None else delta
-    totals = add_up(found, delta=at, ledger=book)
+    totals = add_up(found, delta=None if book is None else book.terms.delta, ledger=book)
     strangers = {} if book is None else uncharged(found, book)
     worst = 0.0 if book is None else spent_at_worst(strangers.values(), book)
-    if as_json:
+    if is_json():
         emit(
             {
                 "totals": [total.to_json() for total in totals],
@@ -183,7 +138,7 @@ def check(
                 "spent_with_not_charged": worst if math.isfinite(worst) else None,
             }
         )
-    elif not quiet:
+    elif for_people():
         for total in totals:
             print_pairs(total.dataset or "no data set named", total.summary())
         if not totals:
@@ -204,11 +159,30 @@ def check(
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
 
 
+@verb()
+def key(
+    output: Annotated[
+        Path, typer.Argument(help="Private key to write; the public one is FILE.pub.")
+    ],
+) -> None:
+    """Make a key for signing releases (Ed25519): private, and only its owner may read it.
+
+    Example: [bold]bagwise ledger key custodian.pem[/]
+    """
+    from bagwise.files.signatures import create_keys
+
+    public = create_keys(output)
+    if for_people():
+        say(
+            f"Private key in {output}: sign with bagwise release --sign {output}, and keep it to "
+            f"yourself. Public key in {public}, for readers: bagwise verify DIR --key {public}"
+        )
+
+
 app = typer.Typer(
     help="Keep one privacy budget for all releases of a data set.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for verb in (init, show, export, check, key):
-    app.command(name=verb.__name__, cls=Command)(guarded(verb))
+add_verbs(app, init, show, check, key)

@@ -1,20 +1,150 @@
-"""Options that several verbs share, and what their text stands for."""
+"""Options made from records, and what their text stands for.
+
+A verb takes records of settings; each field that has a type for the command line becomes an option,
+with the help that the field carries. What every command understands (`Shared`, and the settings of
+an `Engine`) is declared once, beside the name of the program, and may be typed anywhere.
+"""
 
 import functools
 import inspect
 import re
-import shlex
-import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from bagwise.cli.console import emit, has_terminal, hold, paused_progress, print_grid, say
-from bagwise.errors import BoundsError, StrategyError, TableError, check_name
+from bagwise.cli.console import guarded, talk
+from bagwise.errors import BoundsError, StrategyError
+from bagwise.requests.records import Engine, Settings, setting
+
+REQUIRED: Any = ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Settings):
+    """What every command that has a use for it understands."""
+
+    quiet: bool = setting(
+        False, "Print nothing but errors: no warnings, no notes.", typed=bool, names="--quiet -q"
+    )
+    as_json: bool = setting(
+        False, "Print one JSON object, for machines; errors too.", typed=bool, names="--json"
+    )
+    force: bool = setting(False, "Replace an existing output.", typed=bool)
+    query: str | None = setting(
+        None,
+        "SELECT of the rows, where TABLE is a SQLite file or postgresql://…",
+        typed=str,
+        metavar="SQL",
+    )
+    read: dict[str, str] | None = setting(
+        None,
+        "How a CSV file is written: delimiter, decimal, encoding; repeatable. Default: found from "
+        "the file.",
+        typed="pairs",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise(Settings):
+    """The everyday options of whatever is released."""
+
+    label: str = setting(REQUIRED, "The column to protect.", typed=str, metavar="COLUMN")
+    bounds: Any = setting(
+        None,
+        "Public range of a label; labels outside are clipped. auto: found privately.",
+        typed="bounds",
+    )
+    epsilon: float | None = setting(
+        None,
+        "How private: smaller is more private, about 1 is usual (label-DP epsilon).",
+        typed=float,
+    )
+    delta: float | None = setting(
+        None,
+        "Chance that more is revealed, far below 1/rows (label-DP delta). Default: none.",
+        typed=float,
+        panel="Privacy",
+    )
+    unit: str | None = setting(
+        None,
+        "Column naming people with several rows, protected together; it is not published.",
+        typed=str,
+        metavar="COLUMN",
+    )
+    features: Any = setting(
+        None,
+        "Feature columns, separated by commas. Default: all.",
+        typed="names",
+        panel="Columns",
+    )
+    exclude: Any = setting((), "Columns to exclude, separated by commas.", typed="names")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Promise):
+    """The everyday options of a release, and of a plan for one."""
+
+    classes: Any = setting(
+        None,
+        "Public classes of a label that is not a number, separated by commas.",
+        typed="names",
+    )
+    not_private: bool = setting(
+        False, "Release exact aggregates, without noise.", typed=bool, panel="Privacy"
+    )
+    id: str | None = setting(
+        None, "Public key column, published with the rows.", typed=str, metavar="COLUMN"
+    )
+    learner: Any = setting(
+        "linear",
+        "Who the bags are for: linear models, or flexible ones such as boosted trees, for which "
+        "rows are compared as a private model sees them.",
+        typed=str,
+        panel="Bags",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charging(Settings):
+    """The ledger that is charged."""
+
+    ledger: Path | None = setting(
+        None,
+        "Ledger of the data set, charged before noise is drawn (bagwise ledger init).",
+        typed=Path,
+        envvar="BAGWISE_LEDGER",
+    )
+    chosen_by: str = setting(
+        "all",
+        "With --ledger: how rows were chosen from the data set: all of them; public: by what is "
+        "public, charged to these alone; label: refused.",
+        typed=str,
+    )
+    anew: bool = setting(
+        False,
+        "With --ledger: draw and charge again instead of reusing an identical request.",
+        typed=bool,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing(Settings):
+    """What the operator sees and confirms before columns are published."""
+
+    yes: bool = setting(False, "Publish columns that look like names, ids or dates.", typed=bool)
+    notes: Path | None = setting(
+        None,
+        "File for what depends on labels, such as columns that give them away; only you can read "
+        "it. It is replaced.",
+        typed=Path,
+    )
+
 
 Tables = Annotated[
     list[str],
@@ -25,322 +155,251 @@ Tables = Annotated[
         show_default=False,
     ),
 ]
-SqlQuery = Annotated[
-    str | None,
-    typer.Option(
-        "--query", help="SELECT of the rows, where TABLE is a SQLite file or postgresql://…"
-    ),
-]
-Read = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--read",
-        help="How a CSV file is written, NAME=VALUE: delimiter, decimal, encoding; repeatable. "
-        "Default: found from the file.",
-    ),
-]
-MemoryLimit = Annotated[
-    str | None,
-    typer.Option(
-        help="Such as 8GB; larger tables stay on disk. Default: half of the machine's memory."
-    ),
-]
-Engine = Annotated[
-    str,
-    typer.Option(
-        help="local: this machine, out of core where memory is short; spark: many (extra spark)."
-    ),
-]
-SparkSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--spark",
-        help="With --engine spark: a setting NAME=VALUE of Spark, such as "
-        "spark.master=spark://host:7077; repeatable. Default: all cores of this machine.",
-    ),
-]
-Label = Annotated[str, typer.Option(help="The column to protect.")]
-Learner = Annotated[
-    str,
-    typer.Option(
-        help="Who the bags are for: linear models, or flexible ones such as boosted trees, for "
-        "which rows are compared as a private model sees them."
-    ),
-]
-Tighten = Annotated[
-    str,
-    typer.Option(
-        help="First find a tighter range privately: auto, range, or none for tight bounds."
-    ),
-]
-Unit = Annotated[
-    str | None,
-    typer.Option(
-        help="Column naming people with several rows, protected together; it is not published."
-    ),
-]
-Features = Annotated[
-    str | None, typer.Option(help="Feature columns, separated by commas. Default: all.")
-]
-Exclude = Annotated[str | None, typer.Option(help="Columns to exclude, separated by commas.")]
-By = Annotated[
-    str | None,
-    typer.Option(
-        help="Public columns that define the bags, separated by commas; small groups are merged."
-    ),
-]
-Within = Annotated[
-    str | None,
-    typer.Option(help="Public columns whose strata no bag crosses, separated by commas."),
-]
-Exposure = Annotated[
-    str | None,
-    typer.Option(help="Public column that a label is counted over, such as years; not a feature."),
-]
-Nulls = Annotated[str, typer.Option(help="Missing features: indicator or error.")]
-MaxLevels = Annotated[
-    int, typer.Option(help="Categories of a text column before the rest are pooled.")
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print nothing but errors: no warnings, no notes.")
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Publish columns that look like names, ids or dates.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="List the columns that would be published, and stop.")
-]
-Notes = Annotated[
-    Path | None,
-    typer.Option(
-        help="File for what depends on labels, such as columns that give them away; only you can "
-        "read it. It is replaced."
-    ),
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
-LedgerFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--ledger",
-        envvar="BAGWISE_LEDGER",
-        help="Ledger of the data set, charged before noise is drawn (bagwise ledger init).",
-    ),
-]
-ChosenBy = Annotated[
-    str,
-    typer.Option(
-        help="With --ledger: how rows were chosen from the data set: all of them; public: by what "
-        "is public, charged to these alone; label: refused."
-    ),
-]
-Anew = Annotated[
-    bool,
-    typer.Option(
-        "--anew",
-        help="With --ledger: draw and charge again instead of reusing an identical request.",
-    ),
-]
-Purpose = Annotated[
-    str | None, typer.Option(help="With --ledger: what it is for, kept with the charge.")
-]
-Recipient = Annotated[
-    str | None, typer.Option(help="With --ledger: who gets it, kept with the charge.")
-]
-SignWith = Annotated[
-    Path | None, typer.Option("--sign", help="Private key (Ed25519, PEM) to sign the manifest.")
-]
+
+_shared: ContextVar[tuple[Shared, Engine]] = ContextVar("shared")
+_PANELS = {
+    "Privacy": "Privacy",
+    "Bagging": "Bags",
+    "Reading": "Reading",
+    "Engine": "Engine",
+    "Charging": "Privacy",
+    "Publishing": "Columns",
+}
+_METAVARS: dict[object, str] = {
+    int: "NUMBER",
+    float: "NUMBER",
+    str: "WORD",
+    Path: "FILE",
+    "names": "NAMES",
+    "pairs": "NAME=VALUE",
+    "bounds": "LO HI | auto",
+}
+_TYPES: dict[object, Any] = {"names": str, "pairs": list[str], "bounds": tuple[str, str]}
 
 
-def is_spark(engine: str, settings: list[str] | None) -> bool:
-    """Tell whether to work on Spark; refuse settings without it."""
-    check_name("--engine", engine, ("local", "spark"))
-    if settings and engine != "spark":
+def shared() -> Shared:
+    """Return what was typed of the options that every command understands."""
+    return _shared.get()[0]
+
+
+def engine() -> Engine:
+    """Return the engine that was asked for; settings of Spark without it are refused."""
+    asked = _shared.get()[1]
+    if asked.spark and asked.name != "spark":
         raise StrategyError("--spark belongs to --engine spark.")
-    return engine == "spark"
+    return asked
 
 
-def confirmation(
-    *, yes: bool, dry_run: bool, quiet: bool, as_json: bool, piped: bool
-) -> Callable[[Any], bool]:
-    """Return what shows the columns that will be published, and asks where there is a doubt.
+def share(given: Shared, engine: Engine) -> None:
+    """Remember what was typed, for the verb that follows."""
+    _shared.set((given, engine))
+    talk(quiet=given.quiet, as_json=given.as_json)
 
-    `piped` is for a table that comes through standard input: nobody can answer there.
+
+def verb(takes: str = "", **panels: str) -> Callable[[Callable[..., None]], Any]:
+    """Return a decorator for a verb: its records become options, its errors exit codes.
+
+    `takes` names the shared options that it has a use for, beside --quiet and --json; `panels` say
+    where the help shows an option of its own.
     """
 
-    def confirm(preview: Any) -> bool:
-        with paused_progress():
-            if as_json and dry_run:
-                emit({"columns": preview.to_json()})
-            elif not quiet and not as_json:
-                rows = preview.cells()
-                print_grid(f"Columns that will be published: {len(rows) - 1}", rows)
-            asked = has_terminal() and sys.stdin.isatty() and not (piped or quiet or as_json)
-            if (asked or yes or dry_run) and not quiet and not as_json:
-                for line in preview.open_flags:
-                    say(f"Look twice: {line}", style="yellow")
-            if dry_run:
-                raise typer.Exit
-            if yes or not preview.open_flags:
-                return True
-            return asked and typer.confirm("Publish all of these columns?", err=True)
+    def decorate(run: Callable[..., None]) -> Any:
+        @functools.wraps(run)
+        def checked(**typed: Any) -> None:
+            for record in _shared.get():
+                for one in fields(record):
+                    given = "engine" if one.name == "name" else one.name
+                    known = given in ("quiet", "as_json", "spill", "on_stage", *takes.split())
+                    if not known and getattr(record, one.name) != one.default:
+                        name = run.__name__.strip("_").replace("_", "-")
+                        raise StrategyError(f"{_option(one)} is not for {name}; leave it out.")
+            run(**typed)
 
-    return confirm
+        made = expanded(checked, panels)
+        made.takes = takes.split()
+        return made
 
-
-SMALL_FILE = 2**24
-"""Bytes that must be free for a model or scores, or beside the rows of a release."""
-
-Reserve = Callable[[int, int], AbstractContextManager[None]]
+    return decorate
 
 
-def file_reserve(output: Path | None, *, force: bool) -> Reserve | None:
-    """Return what keeps a file for this run."""
-    from bagwise.files.atomic import check_file, reserved
+def expanded(run: Callable[..., None], panels: dict[str, str] | None = None) -> Any:
+    """Return a function as typer reads it: with the fields of its records, and guarded.
 
-    if output is None:
-        return None
-    check = functools.partial(check_file, output, force=force)
-    return lambda _rows, _bytes: reserved(output, check=check, size=SMALL_FILE)
-
-
-def open_ledger(
-    path: Path | None,
-    chosen_by: str,
-    anew: bool,
-    reserve: Reserve | None,
-    **notes: str | None,
-) -> Any:
-    """Return the ledger to charge, or None; options without one are refused.
-
-    `reserve` keeps the output, from before the charge until the command ends. `notes` are what a
-    charge is for, and who gets it.
+    A record that is annotated with names has those fields only. Other parameters are options if
+    their annotation is a help text, and otherwise what typer makes of them.
     """
-    from bagwise.ledger import Ledger
-
-    if path is None:
-        if chosen_by != "all" or anew or any(notes.values()):
-            raise StrategyError(
-                "--chosen-by, --anew, --purpose and --recipient belong to a ledger; give --ledger."
+    hints = get_type_hints(run, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    records: dict[str, tuple[Any, list[Field[Any]]]] = {}
+    for one in inspect.signature(run).parameters.values():
+        kind, *extras = get_args(hints[one.name]) or (hints[one.name],)
+        if is_dataclass(kind):
+            only = extras[0].split() if extras else None
+            chosen = [
+                item
+                for item in fields(kind)
+                if item.metadata["typed"] is not None and (only is None or item.name in only)
+            ]
+            records[one.name] = (kind, chosen)
+            panel = _PANELS.get(getattr(kind, "__name__", ""))
+            parameters += [
+                _parameter(item.name, item.default, panel, **item.metadata) for item in chosen
+            ]
+        elif isinstance(extras[0], str):
+            shown = {"metavar": extras[1]} if len(extras) > 1 else {}
+            default = ... if one.default is one.empty else one.default
+            panel = (panels or {}).get(one.name)
+            parameters.append(
+                _parameter(one.name, default, panel, help=extras[0], typed=kind, **shown)
             )
-        return None
-    ledger = Ledger.open(path).part(chosen_by).noting(**notes)
-    if reserve is not None:
-        ledger = ledger.reserving(lambda *size: hold(reserve(*size)))
-    return ledger.drawing_anew() if anew else ledger
+        else:
+            parameters.append(
+                one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+
+    def spelled(**typed: Any) -> None:
+        for name, (kind, chosen) in records.items():
+            typed[name] = kind(**{item.name: _read(item, typed.pop(item.name)) for item in chosen})
+        run(**typed)
+
+    made: Any = functools.update_wrapper(spelled, run)
+    made.__signature__ = inspect.Signature(parameters)
+    made.__annotations__ = {one.name: one.annotation for one in parameters}
+    del made.__wrapped__
+    return guarded(made)
 
 
-def check_signing_key(path: Path | None) -> None:
-    """Refuse a key that cannot sign, before anything is charged or drawn."""
-    if path is not None:
-        from bagwise.files.signatures import read_signing_key
-
-        read_signing_key(path)
+def _option(one: Field[Any]) -> str:
+    """Return the name of the option for a field."""
+    return str(one.metadata.get("names", "--" + one.name.replace("_", "-")).split()[0])
 
 
-def keep_in(ledger: Any, path: Path | None, made: Any) -> str | None:
-    """Remember in a ledger where files are; return what to tell of the charge."""
-    if ledger is None:
-        return None
-    from bagwise.errors import ReleaseError
-    from bagwise.files.regular_files import sha256_of
-    from bagwise.release.files import MANIFEST
+def _parameter(
+    name: str,
+    default: Any,
+    place: str | None,
+    *,
+    help: str,
+    typed: Any,
+    names: str | None = None,
+    metavar: str | None = None,
+    envvar: str | None = None,
+    **shown: str,
+) -> inspect.Parameter:
+    """Return a parameter that typer makes an option of, whose value is spelled as a word."""
+    plain = next((kind for kind in get_args(typed) if kind is not NoneType), typed)
+    if get_origin(typed) is list:
+        plain = typed
+    kind = _TYPES.get(plain, plain)
+    usual = f"--{name.replace('_', '-')}" + (" -o" if name == "output" else "")
+    optional = plain in ("names", "pairs", "bounds") or default is None
+    option = typer.Option(
+        *(names or usual).split(),
+        help=help,
+        metavar=None if plain is bool else metavar or _METAVARS.get(plain, "FILE"),
+        envvar=envvar,
+        rich_help_panel=shown.get("panel", place),
+        show_default=not optional and plain is not bool,
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is ... else None if optional else default,
+        annotation=Annotated[kind | None if optional else kind, option],
+    )
 
-    mark = made.certificate.mark
-    paid_before = any(place.id == mark.id for place in ledger.store.places())
-    if path is not None:
-        directory = path.is_dir()  # a release, whose digest is that of its manifest
-        digest = sha256_of(path / MANIFEST, error=ReleaseError) if directory else made.digest
-        ledger.remember(path, id=mark.id, digest=digest)
-    if paid_before:
-        return f"Answered with what {mark.id} has paid for in {ledger.path}; nothing was drawn."
-    show = f"bagwise ledger show {shlex.quote(str(ledger.path))}"
-    return f"Charged to {ledger.path} as {mark.id}. What is left: {show}"
+
+def _read(one: Field[Any], value: Any) -> Any:
+    """Return what was typed as the record has it."""
+    typed, option = one.metadata["typed"], _option(one)
+    if value is None or value == []:
+        return one.default
+    if typed == "names":
+        return split_names(value)
+    if typed == "pairs":
+        return parse_settings(value, option=option)
+    if typed == "bounds":
+        return _read_bounds(value)
+    return value
 
 
-def read_bounds(given: tuple[str, str] | None) -> Any:
-    """Return the bounds that were typed in: two numbers, or "auto"."""
-    if given is None or given == ("auto", "auto"):
-        return given and "auto"
+def _read_bounds(words: tuple[str, str]) -> Any:
+    if words == ("auto", "auto"):
+        return "auto"
     try:
-        return (float(given[0]), float(given[1]))
+        return (float(words[0]), float(words[1]))
     except ValueError:
         raise BoundsError(
-            f"--bounds takes two numbers, or auto, not {' '.join(given)!r}. For example: "
+            f"--bounds are two numbers, or auto, got {' '.join(words)!r}. For example: "
             "--bounds 0 100"
         ) from None
 
 
-def source_of(tables: list[str], query: str | None, read: list[str] | None) -> Any:
-    """Return what was typed as a source: files, a query, or CSV files with details."""
-    if query is not None:
-        from bagwise.rows.sources import Query
-
-        if len(tables) != 1 or read:
-            raise TableError("--query goes with one database, and without --read.")
-        return Query(tables[0], query)
-    where = tables[0] if len(tables) == 1 else tables
-    if not read:
-        return where
-    from bagwise.rows.sources import Csv
-
-    return Csv(where, **csv_details(read))
+def values_of(record: Settings) -> dict[str, Any]:
+    """Return the fields of a record, as arguments."""
+    return {one.name: getattr(record, one.name) for one in fields(record)}
 
 
-def csv_details(read: list[str]) -> dict[str, str]:
-    """Return what --read says of a CSV file."""
-    details = parse_settings(read, option="--read")
-    for name in details:
-        check_name("detail of --read", name, ("delimiter", "decimal", "encoding"), TableError)
-    if "delimiter" in details:  # shells make it hard to type a tab
-        details["delimiter"] = {"tab": "\t", "\\t": "\t"}.get(
-            details["delimiter"], details["delimiter"]
-        )
-    return details
+def typed_again(record: Settings, names: str) -> list[str]:
+    """Return the options, among these fields, that another command must repeat."""
+    words: list[str] = []
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if one.name not in names.split() or value == one.default:
+            continue
+        if one.metadata["typed"] == "pairs":
+            words += [word for pair in value.items() for word in (_option(one), "=".join(pair))]
+        else:
+            listed = one.metadata["typed"] == "names"
+            words += [_option(one), ",".join(value) if listed else str(value)]
+    return words
 
 
-def split_names(names: str | None) -> list[str] | None:
+def split_names(names: str) -> list[str]:
     """Return the names between the commas."""
-    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def parse_settings(settings: list[str], *, option: str = "--set") -> dict[str, str]:
+def parse_settings(settings: Iterable[str], *, option: str = "--set") -> dict[str, str]:
     """Return NAME=VALUE pairs as a mapping."""
     parsed = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
+    for one in settings:
+        name, equals, value = one.partition("=")
         if not equals or not name:
-            raise StrategyError(f"{option} takes NAME=VALUE, got {setting!r}.")
+            raise StrategyError(f"{option} takes NAME=VALUE, got {one!r}.")
         parsed[name] = value
     return parsed
 
 
-EVERYDAY = ["label", "bounds", "classes", "epsilon", "output", "id_", "exclude", "unit", "ledger"]
+class Program(TyperGroup):
+    """The program: options that every command understands may stand after its name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Move them to the front."""
+        known = {name: option for option in self.params for name in option.opts}
+        front: list[str] = []
+        rest: list[str] = []
+        words = iter(args)
+        for word in words:
+            option = known.get(word.partition("=")[0])
+            if word == "--":
+                rest += [word, *words]
+            elif option is None:
+                rest.append(word)
+            else:
+                takes_value = not getattr(option, "is_flag", False) and "=" not in word
+                front += [word, *([value] if takes_value and (value := next(words, None)) else [])]
+        return super().parse_args(ctx, [*front, *rest])
+
+
+EVERYDAY = ["label", "bounds", "classes", "epsilon", "output", "id", "exclude", "unit", "ledger"]
 """Options that the help of a verb begins with, in this order."""
 
-PANELS = {
-    "Privacy": "delta error noise tighten centre not_private label_kind chosen_by anew "
-    "purpose recipient sign",
-    "Bags": "bag_size min_bag_size bag_sizes strategy strategies learner family set_ scores "
-    "score_share by within seed keep_order single_labels prior misfit",
-    "Columns": "features exposure drop_missing_labels nulls max_levels yes dry_run notes",
-    "Reading and writing": "query read rows_per_file memory_limit engine spark force quiet as_json",
-}
-"""Where the other options of `plan`, `release` and `release-model` are shown."""
-
-_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
-_METAVARS = {
-    "bounds": "LO HI | auto",
-    "prior": "SIGNAL NOISE",
-    "set_": "NAME=VALUE",
-    "spark": "NAME=VALUE",
-}
 _EXAMPLES = {
     "bounds": "--bounds 0 100",
     "epsilon": "--epsilon 1",
     "delta": "--delta 1e-6",
     "label": "--label rent",
-    "prior": "--prior 200 150",
 }
 _PAIR = re.compile(r"[^,;:]+[,;:][^,;:]+")
 
@@ -359,9 +418,10 @@ class Command(TyperCommand):
             first = bool(read) and read[-1] == "--bounds"
             if first and word == "auto":
                 read += [word, word]  # for both ends
-                continue
-            pair = first and _PAIR.fullmatch(word.strip("()[]"))
-            read += re.split("[,;:]", word.strip("()[]")) if pair else [word]
+            elif first and _PAIR.fullmatch(word.strip("()[]")):
+                read += re.split("[,;:]", word.strip("()[]"))
+            else:
+                read.append(word)
         try:
             return super().parse_args(ctx, read)
         except typer.BadParameter as error:
@@ -371,25 +431,34 @@ class Command(TyperCommand):
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Put everyday options first and others in panels; let paragraphs fill the terminal."""
+        """Put everyday options first; let paragraphs fill the terminal."""
         # Lines of a docstring end where those of its file do.
         paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-        panels = self.name in ("plan", "release", "release-model")
         options: list[Any] = list(self.params)
         for option in options:
             text = getattr(option, "help", None)
             for word, spell in REGISTERED.items():
                 if text and word in text:
                     text = option.help = text.replace(word, spell())
-            option.metavar = _METAVARS.get(option.name, option.metavar)
             if getattr(option, "is_flag", False):
                 option.display_type_rich = lambda **_: None  # it takes no value
-            if panels and option.name in _PANEL_OF:
-                option.rich_help_panel = _PANEL_OF[option.name]
         rank = {name: place for place, name in enumerate(EVERYDAY)}
         self.params = sorted(options, key=lambda one: rank.get(one.name, len(rank)))
+        self.epilog = f"Also: {', '.join(self.shared)} (bagwise --help)."
         super().format_help(ctx, formatter)
+
+    @property
+    def shared(self) -> list[str]:
+        """The options of all commands that this one has a use for."""
+        takes = getattr(self.callback, "takes", ())
+        return ["--quiet", "--json", *(f"--{name.replace('_', '-')}" for name in takes)]
+
+
+def add_verbs(app: typer.Typer, *verbs: Callable[..., None]) -> None:
+    """Add verbs under the names of their functions."""
+    for one in verbs:
+        app.command(name=one.__name__.strip("_").replace("_", "-"), cls=Command)(one)
 
 
 def _strategies() -> str:
@@ -415,8 +484,4 @@ def _links() -> str:
     )
 
 
-REGISTERED: Mapping[str, Callable[[], str]] = {
-    "{strategies}": _strategies,
-    "{families}": _families,
-    "{links}": _links,
-}
+REGISTERED = {"{strategies}": _strategies, "{families}": _families, "{links}": _links}

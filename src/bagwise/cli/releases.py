@@ -1,9 +1,11 @@
-"""The verbs that make and check what leaves: release and verify."""
+"""The verbs of a custodian: plan, release, release-model and verify."""
 
 import functools
+import shlex
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +14,11 @@ from bagwise.cli.console import (
     emit,
     err,
     fail,
+    for_people,
+    is_json,
+    is_quiet,
     out,
+    print_grid,
     print_pairs,
     safe,
     say,
@@ -22,54 +28,32 @@ from bagwise.cli.console import (
     start_notes,
 )
 from bagwise.cli.options import (
-    SMALL_FILE,
-    Anew,
-    AsJson,
-    By,
-    ChosenBy,
-    DryRun,
-    Engine,
-    Exclude,
-    Exposure,
-    Features,
-    Force,
-    Label,
-    Learner,
-    LedgerFile,
-    MaxLevels,
-    MemoryLimit,
-    Notes,
-    Nulls,
-    Purpose,
-    Quiet,
-    Read,
-    Recipient,
-    SignWith,
-    SparkSettings,
-    SqlQuery,
+    Asked,
+    Charging,
+    Promise,
+    Publishing,
     Tables,
-    Tighten,
-    Unit,
-    Within,
-    Yes,
-    check_signing_key,
+    engine,
+    parse_settings,
+    shared,
+    typed_again,
+    values_of,
+    verb,
+)
+from bagwise.cli.tables import (
+    SMALL_FILE,
     confirmation,
-    is_spark,
+    file_reserve,
     keep_in,
     open_ledger,
-    parse_settings,
-    read_bounds,
     source_of,
-    split_names,
 )
 from bagwise.errors import CertificateError, OutputError, StrategyError
 from bagwise.requests.records import Bagging, Privacy, Reading
-from bagwise.requests.records import Engine as EngineSettings
 
 if TYPE_CHECKING:
     from bagwise.bagging.quality import BagQuality
     from bagwise.release.release import Release
-
 
 _HOPELESS = (
     "no bags are expected to predict much better than the mean label. Take more rows, tighter "
@@ -77,129 +61,102 @@ _HOPELESS = (
 )
 
 
+@verb("force query read", error="Privacy", single_labels="Bags")
+def plan(
+    table: Tables,
+    asked: Asked,
+    bagging: Annotated[Bagging, "min_bag_size family"],
+    reading: Annotated[Reading, "nulls max_levels"],
+    error: Annotated[
+        float | None,
+        "Instead of epsilon: find the smallest one whose first choice has at most this typical "
+        "error of one prediction.",
+    ] = None,
+    single_labels: Annotated[
+        bool, "Also rank single labels, each reported with randomness."
+    ] = False,
+    output: Annotated[Path | None, "Write the plan: .html or .json."] = None,
+) -> None:
+    """Rank possible releases of a table by the expected error of a model, without using any label.
+
+    Example: [bold]bagwise plan rents.parquet --label rent --bounds 0 5000 --epsilon 1
+    --delta 1e-6 -o plan.html[/]
+
+    For boosted trees: add [bold]--learner flexible[/]. For the smallest epsilon that serves:
+    [bold]--error 300[/] instead of an epsilon.
+    """
+    from bagwise.planner import features_of
+    from bagwise.planner import plan as make_plan
+    from bagwise.requests.columns import Columns
+
+    file_reserve(output)
+    # Options that a release must repeat, or it would read or publish something else.
+    repeated = [
+        *typed_again(shared(), "read query"),
+        *typed_again(asked, "classes id unit features exclude"),
+        *typed_again(reading, "nulls max_levels"),
+    ]
+    named = values_of(asked)
+    columns = {name: named.pop(name) for name in ("features", "exclude", "id")}
+    with show_progress(steps=3) as on_stage:
+        on_stage("reading the features")
+        rows = features_of(source_of(table), Columns.of(asked.label, unit=asked.unit, **columns))
+        on_stage("planning")
+        found = make_plan(
+            rows,
+            **named,
+            error=error,
+            single_labels=single_labels,
+            bagging=bagging,
+            reading=reading,
+            options=shlex.join(repeated),
+        )
+        found = replace(found, table=shlex.join(table), output="release")
+        if output is not None:
+            on_stage("writing the plan")
+            found.save(output, force=shared().force)
+    if is_json():
+        emit(found.to_json())
+    elif for_people():
+        if error is not None:
+            say(f"The smallest epsilon with an error of at most {error:g}: {found.epsilon:g}")
+        print_grid("What to release, the safest choice first", found.cells())
+        for remark in found.remarks():
+            say(f"· {remark}")
+        say(found.explain())
+        if output is not None:
+            say(f"The plan is in {output}.")
+
+
+@verb(
+    "force query read memory_limit engine spark",
+    bag_size="Bags", strategy="Bags", set="Bags", dry_run="Columns",
+    purpose="Privacy", recipient="Privacy", sign="Privacy",
+)  # fmt: skip
 def release(
     table: Tables,
-    label: Label,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Directory to write.")
-    ] = None,
+    asked: Asked,
+    bagging: Bagging,
+    privacy: Privacy,
+    reading: Reading,
+    charging: Charging,
+    publishing: Publishing,
+    output: Annotated[Path | None, "Directory to write.", "DIR"] = None,
     bag_size: Annotated[
         str | None,
-        typer.Option(
-            help="Smallest number of rows in a bag; auto, the default under an epsilon: as the "
-            "planner says."
-        ),
+        "Smallest number of rows in a bag; auto, the default with --epsilon: as the planner says.",
     ] = None,
-    min_bag_size: Annotated[
-        int | None, typer.Option(help="Smallest bag that the planner may choose. Default: 10.")
-    ] = None,
-    bounds: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            help="Public range LO HI of a label; labels outside are clipped. auto: found privately."
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="How private: smaller is more private, about 1 is usual (label-DP epsilon)."
-        ),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="Chance that more is revealed, far below 1/rows (label-DP delta). Default: none."
-        ),
-    ] = None,
-    noise: Annotated[
-        str,
-        typer.Option(
-            help="auto: the least that keeps the promise; laplace, staircase, gaussian; unbiased: "
-            "every label by itself."
-        ),
-    ] = "auto",
-    tighten: Tighten = "auto",
-    centre: Annotated[
-        str, typer.Option(help="First centre labels on a private model: auto, model, none.")
-    ] = "auto",
-    not_private: Annotated[
-        bool, typer.Option("--not-private", help="Release exact aggregates, without noise.")
-    ] = False,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Public classes of a label that is not a number, separated by commas."),
-    ] = None,
-    label_kind: Annotated[
-        str, typer.Option(help="mean: average of a bag's labels; pick: the label of one row.")
-    ] = "mean",
     strategy: Annotated[
-        str,
-        typer.Option(help="How rows are put together. auto: as the planner says; {strategies}."),
+        str, "How rows are put together. auto: as the planner says; {strategies}."
     ] = "auto",
-    strategies: Annotated[
-        str | None,
-        typer.Option(help="Strategies that the planner may choose from, separated by commas."),
-    ] = None,
-    learner: Learner = "linear",
-    family: Annotated[
-        str, typer.Option(help="Distribution of a label, for the planner. {families}.")
-    ] = "auto",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Strategy parameter NAME=VALUE; repeatable.")
-    ] = None,
-    scores: Annotated[
-        str, typer.Option(help="What bags are sorted by: auto, none, labels, noisy-labels, model.")
-    ] = "auto",
-    score_share: Annotated[
-        float | None, typer.Option(help="Share of the budget for scores. Default: the best.")
-    ] = None,
-    unit: Unit = None,
-    features: Features = None,
-    exclude: Exclude = None,
-    id_: Annotated[
-        str | None, typer.Option("--id", help="Public key column, published with the rows.")
-    ] = None,
-    by: By = None,
-    within: Within = None,
-    exposure: Exposure = None,
-    keep_order: Annotated[
-        bool,
-        typer.Option(
-            "--keep-order", help="Publish rows in the order of the table; recorded in the release."
-        ),
-    ] = False,
-    drop_missing_labels: Annotated[
-        bool,
-        typer.Option(
-            "--drop-missing-labels",
-            help="Leave out rows whose label is missing; how many is published.",
-        ),
-    ] = False,
-    nulls: Nulls = "indicator",
-    max_levels: MaxLevels = 32,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the partition only; recorded in the release.")
-    ] = None,
+    set: Annotated[list[str] | None, "Parameter of the strategy; repeatable.", "NAME=VALUE"] = None,
     rows_per_file: Annotated[
-        int | None, typer.Option(min=1, help="Rows per file. Default: one file.")
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Rows per file. Default: one file.")
     ] = None,
-    memory_limit: MemoryLimit = None,
-    engine: Engine = "local",
-    spark: SparkSettings = None,
-    query: SqlQuery = None,
-    read: Read = None,
-    ledger: LedgerFile = None,
-    chosen_by: ChosenBy = "all",
-    anew: Anew = False,
-    purpose: Purpose = None,
-    recipient: Recipient = None,
-    sign: SignWith = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    notes: Notes = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    purpose: Annotated[str | None, "With --ledger: what it is for, kept with the charge."] = None,
+    recipient: Annotated[str | None, "With --ledger: who gets it, kept with the charge."] = None,
+    sign: Annotated[Path | None, "Private key (Ed25519, PEM) to sign the manifest."] = None,
+    dry_run: Annotated[bool, "List the columns that would be published, and stop."] = False,
 ) -> None:
     """Turn a labelled table into a release directory.
 
@@ -220,91 +177,71 @@ def release(
     random --bag-size 50 --label rent --bounds 0 5000 --epsilon 1 -o out[/]
     """
     from bagwise.api import make_release
+    from bagwise.release.release import check_output
 
-    output = _output_of(output, force=force, dry_run=dry_run)
-    start_notes(notes, output)
-    check_signing_key(sign)
-    reserve = functools.partial(_reserve, output, force, rows_per_file)
+    # 1. Refuse before anything is read what would fail at the end.
+    force = shared().force
+    if output is None and not dry_run:
+        raise OutputError("say where to write the release: -o DIRECTORY.")
+    if output is not None and not dry_run:
+        check_output(output, force=force)
+    target = output or Path("release")
+    start_notes(publishing.notes, target)
+    if sign is not None:
+        from bagwise.files.signatures import read_signing_key
+
+        read_signing_key(sign)
+    reserve = functools.partial(_reserve, target, rows_per_file)
     noted = {"purpose": purpose, "recipient": recipient}
-    charged = None if dry_run else open_ledger(ledger, chosen_by, anew, reserve, **noted)
-    replaces = force and output.exists()
-    source, spill = source_of(table, query, read), output.absolute().parent
-    on_spark = is_spark(engine, spark)
-    limit = None if on_spark else _foresee(source, memory_limit, spill, label=label, quiet=quiet)
-    with show_progress(quiet or as_json, steps=10) as on_stage:
+    ledger = None if dry_run else open_ledger(charging, reserve, **noted)
+    replaces = force and target.exists()
+
+    # 2. Make the release, and write it.
+    source, work = source_of(table), replace(engine(), spill=target.absolute().parent)
+    if work.name != "spark":
+        work = replace(work, memory_limit=_foresee(source, work, asked.label))
+    with show_progress(steps=10) as on_stage:
         made = make_release(
             source,
-            label=label,
-            bounds=read_bounds(bounds),
-            classes=split_names(classes),
-            epsilon=epsilon,
-            delta=delta,
-            not_private=not_private,
-            unit=unit,
-            id=id_,
-            features=split_names(features),
-            exclude=split_names(exclude) or (),
+            **values_of(asked),
             bag_size=_size(bag_size),
-            strategy=_strategy(strategy, set_ or []),
-            learner=cast(Any, learner),  # checked with the request
-            bagging=Bagging(
-                min_bag_size=min_bag_size,
-                by=split_names(by) or (),
-                within=split_names(within) or (),
-                label_kind=label_kind,
-                strategies=split_names(strategies),
-                family=family,
-                scores=scores,
-                score_share="auto" if score_share is None else score_share,
-                seed=seed,
-            ),
-            privacy=Privacy(
-                noise=cast(Any, noise), tighten=cast(Any, tighten), centre=cast(Any, centre)
-            ),
-            reading=Reading(
-                exposure=exposure,
-                nulls=nulls,
-                max_levels=max_levels,
-                drop_missing_labels=drop_missing_labels,
-                keep_order=keep_order,
-            ),
-            engine=EngineSettings(
-                name=cast(Any, engine),
-                spark=parse_settings(spark or [], option="--spark"),
-                memory_limit=limit,
-                spill=spill,
-                on_stage=on_stage,
-            ),
-            ledger=charged,
-            confirmed=confirmation(
-                yes=yes, dry_run=dry_run, quiet=quiet, as_json=as_json, piped="-" in table
-            ),
+            strategy=_strategy(strategy, set or []),
+            bagging=bagging,
+            privacy=privacy,
+            reading=reading,
+            engine=replace(work, on_stage=on_stage),
+            ledger=ledger,
+            confirmed=confirmation(yes=publishing.yes, piped="-" in table, dry_run=dry_run),
         )
         on_stage("writing the release")
-        made.save(output, force=force, rows_per_file=rows_per_file, sign=sign)
-        receipt = keep_in(charged, output, made)
+        made.save(target, force=force, rows_per_file=rows_per_file, sign=sign)
+        receipt = keep_in(ledger, target, made)
         on_stage("measuring the bags")
         # Bag by bag, rows that are on disk would be read in no order.
-        measured = not on_spark and made.stored is None and (as_json or not quiet)
-        quality = _measure(made) if measured else None
-    if as_json:
+        measured = work.name != "spark" and made.stored is None and not is_quiet()
+        quality = made.quality() if measured else None
+        if quality is not None and not quality.directions:
+            quality = None  # rows that do not differ have nothing to lose
+
+    # 3. Say what was made.
+    if is_json():
         reason = made.provenance.chosen_because
         emit(
             {
-                "path": str(output),
+                "path": str(target),
                 **made.summary(),
                 "chosen_because": None if reason is None else reason.text(),
                 "quality": quality and quality.to_dict(),
             }
         )
-    elif not quiet:
-        _show_release(made, quality, output)
+    elif for_people():
+        _show_release(made, quality, target)
         if receipt:
             say(receipt)
         if made.certificate.is_private and replaces:
             out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
-        say_where_notes_are(notes)
-        say_next(["bagwise", "verify", output], ["bagwise", "fit", output])
+        say_where_notes_are(publishing.notes)
+        say_next(["bagwise", "verify", target], ["bagwise", "fit", target])
 
 
 def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -> None:
@@ -326,25 +263,112 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
         say(f"Note: {remark}")
 
 
+def _reserve(
+    output: Path, rows_per_file: int | None, n_rows: int, n_bytes: int
+) -> AbstractContextManager[None]:
+    """Keep the output for a release of so many rows."""
+    from bagwise.files.atomic import reserved
+    from bagwise.release.files import check_rows_per_file
+    from bagwise.release.release import check_output
+
+    check_rows_per_file(rows_per_file, n_rows)
+    check = functools.partial(check_output, output, force=shared().force)
+    return reserved(output, check=check, size=n_bytes + SMALL_FILE)
+
+
+def _foresee(source: Any, work: Any, label: str) -> int:
+    """Return the limit of memory in bytes; say before work starts what a large table will take."""
+    from bagwise.rows.opening import estimate_size
+    from bagwise.rows.sources import open_source
+    from bagwise.rows.spilled import Memory
+
+    memory = Memory.of(work.memory_limit, work.spill)
+    estimate = estimate_size(open_source(source), label=label)
+    if estimate is not None and estimate.is_large(memory) and not is_quiet():
+        err.print(estimate.sentence(memory), highlight=False, soft_wrap=True)
+    return memory.limit
+
+
+def _size(text: str | None) -> Any:
+    """Return a bag size as a number, or "auto"."""
+    if text is None:
+        return None
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _strategy(name: str, settings: list[str]) -> Any:
+    """Return a strategy with its parameters, or its name where it has none."""
+    if not settings:
+        return name
+    from bagwise.bagging import find_strategy
+
+    parameters = parse_settings(settings)
+    if name == "auto":
+        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
+    return find_strategy(name, parameters)
+
+
+@verb("force query read memory_limit")
+def release_model(
+    table: Tables,
+    promise: Promise,
+    privacy: Annotated[Privacy, "tighten"],
+    reading: Annotated[Reading, "nulls max_levels"],
+    charging: Charging,
+    publishing: Publishing,
+    output: Annotated[Path, "Model file to write."],
+    family: Annotated[str, "What a label is: {families} but multinomial."] = "gaussian",
+) -> None:
+    """Release a private model instead of bags, with error bars, if a model is all you need.
+
+    Example: [bold]bagwise release-model visits.csv --label visits --family poisson --bounds 0 40
+    --epsilon 1 --delta 1e-6 -o model.json[/]
+    """
+    from bagwise.api import release_model as make
+
+    reserve = file_reserve(output)
+    start_notes(publishing.notes, output)
+    ledger = open_ledger(charging, reserve)
+    work = replace(engine(), spill=output.absolute().parent)
+    with show_progress(steps=6) as on_stage:
+        model = make(
+            source_of(table),
+            **values_of(promise),
+            family=family,
+            privacy=privacy,
+            reading=reading,
+            engine=replace(work, on_stage=on_stage),
+            ledger=ledger,
+            confirmed=confirmation(yes=publishing.yes, piped="-" in table),
+        )
+        model.save(output, force=shared().force)
+        receipt = keep_in(ledger, output, model)
+    found = model.summary()
+    headline = None if model.certificate is None else model.certificate.headline
+    if is_json():
+        emit({"path": str(output), "privacy": headline, **found.to_json()})
+    elif for_people():
+        print_grid(f"Model in {output}: {headline}", found.cells())
+        say(found.note)
+        if receipt:
+            say(receipt)
+        say_where_notes_are(publishing.notes)
+        say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
+
+
+@verb()
 def verify(
     path: Annotated[
         Path, typer.Argument(help="A release directory, or a model or evaluation file.")
     ],
     max_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Exit with 3 if more was spent, or if delta is above 1/n."),
+        float | None, "Exit with 3 if more was spent, or if delta is above 1/n."
     ] = None,
-    max_delta: Annotated[float | None, typer.Option(help="Exit with 3 if more was spent.")] = None,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Refuse bags of a strategy that is not part of bagwise."),
-    ] = False,
+    max_delta: Annotated[float | None, "Exit with 3 if more was spent."] = None,
+    strict: Annotated[bool, "Refuse bags of a strategy that is not part of bagwise."] = False,
     key: Annotated[
-        Path | None,
-        typer.Option(help="Public key (Ed25519, PEM) of whoever must have signed the release."),
+        Path | None, "Public key (Ed25519, PEM) of whoever must have signed the release."
     ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Check a release, model or evaluation: hashes, contents and guarantee.
 
@@ -363,9 +387,9 @@ def verify(
     fits = certificate is None or certificate.within(
         max_epsilon=max_epsilon, max_delta=max_delta, n_rows=found.n_rows
     )
-    if as_json:
+    if is_json():
         emit({**found.to_json(), "within_limits": fits})
-    elif not quiet:
+    elif for_people():
         for line in found.checks:
             out.print(f"[green]ok[/] {safe(line)}")
         say(found.headline if certificate is None else certificate.text(), style="bold")
@@ -373,63 +397,3 @@ def verify(
     if not fits:
         fail(f"{path} is valid, but {found.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
-
-
-def _output_of(output: Path | None, *, force: bool, dry_run: bool) -> Path:
-    """Return where to write, which must be free; nobody has to say where nothing is written."""
-    from bagwise.release.release import check_output
-
-    if output is None and not dry_run:
-        raise OutputError("say where to write the release: -o DIRECTORY.")
-    if not dry_run and output is not None:
-        check_output(output, force=force)
-    return output or Path("release")
-
-
-def _reserve(
-    output: Path, force: bool, rows_per_file: int | None, n_rows: int, n_bytes: int
-) -> AbstractContextManager[None]:
-    """Keep the output for a release of so many rows."""
-    from bagwise.files.atomic import reserved
-    from bagwise.release.files import check_rows_per_file
-    from bagwise.release.release import check_output
-
-    check_rows_per_file(rows_per_file, n_rows)
-    check = functools.partial(check_output, output, force=force)
-    return reserved(output, check=check, size=n_bytes + SMALL_FILE)
-
-
-def _foresee(source: Any, memory_limit: str | None, spill: Path, *, label: str, quiet: bool) -> int:
-    """Return the limit of memory in bytes; say before work starts what a large table will take."""
-    from bagwise.rows.opening import estimate_size
-    from bagwise.rows.sources import open_source
-    from bagwise.rows.spilled import Memory
-
-    memory = Memory.of(memory_limit, spill)
-    estimate = estimate_size(open_source(source), label=label)
-    if estimate is not None and estimate.is_large(memory) and not quiet:
-        err.print(estimate.sentence(memory), highlight=False, soft_wrap=True)
-    return memory.limit
-
-
-def _measure(made: "Release") -> "BagQuality | None":
-    found = made.quality()
-    return found if found.directions else None  # rows that do not differ have nothing to lose
-
-
-def _size(text: str | None) -> Any:
-    """Return a bag size as a number, or "auto"."""
-    if text is None:
-        return None
-    return int(text) if text.removeprefix("-").isdecimal() else text
-
-
-def _strategy(name: str, settings: list[str]) -> Any:
-    """Return a strategy with its parameters, or its name where it has none."""
-    if not settings:
-        return name
-    from bagwise.bagging import find_strategy
-
-    if name == "auto":
-        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
-    return find_strategy(name, parse_settings(settings))

@@ -1,4 +1,4 @@
-"""The verb that shows what was made to people: as text, as a page, on paper."""
+"""The verbs that show what was made, and attack it: report and audit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bagwise.cli import ledgers
-from bagwise.cli.console import emit, out, print_grid, safe, say, show_progress
-from bagwise.cli.options import AsJson, Force, Quiet
+from bagwise.cli.console import (
+    LABELS_SHOW,
+    emit,
+    fail,
+    for_people,
+    is_json,
+    out,
+    print_grid,
+    safe,
+    say,
+    show_progress,
+)
+from bagwise.cli.options import shared, verb
 from bagwise.errors import BudgetError, LedgerError
 from bagwise.files.atomic import new_file
 from bagwise.files.regular_files import open_regular
@@ -36,8 +47,6 @@ class _Wanted:
     audit: Path | None
     ledger: Path | None
     release: Path | None
-    quiet: bool
-    as_json: bool
 
     def refuse(self, what: str, *names: str) -> None:
         """Refuse options that are not for `what`."""
@@ -46,40 +55,25 @@ class _Wanted:
             raise BudgetError(f"{', '.join(given)}: not for {what}, which {self.path} is.")
 
 
+@verb("force")
 def report(
     path: Annotated[Path, typer.Argument(help="A release directory, a model file, or a ledger.")],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Page to write, as .html; .md: a model's card."),
-    ] = None,
-    answers: Annotated[
-        Path | None, typer.Option(help="JSON file with the custodian's answers, by question.")
-    ] = None,
+    output: Annotated[Path | None, "Page to write, as .html; .md: a model's card."] = None,
+    answers: Annotated[Path | None, "JSON file with the custodian's answers, by question."] = None,
     group: Annotated[
-        str | None,
-        typer.Option(help="Public column: the error of a model in each of its groups."),
+        str | None, "Public column: the error of a model in each of its groups.", "COLUMN"
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="With --group: the model. Default: one fitted to the bags.")
+        Path | None, "With --group: the model. Default: one fitted to the bags."
     ] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --group: a table with labels, for exact errors; keep those confidential."
-        ),
+        Path | None, "With --group: a table with labels, for exact errors; keep those confidential."
     ] = None,
-    audit: Annotated[
-        Path | None, typer.Option(help="What `bagwise audit DIR --json` printed, for the page.")
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger of the release: what was spent in total.")
-    ] = None,
+    audit: Annotated[Path | None, "What `bagwise audit DIR --json` printed, for the page."] = None,
+    ledger: Annotated[Path | None, "Ledger of the release: what was spent in total."] = None,
     release: Annotated[
-        Path | None, typer.Option(help="For a model: the release, to show how it fits the bags.")
+        Path | None, "For a model: the release, to show how it fits the bags."
     ] = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write a release, a model or a ledger as a page, or print answers as text.
 
@@ -101,21 +95,19 @@ def report(
     if is_card and _kind_of(path) != "model":
         raise BudgetError(f"{output}: a card is that of a model file, which {path} is not.")
     if output is not None and not is_card:
-        check_page(output, force=force)
-    wanted = _Wanted(
-        path, output, answers, group, model, labels, audit, ledger, release, quiet, as_json
-    )
+        check_page(output, force=shared().force)
+    wanted = _Wanted(path, output, answers, group, model, labels, audit, ledger, release)
     show = _KINDS[_kind_of(path)]
-    with show_progress(quiet or as_json, steps=2) as on_stage:
+    with show_progress(steps=2) as on_stage:
         on_stage("reading")
         page = show(wanted)
         if output is not None:
             on_stage("drawing the page")
             if is_card:
-                _write_card(path, output, force=force)
+                _write_card(path, output, force=shared().force)
             else:
-                write_page(page(), output, force=force)
-    if output is not None and not quiet and not as_json:
+                write_page(page(), output, force=shared().force)
+    if output is not None and for_people():
         out.print(f"Page in {safe(output)}", soft_wrap=True)
 
 
@@ -149,10 +141,10 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
     groups = None if wanted.group is None else _errors_by_group(release, wanted)
     found = report_on(release, answers=wanted.answers, groups=groups)
     explained = explain_or_say_why(release)
-    if wanted.as_json:
+    if is_json():
         error = {"text": explained} if isinstance(explained, str) else explained.to_json()
         emit({**found.to_json(), "expected_error": error})
-    elif not wanted.quiet and wanted.output is None:
+    elif for_people() and wanted.output is None:
         for line in found.lines():
             say(line)
         if not isinstance(explained, str):
@@ -206,9 +198,9 @@ def _model(wanted: _Wanted) -> Callable[[], "Page"]:
     wanted.refuse("a model", "answers", "group", "model", "labels", "audit", "ledger")
     model = load_model(wanted.path)
     text = table_of(model)
-    if wanted.as_json:
+    if is_json():
         emit(text.values)
-    elif not wanted.quiet and wanted.output is None:
+    elif for_people() and wanted.output is None:
         print_grid(text.title, text.cells)
         say(text.note)
         out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o model.html[/]")
@@ -225,7 +217,7 @@ def _ledger(wanted: _Wanted) -> Callable[[], "Page"]:
 
     wanted.refuse("a ledger", "answers", "group", "model", "labels", "audit", "ledger", "release")
     if wanted.output is None:
-        ledgers.show(wanted.path, quiet=wanted.quiet, as_json=wanted.as_json)
+        ledgers.show_ledger(wanted.path)
 
     def page() -> "Page":
         from bagwise.report.ledger_page import ledger_page
@@ -240,3 +232,38 @@ _KINDS: Mapping[str, Callable[[_Wanted], Callable[[], "Page"]]] = {
     "model": _model,
     "ledger": _ledger,
 }
+
+
+_COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
+
+
+@verb()
+def audit(
+    path: Annotated[
+        Path, typer.Argument(help="A release directory, or a model or evaluation file.")
+    ],
+    labels: Annotated[
+        Path | None, "The original table: also guess its labels from the release."
+    ] = None,
+    draws: Annotated[int, "How often noise is drawn for one estimate."] = 200_000,
+) -> None:
+    """Attack what was published: recompute it, redraw its noise, and guess labels.
+
+    Exit code 4: a claim was refuted, or labels can be read. With --labels the figures depend on the
+    labels; they are for whoever may see those.
+
+    Example: [bold]bagwise audit out --labels rents.csv[/]
+    """
+    from bagwise.audit import audit_file
+
+    found = audit_file(path, labels=labels, draws=draws, trials=draws // 2)
+    if is_json():
+        emit(found.to_json())
+    elif for_people():
+        for line in found.lines():
+            out.print(safe(line), soft_wrap=True, highlight=False)
+        shown = f"[{_COLOURS[found.colour]}]{found.colour}[/]: {safe(found.verdict)}"
+        out.print(shown, soft_wrap=True, highlight=False)
+    if found.colour == "red":
+        fail(f"{path}: {found.verdict}", 0)
+        raise typer.Exit(LABELS_SHOW)

@@ -81,7 +81,7 @@ def family_to_release(name: str, link: str = "auto") -> Family:
     if np.isfinite(family.eta_range).any():
         raise StrategyError(
             f"the {family.link} link of the family {family.name} needs a positive predictor for "
-            "every row, which privacy noise does not leave. Use link='log' (--link log)."
+            "every row, which privacy noise does not leave. Use link='log'."
         )
     return family
 

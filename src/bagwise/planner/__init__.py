@@ -174,7 +174,7 @@ def _smallest_epsilon(error: float, plan_at: Callable[[float], Plan]) -> Plan:
             f"no epsilon up to {_EPSILONS[-1]:g} has a typical error of at most {error:g}: at "
             f"{_EPSILONS[-1]:g} it is {_error_of(found):.4g}, and a model of the true labels has "
             f"{_error_of(found, found.row_level):.4g}. These figures rest on a belief about the "
-            f"labels, which prior= (--prior) states: {found.prior.text()}."
+            f"labels, which prior= states in Python: {found.prior.text()}."
         )
     serves = bisect_left(_EPSILONS, True, key=lambda one: _error_of(plan_at(one)) <= error)
     return plan_at(_EPSILONS[serves])

@@ -184,7 +184,7 @@ class Plan:
         words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
         words += [f"--set {shlex.quote(setting)}" for setting in spell_settings(chosen.bagging)]
         if chosen.scores != "none" and chosen.score_share is not None:
-            words.append(f"--scores {chosen.scores} --score-share {_exact(chosen.score_share)}")
+            words.append(f"--scores {chosen.scores}")
         if chosen.noise != "auto":
             words.append(f"--noise {chosen.noise}")
         if chosen.label_kind != "mean":
