@@ -233,7 +233,9 @@ def explain_release(
     )
     signal = float(np.var(X @ theta))
     known = fitted.name == "gaussian" and not _is_hidden(release, float(sigma))
-    within = _within(release, float(sigma)) if known and is_fitted else None
+    # Shares of classes have no one mean that labels lie around.
+    numbers = known and is_fitted and release.classes is None
+    within = _within(release, float(sigma)) if numbers else None
     return Explanation(
         loss=loss,
         family=fitted.name,
