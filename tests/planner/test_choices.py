@@ -259,7 +259,6 @@ def test_units_have_the_noise_that_their_release_has():
             bag_size=50,
             strategy="random",
             seed=0,
-            centre="none",  # no mean of all labels, which a plan does not buy
             **private | {"delta": best.delta},
         ),
     )

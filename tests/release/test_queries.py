@@ -1,7 +1,6 @@
 """Private queries before bags get labels: what they may decide, cost and bring."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
@@ -158,7 +157,6 @@ DECIDED: dict[str, dict[str, Any]] = {
     "sorted by noise": {"strategy": "sorted", "scores": "noisy-labels", "centre": "model"},
     "of units": {"unit": "who", "exclude": (), "centre": "model"},
     "picks": {"label_kind": "pick", "strategy": "sorted"},
-    "the mean": {"epsilon": 0.1, "tighten": "range", "bag_size": 10},
 }
 
 
@@ -587,6 +585,9 @@ def test_a_model_leaves_of_labels_what_it_leaves_wherever_they_are():
         limit_of(one, 2.0, epsilon=1.0, rows=1, source=SimulatedNoise(4)) for one in (left, spread)
     ]
     assert found[0] == found[1]
+    centring = queries.Centring(model, None, signal, bounds, 0.0, None, ())
+    with pytest.raises(AssertionError, match="in no order"):
+        centring.take(np.arange(3))
 
 
 @pytest.mark.parametrize("asked", ["auto", "model"])
@@ -616,56 +617,6 @@ def test_where_centring_cannot_pay_no_design_is_made(monkeypatch):
     rule = ExactCalibration(0.1, 1e-6, (0.0, 10.0))
     asked = {"tighten": "none", "centre": "auto"}
     assert settle_queries(rule, X, list("abc"), unit_rows=1, **asked) == Queries()
-
-
-def counts(n=6000):
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(n, 3))
-    y = rng.poisson(np.exp(0.3 * X[:, 0] + 0.5)).astype(float)
-    return pa.table({**{f"x{j}": X[:, j] for j in range(3)}, "y": y})
-
-
-NAMED = {"label": "y", "bounds": (0, 20), "bag_size": 20, "strategy": "random"}
-
-
-def test_a_named_size_whose_noise_hides_the_mean_buys_the_mean(tmp_path):
-    table = counts()
-    made = bw.make_release(table, **filed(**NAMED, epsilon=0.1, seed=1))
-    asked, bags = (one for one in made.certificate.events if one.hides in ("model", "bag means"))
-    assert np.isclose(asked.epsilon + bags.epsilon, 0.1)
-    assert made.provenance.centre == "mean"
-    assert not made.model.coef.any()
-    made.save(tmp_path / "out")
-    again = bw.Release.load(tmp_path / "out")
-    again.verify()
-    mean, noise_sd = again.mean_label
-    assert noise_sd == asked.number_sd / table.num_rows
-    assert abs(mean - np.mean(table["y"])) < 6 * noise_sd
-    # Whatever the slopes are, predictions have that mean, as far as bags do not know better.
-    for family in ("gaussian", "poisson"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", bw.BagwiseWarning)
-            model = bw.fit_release(again, family=family)
-        assert abs(model.predict(table, clip=False).mean() - mean) < 3 * noise_sd
-    with pytest.raises(ReleaseError, match="do not agree"):
-        tilted = dataclasses.replace(again.model, coef=np.ones(3))
-        dataclasses.replace(again, model=tilted).verify()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"epsilon": 4.0},
-        {"epsilon": 0.1, "centre": "none"},
-        {"epsilon": 0.1, "bag_size": "auto", "strategy": "auto"},
-        {"epsilon": 0.1, "label_kind": "pick"},
-    ],
-)
-@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
-def test_a_mean_that_bags_know_or_nobody_wants_is_not_asked_for(options):
-    made = bw.make_release(counts(), **filed(**{**NAMED, **options}))
-    assert made.mean_label is None
-    assert made.provenance.centre != "mean"
 
 
 # Bounds that nobody has stated.

@@ -8,8 +8,6 @@ from typing import Any, Literal, Self
 import msgspec
 import numpy as np
 import pyarrow as pa
-import scipy.optimize
-import scipy.stats
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import (
@@ -20,8 +18,6 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.families import FAMILIES, Family, find_family
-from bagwise.glm.design import read_offset
-from bagwise.glm.problem import FAR
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.convert import BaggedData, with_rows
 from bagwise.learn.estimator import BaggedGLM
@@ -40,7 +36,6 @@ from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
-_ROWS_OF_MEAN = 20_000  # that stand for all, where the mean of all labels was asked for
 _QUICK = 2e7  # numbers in a table that is looked through in a second or two
 
 
@@ -115,9 +110,6 @@ def fit_release(
         estimator.fit(data.X, data.y, exposure=exposure, **data.fit_params())
     own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
     kept = estimator.fitted_.kept(classes=task.family.has_classes)
-    if release.mean_label is not None and fit_intercept:
-        offset = read_offset(len(data.X), task.family, exposure=exposure)
-        kept = at_mean(kept, data.X, offset, task.family, release)
     model = task.model(kept, distorted, release.bags.n_rows, own_rows)
     return _with_row_variance(model, data, exposure, label_kind=release.label_kind)
 
@@ -137,39 +129,6 @@ def _with_row_variance(
     )
     made = msgspec.structs.replace(model.trained_on, row_variance=variance)
     return replace(model, trained_on=made)
-
-
-def at_mean(
-    fit: Estimates, X: FloatArray, offset: FloatArray | None, family: Family, release: Release
-) -> Estimates:
-    """Move the intercept until rows are predicted the mean label that was asked for, on average.
-
-    Bags know that mean as well, with the noise that all of them have together. Both are weighed by
-    their noise, and what noise has carried out of the family's range is brought back into it.
-    """
-    if release.mean_label is None or not np.isinf(family.eta_range).all():
-        return fit
-    (asked, noise_sd), bags = release.mean_label, release.bags
-    rows = np.random.default_rng(0).permutation(len(X))[:_ROWS_OF_MEAN]
-    eta = X[rows] @ fit.coef + fit.intercept
-    eta = eta if offset is None else eta + offset[rows]
-    now = float(family.mean(eta).mean())
-    # 1. Weigh both by their noise.
-    by_bags = float(np.linalg.norm(release.noise_sd * bags.sizes)) / bags.n_rows
-    share = by_bags**2 / (by_bags**2 + noise_sd**2)
-    mean, error = share * asked + (1 - share) * now, np.sqrt(share) * noise_sd
-    # 2. What is expected of it, being within the range.
-    ends = (np.array(family.label_range) - mean) / error
-    mean = family.interior(float(scipy.stats.truncnorm.mean(*ends, loc=mean, scale=error)))
-    # 3. Move the intercept, and what it would be without shrinking. Its standard error stays that
-    # of the bags, which is the larger one.
-    shift = mean - now
-    if family.name != "gaussian":
-        shift = scipy.optimize.brentq(lambda by: family.mean(eta + by).mean() - mean, -FAR, FAR)
-    unshrunk = None if fit.unshrunk is None else fit.unshrunk.copy()
-    if unshrunk is not None:
-        unshrunk[-1] += shift
-    return replace(fit, intercept=fit.intercept + shift, unshrunk=unshrunk)
 
 
 @dataclass(frozen=True)

@@ -195,17 +195,6 @@ def design_model(
     return designs.finished(designs.sketch(norm))
 
 
-def design_mean(n_rows: int, columns: int, *, norm: Norm) -> ModelDesign:
-    """Return the design of a model that is an intercept alone: its statistic is the sum of labels.
-
-    Every row weighs alike, whatever its features are.
-    """
-    basis, one = np.eye(columns + 1, 1), np.eye(1)
-    design = ModelDesign(np.zeros(columns), np.ones(columns), basis, one, n_rows * one, 0, (), norm)
-    steps = _sensitivity_steps(np.zeros((1, columns)), design)
-    return dataclasses.replace(design, sensitivity_steps=steps)
-
-
 class Designs:
     """Designs for the rows of X, one for each norm: what they have in common is computed once."""
 

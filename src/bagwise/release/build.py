@@ -265,7 +265,6 @@ def _ask(
     On many machines X has its labels with it, and the table has none.
     """
     budget, source, labels = request.budget, request.budget.noise_source, table.labels
-    asks_mean = request.asks_mean and labels is not None  # no fit on many machines reads it
     # 1. Settle, from public quantities alone, what is asked and how privately. Then pay.
     with stage("settling what to ask"):
         queries = settle_queries(
@@ -277,7 +276,6 @@ def _ask(
             centre=request.centre,
             scores=scored,
             stated=budget.find_within is None,
-            n_bags=_count_bags(X.shape[0], bags, request) if asks_mean else None,
         )
     _charge_ahead(account, queries, bags, table.units, request, bag_size=scored.bag_size)
     # 2. Ask in this order: each answer is paid for, so that the next question may depend on it.
@@ -314,13 +312,6 @@ def _ask(
     return Asked(queries, rule, stated, scores, centring)
 
 
-def _count_bags(n_rows: int, bags: SizedBags | None, request: ReleaseRequest) -> int:
-    """Return how many bags there are, or will be."""
-    if bags is not None:
-        return sum(bags.count_sizes().values())
-    return n_rows // (request.bag_size or 1)
-
-
 def _charge_ahead(
     account: Account,
     queries: Queries,
@@ -350,7 +341,7 @@ def _provenance(choice: Choice, centring: Centring) -> Provenance:
         strategy_parameters=parameters_of(choice.strategy),
         chosen_because=choice.why,
         scores=choice.scores,
-        centre=centring.kind,
+        centre="none" if centring.model is None else "model",
         seed=choice.seed,
         row_order="kept" if choice.keep_order else "secret permutation",
         id=choice.columns.id,

@@ -338,17 +338,6 @@ class Release(Published):
         laws = [event.law.density for event in events if event.hides in means]
         return laws[0] if laws else GaussianLaw()
 
-    @property
-    def mean_label(self) -> tuple[float, float] | None:
-        """The mean of all labels as it was asked for, and the sd of its noise; None if it was not.
-
-        It is asked for where bags are so many, or epsilon so small, that noise would hide it.
-        """
-        if self.model is None or self.provenance.centre != "mean":
-            return None
-        noise = [e.number_sd for e in self.certificate.events if e.hides == "model"]
-        return (self.model.intercept, noise[0] / self.bags.n_rows) if noise else None
-
     def fit_params(self) -> dict[str, Any]:
         """Return what an estimator's ``fit`` takes beside X and y; with exposure, that as well."""
         kept, exposure = self.bags.in_bag, self.exposure

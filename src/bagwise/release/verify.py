@@ -184,9 +184,7 @@ def _check_certificate(release: "Release") -> None:
     if not np.allclose(release.noise_sd, described, rtol=1e-9, atol=0.0):
         raise ReleaseError("the noise of the bags is not the one the certificate describes.")
     made = release.provenance
-    if (release.model is not None) != (made.scores == "model" or made.centre != "none"):
-        raise ReleaseError("scores.json and the model that the manifest names do not agree.")
-    if made.centre == "mean" and release.model is not None and release.model.coef.any():
+    if (release.model is not None) != ("model" in (made.scores, made.centre)):
         raise ReleaseError("scores.json and the model that the manifest names do not agree.")
     _check_circumstances(release)
     if release.certificate.is_private:
@@ -232,8 +230,6 @@ def _check_scores(release: "Release") -> None:
     paid = {"none": [], "noisy-labels": ["labels"], "model": ["model"]}[made.scores]
     if made.centre == "model":  # the model that rows are sorted by serves for both
         paid = [*paid, *([] if "model" in paid else ["model"]), "limit"]
-    elif made.centre == "mean":
-        paid = [*paid, "model"]
     looks = ("labels", "model", "limit")
     found = [event.hides for event in release.certificate.events if event.hides in looks]
     if found != paid:

@@ -148,9 +148,8 @@ class Provenance(Record, frozen=True):
         Why the planner chose so, where it was asked.
     scores : {"none", "labels", "noisy-labels", "model"}
         What rows were sorted by, or measured by.
-    centre : {"none", "model", "mean"}
-        What labels were to be centred on; the certificate says whether it paid. "mean": they were
-        not, and the model that is published is the mean of all labels.
+    centre : {"none", "model"}
+        What labels were to be centred on; the certificate says whether it paid.
     seed : int or None
         Of the partition.
     row_order : {"secret permutation", "kept"}
@@ -171,7 +170,7 @@ class Provenance(Record, frozen=True):
     strategy_parameters: dict[str, Parameter]
     chosen_because: Reason | None
     scores: Literal["none", "labels", "noisy-labels", "model"]
-    centre: Literal["none", "model", "mean"]
+    centre: Literal["none", "model"]
     seed: Annotated[int, Meta(ge=0)] | None
     row_order: Literal["secret permutation", "kept"]
     id: str | None

@@ -9,7 +9,6 @@ scores    a private model, or a noisy copy of        a strategy sorts rows by th
           every label                                metric from them
 model     a private model of the labels              bag labels are centred on what it expects
 limit     how far labels are from that model         noise is for that limit alone
-mean      the mean of all labels                     many bags of a small epsilon hide even that
 ========  =========================================  =============================================
 
 What may be decided by what:
@@ -66,7 +65,6 @@ from bagwise.privacy.private_model import (
     ModelDesign,
     Norm,
     best_share,
-    design_mean,
     instance_error,
     release_statistics,
 )
@@ -111,15 +109,6 @@ REACH = 2.8
 WORTHWHILE = 0.35
 """Variance of the noise after centring, beside that without, from which on it is tried: if the
 signal is strong. If it is weak, a model that a few hundredths of epsilon have bought is lost."""
-
-USUAL_SIGNAL = 1 / 128
-"""Variance of a signal as it is believed to be, in squares of the range."""
-
-MEAN_SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
-"""Shares of the budget that the mean of all labels may have."""
-
-LEAST_GAIN = 0.05
-"""What the mean of all labels must bring, as a share of the signal, to be asked for."""
 
 _GAUSSIAN_PART = 0.05  # of mu squared: about what as large a share of epsilon costs the bags
 
@@ -250,8 +239,6 @@ class Queries:
         To centre on; None where the model of the scores serves for both.
     limit : Mechanism or None
         For what a model leaves. None: labels are not centred.
-    mean : ModelQuery or None
-        For the mean of all labels, by a model that is an intercept alone.
     """
 
     bounds: Mechanism | None = None
@@ -259,14 +246,11 @@ class Queries:
     scores: LabelsQuery | ModelQuery | None = None
     model: ModelQuery | None = None
     limit: Mechanism | None = None
-    mean: ModelQuery | None = None
 
     @property
     def spent(self) -> tuple[Mechanism, ...]:
         """What is spent between a range and the bags."""
-        priced = (
-            query.event for query in (self.scores, self.model, self.mean) if query is not None
-        )
+        priced = (query.event for query in (self.scores, self.model) if query is not None)
         return (*priced, *(() if self.limit is None else (self.limit,)))
 
     def within(self, rule: Calibration | None) -> "Queries":
@@ -277,7 +261,6 @@ class Queries:
             self,
             scores=None if self.scores is None else self.scores.within(rule.bounds),
             model=None if self.model is None else self.model.within(rule.bounds),
-            mean=None if self.mean is None else self.mean.within(rule.bounds),
         )
 
 
@@ -291,9 +274,8 @@ def settle_queries(
     centre: Centre,
     scores: ScoresRequest = NO_SCORES,
     stated: bool = True,
-    n_bags: int | None = None,
 ) -> Queries:
-    """Settle which of bounds, range, scores, model, limit and mean are bought, and at what price.
+    """Settle which of bounds, range, scores, model and limit are bought, and at what price.
 
     Everything that decides is public. X is read in blocks of rows only.
 
@@ -308,8 +290,6 @@ def settle_queries(
     tighten, centre : str
         "auto": if it is worthwhile.
     scores : ScoresRequest
-    n_bags : int or None
-        How many bags get the mean of their labels, where that is known and a mean may be asked for.
     stated : bool
         Whether the bounds are: else they are the first that is asked for.
     """
@@ -352,12 +332,7 @@ def settle_queries(
     if shared and model is not None:
         return Queries(bounds, ranged, scores=model, limit=limit)
     priced = price_scores(left, X, names, scores, unit_rows=unit_rows)
-    if n_bags is None or limit is not None or priced is not None:
-        return Queries(bounds, ranged, scores=priced, model=model, limit=limit)
-
-    # 4. The mean of all labels, where the noise of so many bags would hide it.
-    mean = _mean_to_know(left, X.shape, n_bags=n_bags, unit_rows=unit_rows)
-    return Queries(bounds, ranged, mean=mean)
+    return Queries(bounds, ranged, scores=priced, model=model, limit=limit)
 
 
 def price_bounds(rule: ExactCalibration, *, n_rows: int, unit_rows: int) -> Mechanism:
@@ -524,38 +499,6 @@ def _model_to_centre_on(
     return price_model(rule, design, noise, share, unit_rows=unit_rows)
 
 
-def _mean_to_know(
-    rule: ExactCalibration, shape: tuple[int, int], *, n_bags: int, unit_rows: int
-) -> ModelQuery | None:
-    """Return a query for the mean of all labels, if it pays to know it better than by the bags.
-
-    The noise of m bags hides the mean with a variance B, and each of p slopes of white columns as
-    much. A share a of the budget buys the mean with variance ``D / a^2``, and leaves the bags
-    ``B / (1 - a)^2``. A slope that is shrunk as its noise suggests loses ``S r / (S + r)`` of a
-    signal S with an error r, a mean all of its error, which counts at two standard deviations: no
-    draw should be much worse than the mean itself. Shares are compared by what is lost of a signal
-    as it is believed to be, and of one that is a third as large.
-    """
-    n_rows, columns = shape
-    noise: ScoreNoise = rule.score_noises[0]
-    design = design_mean(n_rows, columns, norm=NORMS[noise])
-    whole = price_model(rule, design, noise, 1.0, unit_rows=unit_rows).error
-    bags = rule.bag_means(square=unit_rows**2, rows=unit_rows, numbers=unit_rows)
-    by_bags = n_bags * (bags.number_sd / n_rows) ** 2
-    signals = (rule.bounds[1] - rule.bounds[0]) ** 2 * USUAL_SIGNAL * np.array([1, 1 / 9])
-
-    def lost(share: float) -> float:
-        left = by_bags / (1 - share) ** 2
-        mean = 1 / (1 / left + share**2 / whole)
-        slopes = signals * columns * left / (signals + columns * left)
-        return float(np.mean((4 * mean + slopes) / signals))
-
-    share = min(MEAN_SHARES, key=lost)
-    if lost(0.0) - lost(share) < LEAST_GAIN:
-        return None
-    return price_model(rule, design, noise, share, unit_rows=unit_rows)
-
-
 def _best_share(
     shares: FloatArray, narrowed: FloatArray, growth: FloatArray
 ) -> tuple[float, float]:
@@ -626,8 +569,6 @@ class Centring:
         that centring does not pay, and is not done.
     events : tuple of Mechanism
         What was spent on it, scores apart.
-    kind : {"none", "model", "mean"}
-        Whether the model is one to centre on, or the mean of all labels, for whoever learns.
     """
 
     model: LinearScores | None = None
@@ -637,12 +578,13 @@ class Centring:
     error: float = 0.0
     limit: float | None = None
     events: tuple[Mechanism, ...] = ()
-    kind: Literal["none", "model", "mean"] = "none"
 
     def take(self, rows: IntArray) -> "Centring":
         """Reorder rows."""
-        if self.predictions is None:
+        if self.model is None:
             return self
+        if self.predictions is None:
+            raise AssertionError("rows on many machines are in no order")
         return dataclasses.replace(self, predictions=self.predictions[rows])
 
 
@@ -805,8 +747,6 @@ def ask_centre(
     stated : (low, high) or None
         The bounds.
     """
-    if rule is not None and queries.mean is not None:
-        return _ask_mean(labels, X, queries.mean, rule.bounds, source)
     if queries.limit is None or stated is None or rule is None:
         return NOT_CENTRED
     # 1. A model, unless rows are sorted by one.
@@ -827,22 +767,7 @@ def ask_centre(
         left, widest, epsilon=queries.limit.epsilon, rows=queries.limit.unit_rows, source=source
     )
     pays = limit <= NARROWING * widest
-    return Centring(
-        model, predictions, signal, stated, error, limit if pays else None, events, "model"
-    )
-
-
-def _ask_mean(
-    labels: FloatArray | None, X: Any, query: ModelQuery, bounds: Bounds, source: NoiseSource
-) -> Centring:
-    """Release the mean of all labels, as a model that is an intercept alone."""
-    rows = np.broadcast_to(0.0, X.shape)  # no feature counts, so that any rows do
-    released = release_statistics(
-        rows, labels, design=query.design, bounds=bounds, event=query.event, source=source
-    )
-    mean = released.middle + float(released.sums[0]) / X.shape[0]
-    model = LinearScores(mean, np.zeros(X.shape[1]), ())
-    return Centring(model, events=(query.event,), kind="mean")
+    return Centring(model, predictions, signal, stated, error, limit if pays else None, events)
 
 
 def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:

@@ -153,9 +153,6 @@ class ReleaseRequest:
         Looks at the labels before bags get any (`looks`); "none" where there can be none.
     learner : {"linear", "flexible"}
         Who the bags are for, where the planner chooses a strategy or a size.
-    asks_mean : bool
-        Whether the mean of all labels may be asked for: a bag size was named, which may be one
-        whose noise hides it. Of sizes that the planner chooses the mean is known by the bags.
     missing_labels : int or None
         Rows that were left out because their label is missing; None: such rows are refused.
     """
@@ -175,7 +172,6 @@ class ReleaseRequest:
     keep_order: bool
     seed: int | None
     learner: Learner
-    asks_mean: bool = False
     missing_labels: int | None = None
 
     @classmethod
@@ -237,11 +233,6 @@ class ReleaseRequest:
             keep_order=keep_order,
             seed=_check_seed(bagging.seed),
             learner=reader,
-            asks_mean=centre == AUTO
-            and size is not None
-            and bagging.label_kind == "mean"
-            and not classes
-            and isinstance(rule, ExactCalibration),
         )
 
     @property
