@@ -258,9 +258,11 @@ class Release(Published):
         Exposure is public, so that this is the mean label with its noise in other units.
 
         >>> import pyarrow as pa
-        >>> from bagwise import make_release
+        >>> from bagwise import Reading, make_release
         >>> table = pa.table({"x": [1, 2, 2, 1], "years": [1.0, 3.0, 2.0, 2.0], "n": [1, 1, 0, 2]})
-        >>> release = make_release(table, label="n", exposure="years", bag_size=4, not_private=True)
+        >>> release = make_release(
+        ...     table, label="n", bag_size=4, not_private=True, reading=Reading(exposure="years")
+        ... )
         >>> release.labels, release.rates()[0]
         (array([1.]), array([0.5]))
         """
@@ -379,8 +381,9 @@ class Release(Published):
         >>> import pyarrow as pa
         >>> from bagwise import make_release
         >>> table = pa.table({"x": np.arange(40.0), "y": 2 * np.arange(40.0)})
-        >>> release = make_release(table, label="y", bag_size=4, strategy="random", seed=0,
-        ...                        not_private=True)
+        >>> release = make_release(
+        ...     table, label="y", bag_size=4, strategy="random", not_private=True
+        ... )
         >>> found = release.explain(theta=[2.0], sigma=2.0)
         >>> found.predictions.privacy, bool(found.predictions.label_noise > found.rows)
         (0.0, True)

@@ -41,6 +41,7 @@ def over_blocks(
 ) -> Iterator[T]:
     """Yield what work makes of each block of X, or of several, merged.
 
+    >>> import numpy as np
     >>> [part.tolist() for part in over_blocks(np.ones((3, 2)), np.sum)]
     [6.0]
     """
