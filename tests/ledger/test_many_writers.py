@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 import pyarrow as pa
 import bagwise as bw
+from bagwise.requests.records import filed
 
 warnings.simplefilter("ignore")
 path, out, first, last = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -28,8 +29,8 @@ refused = 0
 for number in range(first, last):
     try:
         made = bw.make_release(
-            table, label="y", bounds=(0, 10), bag_size=20, strategy="random", seed=number,
-            **kinds[number % len(kinds)], ledger=path,
+            table, label="y", bounds=(0, 10), bag_size=20, strategy="random", ledger=path,
+            **filed(seed=number, **kinds[number % len(kinds)]),
         )
     except bw.BagwiseError as error:
         assert "Nothing was drawn" in str(error), error

@@ -395,7 +395,7 @@ def test_a_range_that_no_search_ends_with(table, options, tmp_path):
     if "unit" in options:
         del wide["exclude"]
     made = release(table, centre="none", strategy="random", **wide)
-    model = bw.release_model(table, label="y", **{"bounds": BOUNDS, **wide})
+    model = bw.release_model(table, label="y", **filed(**{"bounds": BOUNDS, **wide}))
     certificate, labels = made.certificate, sorted(table["y"].to_pylist())
     forged(made, certificate).verify()
     low, high = certificate.tightened

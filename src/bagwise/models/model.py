@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
+import scipy
 from msgspec import Meta
 from numpy.typing import NDArray
-from scipy.stats import gamma, norm
 
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
@@ -197,10 +197,12 @@ class Model(ABC):
         variance = relative * family.variance(family.predictor(mean))
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
         if np.isinf(low):
-            return np.asarray(mean[:, None] + np.sqrt(variance)[:, None] * norm.ppf(tails))
+            return np.asarray(
+                mean[:, None] + np.sqrt(variance)[:, None] * scipy.stats.norm.ppf(tails)
+            )
         # Labels above zero: a gamma distribution of that mean and variance.
         scale = (variance / mean)[:, None]
-        ends = gamma.ppf(tails, mean[:, None] / scale, scale=scale)
+        ends = scipy.stats.gamma.ppf(tails, mean[:, None] / scale, scale=scale)
         if self.family == "poisson":
             ends = np.column_stack([np.floor(ends[:, 0]), np.ceil(ends[:, 1])])
         return np.asarray(ends)
