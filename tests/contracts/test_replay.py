@@ -596,5 +596,5 @@ def test_an_answer_that_is_not_on_the_list_is_found(place, tmp_path, monkeypatch
     monkeypatch.delitem(PAID, place)
     request = REQUESTS[PAYING[place.partition(":")[2]]]
     ask, tables = partial(SOURCES["memory"], request), tables_of(request.kind)
-    paid = place.partition(":")[2] in ("noisy_labels", "release_statistics")
+    paid = place.partition(":")[2] in ("noisy_labels", "release_statistics", "cheapest")
     assert replay(tmp_path / "run", ask, *tables, paid=paid) != []

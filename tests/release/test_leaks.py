@@ -163,7 +163,7 @@ def test_a_first_line_of_data_is_not_quoted(content, label, tmp_path, logs):
     verbs = {
         "release": [*made],
         "plan": ["--not-private"],
-        "bounds": ["--epsilon", "1"],
+        "release-model": ["--bounds", "auto", "--epsilon", "1", "-o", str(tmp_path / "m.json")],
     }
     for verb, options in verbs.items():
         run = CliRunner().invoke(app, [verb, str(path), "--label", label, *options])
