@@ -198,6 +198,21 @@ class Plan:
             return " ".join(words)
         return " ".join([*words, f"-o {self.output}"])
 
+    def model_command(self) -> str:
+        """Return the command that releases a private model instead of bags."""
+        words = [f"bagwise release-model {self.table} --label {shlex.quote(self.label)}"]
+        if self.options:
+            words.append(_without_id(self.options))
+        if self.bounds is not None:
+            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
+        if self.epsilon is not None:
+            words.append(f"--epsilon {_exact(self.epsilon)}")
+        if self.delta:
+            words.append(f"--delta {_exact(self.delta)}")
+        if self.family != "gaussian":
+            words.append(f"--family {self.family}")
+        return " ".join([*words, f"-o {self.output}.json"])
+
     def explain(self, rank: int = 0) -> str:
         """Return in words what to expect of a candidate, and of which cause."""
         chosen = self._at(rank)
@@ -260,7 +275,7 @@ class Plan:
             return f"{said}: less than the first choice. (bagwise release-model)"
         return (
             f"{said}: more than any bags here. Bags are worth it for whoever needs data: another "
-            "kind of model, an audit. If a model is all that is wanted: bagwise release-model."
+            f"kind of model, an audit. If a model is all that is wanted: {self.model_command()}"
         )
 
     def _in_scenario(self, scenario: str, error: float) -> str:
@@ -390,3 +405,18 @@ def _noise(candidate: Candidate) -> str:
     if candidate.noise != "auto":
         return candidate.noise
     return "no delta" if candidate.delta == 0 else "Gaussian"
+
+
+def _without_id(options: str) -> str:
+    """Return column options for a model, in which no key leaves with rows: it is left out."""
+    words = shlex.split(options)
+    if "--id" not in words:
+        return options
+    at = words.index("--id")
+    _, key = words[at : at + 2]
+    del words[at : at + 2]
+    if "--exclude" in words:
+        words[words.index("--exclude") + 1] += f",{key}"
+    elif "--features" not in words:
+        words += ["--exclude", key]
+    return shlex.join(words)
