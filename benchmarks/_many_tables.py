@@ -87,9 +87,9 @@ def class_tables(most_rows: int) -> Iterator[RealTable]:
         name = f"{item}.{label}"
         if counted is not None:
             whole = features.assign(**{label: (told == counted).astype(float)})
-            yield _cut(name, whole, label, "bernoulli")
+            yield cut(name, whole, label, "bernoulli")
         else:
-            yield _cut(name, features.assign(**{label: told}), label, "multinomial")
+            yield cut(name, features.assign(**{label: told}), label, "multinomial")
 
 
 def usable_columns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -118,7 +118,7 @@ def with_label(name: str, frame: pd.DataFrame) -> RealTable | None:
         family = family_of(known[label].to_numpy(dtype=float))
         if family is None or len(known) < FEWEST_ROWS or known.shape[1] < 4:
             continue
-        table = _cut(f"{name}.{label}", known, str(label), family)
+        table = cut(f"{name}.{label}", known, str(label), family)
         if can_be_learnt(table):
             return table
     return None
@@ -177,7 +177,7 @@ def _rounded_up(value: float) -> float:
     return -float(steps[steps <= -value * (1 + 1e-9)].max())
 
 
-def _cut(name: str, frame: pd.DataFrame, label: str, family: str) -> RealTable:
+def cut(name: str, frame: pd.DataFrame, label: str, family: str) -> RealTable:
     whole, classes = frame.copy(), None
     if family == "multinomial":
         classes = tuple(sorted(frame[label].unique()))

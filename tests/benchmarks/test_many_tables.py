@@ -41,8 +41,8 @@ def classes(n=1500, kinds=2):
     told = np.argmax(X @ rng.normal(size=(3, kinds)) + rng.gumbel(size=(n, kinds)), axis=1)
     made = pd.DataFrame(X, columns=list("abc"))
     if kinds == 2:
-        return found._cut("made up", made.assign(y=told), "y", "bernoulli")
-    return found._cut("made up", made.assign(y=np.array(list("pqr"))[told]), "y", "multinomial")
+        return found.cut("made up", made.assign(y=told), "y", "bernoulli")
+    return found.cut("made up", made.assign(y=np.array(list("pqr"))[told]), "y", "multinomial")
 
 
 @pytest.mark.parametrize("kinds", [2, 3])
@@ -58,7 +58,7 @@ def test_the_shortest_command_is_measured_beside_a_few_named_bags(kinds, monkeyp
 def test_noise_is_measured_beside_that_without_queries():
     made = frame()
     made["total"] = made["a"] + made["b"]  # that much signal pays
-    table = found._cut("made up", found.usable_columns(made), "total", "gaussian")
+    table = found.cut("made up", found.usable_columns(made), "total", "gaussian")
     row = benchmark.measure_queries(table, 4.0, draws=2)
     assert row["tried"]
     assert row["centred"] == 2
