@@ -161,7 +161,7 @@ def by_bags(table: RealTable, epsilon: float, **options: Any) -> FloatArray:
     release = bw.make_release(
         table.train, label=table.label, epsilon=epsilon, confirmed=True, **label, **options
     )
-    return predictions(bw.fit_release(release, family=table.family), table)
+    return predictions(bw.fit(release, family=table.family), table)
 
 
 def by_model(table: RealTable, epsilon: float) -> FloatArray | None:
@@ -178,8 +178,9 @@ def by_model(table: RealTable, epsilon: float) -> FloatArray | None:
 def by_single_labels(table: RealTable, epsilon: float) -> FloatArray:
     """Report every label by itself, and fit a model that knows the noise."""
     if table.classes:
-        return by_bags(table, epsilon, label_kind="pick", bag_size=1, strategy="random")
-    return by_bags(table, epsilon, noise="unbiased")
+        picked = bw.Bagging(label_kind="pick")
+        return by_bags(table, epsilon, bagging=picked, bag_size=1, strategy="random")
+    return by_bags(table, epsilon, privacy=bw.Privacy(noise="unbiased"))
 
 
 def by_bins(table: RealTable, epsilon: float) -> FloatArray | None:
