@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 import bagwise as bw
 from bagwise.cluster import bisection, centre_graph, exchanging, moving, repair, workers
 from bagwise.cluster.bisection import bisect
 from bagwise.cluster.metric import make_points
-from bagwise.cluster.search import find_clusters, find_effort, partition
+from bagwise.cluster.search import find_clusters, partition
 from bagwise.cluster.state import EFFORTS, Effort, Search, SizeRange
 from bagwise.cluster.workers import Patience, Workers, patience
-from bagwise.errors import StoppedEarlyWarning, StrategyError
+from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import progress_to
 
 QUICK = Effort(passes=6, list_length=8, sweeps=4, greedy_sweeps=3, idle=0.0)
@@ -124,12 +123,6 @@ def test_free_sizes_are_no_less_compact_in_few_dimensions():
     assert spread(X, free.index) < 1.005 * spread(X, near_equal.index)
 
 
-def test_few_rows_are_given_more_sweeps():
-    assert find_effort("default", 1000).sweeps > find_effort("default", 10**6).sweeps
-    assert find_effort("best", 1000).restarts > 1
-    assert find_effort("fast", 1000) == EFFORTS["fast"]
-
-
 # --- stopping -----------------------------------------------------------------------------------
 
 
@@ -199,23 +192,6 @@ def test_outliers_cost_other_rows_no_digits():
     assert spread(far[ordinary], kept.index) < 1.03 * spread(X, without.index)
 
 
-@pytest.mark.parametrize("strategy", ["kmeans", "optimal"])
-@pytest.mark.parametrize(("n", "k"), [(5, 5), (9, 5), (10, 2), (11, 2), (29, 10), (7, 1)])
-def test_small_and_awkward_sizes(strategy, n, k):
-    X = np.random.default_rng(0).normal(size=(n, 3))
-    bags = bw.make_bags(X, bag_size=k, strategy=strategy, seed=0)
-    assert bags.n_bags == n // k
-    assert bags.sizes.max() - bags.sizes.min() <= 1
-
-
-@pytest.mark.parametrize("strategy", ["kmeans", "optimal"])
-def test_not_a_number_is_refused(strategy):
-    X = np.ones((20, 2))
-    X[3, 1] = np.nan
-    with pytest.raises(StrategyError, match="NaN"):
-        bw.make_bags(X, bag_size=5, strategy=strategy)
-
-
 def test_one_dimension_is_solved_exactly():
     x = np.random.default_rng(0).normal(size=12)
     free = bw.make_bags(x[:, None], bag_size=3, strategy=bw.KMeansBags(sizes="free"), seed=0)
@@ -235,23 +211,6 @@ def test_one_dimension_is_solved_exactly():
     chunks = np.empty(12, dtype=int)
     chunks[np.argsort(x)] = np.arange(12) // 3
     assert spread(x[:, None], equal.index) == pytest.approx(spread(x[:, None], chunks))
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"scale": "cm"}, {"effort": "hard"}, {"sizes": "any"}, {"time_budget": 0.0}]
-)
-def test_unknown_parameters_are_refused(parameters):
-    with pytest.raises(StrategyError, match=next(iter(parameters))):
-        bw.KMeansBags(**parameters)
-    if "sizes" not in parameters:
-        with pytest.raises(StrategyError):
-            bw.OptimalBags(**parameters)
-
-
-@pytest.mark.parametrize("clip", [0.5, float("inf"), float("nan")])
-def test_an_impossible_clip_is_refused(clip):
-    with pytest.raises(StrategyError, match="clip"):
-        bw.OptimalBags(clip=clip)
 
 
 def test_a_loop_is_compiled_for_one_kind_of_input_only():
@@ -283,39 +242,4 @@ def test_neither_tiny_nor_huge_units_cost_anything(unit):
     assert spread(X, scaled.index) < 1.02 * spread(X, as_is.index)
 
 
-def test_sparse_rows_make_bags_and_dense_strategies_say_so():
-    X = sparse.random_array((200, 300), density=0.02, random_state=np.random.default_rng(0))
-    assert bw.make_bags(X, bag_size=10, strategy="kmeans", seed=0).sizes.min() >= 10
-    assert bw.make_bags(X, bag_size=10, strategy="random", seed=0).sizes.min() >= 10
-    with pytest.raises(StrategyError, match="toarray"):
-        bw.make_bags(X, bag_size=10, strategy="optimal", seed=0)
-
-
 # --- what it is for -----------------------------------------------------------------------------
-
-
-def test_optimal_bags_lower_the_error_where_directions_differ():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 6)) * [0.2, 1, 1, 2, 3, 3]
-    errors = {
-        name: bw.make_bags(X, bag_size=10, strategy=name, seed=0).quality(X).error_ratio
-        for name in ("random", "kmeans", "optimal")
-    }
-    assert errors["kmeans"] < 0.3 * errors["random"]
-    assert errors["optimal"] < 0.97 * errors["kmeans"]
-
-
-def test_clipping_keeps_optimal_bags_from_living_on_outliers():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 3))
-    X[:40] *= 30
-    chosen = {
-        clip: bw.make_bags(X, bag_size=10, strategy=bw.OptimalBags(clip=clip), seed=0)
-        for clip in (None, 1.5)
-    }
-    ordinary = X[40:]
-    kept = {
-        clip: bw.Bags.from_labels(bags.index[40:]).quality(ordinary).prediction_ratio
-        for clip, bags in chosen.items()
-    }
-    assert kept[1.5] < kept[None]
