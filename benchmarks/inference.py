@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import bagwise as bw
-from bagwise.audit import infer_labels
+from bagwise.auditor import infer_labels
 from bagwise.errors import BagwiseWarning
 from benchmarks._results import keep
 from reproduction.printed_noise import PrintedCalibration

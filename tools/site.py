@@ -19,7 +19,7 @@ from bagwise.cli.options import REGISTERED
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Bags and releases": ("bagging", "cluster", "release", "api"),
     "Learning": ("learn", "models", "families"),
-    "Privacy, budgets and audits": ("privacy", "ledger", "audit", "verifier"),
+    "Privacy, budgets and audits": ("privacy", "ledger", "auditor", "verifier"),
     "Planning and evaluation": ("planner", "scoring", "learner"),
     "Tables": ("rows",),
     "Errors": ("errors",),
@@ -39,7 +39,7 @@ ROOMS: Mapping[str, str] = {
     "scoring": "Evaluation: further names",
     "planner": "Planning: further names",
     "ledger": "Ledgers: further names",
-    "audit": "Audits: further names",
+    "auditor": "Audits: further names",
     "report": "Reports",
 }
 """Parts of the package whose other names are imported from there, and the titles of their pages."""

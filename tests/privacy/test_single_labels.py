@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from bagwise.audit.mechanism import audit_events
+from bagwise.auditor.mechanism import audit_events
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.planner.candidates import response_of
 from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration

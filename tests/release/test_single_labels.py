@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.audit import audit_events
+from bagwise.auditor import audit_events
 from bagwise.errors import BudgetError, ReleaseError, StrategyError
 from bagwise.requests.records import filed
 

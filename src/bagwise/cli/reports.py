@@ -157,7 +157,7 @@ def _release(wanted: _Wanted) -> Callable[[], "Page"]:
         out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o report.html[/]")
 
     def page() -> "Page":
-        from bagwise.audit import AuditReport
+        from bagwise.auditor import AuditReport
 
         audit = wanted.audit
         return ReleasePage(
@@ -254,9 +254,9 @@ def audit(
 
     Example: [bold]bagwise audit out --labels rents.csv[/]
     """
-    from bagwise.audit import audit_file
+    from bagwise.auditor import audit as audit_of
 
-    found = audit_file(path, labels=labels, draws=draws, trials=draws // 2)
+    found = audit_of(path, labels=labels, draws=draws, trials=draws // 2)
     if is_json():
         emit(found.to_json())
     elif for_people():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.audit.report import AuditReport
+from bagwise.auditor.report import AuditReport
 from bagwise.errors import BagwiseError
 from bagwise.learn.from_release import explain_by_fit
 from bagwise.ledger import Ledger

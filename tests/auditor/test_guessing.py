@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bagwise.audit.guessing import dp_limit, over_chance, over_others, when_sure
+from bagwise.auditor.guessing import dp_limit, over_chance, over_others, when_sure
 
 ALPHA = 0.1
 

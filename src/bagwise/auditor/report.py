@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from bagwise.audit.guessing import Advantage
-from bagwise.audit.label_inference import Colour, LabelInference, infer_labels
-from bagwise.audit.mechanism import USUAL_DELTA, MechanismAudit, audit_events
+from bagwise.auditor.guessing import Advantage
+from bagwise.auditor.label_inference import Colour, LabelInference, infer_labels
+from bagwise.auditor.mechanism import USUAL_DELTA, MechanismAudit, audit_events
 from bagwise.errors import ReleaseError
 from bagwise.files.json_files import LARGEST_STATEMENT, read_json
 from bagwise.files.records import Record, read_record, to_plain
@@ -54,7 +54,7 @@ class AuditReport(Record, frozen=True):
     ) -> Self:
         """Put the parts together; `alpha` is the chance that a bound on mechanisms is wrong."""
         private = recomputed is None or recomputed["epsilon"] is not None
-        tested = all(audit.verdict != "not tested" for audit in audits)
+        tested = all(one.verdict != "not tested" for one in audits)
         colour: Colour = "green" if private and tested else "amber"
         if inference is not None:
             colour = inference.colour
@@ -64,7 +64,7 @@ class AuditReport(Record, frozen=True):
             "refute.",
             "amber": "not everything could be tested, or too little of it to tell.",
         }[colour]
-        if any(audit.verdict == "refuted" for audit in audits):
+        if any(one.verdict == "refuted" for one in audits):
             colour, verdict = "red", "a mechanism spends more than it claims."
         return cls(
             colour=colour,
@@ -95,16 +95,15 @@ class AuditReport(Record, frozen=True):
         if self.recomputed is not None:
             yield from (f"ok: {check}" for check in self.recomputed["checks"])
             yield self.recomputed["headline"]
-        for audit in self.mechanisms.audits:
-            claimed = "any epsilon" if audit.claimed is None else f"epsilon {audit.claimed:.3g}"
+        for one in self.mechanisms.audits:
+            claimed = "any epsilon" if one.claimed is None else f"epsilon {one.claimed:.3g}"
             shown = f"{claimed}; not tested"
-            if audit.shown is not None:
+            if one.shown is not None:
                 shown = (
-                    f"{claimed} at delta {audit.delta:g}; at least {audit.shown:.3g} was shown in "
-                    f"{audit.draws} draws (confidence {self.mechanisms.confidence:g}): "
-                    f"{audit.verdict}"
+                    f"{claimed} at delta {one.delta:g}; at least {one.shown:.3g} was shown in "
+                    f"{one.draws} draws (confidence {self.mechanisms.confidence:g}): {one.verdict}"
                 )
-            yield f"{audit.kind}: claims {shown}."
+            yield f"{one.kind}: claims {shown}."
         if (inference := self.label_inference) is None:
             return
         yield (
@@ -127,7 +126,7 @@ def _interval(of: Advantage | None) -> str:
     return f"{of.estimate:.2f} ({of.low:.2f} to {of.high:.2f}, {of.guesses} guesses)"
 
 
-def audit_file(
+def audit(
     path: str | Path,
     *,
     labels: Any = None,
@@ -150,6 +149,18 @@ def audit_file(
         See `infer_labels`.
     alpha : float
         Chance that any of the bounds on mechanisms is wrong.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import pyarrow as pa
+    >>> from bagwise import make_release
+    >>> table = pa.table({"x": [1.0, 2.0, 3.0, 3.0] * 25, "y": [0.0, 1.0] * 50})
+    >>> release = make_release(table, label="y", bounds=(0, 1), epsilon=1.0, bag_size=10)
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = release.save(Path(folder) / "out")
+    ...     audit(Path(folder) / "out", draws=2000).colour
+    'green'
     """
     verification, certificate = verify(path)
     delta = USUAL_DELTA

@@ -23,10 +23,10 @@ from typing import Any, Literal
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.audit.guessing import Advantage, dp_limit, over_chance, over_others, when_sure
-from bagwise.audit.likelihood import Reader, hidden_by_noise, reader_of
-from bagwise.audit.matching import labels_of_rows
-from bagwise.audit.regression import predict_rows
+from bagwise.auditor.guessing import Advantage, dp_limit, over_chance, over_others, when_sure
+from bagwise.auditor.likelihood import Reader, hidden_by_noise, reader_of
+from bagwise.auditor.matching import labels_of_rows
+from bagwise.auditor.regression import predict_rows
 from bagwise.bagging.bags import Bags
 from bagwise.errors import TableError
 from bagwise.files.records import Record

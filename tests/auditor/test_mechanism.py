@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bagwise.audit.mechanism import audit_events
+from bagwise.auditor.mechanism import audit_events
 from bagwise.privacy.laws import Laplace
 from bagwise.privacy.mechanisms import noisy_choice
 from tests.privacy.events import mechanism_for, with_noise
