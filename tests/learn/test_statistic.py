@@ -265,6 +265,17 @@ def test_a_fit_that_does_not_converge_predicts_the_mean(monkeypatch):
     np.testing.assert_allclose(fit.coef, 0, atol=1e-12)
 
 
+def test_one_odd_row_whose_rate_is_enormous_costs_the_others_no_slope():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=4000)
+    x[0] = 10.0  # its rate is e^5.2, of labels up to 20
+    y = rng.poisson(np.minimum(np.exp(0.2 + 0.5 * x), 20)).astype(float)
+    table = pa.table({"x": x, "y": y})
+    model = bw.release_model(table, label="y", bounds=(0, 20), epsilon=4.0, family="poisson")
+    assert model.trained_on.converged
+    np.testing.assert_allclose(model.coef, [0.5], atol=0.1)
+
+
 def test_scores_are_those_of_the_family():
     table = small_table(n=2000)
     release = bw.make_release(

@@ -242,7 +242,9 @@ class StatisticProblem(Problem):
     def runs_away(self, beta: FloatArray) -> bool:
         """Whether expected labels lie beyond the bounds by more than they vary within.
 
-        A line may leave the bounds in a few odd rows, and does so by no more than they are odd.
+        A line may leave the bounds in a few odd rows, and does so by no more than they are odd. An
+        exponential leaves them by any amount: no row counts as farther off than the bounds are
+        wide, since whoever predicts stays within them.
         """
         near = self.near(beta)
         return has_ends(self.family) and not near.beyond <= near.within
@@ -389,7 +391,7 @@ def _expected_of_block(
             np.hstack([columns.T @ values for values in by_row]),
             float(possible @ possible),
             float(possible.sum()),
-            float(np.sum((off - possible) ** 2)),
+            float(np.sum(np.minimum(np.abs(off - possible), high - low) ** 2)),
             float(variance.sum()),
         )
 
