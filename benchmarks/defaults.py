@@ -52,7 +52,7 @@ SIZE_BY_PLANNER: Record = {"bag_size": "auto"}
 PURE: Record = {"delta": 0.0}
 
 # What is listed in the grid takes the bounds as they are.
-NO_LOOKS: Record = {"tighten": "none", "centre": "none"}
+NO_QUERIES: Record = {"tighten": "none", "centre": "none"}
 
 PAPER_D, PAPER_EPSILON, PAPER_DELTA = 32, 1.0, 1e-5
 
@@ -69,11 +69,11 @@ class Design:
         asked = SIZE_BY_PLANNER
         if self.strategy == "sorted":
             asked = {
-                "strategy": "sorted", "scores": "model", "bag_size": self.bag_size, **NO_LOOKS
+                "strategy": "sorted", "scores": "model", "bag_size": self.bag_size, **NO_QUERIES
             }  # fmt: skip
         elif self.strategy is not None:
             before = ways.MadeBefore(data.name, self.strategy, partition)
-            asked = {"strategy": before, "bag_size": self.bag_size, **NO_LOOKS}
+            asked = {"strategy": before, "bag_size": self.bag_size, **NO_QUERIES}
         return bw.make_release(
             data.train,
             **filed(

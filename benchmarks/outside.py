@@ -2,25 +2,25 @@
 
 The tables are public and not part of bagwise: they are read from the places that are given.
 
-python -m benchmarks.outside --data DIRECTORY [--insurance FILE] [--quick] [--output DIRECTORY]
+python -m benchmarks.outside --data DIRECTORY [--insurance FILE] [--only NAME ...] [--quick]
 
 DIRECTORY has housing.csv, communities.data and bank/x_train.csv to y_test.csv; FILE is
-ausprivauto0405.rda. Whatever is not there is left out. It prints what it finds, and writes
-results.json.
+ausprivauto0405.rda. It prints what it measures, with a table in Markdown, and keeps it in
+benchmarks/results/outside.json.
 """
 
 import argparse
-import json
-import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightgbm
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import statsmodels.api as sm
 from sklearn.metrics import roc_auc_score
 
@@ -29,19 +29,49 @@ from bagwise._types import FloatArray
 from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from bagwise.rows.columns import exposure_vector
-from benchmarks import _outside_tables as tables
-from benchmarks import _real_llp as llp
+from benchmarks._real_scores import poisson_deviance
+from benchmarks._real_tables import RealTable
+from benchmarks._results import keep, read_rows
 from benchmarks._rr_on_bins import randomise_labels
+from benchmarks.twenty_tables import by_additive_model, by_conditioned_descent
 
-MEASURED = Path("build/outside")
-EPSILONS = {"housing": (0.05, 0.5, 1.0, 2.0, 4.0), "crime": (0.5, 1.0, 2.0, 4.0, 8.0)}
-CLAIM_EPSILONS = (0.5, 1.0, 4.0)
+EPSILONS = {
+    "housing": (0.05, 0.5, 1.0, 2.0, 4.0),
+    "crime": (0.5, 1.0, 2.0, 4.0, 8.0),
+    "bank": (1.0, 4.0),
+    "insurance": (0.5, 1.0, 4.0),
+}
 BAG_SIZES = (8, 32, 128, 512)
-BANK_EPSILONS = (1.0, 4.0)
-DRAWS = 5
-LLP_CLASSIFIERS = ("EM, logistic", "DLLP")
+DRAWS = {"housing": 5, "crime": 5, "bank": 2, "insurance": 2}
 
-Predict = Callable[[], FloatArray]
+
+@dataclass(frozen=True)
+class Outside(RealTable):
+    """One draw of a table, with how predictions are scored and what counts are counted over."""
+
+    exposure: str | None = None
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the columns that a model may use."""
+        return [n for n in self.train.column_names if n not in (self.label, self.exposure)]
+
+    def years(self, part: pa.Table) -> FloatArray:
+        """Return the exposure of each row."""
+        return exposure_vector(part, str(self.exposure))
+
+    def score(self, predicted: FloatArray) -> float:
+        """Return the mean squared error, the AUC, or the share of a constant rate's deviance."""
+        if self.family == "gaussian":
+            return float(np.mean((predicted - self.held_out) ** 2))
+        if self.family == "bernoulli":
+            return float(roc_auc_score(self.held_out, predicted))
+        rate = self.labels.sum() / self.years(self.train).sum()
+        deviances = [
+            poisson_deviance(self.held_out, np.maximum(mean, 1e-9))
+            for mean in (predicted, rate * self.years(self.test))
+        ]
+        return deviances[0] / deviances[1]
 
 
 class Way(NamedTuple):
@@ -50,252 +80,303 @@ class Way(NamedTuple):
     name: str
     who: str  # "bagwise", "peer" or "row labels"
     epsilon: float | None
-    predict: Predict
+    predict: Callable[[], FloatArray | None]
     bag_size: int | None = None
 
 
+# Tables
+
+
+def _table(name: str, parts: list[pd.DataFrame], label: str, **about: Any) -> Outside:
+    train, test = (
+        pa.Table.from_pandas(part.reset_index(drop=True), preserve_index=False) for part in parts
+    )
+    values = np.linspace(*about["bounds"], 101)
+    return Outside(
+        name=name, source="", about="", train=train, test=test, label=label, values=values, **about
+    )
+
+
+def _split(frame: pd.DataFrame, seed: int) -> list[pd.DataFrame]:
+    """Hold out a fifth of the rows, as the printed figures do."""
+    order = np.random.default_rng(seed).permutation(len(frame))
+    return [frame.iloc[order[len(frame) // 5 :]], frame.iloc[order[: len(frame) // 5]]]
+
+
+def housing(folder: Path, seed: int) -> Outside:
+    """Prices in blocks of California, in 100,000 dollars, with the columns of scikit-learn."""
+    raw = pd.read_csv(folder / "housing.csv")
+    rooms = raw["total_bedrooms"].fillna(raw["total_bedrooms"].median())
+    frame = pd.DataFrame(
+        {
+            "income": raw["median_income"],
+            "age": raw["housing_median_age"],
+            "rooms": raw["total_rooms"] / raw["households"],
+            "bedrooms": rooms / raw["households"],
+            "population": raw["population"],
+            "occupancy": raw["population"] / raw["households"],
+            "latitude": raw["latitude"],
+            "longitude": raw["longitude"],
+            "price": raw["median_house_value"] / 1e5,
+        }
+    )
+    return _table("housing", _split(frame, seed), "price", bounds=(0.0, 5.0), family="gaussian")
+
+
+def crime(folder: Path, seed: int) -> Outside:
+    """Violent crimes in communities, without the columns that the printed figures leave out."""
+    raw = pd.read_csv(folder / "communities.data", na_values="?")
+    gone = ["state", "county", "community", "communityname", "fold", "racepctblack"]
+    frame = raw.drop(columns=[name for name in gone if name in raw])
+    if "OtherPerCap" in frame:
+        frame["OtherPerCap"] = frame["OtherPerCap"].fillna(frame["OtherPerCap"].mean())
+    parts = _split(frame.dropna(axis=1).astype(float), seed)
+    return _table("crime", parts, "ViolentCrimesPerPop", bounds=(0.0, 1.0), family="gaussian")
+
+
+def bank(folder: Path, seed: int) -> Outside:
+    """Answers to a bank's calls, in the split that comes with LLP-BP; the seed changes nothing."""
+    del seed
+    parts = []
+    for name in ("train", "test"):
+        X, y = (pd.read_csv(folder / "bank" / f"{kind}_{name}.csv") for kind in ("x", "y"))
+        X.columns = [f"x{i}" for i in range(X.shape[1])]
+        parts.append(X.assign(y=y.to_numpy()[:, 0].astype(float)))
+    return _table("bank", parts, "y", bounds=(0.0, 1.0), family="bernoulli")
+
+
+def insurance(file: Path, seed: int) -> Outside:
+    """Claims of Australian car policies over years of exposure (`ausprivauto0405`)."""
+    if file.suffix == ".rda":
+        import pyreadr  # only for this file, so in no group: pip install pyreadr
+
+        raw = next(iter(pyreadr.read_r(str(file)).values()))
+    else:
+        raw = pd.read_parquet(file)
+    frame = raw.drop(columns=["ClaimOcc", "ClaimAmount"]).astype(
+        dict.fromkeys(("VehAge", "VehBody", "Gender", "DrivAge"), str)
+    )
+    about = {"bounds": (0.0, 4.0), "family": "poisson", "exposure": "Exposure"}
+    return _table("insurance", _split(frame, seed), "ClaimNb", **about)
+
+
+# Ways
+
+
+def _boosted() -> Any:
+    return lightgbm.LGBMRegressor(num_threads=1, verbose=-1)
+
+
+def _release(table: Outside, epsilon: float | None, **options: Any) -> bw.Release:
+    promise: dict[str, Any] = {"epsilon": epsilon, "bounds": table.bounds}
+    if epsilon is None:
+        promise = {"not_private": True}
+    options = {"family": table.family, **promise, **options}
+    settings = filed(label=table.label, features=table.features, **options)
+    return bw.make_release(table.train, **settings)
+
+
+def _fitted(release: bw.Release, table: Outside, **options: Any) -> FloatArray:
+    return np.asarray(bw.fit(release, **options).predict(table.test))
+
+
+def _boosted_on_bags(release: bw.Release, table: Outside) -> FloatArray:
+    X, y, _ = release.training_data()
+    loss = "instance" if release.bags.n_bags < 400 else "aggregate"
+    model = bw.BaggedRegressor(_boosted(), loss=loss).fit(X, y, **release.fit_params())
+    return np.asarray(model.predict(table.encoded[1]))
+
+
+def planned_ways(table: Outside, epsilon: float) -> Iterator[Way]:
+    """Yield releases as `make_release` makes them unasked, and the peers without bags."""
+    bags = _release(table, epsilon)
+    yield Way("bags, linear", "bagwise", epsilon, lambda: _fitted(bags, table))
+    yield Way(
+        "bags, BaggedBooster", "bagwise", epsilon, lambda: _fitted(bags, table, model="boosted")
+    )
+    trees = _release(table, epsilon, learner="flexible")
+    yield Way(
+        "flexible, BaggedBooster", "bagwise", epsilon,
+        lambda: _fitted(trees, table, model="boosted"),
+    )  # fmt: skip
+    yield Way(
+        "Cond-DP, delta 1e-6", "peer", epsilon, lambda: by_conditioned_descent(table, epsilon)
+    )
+    yield Way("DP-EBM, delta 1e-6", "peer", epsilon, lambda: by_additive_model(table, epsilon))
+
+
+def regression_ways(table: Outside, seed: int) -> Iterator[Way]:
+    """Yield ways to learn a number under label privacy."""
+    del seed
+    (X, X_test), y, bounds = table.encoded, table.labels, table.bounds
+    yield Way("mean of the labels", "row labels", None, lambda: np.full(len(X_test), y.mean()))
+    rows = bw.BaggedGLM()
+    yield Way("linear", "row labels", None, lambda: rows.fit(X, y).predict(X_test))
+    yield Way("LightGBM", "row labels", None, lambda: _boosted().fit(X, y).predict(X_test))
+    for epsilon in EPSILONS[table.name]:
+        yield from planned_ways(table, epsilon)
+        trees = _release(table, epsilon, learner="flexible")
+        yield Way(
+            "flexible, LightGBM", "bagwise", epsilon, lambda r=trees: _boosted_on_bags(r, table)
+        )
+        model = bw.release_model(
+            table.train, label=table.label, features=table.features, bounds=bounds, epsilon=epsilon
+        )
+        yield Way("private model", "bagwise", epsilon, lambda m=model: m.predict(table.test))
+        single = _release(table, epsilon, noise="unbiased", tighten="none")
+        yield Way(
+            "unbiased randomizer, linear", "peer", epsilon, lambda r=single: _fitted(r, table)
+        )
+        noise = SecureNoise()
+        binned = randomise_labels(table.clipped, values=table.values, epsilon=epsilon, source=noise)
+        laplace = np.random.default_rng().laplace(
+            scale=(bounds[1] - bounds[0]) / epsilon, size=y.size
+        )
+        for name, told, labels in (
+            ("unbiased randomizer", *single.training_data()[:2]),
+            ("RR on bins", X, binned.labels),
+            ("Laplace noise on labels", X, table.clipped + laplace),
+        ):
+            yield Way(
+                f"{name}, LightGBM", "peer", epsilon,
+                lambda t=told, b=labels: _boosted().fit(t, b).predict(X_test),
+            )  # fmt: skip
+
+
+def bank_ways(table: Outside, seed: int) -> Iterator[Way]:
+    """Yield ways to learn a chance from bags of answers, of random rows as LLP-BP has them."""
+    (X, X_test), y = table.encoded, table.labels
+    rows, trees = bw.BaggedGLM("bernoulli"), lightgbm.LGBMClassifier(num_threads=1, verbose=-1)
+    yield Way("logistic", "row labels", None, lambda: rows.fit(X, y).predict(X_test))
+    yield Way("LightGBM", "row labels", None, lambda: trees.fit(X, y).predict_proba(X_test)[:, 1])
+    for epsilon in EPSILONS[table.name]:
+        yield from planned_ways(table, epsilon)
+    for size in BAG_SIZES:
+        for strategy in ("random", "kmeans"):
+            options = {"bag_size": size, "strategy": strategy, "seed": seed}
+            for epsilon in (None, *EPSILONS[table.name]):
+                made = _release(table, epsilon, **options)
+                yield Way(
+                    f"{strategy} bags, linear", "bagwise", epsilon,
+                    lambda r=made: _fitted(r, table, family="bernoulli"), size,
+                )  # fmt: skip
+            plain = _release(table, None, **options)
+            yield Way(
+                f"{strategy} bags, LightGBM", "bagwise", None,
+                lambda r=plain: _boosted_on_bags(r, table), size,
+            )  # fmt: skip
+
+
+def claim_ways(table: Outside, seed: int) -> Iterator[Way]:
+    """Yield ways to learn a rate of claims."""
+    del seed
+    X, X_test = (sm.add_constant(part, has_constant="add") for part in table.encoded)
+    years, years_test = table.years(table.train), table.years(table.test)
+    for name, over, over_test in (
+        ("statsmodels, exposure", years, years_test),
+        ("statsmodels, exposure left out", None, None),
+    ):
+        peer = sm.GLM(table.labels, X, family=sm.families.Poisson(), exposure=over)
+        yield Way(
+            name, "row labels", None,
+            lambda m=peer, o=over_test: np.asarray(m.fit().predict(X_test, exposure=o)),
+        )  # fmt: skip
+    for epsilon in (None, *EPSILONS[table.name]):
+        size = {"bag_size": 20, "strategy": "kmeans"} if epsilon is None else {}
+        made = _release(table, epsilon, exposure=table.exposure, **size)
+        yield Way("bags, exposure", "bagwise", epsilon, lambda r=made: _fitted(r, table))
+        left_out = _release(table, epsilon, **size)
+        yield Way(
+            "bags, exposure left out", "bagwise", epsilon,
+            lambda r=left_out: _fitted(r, table, family="poisson"),
+        )  # fmt: skip
+        if epsilon is not None:
+            single = _release(
+                table, epsilon, noise="unbiased", tighten="none", exposure=table.exposure
+            )
+            yield Way(
+                "unbiased randomizer, exposure", "peer", epsilon, lambda r=single: _fitted(r, table)
+            )
+
+
+TABLES: dict[
+    str, tuple[Callable[[Path, int], Outside], Callable[[Outside, int], Iterator[Way]]]
+] = {
+    "housing": (housing, regression_ways),
+    "crime": (crime, regression_ways),
+    "bank": (bank, bank_ways),
+    "insurance": (insurance, claim_ways),
+}
+
+
+# Measuring
+
+
+def measure(name: str, place: Path, draws: int) -> list[dict[str, Any]]:
+    """Return the mean score of every way on one table, with its standard error."""
+    load, ways = TABLES[name]
+    scores: dict[tuple[Any, ...], list[float]] = {}
+    for seed in range(draws):
+        table = load(place, seed)
+        for way in ways(table, seed):
+            start, key = time.perf_counter(), (way.name, way.who, way.epsilon, way.bag_size)
+            predicted = way.predict()
+            scores.setdefault(key, []).append(table.score(np.asarray(predicted)))
+            seconds = time.perf_counter() - start
+            print(name, seed, *key, scores[key][-1], f"{seconds:.1f} s", flush=True)
+    facts = {"learnt": table.labels.size, "held out": table.held_out.size}
+    return [
+        {
+            "table": name,
+            **facts,
+            "way": key[0],
+            "by": key[1],
+            "epsilon": key[2],
+            "bag_size": key[3],
+            "mean": float(np.mean(found)),
+            "error": float(np.std(found, ddof=1) / len(found) ** 0.5) if len(found) > 1 else 0.0,
+            "draws": len(found),
+        }
+        for key, found in scores.items()
+    ]
+
+
+def in_markdown(rows: list[dict[str, Any]]) -> str:
+    """Return a table with a line for each way, and a column for each epsilon and bag size."""
+    columns = list(dict.fromkeys((row["bag_size"], row["epsilon"]) for row in rows))
+    lines = [["way", "by"], ["---", "---"]]
+    for size, epsilon in columns:
+        promise = "not private" if epsilon is None else f"epsilon {epsilon:g}"
+        lines[0].append(f"bags of {size}, {promise}" if size else promise)
+        lines[1].append("---:")
+    for way, who in dict.fromkeys((row["way"], row["by"]) for row in rows):
+        cells = dict.fromkeys(columns, "")
+        for row in rows:
+            if row["way"] == way:
+                digits = 4 if row["mean"] < 0.1 else 3
+                mean, error = f"{row['mean']:.{digits}f}", f"{row['error']:.{digits}f}"
+                cells[row["bag_size"], row["epsilon"]] = f"{mean} ± {error}"
+        lines.append([way, who, *cells.values()])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def main() -> None:
-    """Measure, and write what was measured."""
-    asked = _arguments()
-    draws = 2 if asked.quick else DRAWS
-    found = {}
-    jobs: list[tuple[str, Callable[[int], tables.Outside], Any, int]] = []
-    if asked.data is not None:
-        jobs += [
-            ("housing", lambda s: tables.housing(asked.data, s), regression_ways, draws),
-            ("crime", lambda s: tables.crime(asked.data, s), regression_ways, draws),
-            ("bank", lambda s: tables.bank(asked.data, s), bank_ways, 2),
-        ]
-    if asked.insurance is not None:
-        jobs.append(("insurance", lambda s: tables.insurance(asked.insurance, s), claim_ways, 2))
-    for name, load, ways, times in jobs:
-        if asked.only in (None, name):
-            found[name] = _measure(name, load, ways, times)
-    folder = asked.output or MEASURED
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "results.json"
-    before = json.loads(kept.read_text())["tables"] if kept.exists() else {}
-    content = {
-        "python": platform.python_version(),
-        "packages": {p: version(p) for p in ("bagwise", "numpy", "scikit-learn", "lightgbm")},
-        "tables": before | found,
-    }
-    kept.write_text(json.dumps(content, indent=2) + "\n")
-    for name, table in found.items():
-        for row in table["rows"]:
-            print(name, row)
-
-
-def _arguments() -> argparse.Namespace:
+    """Measure, keep what was measured, and print it for the page."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", type=Path, help="directory with the tables")
     arguments.add_argument("--insurance", type=Path, help="ausprivauto0405.rda")
-    arguments.add_argument("--only", help="one table; others stay as kept")
+    arguments.add_argument("--only", nargs="+", choices=list(TABLES), default=list(TABLES))
     arguments.add_argument("--quick", action="store_true", help="two draws")
-    arguments.add_argument("--output", type=Path, help=f"instead of {MEASURED}")
-    return arguments.parse_args()
-
-
-def _measure(name: str, load: Any, ways: Any, draws: int) -> dict[str, Any]:
-    rows: dict[tuple[Any, ...], list[float]] = {}
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # small epsilons are here to be warned of
-        for seed in range(draws):
-            table = load(seed)
-            for way in ways(table, seed):
-                key = (way.name, way.who, way.epsilon, way.bag_size)
-                score = score_of(table, way.predict())
-                rows.setdefault(key, []).append(score)
-                print(name, seed, *key, f"{score:.4f}", flush=True)
-    return {
-        "measure": table.measure,
-        "rows_to_learn_from": table.train.num_rows,
-        "rows_held_out": table.test.num_rows,
-        "columns": len(table.features),
-        "seconds": round(time.perf_counter() - start),
-        "rows": [
-            {
-                "way": key[0],
-                "who": key[1],
-                "epsilon": key[2],
-                "bag_size": key[3],
-                "mean": float(np.mean(scores)),
-                "se": float(np.std(scores, ddof=1) / np.sqrt(len(scores)))
-                if len(scores) > 1
-                else None,
-                "draws": len(scores),
-            }
-            for key, scores in rows.items()
-        ],
-    }
-
-
-def score_of(table: tables.Outside, predicted: FloatArray) -> float:
-    """Return the mean squared error, the AUC, or the share of the deviance of a constant rate."""
-    labels = table.labels(table.test)
-    if table.measure == "mse":
-        return float(np.mean((predicted - labels) ** 2))
-    if table.measure == "auc":
-        return float(roc_auc_score(labels, predicted))
-    exposure = exposure_vector(table.test, str(table.exposure))
-    train = (
-        table.labels(table.train).sum() / exposure_vector(table.train, str(table.exposure)).sum()
-    )
-    return _deviance(labels, predicted) / _deviance(labels, train * exposure)
-
-
-def _deviance(labels: FloatArray, mean: FloatArray) -> float:
-    mean = np.maximum(mean, 1e-9)
-    ratio = np.where(labels > 0, labels / mean, 1.0)
-    return float(2 * np.sum(labels * np.log(ratio) - labels + mean))
-
-
-def _boosted(**options: Any) -> Any:
-    return lightgbm.LGBMRegressor(num_threads=1, verbose=-1, **options)
-
-
-def _encoded(table: tables.Outside) -> tuple[FloatArray, FloatArray]:
-    encoder = bw.Encoder.for_table(table.train, table.features, named=table.features)
-    return encoder.transform(table.train), encoder.transform(table.test)
-
-
-def _release(table: tables.Outside, epsilon: float | None, **options: Any) -> bw.Release:
-    if epsilon is None:
-        promise: dict[str, Any] = {"not_private": True}
-    else:
-        promise = {"epsilon": epsilon, "bounds": table.bounds}
-    return bw.make_release(
-        table.train,
-        **filed(
-            label=table.label, features=table.features, family=table.family, **promise, **options
-        ),
-    )
-
-
-def _linear(release: bw.Release, table: tables.Outside, **options: Any) -> FloatArray:
-    return bw.fit_release(release, **options).predict(table.test)
-
-
-def _boosted_on_bags(release: bw.Release, X_test: FloatArray) -> FloatArray:
-    X, y, _ = release.training_data()
-    params = release.fit_params()
-    small = release.bags.n_bags < 400
-    model = bw.BaggedRegressor(_boosted(), loss="instance" if small else "aggregate")
-    predicted: FloatArray = model.fit(X, y, **params).predict(X_test)
-    return predicted
-
-
-def regression_ways(table: tables.Outside, seed: int) -> Iterator[Way]:
-    """Yield ways to learn a number under label privacy."""
-    del seed
-    X, X_test = _encoded(table)
-    y, bounds = table.labels(table.train), table.bounds
-    yield Way("mean of the labels", "row labels", None, lambda: np.full(len(X_test), y.mean()))
-    yield Way("linear", "row labels", None,
-              lambda: bw.BaggedGLM().fit(X, y, bags=range(len(y))).predict(X_test))  # fmt: skip
-    yield Way("LightGBM", "row labels", None, lambda: _boosted().fit(X, y).predict(X_test))
-    for epsilon in EPSILONS[table.name]:
-        bags = _release(table, epsilon)
-        yield Way("bags, linear", "bagwise", epsilon, lambda r=bags: _linear(r, table))
-        yield Way("bags, LightGBM", "bagwise", epsilon,
-                  lambda r=bags: _boosted_on_bags(r, X_test))  # fmt: skip
-        for_trees = _release(table, epsilon, learner="flexible")
-        yield Way("flexible, LightGBM", "bagwise", epsilon,
-                  lambda r=for_trees: _boosted_on_bags(r, X_test))  # fmt: skip
-        yield Way("private model", "bagwise", epsilon, lambda e=epsilon: bw.release_model(
-            table.train, label=table.label, features=table.features, bounds=bounds, epsilon=e,
-        ).predict(table.test))  # fmt: skip
-        single = _release(table, epsilon, noise="unbiased", tighten="none")
-        yield Way(
-            "unbiased randomizer, linear", "peer", epsilon, lambda r=single: _linear(r, table)
-        )
-        yield Way("unbiased randomizer, LightGBM", "peer", epsilon, lambda r=single: (
-            _boosted().fit(*r.training_data()[:2]).predict(X_test)
-        ))  # fmt: skip
-        values = np.linspace(*bounds, 101)
-        binned = randomise_labels(
-            np.clip(y, *bounds), values=values, epsilon=epsilon, source=SecureNoise()
-        ).labels
-        yield Way("RR on bins, LightGBM", "peer", epsilon,
-                  lambda b=binned: _boosted().fit(X, b).predict(X_test))  # fmt: skip
-        noisy = np.clip(y, *bounds) + np.random.default_rng().laplace(
-            scale=(bounds[1] - bounds[0]) / epsilon, size=y.size
-        )
-        yield Way("Laplace noise on labels, LightGBM", "peer", epsilon,
-                  lambda b=noisy: _boosted().fit(X, b).predict(X_test))  # fmt: skip
-
-
-def bank_ways(table: tables.Outside, seed: int) -> Iterator[Way]:
-    """Yield ways to learn a chance from bags of answers, of random rows as LLP-BP has them."""
-    X, X_test = _encoded(table)
-    y = table.labels(table.train)
-    rows = bw.BaggedGLM("bernoulli")
-    yield Way("logistic", "row labels", None,
-              lambda: rows.fit(X, y, bags=range(len(y))).predict(X_test))  # fmt: skip
-    yield Way("LightGBM", "row labels", None, lambda: (
-        lightgbm.LGBMClassifier(num_threads=1, verbose=-1).fit(X, y).predict_proba(X_test)[:, 1]
-    ))  # fmt: skip
-    yield from planned_bank_ways(table)
-    for size in BAG_SIZES:
-        for strategy in ("random", "kmeans"):
-            made = _release(table, None, bag_size=size, strategy=strategy, seed=seed)
-            yield Way(f"{strategy} bags, logistic", "bagwise", None,
-                      lambda r=made: _linear(r, table, family="bernoulli"), size)  # fmt: skip
-            yield Way(f"{strategy} bags, LightGBM", "bagwise", None,
-                      lambda r=made: _boosted_on_bags(r, X_test), size)  # fmt: skip
-            for epsilon in BANK_EPSILONS:
-                hidden = _release(table, epsilon, bag_size=size, strategy=strategy, seed=seed)
-                yield Way(f"{strategy} bags, logistic", "bagwise", epsilon,
-                          lambda r=hidden: _linear(r, table, family="bernoulli"), size)  # fmt: skip
-        if llp.is_installed() and seed == 0:
-            yield from _llp_peers(X, y, X_test, size)
-
-
-def planned_bank_ways(table: tables.Outside) -> Iterator[Way]:
-    """Yield bags as the planner chooses them."""
-    for epsilon in BANK_EPSILONS:
-        made = _release(table, epsilon)
-        yield Way("bags as planned, logistic", "bagwise", epsilon,
-                  lambda r=made: _linear(r, table, family="bernoulli"))  # fmt: skip
-
-
-def _llp_peers(X: FloatArray, y: FloatArray, X_test: FloatArray, size: int) -> Iterator[Way]:
-    bags = bw.make_bags(X, bag_size=size, strategy="random", seed=0)
-    shares = bags.mean(y)
-    for name in LLP_CLASSIFIERS:
-        scores, _ = llp.run(
-            name, X.astype(np.float32), bags.index, shares, X_test.astype(np.float32)
-        )
-        if scores is not None:
-            yield Way(f"llp-learn, {name}", "peer", None, lambda s=scores: s, size)
-
-
-def claim_ways(table: tables.Outside, seed: int) -> Iterator[Way]:
-    """Yield ways to learn a rate of claims."""
-    del seed
-    X, X_test = _encoded(table)
-    y, exposure = table.labels(table.train), str(table.exposure)
-    years, years_test = (exposure_vector(part, exposure) for part in (table.train, table.test))
-    peer = sm.GLM(y, sm.add_constant(X), family=sm.families.Poisson(), exposure=years)
-    yield Way("statsmodels, exposure", "row labels", None, lambda: np.asarray(
-        peer.fit().predict(sm.add_constant(X_test, has_constant="add"), exposure=years_test)
-    ))  # fmt: skip
-    plain = sm.GLM(y, sm.add_constant(X), family=sm.families.Poisson())
-    yield Way("statsmodels, exposure left out", "row labels", None, lambda: np.asarray(
-        plain.fit().predict(sm.add_constant(X_test, has_constant="add"))
-    ))  # fmt: skip
-    for epsilon in (None, *CLAIM_EPSILONS):
-        size = {"bag_size": 20, "strategy": "kmeans"} if epsilon is None else {}
-        made = _release(table, epsilon, exposure=exposure, **size)
-        yield Way("bags, exposure", "bagwise", epsilon, lambda r=made: _linear(r, table))
-        left_out = _release(table, epsilon, **size)
-        yield Way("bags, exposure left out", "bagwise", epsilon,
-                  lambda r=left_out: _linear(r, table, family="poisson"))  # fmt: skip
-        if epsilon is not None:
-            single = _release(table, epsilon, noise="unbiased", tighten="none", exposure=exposure)
-            yield Way("unbiased randomizer, exposure", "peer", epsilon,
-                      lambda r=single: _linear(r, table))  # fmt: skip
+    asked = arguments.parse_args()
+    warnings.simplefilter("ignore")  # small epsilons are here to be warned of
+    for name in asked.only:
+        place = asked.insurance if name == "insurance" else asked.data
+        if place is not None:
+            rows = measure(name, place, 2 if asked.quick else DRAWS[name])
+            others = [row for row in read_rows("outside") if row["table"] != name]
+            packages = ("scikit-learn", "lightgbm", "interpret-core")
+            keep("outside", [*others, *rows], packages, show=False)
+            print(f"\n## {name}\n\n{in_markdown(rows)}", flush=True)
 
 
 if __name__ == "__main__":

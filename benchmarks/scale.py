@@ -8,13 +8,22 @@ Numbers of rows can be given as arguments: for releases, for kmeans, and for the
 """
 
 import json
+import os
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from benchmarks._results import keep
-from benchmarks.in_memory import BAGWISE, PRIVATE, SIZE, run, write_numbers
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from benchmarks._results import keep
+
+BAGWISE = "from bagwise.cli import main; main()"
+PRIVATE = ["--bounds", "-30", "30", "--epsilon", "1", "--delta", "1e-9"]
+SIZE = 50
 N, KMEANS_N, SAMPLE_N = 50_000_000, 20_000_000, 1_000_000
 LIMIT, KMEANS_LIMIT = "2GB", "4GB"
 
@@ -46,6 +55,27 @@ found = made.quality()
 made.save(f"{out}")
 print(json.dumps({"sse": found.sse_ratio}), file=open(f"{out}.json", "w"))
 """
+
+
+def write_numbers(path, n, columns=16):
+    rng = np.random.default_rng(0)
+    theta = rng.standard_normal(columns)
+    schema = pa.schema({**{f"x{j}": pa.float64() for j in range(columns)}, "y": pa.float64()})
+    with pq.ParquetWriter(path, schema) as file:
+        for first in range(0, n, 1_000_000):
+            X = rng.standard_normal((min(1_000_000, n - first), columns))
+            y = X @ theta + rng.standard_normal(len(X))
+            file.write_table(pa.table([*X.T, y], schema=schema))
+
+
+def run(code, *arguments):
+    """Run Python code in a fresh process; return seconds by clock and processor, and the peak."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{arguments} failed")
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**10
 
 
 def row(case, n, found, **more):

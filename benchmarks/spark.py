@@ -18,7 +18,7 @@ from pathlib import Path
 import bagwise as bw
 from bagwise.rows.spark.session import open_session
 from benchmarks._results import keep
-from benchmarks.in_memory import SIZE, D, write_numbers
+from benchmarks.scale import SIZE, write_numbers
 
 SIZES = (1_000_000, 5_000_000)
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
@@ -86,7 +86,7 @@ def row(case, n, found, peer=None):
 
 def measure(spark, folder, n):
     table = folder / f"{n}.parquet"
-    write_numbers(table, n, columns=D)
+    write_numbers(table, n)
     first = timed(lambda: plain(spark, table, folder / "plain"))
     found = {}
     for strategy in ("random", "sorted"):
@@ -119,7 +119,7 @@ def main(*sizes):
     spark = open_session(SETTINGS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_numbers(folder / "small.parquet", 100_000, columns=D)
+        write_numbers(folder / "small.parquet", 100_000)
         plain(spark, folder / "small.parquet", folder / "plain")
         release(folder / "small.parquet", folder / "small", "sorted")
         rows = [one for n in sizes or SIZES for one in measure(spark, folder, n)]

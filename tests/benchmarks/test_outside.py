@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import _outside_tables as tables
+from benchmarks import outside as tables
 
 ROWS = 60
 
@@ -59,3 +59,14 @@ def test_claims_are_counted_over_years(tmp_path):
     table = tables.insurance(tmp_path / "claims.parquet", 0)
     assert table.exposure == "Exposure"
     assert set(table.features) == {"VehValue", "VehAge", "VehBody", "Gender", "DrivAge"}
+
+
+def test_the_best_constant_rate_has_all_of_its_own_deviance(tmp_path):
+    rng = np.random.default_rng(1)
+    years = pd.DataFrame({"Exposure": rng.uniform(0.1, 1, ROWS), "ClaimNb": rng.poisson(1, ROWS)})
+    table = tables._table(
+        "t", [years, years], "ClaimNb", bounds=(0.0, 9.0), family="poisson", exposure="Exposure"
+    )
+    rate = years.ClaimNb.sum() / years.Exposure.sum()
+    assert table.score(rate * years.Exposure.to_numpy()) == pytest.approx(1)
+    assert table.score(np.full(ROWS, 9.0)) > 1

@@ -10,8 +10,7 @@ shares of what a learner could explain with the labels of all rows:
   larger bags were, by about the same for every doubling, whatever the noise.
 
 So there is one best size, which falls with epsilon and with the number of rows. The two constants
-were read off public tables (`docs/results/learners`); between sizes next to each other on the grid
-the difference is small.
+were read off public tables; between sizes next to each other on the grid the difference is small.
 
 Where epsilon is large, no rows need to be mixed: every label is reported by itself, by an unbiased
 randomizer. Boosted trees spend more parameters on such labels, since no bag holds them together.
