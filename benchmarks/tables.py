@@ -68,7 +68,7 @@ def main() -> None:
 
     def score(tables: list) -> float:
         started = time.process_time()
-        model = bw.fit_tables(rows, tables)
+        model = bw.fit(rows, tables=tables)
         seconds = time.process_time() - started
         result = explained(y, model.predict(test))
         print(f"  {model.n_cells} cells, {seconds:.0f} s: {result:.4f}", flush=True)

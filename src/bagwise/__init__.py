@@ -89,7 +89,7 @@ _OTHERS = {
     "learn.frames": "fit_estimator",
     "learn.model_selection": "bag_deviance bag_mean_squared_error bag_r2_score bag_scorer",
     "learn.on_spark": "fit_on_spark",
-    "learn.tables": "LabelTable fit_tables",
+    "learn.tables": "LabelTable",
     "models.model": "predict_on_spark",
     "models.trees": "TreeModel",
     "rows.encode": "Encoder",

@@ -1,5 +1,6 @@
 """The verbs of a learner: read a release, fit a model to it, and say how good it is."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,6 +8,7 @@ from bagwise.errors import StrategyError, check_name
 from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
 from bagwise.learn.frames import FrameModel, fit_estimator
 from bagwise.learn.from_release import family_to_fit, fit_release
+from bagwise.learn.tables import LabelTable, fit_tables
 from bagwise.models.row_model import RowModel
 from bagwise.models.trees import TreeModel
 from bagwise.release.files import MANIFEST
@@ -29,19 +31,25 @@ def load_release(path: str | Path, *, key: str | Path | None = None) -> Release:
 
 
 def fit(
-    release: Release | str | Path, *, model: Literal["glm", "boosted"] = "glm", **options: Any
+    release: Any,
+    *,
+    model: Literal["glm", "boosted"] = "glm",
+    tables: Sequence[LabelTable] | None = None,
+    **options: Any,
 ) -> RowModel | TreeModel:
-    """Fit a row-level model to a release.
+    """Fit a row-level model to a release, or to rows without labels and tables of label sums.
 
     Parameters
     ----------
-    release : Release or path
-        A path is checked first (`load_release`).
+    release : Release or path; with `tables`, a table of rows
+        The path of a release is checked first (`load_release`).
     model : {"glm", "boosted"}
         A generalised linear model with error bars, or boosted trees (extra ``trees``).
+    tables : sequence of LabelTable, optional
+        Sums of labels by public columns; their cells may share rows. `release` is then the rows.
     **options
         `family`, `target`, `rows` and `rows_noise_sd` for both; for "glm" all others of
-        `bagwise.learn.fit_release`.
+        `bagwise.learn.fit_release`. With `tables`: `family` (bernoulli or poisson) and `label`.
 
     Examples
     --------
@@ -55,6 +63,11 @@ def fit(
     True
     """
     check_name("model", model, ("glm", "boosted"))
+    if tables is not None:
+        check_name("model of tables of sums", model, ("glm",))
+        for name in options:
+            check_name("option of tables of sums", name, ("family", "label"), StrategyError)
+        return fit_tables(release, tables, **options)
     loaded = release if isinstance(release, Release) else load_release(release)
     if model == "glm":
         return fit_release(loaded, **options)

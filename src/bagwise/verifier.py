@@ -11,6 +11,7 @@ from bagwise.errors import ModelFileError, ReleaseError, SignatureError
 from bagwise.files.json_files import read_json
 from bagwise.glm.statistic import RELEASED_NOTE
 from bagwise.ledger import Ledger
+from bagwise.models.cells import TablesModel
 from bagwise.models.model import LARGEST, TrainedOn
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.models.trees import TreeModel
@@ -145,6 +146,7 @@ def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
 _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {
     "bagwise-model": _verify_model,
     "bagwise-trees": lambda path: (_verify_fitted(TreeModel.load(path)), None),
+    "bagwise-tables": lambda path: (_verify_fitted(TablesModel.load(path)), None),
     "bagwise-evaluation": _verify_evaluation,
 }
 

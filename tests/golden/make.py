@@ -210,6 +210,22 @@ def make_trees(directory: Path) -> dict[str, Any]:
     return {f"{name}.json": _read_trees(directory / f"{name}.json") for name in models}
 
 
+def make_tables(directory: Path) -> dict[str, Any]:
+    """Write models of label sums by text and by bins of a number, for each family."""
+    table = make_table().select(["x", "city", "y"]).to_pandas()
+    rows, label = table[["x", "city"]], (table.y > 5).astype(float)
+    binned = rows.assign(x=np.searchsorted([-0.5, 0.5], rows.x), y=label)
+    for family in ("bernoulli", "poisson"):
+        tables = [
+            bw.LabelTable(cells.y.agg(["sum"]).reset_index(), names, {"x": [-0.5, 0.5]})
+            for names in (["city"], ["x", "city"])
+            for cells in [binned.groupby(names)]
+        ]
+        bw.fit(rows, tables=tables, family=family, label="y").save(directory / f"{family}.json")
+    (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
+    return {path.name: _read_model(path) for path in sorted(directory.glob("[bp]*.json"))}
+
+
 def make_evaluations(directory: Path) -> dict[str, Any]:
     """Write a private evaluation by each loss."""
     train = make_table(LARGE).drop_columns(["person", "key"])
@@ -256,7 +272,7 @@ def _read_release(path: Path) -> dict[str, Any]:
 
 
 def _read_model(path: Path) -> dict[str, Any]:
-    model = bw.RowModel.load(path)
+    model = bw.load_model(path)
     rows = json.loads((path.parent / PREDICTED).read_text())
     return {
         **_promise(path),
@@ -320,6 +336,7 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "release": make_releases,
     "model": make_models,
     "trees": make_trees,
+    "tables": make_tables,
     "evaluation": make_evaluations,
     "annotation": make_projects,
 }
@@ -327,6 +344,7 @@ READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "release": _read_release,
     "model": _read_model,
     "trees": _read_trees,
+    "tables": _read_model,
     "evaluation": _read_evaluation,
     "annotation": _read_project,
 }

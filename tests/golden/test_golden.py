@@ -93,8 +93,8 @@ def _written_again(kind, path, target):
         bw.Release.load(path).save(target, simulated_noise=True)
     elif kind == "model":
         bw.RowModel.load(path).save(target, force=True)  # one of them did not converge
-    elif kind == "trees":
-        bw.TreeModel.load(path).save(target)
+    elif kind in ("trees", "tables"):
+        bw.load_model(path).save(target)
     elif kind == "annotation":
         target.mkdir()
         write_project(read_project(path), target)

@@ -1,15 +1,20 @@
 """Tables of label sums: equations by hand, cells that share rows or are absent, and intervals."""
 
 import itertools
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
+from typer.testing import CliRunner
 
 import bagwise as bw
-from bagwise.errors import LabelError, StrategyError
+from bagwise.cli import app
+from bagwise.errors import LabelError, ModelFileError, StrategyError
+from bagwise.files.json_files import canonical
+from bagwise.models.model import digest_of
 
 
 def draw(seed=0, *, n=3000, levels=4, sd=0.8):
@@ -42,7 +47,7 @@ def tables_of(rows, y, *, orders=(1, 2), noise_sd=0.0, rng=None):
 
 def test_single_columns_give_what_row_labels_give():
     rows, y, _ = draw()
-    model = bw.fit_tables(rows, tables_of(rows, y, orders=(1,)))
+    model = bw.fit(rows, tables=tables_of(rows, y, orders=(1,)))
     dummies = pd.get_dummies(rows.assign(c=np.searchsorted([-0.5, 0.5], rows.c)).astype(str))
     X = np.column_stack([dummies.to_numpy(float), np.ones(len(rows))])
     held = np.append(np.full(X.shape[1] - 1, 3 / 1.5**2), 0.0)  # three tables of one column
@@ -58,13 +63,13 @@ def test_single_columns_give_what_row_labels_give():
 
 def test_pairs_that_add_up_to_singles_are_no_contradiction():
     rows, y, chance = draw(n=20_000)
-    model = bw.fit_tables(rows, tables_of(rows, y))
+    model = bw.fit(rows, tables=tables_of(rows, y))
     assert model.converged
     assert model.n_cells == 4 + 4 + 3 + 16 + 12 + 12
     assert model.predict(rows).mean() == pytest.approx(y.mean(), abs=1e-4)
     assert np.sqrt(np.mean((model.predict(rows) - chance) ** 2)) < 0.02
     # Sums of other labels teach nothing.
-    wrong = bw.fit_tables(rows, tables_of(rows, np.random.default_rng(1).permutation(y)))
+    wrong = bw.fit(rows, tables=tables_of(rows, np.random.default_rng(1).permutation(y)))
     assert np.sqrt(np.mean((wrong.predict(rows) - chance) ** 2)) > 0.1
 
 
@@ -74,23 +79,23 @@ def test_noise_holds_back_and_more_so_where_it_is_larger():
     for known in (0.0, 300.0):
         tables = tables_of(rows, y, noise_sd=300.0, rng=np.random.default_rng(3))
         tables = [bw.LabelTable(t.cells, t.columns, t.cuts, known) for t in tables]
-        error.append(np.mean((bw.fit_tables(rows, tables).predict(rows) - chance) ** 2))
+        error.append(np.mean((bw.fit(rows, tables=tables).predict(rows) - chance) ** 2))
     assert error[1] < 0.7 * error[0]
 
 
 def test_absent_cells_are_unknown_and_not_zero():
     rows, y, _ = draw(n=20_000)
     tables = tables_of(rows, y, orders=(1,))
-    full = bw.fit_tables(rows, tables).predict(rows)
+    full = bw.fit(rows, tables=tables).predict(rows)
     small = tables[0].cells.iloc[1:]
-    cut = bw.fit_tables(rows, [bw.LabelTable(small, ("a",)), *tables[1:]])
+    cut = bw.fit(rows, tables=[bw.LabelTable(small, ("a",)), *tables[1:]])
     assert cut.uncovered == (int((rows.a == "w").sum()), 0, 0)
     assert cut.predict(rows)[rows.a == "w"].mean() == pytest.approx(
         y[rows.a == "w"].mean(), abs=0.05
     )
     first = rows.a == "w"
     zero = tables[0].cells.assign(sum=lambda t: np.where(t.a == "w", 0.0, t["sum"]))
-    none = bw.fit_tables(rows, [bw.LabelTable(zero, ("a",)), *tables[1:]])
+    none = bw.fit(rows, tables=[bw.LabelTable(zero, ("a",)), *tables[1:]])
     assert none.predict(rows)[first].mean() < y[first].mean() - 0.2
     assert full.mean() == pytest.approx(y.mean(), abs=1e-4)
 
@@ -98,14 +103,14 @@ def test_absent_cells_are_unknown_and_not_zero():
 def test_sums_over_more_rows_are_scaled_to_those_at_hand():
     rows, y, _ = draw(n=20_000)
     part = rows.iloc[:5000]
-    model = bw.fit_tables(part, tables_of(rows, y))
+    model = bw.fit(part, tables=tables_of(rows, y))
     assert model.predict(part).mean() == pytest.approx(y.mean(), abs=0.02)
 
 
 def test_counts_are_learnt_as_rates():
     rows, _, chance = draw(n=20_000)
     visits = np.random.default_rng(5).poisson(3 * chance).astype(float)
-    model = bw.fit_tables(rows, tables_of(rows, visits), family="poisson")
+    model = bw.fit(rows, tables=tables_of(rows, visits), family="poisson")
     assert np.sqrt(np.mean((model.predict(rows) / 3 / chance - 1) ** 2)) < 0.08
 
 
@@ -115,7 +120,7 @@ def test_intervals_know_that_answers_share_rows(noise_sd):
     for seed in range(60):
         rows, y, chance = draw(seed, n=1500, sd=0.85)
         rng = np.random.default_rng(1000 + seed)
-        model = bw.fit_tables(rows, tables_of(rows, y, noise_sd=noise_sd, rng=rng))
+        model = bw.fit(rows, tables=tables_of(rows, y, noise_sd=noise_sd, rng=rng))
         for level in "wxyz":
             for other in "pqrs":
                 chosen = (rows.a == level) & (rows.b == other)
@@ -124,19 +129,47 @@ def test_intervals_know_that_answers_share_rows(noise_sd):
     assert 0.92 < np.mean(covered) < (0.98 if noise_sd == 0 else 0.995)
 
 
+def test_one_door_and_a_file_that_predicts(tmp_path):
+    rows, y, _ = draw(n=2000)
+    model = bw.fit(rows, tables=tables_of(rows, y), label="bought")
+    path = model.save(tmp_path / "model.json")
+    loaded = bw.load_model(path)
+    assert loaded.predict(rows).tolist() == model.predict(rows).tolist()
+    assert loaded.digest == model.digest
+    with pytest.raises(StrategyError, match="no intervals"):
+        loaded.interval(rows)
+    # What the commands make of it.
+    table, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.assign(bought=y).to_csv(table, index=False)
+    said = CliRunner().invoke(app, ["predict", str(path), str(table), "-o", str(out)])
+    assert said.exit_code == 0, said.output
+    np.testing.assert_allclose(pd.read_csv(out).prediction, model.predict(rows))
+    for command in (["verify", path], ["report", path], ["evaluate", path, table]):
+        assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    # Another file than the one that was written.
+    content = json.loads(path.read_text())
+    content["encoder"]["tables"][0]["keys"][0] = 99
+    del content["sha256"]
+    path.write_bytes(canonical({**content, "sha256": digest_of(content)}))
+    with pytest.raises(ModelFileError, match="cells"):
+        bw.load_model(path)
+    with pytest.raises(StrategyError, match="option of tables"):
+        bw.fit(rows, tables=tables_of(rows, y), ridge=1.0)
+
+
 def test_what_is_wrong_with_tables_is_said():
     rows, y, _ = draw(n=500)
     tables = tables_of(rows, y, orders=(1,))
     twice = pd.concat([tables[0].cells, tables[0].cells])
     with pytest.raises(LabelError, match="twice"):
-        bw.fit_tables(rows, [bw.LabelTable(twice, ("a",))])
+        bw.fit(rows, tables=[bw.LabelTable(twice, ("a",))])
     with pytest.raises(StrategyError, match="increase"):
-        bw.fit_tables(rows, [bw.LabelTable(tables[2].cells, ("c",), {"c": [1.0, 0.0]})])
+        bw.fit(rows, tables=[bw.LabelTable(tables[2].cells, ("c",), {"c": [1.0, 0.0]})])
     with pytest.raises(StrategyError, match="no table"):
-        bw.fit_tables(rows, [])
+        bw.fit(rows, tables=[])
     with pytest.raises(StrategyError, match="families"):
-        bw.fit_tables(rows, tables, family="gaussian")
+        bw.fit(rows, tables=tables, family="gaussian")
     with pytest.raises(LabelError, match="not negative"):
-        bw.fit_tables(rows, [bw.LabelTable(tables[0].cells, ("a",), noise_sd=-1.0)])
+        bw.fit(rows, tables=[bw.LabelTable(tables[0].cells, ("a",), noise_sd=-1.0)])
     with pytest.raises(LabelError, match="no row"):
-        bw.fit_tables(rows, [bw.LabelTable(tables[0].cells.assign(a="k"), ("a",))])
+        bw.fit(rows, tables=[bw.LabelTable(tables[0].cells.assign(a="k"), ("a",))])

@@ -25,9 +25,6 @@ from bagwise.files.records import to_plain
 if TYPE_CHECKING:
     from bagwise.scoring.privately import PrivateScores
 
-READ_IN_PARTS = "1GB"
-"""Memory from which on predictions go over parts of a table, where nobody sets a limit."""
-
 _EXACT_SCORES = (
     "Exact scores describe the labels of these rows: keep them with the labels, or give --epsilon "
     "for scores that may be published."
@@ -157,10 +154,7 @@ def predict(
     On Spark, to a directory: [bold]bagwise predict model.json new/ --engine spark -o predictions[/]
     """
     from bagwise import load_model
-    from bagwise.rows.opening import open_rows
-    from bagwise.rows.sources import open_source
-    from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
-    from bagwise.rows.spilled import Memory
+    from bagwise.models.model import open_in_parts
     from bagwise.rows.table import write_table
 
     options: dict[str, Any] = {"id": id, "rate": rate, "clip": not no_clip}
@@ -173,11 +167,8 @@ def predict(
     loaded = load_model(model)
     with show_progress(steps=2) as on_stage:
         on_stage("reading the table")
-        source, limit = open_source(source_of(table)), engine().memory_limit
-        # Files that can be read in parts are: nothing of them has to be written elsewhere.
-        if limit is None and isinstance(source, ParquetFiles | DatasetSource):
-            limit = READ_IN_PARTS
-        rows = open_rows(source, memory=Memory.of(limit, output.absolute().parent))
+        spill, limit = output.absolute().parent, engine().memory_limit
+        rows = open_in_parts(source_of(table), limit=limit, spill=spill)
         on_stage("predicting and writing")
         parts = loaded.predict_parts(rows, interval=interval, **options)
         n_rows = write_table(parts, output, force=shared().force)

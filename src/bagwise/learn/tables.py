@@ -31,14 +31,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from scipy import sparse, stats
+from msgspec.structs import replace
+from scipy import sparse
 from scipy.optimize import minimize
-from scipy.sparse.linalg import LinearOperator, cg
 
-from bagwise._types import AnyArray, FloatArray
+from bagwise._types import FloatArray
 from bagwise.errors import LabelError, NotConvergedWarning, StrategyError
 from bagwise.families import find_family
+from bagwise.models.cells import CellColumn, CellEncoder, Cells, Doubt, TablesModel
+from bagwise.models.model import TrainedOn
 from bagwise.rows.columns import find_column
 from bagwise.rows.table import read_table
 
@@ -80,121 +81,8 @@ class LabelTable:
     noise_sd: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """The cells of one table, and where their coefficients are.
-
-    Attributes
-    ----------
-    columns : tuple of (name, cuts or None, sorted levels)
-    keys : (c,) ints
-        Sorted; a cell's levels as one number.
-    first : int
-        Position of the first cell among all coefficients.
-    """
-
-    columns: tuple[tuple[str, AnyArray | None, AnyArray], ...]
-    keys: AnyArray
-    first: int
-
-    def of(self, rows: pa.Table, *, binned: bool = False) -> AnyArray:
-        """Return the coefficient of each row's cell, -1 where nothing is known of it."""
-        key, known = np.zeros(rows.num_rows, dtype=np.int64), np.ones(rows.num_rows, dtype=bool)
-        for name, cuts, levels in self.columns:
-            values = _values(rows, name, None if binned else cuts)
-            at = np.minimum(np.searchsorted(levels, values), len(levels) - 1)
-            known &= levels[at] == values
-            key = key * len(levels) + at
-        if not self.keys.size:
-            return np.full(rows.num_rows, -1)
-        at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        return np.where(known & (self.keys[at] == key), at + self.first, -1)
-
-
-@dataclass(frozen=True, eq=False)
-class TablesModel:
-    """A row-level model with one coefficient for each cell of tables.
-
-    Attributes
-    ----------
-    family : str
-    coef : (cells,)
-    intercept : float
-    n_cells : int
-    uncovered : tuple of int
-        For each table the number of fitted rows whose cell was absent.
-    converged : bool
-    """
-
-    family: str
-    coef: FloatArray
-    intercept: float
-    uncovered: tuple[int, ...]
-    converged: bool
-    _cells: tuple[_Cells, ...] = field(repr=False)
-    _spread: "_Spread" = field(repr=False)
-
-    @property
-    def n_cells(self) -> int:
-        """Number of coefficients beside the intercept."""
-        return len(self.coef)
-
-    def predict(self, rows: Any) -> FloatArray:
-        """Return the expected label of each row; absent cells add nothing."""
-        eta = _design(self._cells, read_table(rows), self.n_cells) @ self.coef + self.intercept
-        return find_family(self.family).mean(eta)
-
-    def interval(self, rows: Any, *, level: float = 0.95) -> tuple[float, float]:
-        """Return an interval of the mean expected label of some rows.
-
-        It holds the sampling of labels, the known noise, and what is believed of coefficients; that
-        answers share rows is accounted for. It covers on average over coefficients as they are
-        believed to be, not each of them.
-        """
-        family = find_family(self.family)
-        X = _design(self._cells, read_table(rows), self.n_cells)
-        eta = X @ self.coef + self.intercept
-        mean, slope = float(family.mean(eta).mean()), family.variance(eta) / len(eta)
-        error = self._spread.deviation(np.append(X.T @ slope, slope.sum()))
-        reach = float(stats.norm.ppf(0.5 + level / 2)) * error
-        low, high = family.label_range
-        return max(low, mean - reach), min(high, mean + reach)
-
-
-@dataclass(frozen=True, eq=False)
-class _Spread:
-    """How uncertain coefficients are: H^-1 (A + S + Q P^-1 Q) H^-1 with H = A + Q.
-
-    A is the information of the rows, S the variance of the noise, P the precision of coefficients
-    as they are believed to be, and Q that which the fit used. All but A are diagonal.
-    """
-
-    X: sparse.csr_array
-    information: FloatArray
-    noise: FloatArray
-    believed: FloatArray
-    used: FloatArray
-
-    def deviation(self, direction: FloatArray) -> float:
-        """Return the standard deviation of the coefficients along a direction."""
-        held, bias = np.append(self.used, 0.0), np.append(self.used**2 / self.believed, 0.0)
-        inner = self.X.T @ self.information
-        diagonal = np.append(inner, self.information.sum()) + held
-        size = len(held)
-        form = LinearOperator((size, size), matvec=lambda v: self._apply(v) + held * v)
-        inverse = LinearOperator((size, size), matvec=lambda v: v / diagonal)
-        solved, _ = cg(form, direction, rtol=1e-6, maxiter=5 * _STEPS, M=inverse)
-        noise = np.append(self.noise, 0.0)
-        variance = solved @ self._apply(solved) + solved @ ((noise + bias) * solved)
-        return float(np.sqrt(variance))
-
-    def _apply(self, v: FloatArray) -> FloatArray:
-        weighted = self.information * (self.X @ v[:-1] + v[-1])
-        return np.append(self.X.T @ weighted, weighted.sum())
-
-
 def fit_tables(
-    rows: Any, tables: Sequence[LabelTable], *, family: str = "bernoulli"
+    rows: Any, tables: Sequence[LabelTable], *, family: str = "bernoulli", label: str = "label"
 ) -> TablesModel:
     """Fit a row-level model to rows without labels and tables of label sums.
 
@@ -205,6 +93,8 @@ def fit_tables(
     tables : sequence of LabelTable
         They may share rows: single columns and pairs of them, for example.
     family : {"bernoulli", "poisson"}
+    label : str
+        What the labels are called, for the model file.
 
     Examples
     --------
@@ -222,15 +112,13 @@ def fit_tables(
     table = read_table(rows)
 
     # 1. Find the cell of each row in each table, and each cell's sum for these rows.
-    read: list[tuple[_Cells, FloatArray, FloatArray]] = []
-    for each in tables:
-        read.append(_read_cells(each, table, first=sum(len(sums) for _, sums, _ in read)))
-    cells = tuple(found for found, _, _ in read)
+    read = [_read_cells(each, table) for each in tables]
+    encoder = CellEncoder(tables=tuple(cells for cells, _, _ in read))
     T, noise = (np.concatenate([entry[i] for entry in read]) for i in (1, 2))
     orders = Counter(len(each.columns) for each in tables)
-    sizes = [orders[len(found.columns)] for found in cells]
-    believed = np.repeat(sizes, [len(sums) for _, sums, _ in read]) / _USUAL_SD**2
-    X = _design(cells, table, len(T))
+    sizes = [orders[len(cells.columns)] for cells in encoder.tables]
+    believed = np.repeat(sizes, [len(cells.keys) for cells in encoder.tables]) / _USUAL_SD**2
+    X = encoder.transform(table)
     across, total = sparse.csr_array(X.T), _total(read, X)
 
     # 2. Solve the moment equations; noise counts by the information that cells have at the fit.
@@ -261,35 +149,29 @@ def fit_tables(
     information = kind.variance(X @ beta[:-1] + beta[-1])
     return TablesModel(
         family=kind.name,
+        loss="sums",
+        label=label,
+        encoder=encoder,
+        trained_on=TrainedOn(n_rows=table.num_rows, converged=bool(found.success)),
         coef=beta[:-1],
         intercept=float(beta[-1]),
-        uncovered=tuple(int(np.sum(each.of(table) < 0)) for each in cells),
-        converged=bool(found.success),
-        _cells=cells,
-        _spread=_Spread(X, information, noise, believed, used),
+        note="No standard errors of single cells: `interval` has those of means over rows.",
+        uncovered=tuple(int(np.sum(cells.places(table) < 0)) for cells in encoder.tables),
+        doubt=Doubt(X, information, noise, believed, used),
     )
 
 
-def _values(rows: pa.Table, name: str, cuts: AnyArray | None) -> AnyArray:
-    """Return a column as text, or as numbers of bins written as text."""
-    column = find_column(rows, name, role="column of a table of sums")
-    if cuts is None:
-        return np.asarray(pc.fill_null(column.cast(pa.string()), "")).astype(str)
-    numbers = np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan), dtype=np.float64)
-    return np.where(np.isnan(numbers), "", np.searchsorted(cuts, numbers).astype(str))
-
-
-def _read_cells(
-    table: LabelTable, rows: pa.Table, *, first: int
-) -> tuple[_Cells, FloatArray, FloatArray]:
+def _read_cells(table: LabelTable, rows: pa.Table) -> tuple[Cells, FloatArray, FloatArray]:
     """Return the cells that some row is in, their sums for these rows, and the noise's variance."""
     stated = read_table(table.cells)
     columns = []
     for name in table.columns:
-        cuts = np.asarray(table.cuts[name], dtype=np.float64) if name in table.cuts else None
+        cuts = tuple(map(float, table.cuts[name])) if name in table.cuts else None
         if cuts is not None and not (np.diff(cuts) > 0).all():
             raise StrategyError(f"the cut points of {name!r} must increase.")
-        columns.append((name, cuts, np.unique(_values(rows, name, cuts))))
+        column = CellColumn(name=name, cuts=cuts, levels=())
+        levels = np.unique(column.values(rows)).tolist()
+        columns.append(replace(column, levels=tuple(levels)))
 
     def numbers(name: str) -> FloatArray:
         column = find_column(stated, name, role="column of a table of sums")
@@ -303,9 +185,9 @@ def _read_cells(
         raise LabelError("sums of a table must be numbers, and noise_sd not negative.")
 
     # Every combination of levels is a cell at first; then those that are stated and have rows stay.
-    widths = [len(levels) for *_, levels in columns]
-    every = _Cells(tuple(columns), np.arange(int(np.prod(widths))), 0)
-    stated_at, counts = every.of(stated, binned=True), np.bincount(every.of(rows))
+    cells = Cells(columns=tuple(columns), keys=())
+    every = replace(cells, keys=tuple(range(int(np.prod(cells.widths)))))
+    stated_at, counts = every.places(stated, binned=True), np.bincount(every.places(rows))
     used = (stated_at >= 0) & (np.append(counts, 0)[np.minimum(stated_at, len(counts))] > 0)
     keys, where, times = np.unique(stated_at[used], return_index=True, return_counts=True)
     if (times > 1).any():
@@ -313,22 +195,13 @@ def _read_cells(
     sums, noise, ratio = sums[used][where], noise[used][where], np.ones(len(keys))
     if "count" in stated.column_names:
         ratio = counts[keys] / np.maximum(numbers("count")[used][where], 1.0)
-    return _Cells(tuple(columns), keys, first), sums * ratio, (noise * ratio) ** 2
+    return replace(cells, keys=tuple(keys.tolist())), sums * ratio, (noise * ratio) ** 2
 
 
-def _design(cells: Sequence[_Cells], rows: pa.Table, width: int) -> sparse.csr_array:
-    """Return which cells each row is in, (rows, cells)."""
-    at = np.stack([each.of(rows) for each in cells], axis=1)
-    known = at >= 0
-    starts = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
-    entries = (np.ones(int(starts[-1])), at[known], starts)
-    return sparse.csr_array(entries, shape=(rows.num_rows, width))
-
-
-def _total(read: Sequence[tuple[_Cells, FloatArray, FloatArray]], X: sparse.csr_array) -> float:
+def _total(read: Sequence[tuple[Cells, FloatArray, FloatArray]], X: sparse.csr_array) -> float:
     """Return the sum of all labels, by the tables that miss the fewest rows."""
-    counts = np.asarray(X.sum(axis=0)).ravel()
-    covered = [counts[c.first : c.first + len(sums)].sum() for c, sums, _ in read]
+    ends = np.cumsum([len(sums) for _, sums, _ in read])[:-1]
+    covered = [part.sum() for part in np.split(np.asarray(X.sum(axis=0)).ravel(), ends)]
     most = max(covered)
     if most == 0:
         raise LabelError("no row is in a cell of the tables.")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,17 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN
 from bagwise.rows import Rows
 from bagwise.rows.columns import exposure_vector, find_column
-from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import Bounds
+from bagwise.rows.opening import open_rows
+from bagwise.rows.sources import open_source
+from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
 from bagwise.rows.spark.session import is_frame
+from bagwise.rows.spilled import Memory
 from bagwise.rows.table import read_table
 from bagwise.rows.workers import guarded
 
 AT_ONCE = 2**18  # rows that are encoded together
+_READ_IN_PARTS = "1GB"  # from which on predictions go over parts of a file without a limit
 LARGEST = 512 * 2**20  # bytes of a model file: a thousand trees take about a megabyte
 
 Software = Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
@@ -81,6 +85,24 @@ class TrainedOn(Record, frozen=True, omit_defaults=True):
     threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
+class TableEncoder(Protocol):
+    """A recipe from a table's columns to X, such as `Encoder`."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the table columns that the recipe reads."""
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of X."""
+
+    def transform(self, table: Any) -> Any:
+        """Return X, dense or sparse."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the recipe as plain values."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model(ABC):
     """A row-level model that needs nothing but a table with its feature columns.
@@ -90,7 +112,7 @@ class Model(ABC):
     family, link, loss : str
     label : str
         Name of the label it predicts.
-    encoder : Encoder
+    encoder : TableEncoder
     trained_on : TrainedOn
         The release it came from: number of rows and bags, and its privacy.
     target : str or None
@@ -109,7 +131,7 @@ class Model(ABC):
     link: str = "canonical"
     loss: str = "bag"
     label: str
-    encoder: Encoder
+    encoder: TableEncoder
     trained_on: TrainedOn
     target: str | None = None
     classes: tuple[str, ...] | None = None
@@ -351,6 +373,20 @@ class Model(ABC):
             **self._own_fields(),
         }
         return {name: values[name] for name in self.FILE.__struct_fields__ if name != "sha256"}
+
+
+def open_in_parts(
+    table: Any, *, limit: str | int | None = None, spill: Path, named: Sequence[str] = ()
+) -> Rows:
+    """Return the rows of a table or file to predict, which take no more memory than `limit`.
+
+    Without a limit, large Parquet files are read some rows at a time all the same: nothing of them
+    has to be written elsewhere.
+    """
+    source = table if isinstance(table, Rows) else open_source(table)
+    if limit is None and isinstance(source, ParquetFiles | DatasetSource):
+        limit = _READ_IN_PARTS
+    return open_rows(source, memory=Memory.of(limit, spill), named=named)
 
 
 def digest_of(content: Mapping[str, Any]) -> str:

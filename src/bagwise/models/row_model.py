@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -58,10 +58,14 @@ class Estimates:
     threshold: float | None = None
 
 
-class _ModelFile(Record, frozen=True):
-    """The fields of a model file."""
+SchemaName = TypeVar("SchemaName")
+Recipe = TypeVar("Recipe")
 
-    schema: Literal["bagwise-model/4"]
+
+class LinearFile(Record, Generic[SchemaName, Recipe], frozen=True):
+    """The fields of the file of a linear model."""
+
+    schema: SchemaName
     software: Software
     family: str
     link: str
@@ -78,10 +82,14 @@ class _ModelFile(Record, frozen=True):
     standard_errors: list[float | None] | None
     freedom: float | None
     note: str
-    encoder: Encoder
+    encoder: Recipe
     trained_on: TrainedOn
     certificate: dict[str, Any] | None
     sha256: str
+
+
+class _ModelFile(LinearFile[Literal["bagwise-model/4"], Encoder], frozen=True):
+    """The fields of a model file."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -136,7 +144,7 @@ class RowModel(Model):
             self, certificate=dataclasses.replace(certificate, covers=self.digest)
         )
 
-    def predict_encoded(self, X: FloatArray) -> FloatArray:
+    def predict_encoded(self, X: Any) -> FloatArray:
         """Return the expected label of each row of X, already encoded, and never clipped."""
         eta: FloatArray = X @ self.coef.T + self.intercept
         return find_family(self.family, self.link).mean(eta)
@@ -188,7 +196,7 @@ class RowModel(Model):
         }
 
     @classmethod
-    def _from_file(cls, file: _ModelFile, common: dict[str, Any]) -> Self:
+    def _from_file(cls, file: LinearFile[Any, Any], common: dict[str, Any]) -> Self:
         coef = np.array(file.coef, dtype=np.float64)
         outputs = () if file.classes is None else (len(file.classes) - 1,)
         intercept = np.array(file.intercept, dtype=np.float64)

@@ -321,6 +321,7 @@ class TreeModel(Model):
         As in `Model`.
     """
 
+    encoder: Encoder
     levels: Levels
     members: tuple[Member, ...]
 

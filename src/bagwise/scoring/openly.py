@@ -2,6 +2,8 @@
 
 import warnings
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,12 @@ from sklearn.metrics import roc_auc_score
 from bagwise._types import FloatArray
 from bagwise.errors import LabelError, ReleaseError
 from bagwise.learn.model_selection import bag_mean_squared_error, bag_r2_score
+from bagwise.models.model import open_in_parts
 from bagwise.models.row_model import RowModel
 from bagwise.models.trees import TreeModel
 from bagwise.release.release import Release, check_release
 from bagwise.rows.columns import as_text, find_column
 from bagwise.rows.labels import label_codes, label_vector
-from bagwise.rows.table import read_table
 from bagwise.show import html
 
 
@@ -93,11 +95,15 @@ def _shown(score: float | int | str | None) -> str:
 def evaluate_rows(
     model: RowModel | TreeModel, table: Any, *, label: str | None = None
 ) -> RowScores:
-    """Score predictions on a labelled table. The result describes the labels: keep it with them."""
+    """Score predictions on a labelled table. The result describes the labels: keep it with them.
+
+    Large Parquet files are read some rows at a time.
+    """
     name = label or model.label
-    data = read_table(table, index_names=[name])
-    labels = row_labels(data, name, model)
-    predicted = model.predict_rows(data)
+    rows = open_in_parts(table, spill=Path(gettempdir()), named=[name])
+    labels = row_labels(pa.table({name: find_column(rows, name, role="label")}), name, model)
+    needed = model.columns_needed(rows.column_names, id=None, rate=False)
+    predicted = np.concatenate([model.predict_rows(part) for part in rows.scan(needed)])
     residuals = labels - predicted
     error, variance = float(np.mean(residuals**2)), float(np.mean(np.var(labels, axis=0)))
     return RowScores(

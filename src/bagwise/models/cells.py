@@ -1,0 +1,219 @@
+"""Models with one coefficient for each cell of tables by public columns, whose cells share rows."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, cg
+
+from bagwise._types import AnyArray, FloatArray
+from bagwise.errors import ModelFileError, StrategyError
+from bagwise.families import find_family
+from bagwise.files.records import Record, to_plain
+from bagwise.models.row_model import LinearFile, RowModel
+from bagwise.rows.columns import find_column
+from bagwise.rows.table import read_table
+
+_STEPS = 5000  # of a conjugate gradient
+
+
+class CellColumn(Record, frozen=True):
+    """A column that cells are made of.
+
+    Attributes
+    ----------
+    cuts : (k,) floats or None
+        Published cut points of a number; None for text.
+    levels : tuple of str
+        Sorted; of a number the bins that it falls into.
+    """
+
+    name: str
+    cuts: tuple[float, ...] | None
+    levels: tuple[str, ...]
+
+    def values(self, rows: pa.Table, *, binned: bool = False) -> AnyArray:
+        """Return the column as text; numbers as their bins, unless they are bins already."""
+        column = find_column(rows, self.name, role="column of a table of sums")
+        if self.cuts is None or binned:
+            return np.asarray(pc.fill_null(column.cast(pa.string()), "")).astype(str)
+        numbers = np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan), dtype=np.float64)
+        return np.where(np.isnan(numbers), "", np.searchsorted(self.cuts, numbers).astype(str))
+
+
+class Cells(Record, frozen=True):
+    """The cells of one table.
+
+    Attributes
+    ----------
+    keys : (c,) ints
+        Sorted; the positions of a cell's levels as one number.
+    """
+
+    columns: tuple[CellColumn, ...]
+    keys: tuple[int, ...]
+
+    @property
+    def widths(self) -> list[int]:
+        """How many levels each column has."""
+        return [len(column.levels) for column in self.columns]
+
+    def places(self, rows: pa.Table, *, binned: bool = False) -> AnyArray:
+        """Return which cell each row is in, -1 where nothing is known of it."""
+        key, known = np.zeros(rows.num_rows, dtype=np.int64), np.ones(rows.num_rows, dtype=bool)
+        for column in self.columns:
+            levels, values = np.array(column.levels), column.values(rows, binned=binned)
+            at = np.minimum(np.searchsorted(levels, values), len(levels) - 1)
+            known &= levels[at] == values
+            key = key * len(levels) + at
+        if not self.keys:
+            return np.full(rows.num_rows, -1)
+        keys = np.array(self.keys)
+        at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+        return np.where(known & (keys[at] == key), at, -1)
+
+    def names(self) -> list[str]:
+        """Return what the cells are called."""
+        places = np.unravel_index(np.array(self.keys, dtype=np.int64), self.widths)
+        parts = [
+            [f"{column.name}={'' if column.cuts is None else 'bin '}{column.levels[i]}" for i in at]
+            for column, at in zip(self.columns, places, strict=True)
+        ]
+        return [", ".join(of_cell) for of_cell in zip(*parts, strict=True)]
+
+    def is_sound(self) -> bool:
+        """Whether levels, cuts and keys are sorted, and keys are of cells."""
+        ordered: list[tuple[Any, ...]] = [self.keys]
+        ordered += [part for column in self.columns for part in (column.levels, column.cuts or ())]
+        return (
+            bool(self.columns)
+            and all(list(values) == sorted(set(values)) for values in ordered)
+            and all(0 <= key < np.prod(self.widths) for key in self.keys)
+        )
+
+
+class CellEncoder(Record, frozen=True):
+    """The recipe from a table's columns to X, which has a column of ones for each cell."""
+
+    tables: tuple[Cells, ...]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the table columns that the recipe reads."""
+        columns = (column.name for cells in self.tables for column in cells.columns)
+        return list(dict.fromkeys(columns))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of X."""
+        return [name for cells in self.tables for name in cells.names()]
+
+    def transform(self, table: Any) -> sparse.csr_array:
+        """Return X, sparse, for a frame or file that has the columns of the recipe."""
+        rows = table if isinstance(table, pa.Table) else read_table(table)
+        firsts = np.cumsum([0, *(len(cells.keys) for cells in self.tables)])
+        at = np.stack([cells.places(rows) for cells in self.tables], axis=1)
+        known, at = at >= 0, at + firsts[:-1]
+        starts = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
+        entries = (np.ones(int(starts[-1])), at[known], starts)
+        return sparse.csr_array(entries, shape=(rows.num_rows, int(firsts[-1])))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the recipe as plain values for a JSON file."""
+        return to_plain(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Doubt:
+    """How uncertain coefficients are: H^-1 (A + S + Q P^-1 Q) H^-1 with H = A + Q.
+
+    A is the information of the rows, S the variance of the noise, P the precision of coefficients
+    as they are believed to be, and Q that which the fit used. All but A are diagonal.
+    """
+
+    X: sparse.csr_array
+    information: FloatArray
+    noise: FloatArray
+    believed: FloatArray
+    used: FloatArray
+
+    def deviation(self, direction: FloatArray) -> float:
+        """Return the standard deviation of the coefficients along a direction."""
+        held, bias = np.append(self.used, 0.0), np.append(self.used**2 / self.believed, 0.0)
+        inner = self.X.T @ self.information
+        diagonal = np.append(inner, self.information.sum()) + held
+        size = len(held)
+        form = LinearOperator((size, size), matvec=lambda v: self._apply(v) + held * v)
+        inverse = LinearOperator((size, size), matvec=lambda v: v / diagonal)
+        solved, _ = cg(form, direction, rtol=1e-6, maxiter=_STEPS, M=inverse)
+        noise = np.append(self.noise, 0.0)
+        variance = solved @ self._apply(solved) + solved @ ((noise + bias) * solved)
+        return float(np.sqrt(variance))
+
+    def _apply(self, v: FloatArray) -> FloatArray:
+        weighted = self.information * (self.X @ v[:-1] + v[-1])
+        return np.append(self.X.T @ weighted, weighted.sum())
+
+
+class _TablesFile(LinearFile[Literal["bagwise-tables/1"], CellEncoder], frozen=True):
+    """The fields of a file of such a model: those of every linear model, with another encoder."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class TablesModel(RowModel):
+    """A row-level model with one coefficient for each cell of tables.
+
+    It predicts as `RowModel` does. Cells that were absent add nothing.
+
+    Attributes
+    ----------
+    family, coef, intercept, label, encoder, trained_on
+        As in `RowModel`.
+    uncovered : tuple of int
+        For each table the number of fitted rows whose cell was absent; not kept in a file.
+    """
+
+    encoder: CellEncoder
+    uncovered: tuple[int, ...] = ()
+    doubt: Doubt | None = field(default=None, repr=False)
+
+    SCHEMA: ClassVar[str] = "bagwise-tables/1"
+    FILE: ClassVar[Any] = _TablesFile
+    WHAT: ClassVar[str] = "a model of label sums"
+
+    @property
+    def n_cells(self) -> int:
+        """Number of coefficients beside the intercept."""
+        return len(self.coef)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit found what it looked for."""
+        return self.trained_on.converged
+
+    def interval(self, rows: Any, *, level: float = 0.95) -> tuple[float, float]:
+        """Return an interval of the mean expected label of some rows.
+
+        It holds the sampling of labels, the known noise, and what is believed of coefficients; that
+        answers share rows is accounted for. It covers on average over coefficients as they are
+        believed to be, not each of them. A model from a file has none: it lacks the fitted rows.
+        """
+        if self.doubt is None:
+            raise StrategyError("a model from a file has no intervals: fit the tables again.")
+        family, X = find_family(self.family), self.encoder.transform(rows)
+        eta = X @ self.coef + self.intercept
+        mean, slope = float(family.mean(eta).mean()), family.variance(eta) / len(eta)
+        error = self.doubt.deviation(np.append(X.T @ slope, slope.sum()))
+        reach = float(scipy.stats.norm.ppf(0.5 + level / 2)) * error
+        low, high = family.label_range
+        return max(low, mean - reach), min(high, mean + reach)
+
+    @classmethod
+    def _from_file(cls, file: LinearFile[Any, Any], common: dict[str, Any]) -> Self:
+        if not file.encoder.tables or not all(cells.is_sound() for cells in file.encoder.tables):
+            raise ModelFileError("the cells of the model are malformed.")
+        return super()._from_file(file, common)
