@@ -40,8 +40,6 @@ def covariance(kind, rng):
 
 def release_of(candidate, table, epsilon):
     options = {"bag_size": candidate.bag_size, "strategy": candidate.strategy}
-    if candidate.scores != "none":
-        options |= {"scores": candidate.scores, "score_share": candidate.score_share}
     if epsilon is None:
         options["not_private"] = True
     else:

@@ -56,11 +56,9 @@ def _strategy(strategy: BaggingStrategy) -> tuple[str, ...]:
 
 
 def _planner(strategy: BaggingStrategy) -> str:
-    if strategy.keeps_groups:
+    if strategy.keeps_groups or (strategy.uses_scores and not strategy.compact):
         return "no"
-    if not strategy.planned:
-        return "if named"
-    return "with an epsilon" if strategy.uses_scores else "yes"
+    return "yes" if strategy.planned else "if named"
 
 
 def _sorting(strategy: BaggingStrategy) -> Iterator[BaggingStrategy]:

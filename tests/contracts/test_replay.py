@@ -139,7 +139,7 @@ REQUESTS = {
     "planned, wide bounds": release({**NUMBERS, **WIDE}),
     "planned, centred": release({**NUMBERS, "centre": "model"}),
     "planned, wide and centred": release({**NUMBERS, **WIDE, "centre": "model", "epsilon": 8.0}),
-    "planned, sorted": release({**NUMBERS, "strategy": "sorted"}),
+    "sorted without a size": release({**NUMBERS, "strategy": "sorted"}, code=2),
     "planned, of one size": release(TENS),
     "bags too large": release({**NUMBERS, "bag_size": 500}, code=2),
     "planned bags too large": release({**NUMBERS, "min_bag_size": 200}, code=2),

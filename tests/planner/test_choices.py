@@ -70,11 +70,11 @@ def test_intervals_are_given_up_where_they_leave_no_model():
     weak, strong = (bw.plan(X, bounds=BOUNDS, epsilon=epsilon) for epsilon in (0.05, 8.0))
     assert weak.best.few_bags
     assert weak.best.n_bags >= FEWEST_BAGS
-    spared = [one for one in weak.candidates if one.intervals]
+    spared = [one for one in weak.candidates if not one.few_bags]
     assert spared  # they were there to be chosen, and would lose more than there is
     assert all(one.predictions.total > weak.prior.signal_sd**2 for one in spared)
     assert min(one.predictions.total for one in spared) > 2 * weak.best.predictions.total
-    assert strong.best.intervals
+    assert not strong.best.few_bags
     assert not any(one.few_bags for one in strong.candidates if one.strategy == "kmeans")
 
 
@@ -100,14 +100,13 @@ def found():
 
 
 def test_few_bags_are_marked_and_come_first_only_if_they_are_named(found):
-    assert found.best.intervals
-    with_intervals = [candidate.intervals for candidate in found.candidates]
+    assert not found.best.few_bags
+    with_intervals = [not candidate.few_bags for candidate in found.candidates]
     assert with_intervals == sorted(with_intervals, reverse=True)
     assert "Choices marked *" not in str(found)  # none of those that are shown is
     named = bw.plan(features(), **filed(strategies=["kmeans"], bag_sizes=[300], **PRIVATE))
-    few = next(c for c in named.candidates if c.loss == "bag")
+    few = named.best
     assert few.few_bags
-    assert not few.intervals
     assert f"{few.n_bags}*" in {row[3] for row in named.cells(most=1000)}
     entry = named.to_json()["candidates"][named.candidates.index(few)]
     assert entry["few_bags"] is True
@@ -138,7 +137,7 @@ def test_of_two_choices_that_are_alike_the_one_with_more_bags_is_regretted_less(
     assert much - little == pytest.approx(0.05 * one.coefficients / (2 * one.n_bags))
     told = dataclasses.replace(found.prior, few_bags=0.0)  # by a private model
     assert np.ptp(regrets([more, one], told)) == 0
-    assert ranked([one, more], found.prior, intervals_first=True)[0] is more
+    assert ranked([one, more], found.problem, intervals_first=True)[0] is more
 
 
 def test_what_a_private_model_told_is_believed_and_few_bags_cost_nothing_more():
@@ -175,7 +174,7 @@ def test_one_more_candidate_swaps_no_others(found):
             for name in found.prior.scenarios()
         },
     )
-    more = ranked([*found.candidates, odd], found.prior, intervals_first=True)
+    more = ranked([*found.candidates, odd], found.problem, intervals_first=True)
     assert [candidate for candidate in more if candidate is not odd] == list(found.candidates)
 
 
@@ -213,7 +212,7 @@ def test_real_releases_of_labels_that_are_not_linear_have_the_predicted_error():
     found = bw.plan(
         X, **filed(prior=(signal, noise, misfit), bag_sizes=[100], strategies=["kmeans"], **private)
     )
-    candidate = next(c for c in found.candidates if c.loss == "bag" and c.label_kind == "mean")
+    candidate = next(c for c in found.candidates if c.label_kind == "mean")
     assert candidate.predictions.shares()["misfit"] > 0.7
     white = Whitening.of(X)
     functions = draw_misfit(white.rows, np.random.default_rng(5))
@@ -263,7 +262,7 @@ def test_units_have_the_noise_that_their_release_has():
         ),
     )
     bagged = found.problem.bag(best.bagging, 50)
-    expected = found.problem.noise("mean", bagged).sd
+    expected, _ = found.problem.noise("mean", bagged, found.problem.rule)
     assert expected.mean() == pytest.approx(made.noise_sd.mean(), rel=0.15)
 
 
@@ -282,9 +281,9 @@ def test_classes_have_the_noise_of_two_counts_and_add_up():
         delta=best.delta,
     )  # fmt: skip
     bagged = found.problem.bag(best.bagging, 50)
-    assert found.problem.noise("mean", bagged).sd == pytest.approx(made.noise_sd)
-    one = dataclasses.replace(found.problem, classes=None, calibration=None)
-    assert one.noise("mean", bagged).sd.sum() == 0
+    planned, _ = found.problem.noise("mean", bagged, found.problem.rule)
+    assert planned == pytest.approx(made.noise_sd)
+    assert found.problem.noise("mean", bagged, None)[0].sum() == 0
     assert found.row_level == pytest.approx(3 * (1 / 3 * 2 / 3) * 4 / 1500)
     assert bw.make_release(table, **filed(label="y", classes=classes, **private)).bags.n_bags > 1
     with pytest.raises(StrategyError, match="not of the family poisson"):
@@ -371,7 +370,7 @@ def test_label_bounds_and_epsilon_are_enough():
     assert also.provenance.bag_size == made.provenance.bag_size
 
 
-@pytest.mark.parametrize("strategy", ["random", "kmeans", "optimal", "sorted"])
+@pytest.mark.parametrize("strategy", ["random", "kmeans", "optimal"])
 def test_the_size_of_a_named_strategy_can_be_left_to_the_planner(strategy):
     made = bw.make_release(labelled(), **filed(label="y", strategy=strategy, **PRIVATE))
     made.verify()

@@ -22,7 +22,7 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.planner import features_of
-from bagwise.planner.candidates import buy_model
+from bagwise.planner.problem import Problem
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.search import regrets
 from bagwise.requests.budget import Budget
@@ -32,6 +32,7 @@ from tests import stats
 
 BOUNDS = (-10.0, 10.0)
 PRIVATE = {"bounds": BOUNDS, "epsilon": 1.0, "delta": 1e-5}
+METRIC = bw.KMeansBags(scale="model")
 
 
 def features(n=1500, d=3, seed=0):
@@ -52,13 +53,12 @@ def open_plan():
 def test_candidates_are_ranked_and_complete(private, open_plan):
     for found in (private, open_plan):
         regret = regrets(found.candidates, found.prior)
-        last = [not candidate.intervals for candidate in found.candidates]
+        last = [candidate.few_bags for candidate in found.candidates]
         assert sorted(zip(last, regret, strict=True)) == list(zip(last, regret, strict=True))
         assert found.best is found.candidates[0]
     seen = {(c.strategy, c.label_kind, c.scores) for c in private.candidates}
     assert {("random", "pick", "none"), ("kmeans", "mean", "none")} <= seen
-    assert ("sorted", "mean", "model") in seen
-    assert {c.scores for c in open_plan.candidates} == {"none"}
+    assert {c.scores for c in private.candidates} == {"none"}
     assert {c.delta for c in private.candidates} == {0.0}  # Laplace noise is the least here
     assert open_plan.best.strategy in ("kmeans", "optimal")
     assert open_plan.best.bag_size == 10
@@ -106,8 +106,6 @@ def carry_out(candidate, X, theta, noise, rng, *, epsilon=1.0):
     y = X @ theta + noise * rng.standard_normal(len(X))
     table = pa.table({**{f"x{j}": X[:, j] for j in range(X.shape[1])}, "y": y})
     options = {"bag_size": candidate.bag_size, "strategy": candidate.strategy}
-    if candidate.scores != "none":
-        options |= {"scores": candidate.scores, "score_share": candidate.score_share}
     privacy = {"not_private": True} if candidate.delta is None else {
         "bounds": BOUNDS, "epsilon": epsilon, "delta": candidate.delta,
         "tighten": "none", "centre": "none",
@@ -120,13 +118,12 @@ def carry_out(candidate, X, theta, noise, rng, *, epsilon=1.0):
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
-@pytest.mark.parametrize("scores", ["none", "model"])
-def test_real_releases_have_the_predicted_error(private, scores):
+def test_real_releases_have_the_predicted_error(private):
     """Secure noise: errors are skewed, so a far smaller alpha stands for one in a million."""
     X = features() - features().mean(axis=0)
     values, vectors = np.linalg.eigh(X.T @ X / len(X))
     root = vectors / np.sqrt(values) @ vectors.T
-    candidate = next(c for c in private.candidates if c.scores == scores)
+    candidate = private.best
     rng = np.random.default_rng(3)
     errors = []
     for _ in range(40):
@@ -331,8 +328,7 @@ def test_a_sample_stands_for_the_whole_table(monkeypatch):
     assert "sample of 2000 of 8000" in str(sample)
     for strategy in ("random", "kmeans"):
         one, other = (
-            next(c for c in p.candidates if c.strategy == strategy and c.loss == "bag")
-            for p in (whole, sample)
+            next(c for c in p.candidates if c.strategy == strategy) for p in (whole, sample)
         )
         assert other.predictions.total == pytest.approx(one.predictions.total, rel=0.6)
 
@@ -454,7 +450,7 @@ def test_instances_are_planned_with_their_parameters():
     assert entry["parameters"] == {"scale": "std", "effort": "fast"}
     assert found.to_frame()["parameters"][rank] == "scale=std effort=fast"
     assert "kmeans scale=std effort=fast" in str(found)
-    bags = {c.title: c.predictions.total for c in found.candidates if c.loss == "bag"}
+    bags = {c.title: c.predictions.total for c in found.candidates}
     assert bags["kmeans"] != bags["kmeans scale=std effort=fast"]
 
 
@@ -473,57 +469,42 @@ def test_frontiers_tell_instances_apart():
     assert len([name for name in found.frontier if name.startswith("kmeans")]) == 2
 
 
-def test_strategies_that_sort_are_planned_by_a_private_model():
-    found = few(["sorted", bw.SuperBags(order="sorted")], **PRIVATE)
-    assert {(c.title, c.scores) for c in found.candidates} == {
-        ("sorted", "model"),
-        ("super order=sorted", "model"),
-    }
-    with pytest.raises(StrategyError, match=r"'sorted' sorts rows.*give an epsilon"):
-        few(["random", "sorted"], not_private=True)
+def test_strategies_that_sort_need_a_bag_size():
+    for strategy in ("sorted", bw.SuperBags(order="sorted")):
+        for promise in (PRIVATE, {"not_private": True}):
+            with pytest.raises(StrategyError, match=r"rows by what is found .*name a bag size"):
+                few(["random", strategy], **promise)
 
 
-def bought_by(found):
+def metric_bought(found, **sample):
     (strategy,) = {candidate.bagging for candidate in found.candidates}
-    return buy_model(found.problem, strategy, found.problem.calibration, 10)
+    assert strategy == METRIC
+    return Problem(dataclasses.replace(found.problem.sample, **sample), found.problem.request)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_rows_are_sorted_by_the_model_that_a_release_buys(delta):
-    found = few("sorted", **PRIVATE | {"delta": delta})
+def test_rows_are_measured_by_the_model_that_a_release_buys(delta):
+    found = few([METRIC], **PRIVATE | {"delta": delta})
     assert found.best.delta <= delta
     X = features(300)
     table = pa.table({**{f"x{j}": x for j, x in enumerate(X.T)}, "y": X.sum(axis=1)})
+    own = {"strategy": METRIC, "centre": "none", "tighten": "none"}
     made = bw.make_release(
-        table,
-        **filed(
-            label="y",
-            bag_size=10,
-            strategy="sorted",
-            centre="none",
-            tighten="none",
-            **PRIVATE | {"delta": delta},
-        ),
+        table, **filed(label="y", bag_size=10, **own, **PRIVATE | {"delta": delta})
     )
-    planned, paid = bought_by(found).event, made.certificate.events[0]
+    planned, paid = found.problem.buy_metric().event, made.certificate.events[0]
     assert isinstance(paid, type(planned))
     assert planned.number_sd == pytest.approx(paid.number_sd)
 
 
 def test_a_sample_buys_the_model_of_its_table():
-    X = features(300)
-    whole, part = (
-        dataclasses.replace(found, problem=dataclasses.replace(found.problem, sample=sample))
-        for found in [few("sorted", **PRIVATE | {"delta": 0.0})]
-        for sample in (
-            dataclasses.replace(found.problem.sample, X=np.tile(X, (4, 1))),
-            dataclasses.replace(found.problem.sample, copies=4.0),
-        )
+    found = few([METRIC], **PRIVATE | {"delta": 0.0})
+    whole, part, rows = (
+        metric_bought(found, **sample).buy_metric()
+        for sample in ({"X": np.tile(features(300), (4, 1))}, {"copies": 4.0}, {})
     )
-    assert bought_by(part).share == pytest.approx(bought_by(whole).share, rel=0.01)
-    assert bought_by(part).error == pytest.approx(bought_by(whole).error, rel=0.01)
-    few_rows = bought_by(few("sorted", **PRIVATE | {"delta": 0.0}))
-    assert few_rows.share > 1.2 * bought_by(part).share
+    assert part.error == pytest.approx(whole.error, rel=0.01)
+    assert rows.error > 4 * part.error
 
 
 def test_one_name_is_a_list_of_one_and_none_is_refused():
@@ -562,11 +543,7 @@ def test_a_strategy_of_ones_own_is_planned_and_its_command_says_that_it_is_none(
 
 
 def test_what_is_tried_follows_from_the_registry():
-    def tried(budget, **options):
-        return {one.name for one in PlanRequest.of(budget, **options).strategies}
-
     private = Budget.of(1.0, 1e-5, bounds=(0.0, 1.0))
-    known = {name for name, kind in STRATEGIES.items() if kind.planned}
-    plain = {name for name in known if not find_strategy(name).uses_scores}
-    assert tried(private) == known
-    assert tried(private, scored=False) == tried(Budget.of(None, None, not_private=True)) == plain
+    for budget in (private, Budget.of(None, None, not_private=True)):
+        tried = {one.name for one in PlanRequest.of(budget).strategies}
+        assert tried == {name for name, kind in STRATEGIES.items() if kind.planned}

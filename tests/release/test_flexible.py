@@ -19,10 +19,12 @@ from bagwise.errors import (
     ReleaseError,
     StrategyError,
 )
-from bagwise.planner.flexible import FEWEST_BAGS, FlexibleProblem
-from bagwise.planner.request import Prior
+from bagwise.planner.flexible import FEWEST_BAGS, best_size, lost, lost_singly
+from bagwise.planner.problem import Problem
+from bagwise.planner.request import PlanRequest
+from bagwise.planner.sample import Sample
 from bagwise.privacy import total_delta
-from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.requests.budget import Budget
 from bagwise.requests.provenance import FlexibleLearner
 from bagwise.requests.queries import METRIC_SHARES
 from bagwise.requests.records import filed
@@ -315,21 +317,34 @@ def test_without_a_model_to_buy_rows_are_compared_by_their_features(table):
     assert choice(noise)[:2] == ("kmeans", "whiten")
 
 
+def problem_of(epsilon, n_rows=20_000, *, least=10, **sample):
+    """A problem without features: all that a size depends on is public."""
+    budget = Budget.of(epsilon, 0.0 if epsilon else None, bounds=(0.0, 1.0) if epsilon else None,
+                       not_private=epsilon is None)  # fmt: skip
+    request = PlanRequest.of(budget, prior=(0.088, 0.088), min_bag_size=least, learner="flexible")
+    return Problem(Sample(np.zeros((n_rows, 1)), **sample), request)
+
+
 def test_bags_grow_with_the_noise_and_shrink_with_the_rows():
-    prior = Prior(0.09, 0.09)
+    def best(epsilon, n_rows=20_000, **sample):
+        return best_size(problem_of(epsilon, n_rows, **sample))
 
-    def best(epsilon, n_rows=20_000, **options):
-        rule = ExactCalibration(epsilon, 0.0, (0.0, 1.0))
-        return FlexibleProblem(n_rows, prior, rule, **options).best_size(least=10)
-
+    problem = problem_of(1.0, 8_000)
+    assert min([10, 20, 50, 100, 200], key=lambda size: lost(problem, size)) == 50
     by_epsilon = [best(epsilon) for epsilon in (0.1, 0.3, 1.0, 4.0)]
     assert by_epsilon == sorted(by_epsilon, reverse=True)
     assert by_epsilon[0] >= 5 * by_epsilon[-1]
     by_rows = [best(0.5, n) for n in (5_000, 20_000, 100_000, 10**6)]
     assert by_rows[1:] == sorted(by_rows[1:], reverse=True)
     assert best(0.5, 1_000) <= 1_000 // FEWEST_BAGS
-    assert best(1.0, largest_unit=4) >= best(1.0)
-    assert FlexibleProblem(5_000, prior, None).best_size(least=7) == 7
+    assert best(1.0, largest=4) >= best(1.0)
+    assert best(None, 5_000, least=7) == 7
+
+
+def test_single_labels_lose_less_than_bags_where_epsilon_is_large():
+    problems = [problem_of(epsilon, 16_000) for epsilon in (1.0, 2.0, 4.0)]
+    alone = [lost_singly(one) < lost(one, best_size(one)) for one in problems]
+    assert alone == [False, False, True]
 
 
 def test_single_labels_are_reported_where_bags_would_lose_more():
@@ -395,9 +410,8 @@ def test_a_metric_may_be_planned_by_name_among_others(table):
         bagging=bw.Bagging(strategies=[MODEL, "kmeans"]),
         bag_sizes=[20],
     )
-    by_title = {c.title: c for c in found.candidates if c.loss == "bag" and c.label_kind == "mean"}
-    assert set(by_title) == {"kmeans", "kmeans scale=model"}
-    assert by_title["kmeans scale=model"].score_share is None
+    by_title = {c.title: c.scores for c in found.candidates if c.label_kind == "mean"}
+    assert by_title == {"kmeans": "none", "kmeans scale=model": "model"}
 
 
 def test_on_the_command_line(table, tmp_path):

@@ -269,9 +269,7 @@ def is_possible(
         return label_kind == "mean" and (strategy, centre, bag_size) == ("auto", "auto", "auto")
     if label_kind == "pick" and noise == "staircase":
         return False
-    if strategy == "sorted" and label_kind == "pick":  # of which a plan knows no error
-        return bag_size != "auto"
-    return not (bag_size == "auto" and strategy == "sorted by noise")
+    return bag_size != "auto" or not strategy.startswith("sorted")
 
 
 def random_request(rng):

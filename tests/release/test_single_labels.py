@@ -132,7 +132,7 @@ def test_a_plan_ranks_them_beside_bags(table):
     titles = [candidate.title for candidate in found.candidates]
     rank = titles.index("single labels, unbiased")
     assert "--bag-size 1 --strategy random --noise unbiased" in found.command(rank)
-    assert found.candidates[rank].intervals
+    assert not found.candidates[rank].few_bags
     assert {candidate.noise for candidate in bw.plan(features, **filed(**options)).candidates} == {
         "auto"
     }

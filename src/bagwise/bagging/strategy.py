@@ -59,8 +59,8 @@ class BaggingStrategy(ABC):
         Whether bags are as large as the strategy likes, `bag_size` being only the least: with more
         rows its bags grow, where those of others become more.
     planned : bool
-        Whether the planner tries it where nobody names strategies. One that reads scores is tried
-        under privacy, with the predictions of a private model.
+        Whether the planner tries it where nobody names strategies. Among those that read scores
+        it ranks only those that take a metric from them.
     """
 
     name: ClassVar[str]

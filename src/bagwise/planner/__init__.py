@@ -99,10 +99,9 @@ def plan(
         How long strategies that search may search.
     bagging : Bagging, optional
         `min_bag_size`, `family` and `strategies` count. Families other than the Gaussian are
-        planned to first order. By default all strategies are considered that say so (`planned`)
-        and that use features only; under privacy with a delta also those that sort, by a private
-        model. Unless strategies are named, what leaves a fit without intervals comes after all
-        others: fewer than three bags for each coefficient, and instance loss.
+        planned to first order. By default all strategies are considered that say so (`planned`).
+        Unless strategies are named, what leaves a fit without intervals comes after all others:
+        fewer than three bags for each coefficient.
     reading : Reading, optional
         `nulls` and `max_levels` count.
     options : str

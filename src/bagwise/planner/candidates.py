@@ -1,43 +1,34 @@
 """What could be released: each choice with the error that a learner would have.
 
-Labels are not an argument of anything here. Bags that need no scores are made from the features as
-a release would make them, and their error is exact. Bags that follow a private model depend on that
-model's noise and on theta: both are drawn from what is stated, a few times, and the exact error
-given the bags is averaged. Single labels, each reported by chance, are candidates like others.
+Labels are not an argument of anything here. Bags are made from the features as a release would make
+them, and their error is exact; those in the metric of a private model follow one whose noise and
+theta are drawn from what is stated. Single labels, each reported by chance, are candidates like
+others.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from bagwise._types import FloatArray
-from bagwise.bagging import (
-    BaggingStrategy,
-    assign_bags,
-    find_strategy,
-    measures_by_scores,
-    settings_of,
-)
+from bagwise.bagging import BaggingStrategy, find_strategy, settings_of
 from bagwise.errors import BudgetError
-from bagwise.planner.problem import Bagged, Problem, title
-from bagwise.planner.request import BAGS_PER_COEFFICIENT, LABEL_KINDS, Prior
-from bagwise.planner.sample import SEED
+from bagwise.planner.problem import Problem, title
+from bagwise.planner.request import BAGS_PER_COEFFICIENT, Prior
 from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration, ScoreNoise
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.laws import Unbiased
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.private_model import best_share, instance_error
 from bagwise.privacy.queries import SingleLabels
-from bagwise.requests.queries import METRIC_SHARES, ModelQuery, price_model
-from bagwise.theory.exact import CAUSES, Risk, prior_risk
+from bagwise.requests.queries import price_model
+from bagwise.theory.exact import Risk
 
-DRAWS = 3  # of theta and of the private model's noise, for bags that follow that model
-LOSSES = ("bag", "instance")
+SINGLY: Final = "unbiased"
+"""How single labels are reported."""
+
 _PLACES = 2001  # of labels, for integrals over their distribution
 _SPREADS = 6.0
 
@@ -60,8 +51,6 @@ class Candidate:
     delta : float or None
         The delta that is needed: 0 where the least noise that keeps the promise needs none.
     label_kind, loss, scores : str
-    score_share : float or None
-        Share of the budget for the scores.
     noise : str
         "auto", or how single labels are reported.
     """
@@ -75,7 +64,6 @@ class Candidate:
     label_kind: LabelKind = "mean"
     loss: str = "bag"
     scores: str = "none"
-    score_share: float | None = None
     noise: str = "auto"
 
     @property
@@ -110,18 +98,8 @@ class Candidate:
 
     @property
     def few_bags(self) -> bool:
-        """Whether there are fewer than three bags for each coefficient."""
+        """Whether there are fewer than three bags for each coefficient: too few for intervals."""
         return self.n_bags < BAGS_PER_COEFFICIENT * self.coefficients
-
-    @property
-    def intervals(self) -> bool:
-        """Whether a fit has intervals to trust: enough bags, and a loss without a bias."""
-        return self.loss == "bag" and not self.few_bags
-
-    @property
-    def could_have_intervals(self) -> bool:
-        """Whether smaller bags of the same kind would have intervals to trust."""
-        return self.loss == "bag" and not self.bagging.free_sizes
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -133,179 +111,54 @@ class Candidate:
             "parameters": self.parameters,
             **{name: getattr(self, name) for name in names},
             "few_bags": self.few_bags,
-            "intervals": self.intervals,
+            "intervals": not self.few_bags,
             "rmse": self.rmse,
             **{f"predictions_{name}": value for name, value in risk.items()},
             **{f"if_{name.replace(' ', '_')}": e for name, e in self.scenarios.items()},
         }
 
 
-def label_agnostic(
-    problem: Problem,
-    strategy: BaggingStrategy,
-    bag_size: int,
-    kinds: Sequence[LabelKind] = LABEL_KINDS,
+def candidates_of(
+    problem: Problem, strategy: BaggingStrategy, bag_size: int
 ) -> Iterator[Candidate]:
-    """Yield every use of one bagging that looks at features only."""
+    """Yield bags of one strategy and size with each kind of label whose noise is known."""
     bagged = problem.bag(strategy, bag_size)
-    for kind, loss in product(kinds, LOSSES):
-        noise = problem.noise(kind, bagged)
-        if noise is None:
+    if bagged is None:
+        return
+    for kind in problem.request.label_kinds:
+        noise = problem.noise(kind, bagged, problem.rule)
+        if noise is None or (strategy.uses_scores and kind != "mean"):
             continue
-
-        def risk(
-            prior: Prior, kind: LabelKind = kind, loss: str = loss, sd: FloatArray = noise.sd
-        ) -> Risk:
-            return _risk(problem, bagged, prior, kind, loss, sd)
-
-        risks = _in_scenarios(problem, risk)
+        sd, delta = noise
         yield Candidate(
             strategy,
             bag_size,
             bagged.n_bags,
             problem.coefficients,
-            risks,
-            noise.delta,
+            {
+                name: problem.risk(bagged, prior, kind, sd)
+                for name, prior in problem.prior.scenarios().items()
+            },
+            delta,
             label_kind=kind,
-            loss=loss,
+            scores="model" if strategy.uses_scores else "none",
         )
 
 
 def at_epsilons(
     problem: Problem, candidate: Candidate, epsilons: Sequence[float]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the error of a label-agnostic candidate at other epsilons; its bags stay the same."""
-    rule = problem.calibration
-    if rule is None or candidate.scores != "none" or candidate.noise != "auto":
-        return ()
+    """Return the error of a candidate at other epsilons; its bags stay the same."""
     bagged, points = problem.bag(candidate.bagging, candidate.bag_size), []
-    kind, loss = candidate.label_kind, candidate.loss
+    if problem.rule is None or bagged is None or candidate.noise != "auto":
+        return ()
     for epsilon in epsilons:
-        other = dataclasses.replace(problem, calibration=dataclasses.replace(rule, epsilon=epsilon))
-        noise = other.noise(kind, bagged)
+        rule = dataclasses.replace(problem.rule, epsilon=epsilon)
+        noise = problem.noise(candidate.label_kind, bagged, rule)
         if noise is not None:
-            risk = _risk(problem, bagged, problem.prior, kind, loss, noise.sd)
+            risk = problem.risk(bagged, problem.prior, candidate.label_kind, noise[0])
             points.append((epsilon, float(np.sqrt(risk.total))))
     return tuple(points)
-
-
-def by_model(
-    problem: Problem,
-    strategy: BaggingStrategy,
-    bag_size: int,
-    kinds: Sequence[LabelKind] = LABEL_KINDS,
-) -> Iterator[Candidate]:
-    """Yield bags that follow a private model, with the loss that is made for them, on means.
-
-    Rows are sorted by its predictions, for instance loss, or measured by what these owe to each
-    feature, for bag loss.
-    """
-    rule = problem.calibration
-    if rule is None or problem.classes is not None or "mean" not in kinds:
-        return
-    bought = buy_model(problem, strategy, rule, bag_size)
-    if bought is None:
-        return
-    metric = measures_by_scores(strategy)
-    loss = "bag" if metric else "instance"
-    drawn: dict[tuple[float, ...], list[tuple[Bagged, FloatArray]]] = {}
-
-    def followed(prior: Prior) -> list[tuple[Bagged, FloatArray]]:
-        # Bags do not depend on the misfit; a metric is about the same, whatever the signal is.
-        believed = () if metric else (prior.signal_sd, prior.label_noise_sd)
-        if believed not in drawn:
-            drawn[believed] = [
-                _follow(problem, strategy, prior, bought, bag_size, draw)
-                for draw in range(1 if metric else DRAWS)
-            ]
-        return drawn[believed]
-
-    def risk(prior: Prior) -> Risk:
-        risks = []
-        for bagged, slopes in followed(prior):
-            noise = problem.noise("mean", bagged, (bought.event,))
-            if noise is None:
-                raise AssertionError("noise that is known for some bags is known for all of them")
-            known = None if metric else slopes
-            risks.append(_risk(problem, bagged, prior, "mean", loss, noise.sd, known))
-        return Risk(
-            **{name: float(np.mean([getattr(one, name) for one in risks])) for name in CAUSES}
-        )
-
-    noise = problem.noise("mean", followed(problem.prior)[0][0], (bought.event,))
-    if noise is not None:
-        yield Candidate(
-            strategy,
-            bag_size,
-            max(1, problem.sample.n_rows // bag_size),
-            problem.coefficients,
-            _in_scenarios(problem, risk),
-            noise.delta,
-            loss=loss,
-            scores="model",
-            # A metric may share a model to centre on.
-            score_share=None if metric else bought.share,
-        )
-
-
-def buy_model(
-    problem: Problem, strategy: BaggingStrategy, rule: ExactCalibration, bag_size: int
-) -> ModelQuery | None:
-    """Return the model that a release would buy, of those with the noise that the promise allows.
-
-    As in a release, rows are sorted by the one that leaves instance loss the least error, and
-    measured by the one that is least off itself. None where no noise for the bags is known.
-    """
-    metric, n_rows = measures_by_scores(strategy), problem.sample.n_rows
-
-    def buy(noise: ScoreNoise) -> ModelQuery:
-        design = problem.design_for(noise)
-        share = METRIC_SHARES[noise]
-        if not metric:
-            share = best_share(design, n_rows=n_rows, bag_size=bag_size)
-        return price_model(rule, design, noise, share, unit_rows=problem.sample.largest)
-
-    def error(offer: ModelQuery) -> float:
-        if metric:
-            return offer.error
-        return instance_error(
-            offer.design,
-            n_rows=n_rows,
-            bag_size=bag_size,
-            model_sd=offer.event.number_sd,
-            sum_sd=problem.means_after(rule, offer.event).number_sd,
-        )
-
-    try:
-        return min(map(buy, rule.score_noises), key=error, default=None)
-    except BudgetError:
-        return None
-
-
-def _follow(
-    problem: Problem,
-    strategy: BaggingStrategy,
-    prior: Prior,
-    bought: ModelQuery,
-    bag_size: int,
-    draw: int,
-) -> tuple[Bagged, FloatArray]:
-    """Draw theta and the private model's noise; return bags by it, and the slopes drawn."""
-    rng = np.random.default_rng([SEED, bag_size, draw])
-    rows, design = problem.white.rows, bought.design
-    slopes = problem.root @ rng.standard_normal(int(rows.shape[1]))
-    slopes *= prior.signal_sd / max(float(np.linalg.norm(slopes)), 1e-300)
-    by_noise = bought.event.number_sd * rng.standard_normal(design.rank)
-    noise = design.basis @ (design.decoder @ by_noise)
-    scores = rows @ slopes + (problem.sample.X - design.center) / design.spread @ noise[1:]
-    # The labels' own noise moves the model too, about as it moves least squares.
-    by_labels = prior.label_noise_sd / np.sqrt(problem.sample.n_rows)
-    scores += rows @ (by_labels * rng.standard_normal(rows.shape[1]))
-    size = problem.sampled_size(strategy, bag_size)
-    bags = assign_bags(
-        problem.searching(strategy), problem.sample.X, scores, bag_size=size, rng=rng
-    )
-    return problem.grown(bags, strategy, bag_size), slopes
 
 
 class Response(NamedTuple):
@@ -325,7 +178,6 @@ class Response(NamedTuple):
 def response_of(channel: Mechanism, label_sd: float) -> Response:
     """Return slope and noise of what is reported of normal labels around the middle of the bounds.
 
-    >>> from bagwise.privacy.calibrate import ExactCalibration
     >>> unbiased = ExactCalibration(1.0, 0.0, (0.0, 1.0)).single_labels("unbiased")
     >>> [round(response_of(unbiased, label_sd).slope, 2) for label_sd in (0.125, 0.5)]
     [1.0, 0.68]
@@ -344,36 +196,33 @@ def response_of(channel: Mechanism, label_sd: float) -> Response:
     return Response(slope, math.sqrt(max(around, 0.0)))
 
 
-def single_labels(problem: Problem) -> Iterator[Candidate]:
-    """Yield every way to report single labels under the promise, if labels are numbers."""
-    rule = problem.calibration
-    if rule is None or problem.classes is not None:
-        return
-    strategy = find_strategy("random")
+def single_response(problem: Problem) -> Callable[[Prior], Response] | None:
+    """Return what single labels would tell by a belief; None where they cannot be reported."""
+    if problem.rule is None or problem.request.classes is not None:
+        return None
+    try:
+        channel = problem.rule.single_labels(SINGLY, rows=problem.sample.largest)
+    except BudgetError:
+        return None
+    return lambda prior: response_of(channel, math.hypot(prior.signal_sd, prior.label_noise_sd))
+
+
+def single_labels(problem: Problem) -> list[Candidate]:
+    """Return single labels, each reported by an unbiased randomizer, if labels are numbers."""
+    strategy, response = find_strategy("random"), single_response(problem)
     bagged = problem.bag(strategy, 1)
-    for noise in SINGLE_LABELS:
-        try:
-            channel = rule.single_labels(noise, rows=problem.sample.largest)
-        except BudgetError:
-            continue
-
-        def risk(prior: Prior, channel: Mechanism = channel) -> Risk:
-            label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)
-            response = response_of(channel, label_sd)
-            size = response.slope if response.slope > 0 else 1.0
-            seen = dataclasses.replace(
-                prior,
-                signal_sd=size * prior.signal_sd,
-                label_noise_sd=size * prior.label_noise_sd,
-            )
-            risk = _risk(problem, bagged, seen, "mean", "bag", response.noise_sd)
-            bias = risk.bias + (1 - size) ** 2 * prior.signal_sd**2
-            return dataclasses.replace(risk, bias=bias)
-
-        risks = _in_scenarios(problem, risk)
-        yield Candidate(
-            strategy, 1, bagged.n_bags, problem.coefficients, risks, delta=0.0, noise=noise
-        )
+    if response is None or bagged is None:
+        return []
+    risks = {}
+    for name, prior in problem.prior.scenarios().items():
+        slope, noise_sd = response(prior)
+        size = slope if slope > 0 else 1.0
+        signal_sd, label_noise_sd = size * prior.signal_sd, size * prior.label_noise_sd
+        seen = dataclasses.replace(prior, signal_sd=signal_sd, label_noise_sd=label_noise_sd)
+        risk = problem.risk(bagged, seen, "mean", noise_sd)
+        bias = risk.bias + (1 - size) ** 2 * prior.signal_sd**2
+        risks[name] = dataclasses.replace(risk, bias=bias)
+    return [Candidate(strategy, 1, bagged.n_bags, problem.coefficients, risks, 0.0, noise=SINGLY)]
 
 
 def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
@@ -399,33 +248,3 @@ def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
         label_noise=kept**2 * by_labels,
         privacy=kept**2 * privacy,
     )
-
-
-def _in_scenarios(problem: Problem, risk: Callable[[Prior], Risk]) -> dict[str, Risk]:
-    return {name: risk(prior) for name, prior in problem.prior.scenarios().items()}
-
-
-def _risk(
-    problem: Problem,
-    bagged: Bagged,
-    prior: Prior,
-    kind: LabelKind,
-    loss: str,
-    noise_sd: FloatArray | float,
-    slopes: FloatArray | None = None,
-) -> Risk:
-    """Return the exact error of predictions given the bags; of classes that of all together."""
-    risk = prior_risk(
-        bagged.moments,
-        signal_sd=prior.signal_sd,
-        label_noise_sd=prior.label_noise_sd,
-        misfit=prior.misfit,
-        label_kind=kind,
-        loss=loss,
-        noise_sd=noise_sd,
-        repeats=bagged.repeats,
-        slopes=slopes,
-    )
-    if problem.classes is None:
-        return risk
-    return Risk(**{name: problem.classes * getattr(risk, name) for name in CAUSES})

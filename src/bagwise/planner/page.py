@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.planner.ranking import Plan, name_of
+from bagwise.planner.ranking import HEADING, Plan, name_of
 from bagwise.show import charts
 from bagwise.show.page import Figure, Grid, Page, render
 
@@ -12,18 +12,7 @@ _COMMANDS = 3
 LOST = "% lost"  # of what true labels would give
 _LEAST_LOST = 0.01  # an axis of logarithms has no zero
 # What decides comes first: a phone shows three or four columns.
-_ORDER = (
-    "",
-    "strategy",
-    "size",
-    "error",
-    "keeps",
-    "lost to",
-    "bags",
-    "label",
-    "loss",
-    "noise",
-)
+_ORDER = ("", "strategy", "size", "error", "keeps", "lost to", "bags", "label", "loss", "noise")
 
 
 def make_page(plan: Plan) -> str:
@@ -32,7 +21,7 @@ def make_page(plan: Plan) -> str:
         "not private" if plan.epsilon is None else f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
     )
     table, accuracy = plan.cells(), plan.accuracy(plan.best.predictions.total)
-    places = [table[0].index(name) for name in _ORDER]
+    places = [HEADING.index(name) for name in _ORDER]
     by_epsilon, by_size = _by_epsilon(plan), _by_size(plan)
     sizes = {row["bag size"] for row in by_size}
     values = {

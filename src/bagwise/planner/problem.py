@@ -1,9 +1,7 @@
-"""What a plan is made for: features, a promise, a belief; bags are made once, and their noise."""
+"""What a plan is made for: features and a request; bags are made once, and priced."""
 
 import dataclasses
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -14,21 +12,21 @@ from bagwise._types import FloatArray
 from bagwise.bagging import (
     BaggingStrategy,
     assign_bags,
+    measures_by_scores,
     parameters_of,
     settings_of,
     spell_settings,
 )
-from bagwise.bagging.bags import Bags
 from bagwise.errors import BudgetError
-from bagwise.planner.request import Prior
+from bagwise.planner.request import PlanRequest, Prior
 from bagwise.planner.sample import SEED, Sample
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, design_model
-from bagwise.requests.queries import NORMS
+from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model
 from bagwise.theory.beliefs import draw_misfit, signal_root
-from bagwise.theory.exact import BagMoments, Whitening
+from bagwise.theory.exact import CAUSES, BagMoments, Risk, Whitening, prior_risk
 
 FEWEST = 20  # rows of a bag in a sample, unless it is to have fewer anyway
 
@@ -44,12 +42,15 @@ class Bagged:
         How often each of these bags is there.
     square, touched : int
         What a unit can move: the sum over bags of its squared numbers of rows, and how many bags.
+    spent : tuple of Mechanism
+        What was paid for before: a private model, where bags follow one.
     """
 
     moments: BagMoments
     repeats: float
     square: int
     touched: int
+    spent: tuple[Mechanism, ...] = ()
 
     @property
     def n_bags(self) -> int:
@@ -58,36 +59,23 @@ class Bagged:
 
 
 @dataclass(frozen=True)
-class Noise:
-    """What hides the labels of bags: how much of it is on each, and the delta that it needs."""
-
-    sd: FloatArray
-    delta: float | None
-
-
-@dataclass(frozen=True)
 class Problem:
-    """The features of a plan, and what is asked for.
-
-    Attributes
-    ----------
-    sample : Sample
-    prior : Prior
-    calibration : ExactCalibration or None
-        None when not private.
-    classes : int or None
-        How many classes a label has, if it is no number; errors are added up over them.
-    effort : str
-        How long strategies may search.
-    """
+    """The features of a plan, and what is asked for."""
 
     sample: Sample
-    prior: Prior
-    calibration: ExactCalibration | None
-    classes: int | None = None
-    effort: str = "fast"
-    _bagged: dict[tuple[str, int], Bagged] = field(default_factory=dict, repr=False)
-    _means: dict[tuple[object, ...], Mechanism] = field(default_factory=dict, repr=False)
+    request: PlanRequest
+    _bagged: dict[tuple[str, int], Bagged | None] = field(default_factory=dict, repr=False)
+    _designs: dict[ScoreNoise, ModelDesign] = field(default_factory=dict, repr=False)
+
+    @property
+    def prior(self) -> Prior:
+        """What is believed of the labels."""
+        return self.request.prior
+
+    @property
+    def rule(self) -> ExactCalibration | None:
+        """The rule for noise; None when not private."""
+        return self.request.rule
 
     @cached_property
     def white(self) -> Whitening:
@@ -109,9 +97,10 @@ class Problem:
         """How many a linear model has, the intercept included."""
         return int(self.white.rows.shape[1]) + 1
 
-    @cached_property
-    def _designs(self) -> dict[ScoreNoise, ModelDesign]:
-        return {}  # of this sample: another problem has its own
+    @property
+    def numbers(self) -> int:
+        """How many numbers a label is: errors are added up over classes."""
+        return self.request.classes or 1
 
     def design_for(self, noise: ScoreNoise) -> ModelDesign:
         """Return how a private model with this noise would weigh its rows."""
@@ -123,104 +112,134 @@ class Problem:
             self._designs[noise] = grown
         return self._designs[noise]
 
-    def bag(self, strategy: BaggingStrategy, bag_size: int) -> Bagged:
-        """Make the bags once, and keep what they keep of the rows."""
+    def buy_metric(self) -> ModelQuery | None:
+        """Return the private model that a release would buy for a metric; None if it cannot.
+
+        Of those with the noise that the promise allows it is the one that is least off.
+        """
+        rule, rows = self.rule, self.sample.largest
+        if rule is None or self.request.classes is not None:
+            return None
+        try:
+            offers = [
+                price_model(rule, self.design_for(noise), noise, METRIC_SHARES[noise],
+                            unit_rows=rows)
+                for noise in rule.score_noises
+            ]  # fmt: skip
+        except BudgetError:
+            return None
+        return min(offers, key=lambda offer: offer.error, default=None)
+
+    def bag(self, strategy: BaggingStrategy, bag_size: int) -> Bagged | None:
+        """Make bags once, and keep what they keep of the rows; None if they need what is not there.
+
+        Bags by the metric of a private model follow one that is drawn from the prior.
+        """
         key = (title(strategy), bag_size)
         if key not in self._bagged:
-            rng = np.random.default_rng(SEED)
-            size = self.sampled_size(strategy, bag_size)
-            with _quietly():
-                bags = assign_bags(
-                    self.searching(strategy), self.sample.X, None, bag_size=size, rng=rng
-                )
-            self._bagged[key] = self.grown(bags, strategy, bag_size)
+            self._bagged[key] = self._bag(strategy, bag_size)
         return self._bagged[key]
 
-    def sampled_size(self, strategy: BaggingStrategy, bag_size: int) -> int:
-        """Return the size of bags in the sample that stand for bags of `bag_size` in the table.
-
-        As many bags as in the table, each with its share of the sample, are as compact as those
-        are. But a mean of very few rows tells of them, and not of their kind: then bags are larger,
-        and each stands for several.
-        """
+    def _bag(self, strategy: BaggingStrategy, bag_size: int) -> Bagged | None:
+        times, scores, rng = self.sample.copies, None, np.random.default_rng(SEED)
+        spent: tuple[Mechanism, ...] = ()
+        if measures_by_scores(strategy):
+            bought = self.buy_metric()
+            if bought is None:
+                return None
+            rng, spent = np.random.default_rng([SEED, bag_size, 0]), (bought.event,)
+            scores = self._draw_scores(bought, rng)
+        # 1. As many bags as in the table, each with its share of the sample, are as compact as
+        #    those are. But a mean of very few rows tells of them, and not of their kind: then bags
+        #    are larger, and each stands for several.
         fewest = 1 if strategy.free_sizes else min(bag_size, FEWEST)
-        return max(round(bag_size / self.sample.copies), fewest)
-
-    def grown(self, bags: Bags, strategy: BaggingStrategy, bag_size: int) -> Bagged:
-        """Return bags of the sample as they would be in the table."""
-        times = self.sample.copies
+        size = max(round(bag_size / times), fewest)
+        # 2. They are searched for as long as the plan may, unless the strategy says how long.
+        searching = strategy
+        if "effort" in parameters_of(strategy) and "effort" not in settings_of(strategy):
+            effort = self.request.effort
+            searching = cast(
+                BaggingStrategy, dataclasses.replace(cast(Any, strategy), effort=effort)
+            )
+        # 3. Nobody will choose most of those that are tried: what a strategy has to say can wait.
+        log = logging.getLogger("bagwise")
+        before = log.level
+        log.setLevel(logging.ERROR)
+        try:
+            bags = assign_bags(searching, self.sample.X, scores, bag_size=size, rng=rng)
+        finally:
+            log.setLevel(before)
+        # 4. The same bags in the whole table.
         if not strategy.free_sizes:
-            times = bag_size / self.sampled_size(strategy, bag_size)
-        units = self.sample.units
+            times = bag_size / size
+        units, rows = self.sample.units, self.sample.largest
         return Bagged(
             BagMoments.of(self.white, bags, self.functions, self.root).grown(times),
             repeats=self.sample.copies / times,
-            square=max(units.square_in_bags(bags), self.sample.largest),
-            touched=units.bags_touched(bags),
+            # Bags that depend on labels could hold all rows of a unit; others are counted.
+            square=rows**2 if spent else max(units.square_in_bags(bags), rows),
+            touched=rows if spent else units.bags_touched(bags),
+            spent=spent,
         )
 
+    def _draw_scores(self, bought: ModelQuery, rng: np.random.Generator) -> FloatArray:
+        """Draw theta and the private model's noise; return the model's predictions."""
+        rows, design = self.white.rows, bought.design
+        slopes = self.root @ rng.standard_normal(int(rows.shape[1]))
+        slopes *= self.prior.signal_sd / max(float(np.linalg.norm(slopes)), 1e-300)
+        by_noise = bought.event.number_sd * rng.standard_normal(design.rank)
+        noise = design.basis @ (design.decoder @ by_noise)
+        scores = rows @ slopes + (self.sample.X - design.center) / design.spread @ noise[1:]
+        # The labels' own noise moves the model too, about as it moves least squares.
+        by_labels = self.prior.label_noise_sd / np.sqrt(self.sample.n_rows)
+        return np.asarray(scores + rows @ (by_labels * rng.standard_normal(rows.shape[1])))
+
     def noise(
-        self, kind: LabelKind, bagged: Bagged, spent: tuple[Mechanism, ...] = ()
-    ) -> Noise | None:
-        """Return the noise that the promise takes; None where there is none that is known."""
-        rule, rows = self.calibration, self.sample.largest
+        self, kind: LabelKind, bagged: Bagged, rule: ExactCalibration | None
+    ) -> tuple[FloatArray, float | None] | None:
+        """Return the noise on each bag and the delta that it needs; None if none is known."""
         sizes = bagged.moments.sizes
         if rule is None:
-            return Noise(np.zeros(sizes.size), None)
+            return np.zeros(sizes.size), None
         whole = np.rint(sizes).astype(np.int64)
         try:
             if kind == "mean":
-                means = self._bag_means(rule, bagged, spent)
-                pure = all(event.pure_epsilon is not None for event in (*spent, means))
-                return Noise(means.noise_sd(whole), 0.0 if pure else rule.delta)
-            if self.classes is not None:
+                event = self.means(rule, bagged.square, bagged.touched, bagged.spent)
+            elif self.request.classes is None:
+                event = rule.picks(sizes=whole.tolist(), rows=self.sample.largest)
+            else:
                 return None  # chances of keeping a class are no noise of a size
-            picks = rule.picks(sizes=whole.tolist(), rows=rows)
-            pure = picks.pure_epsilon is not None
-            return Noise(picks.noise_sd(whole), 0.0 if pure else rule.delta)
         except BudgetError:
             return None
+        pure = all(one.pure_epsilon is not None for one in (*bagged.spent, event))
+        return event.noise_sd(whole), 0.0 if pure else rule.delta
 
-    def means_after(self, rule: ExactCalibration, event: Mechanism) -> Mechanism:
-        """Return the noise for bags that follow what was bought with this event."""
-        return self._bag_means(rule, None, (event,))
-
-    def _bag_means(
-        self, rule: ExactCalibration, bagged: Bagged | None, spent: tuple[Mechanism, ...]
+    def means(
+        self, rule: ExactCalibration, square: int, touched: int, spent: tuple[Mechanism, ...] = ()
     ) -> Mechanism:
-        # Bags that depend on labels could hold all rows of a unit; others are known, and counted.
+        """Return the noise for means of bags of which a unit moves so much."""
         rows = self.sample.largest
-        square, touched = rows**2, rows
-        if bagged is not None and not spent:
-            square, touched = bagged.square, bagged.touched
-        if self.classes is not None:  # a row that changes its class changes two counts
+        if self.request.classes is not None:  # a row that changes its class changes two counts
             square, touched, rows = 2 * square, 2 * rows, 2 * rows
-        key = (rule, square, rows, touched, *spent)
-        if key not in self._means:
-            self._means[key] = rule.bag_means(
-                square=square, rows=rows, numbers=touched, spent=spent
-            )
-        return self._means[key]
+        return rule.bag_means(square=square, rows=rows, numbers=touched, spent=spent)
 
-    def searching(self, strategy: BaggingStrategy) -> BaggingStrategy:
-        """Return a strategy that searches as long as the plan may, unless it says how long."""
-        if "effort" not in parameters_of(strategy) or "effort" in settings_of(strategy):
-            return strategy
-        return cast(BaggingStrategy, dataclasses.replace(cast(Any, strategy), effort=self.effort))
+    def risk(
+        self, bagged: Bagged, prior: Prior, kind: LabelKind, noise_sd: FloatArray | float
+    ) -> Risk:
+        """Return the exact error of predictions given the bags; of classes that of all together."""
+        risk = prior_risk(
+            bagged.moments,
+            signal_sd=prior.signal_sd,
+            label_noise_sd=prior.label_noise_sd,
+            misfit=prior.misfit,
+            label_kind=kind,
+            loss="bag",
+            noise_sd=noise_sd,
+            repeats=bagged.repeats,
+        )
+        return Risk(**{name: self.numbers * getattr(risk, name) for name in CAUSES})
 
 
 def title(strategy: BaggingStrategy) -> str:
     """Return the name of a strategy and what is set of its parameters."""
     return " ".join([strategy.name, *spell_settings(strategy)])
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Hold back what a strategy has to say: most of those that are tried nobody will choose."""
-    log = logging.getLogger("bagwise")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)

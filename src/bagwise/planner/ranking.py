@@ -22,6 +22,7 @@ from bagwise.show import html
 from bagwise.theory.accuracy import Accuracy
 from bagwise.theory.exact import Risk
 
+HEADING = ("", "strategy", "size", "bags", "label", "loss", "noise", "error", "keeps", "lost to")
 _SHOWN = 10
 _WORTH_SAYING = 0.02  # of the signal, that is lost more than by the best of a scenario
 _LINES = 4
@@ -57,26 +58,19 @@ class Plan:
     ----------
     candidates : tuple of Candidate
     problem : Problem
-        The features that were looked at, the prior and the budget.
-    bounds : (lo, hi) or None
-    family : str
+        The features that were looked at, and what was asked for.
     label : str
         Name of the label, for commands.
     options : str
         Options about columns that belong into every command.
-    learner : {"linear", "flexible"}
-        Who the bags are for; figures are those of a linear learner for both.
     table, output : str
         Words for the table and for what is written, for commands.
     """
 
     candidates: tuple[Candidate, ...]
     problem: Problem = field(repr=False)
-    bounds: Bounds | None
-    family: str
     label: str = "LABEL"
     options: str = ""
-    learner: Learner = "linear"
     table: str = "TABLE"
     output: str = "OUT"
 
@@ -84,6 +78,21 @@ class Plan:
     def prior(self) -> Prior:
         """What is believed of the labels."""
         return self.problem.prior
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """The range of a label."""
+        return self.problem.request.budget.bounds
+
+    @property
+    def family(self) -> str:
+        """Distribution of a label."""
+        return self.problem.request.family.name
+
+    @property
+    def learner(self) -> Learner:
+        """Who the bags are for; figures are those of a linear learner for both."""
+        return self.problem.request.learner
 
     @property
     def n_rows(self) -> int:
@@ -98,26 +107,29 @@ class Plan:
     @property
     def epsilon(self) -> float | None:
         """The epsilon to deliver, if any."""
-        return None if self.problem.calibration is None else self.problem.calibration.epsilon
+        return None if self.problem.rule is None else self.problem.rule.epsilon
 
     @property
     def delta(self) -> float | None:
         """The delta that may be used, if any."""
-        return None if self.problem.calibration is None else self.problem.calibration.delta
+        return None if self.problem.rule is None else self.problem.rule.delta
 
     @property
     def row_level(self) -> float:
         """Error of predictions of a model of the row labels themselves: sigma^2 p / n."""
-        per_class = self.prior.label_noise_sd**2 * self.problem.coefficients / self.n_rows
-        return (self.problem.classes or 1) * per_class
+        return self._row_level(self.prior)
+
+    def _row_level(self, prior: Prior) -> float:
+        p = self.problem.coefficients
+        return self.problem.numbers * prior.label_noise_sd**2 * p / self.n_rows
 
     def accuracy(self, excess: float) -> Accuracy:
         """Return how well single rows are predicted with this squared error around expected labels.
 
         The belief says what expected labels, and single ones around them, vary by.
         """
-        signal = (self.problem.classes or 1) * self.prior.signal_sd**2
-        noise = (self.problem.classes or 1) * self.prior.label_noise_sd**2
+        signal = self.problem.numbers * self.prior.signal_sd**2
+        noise = self.problem.numbers * self.prior.label_noise_sd**2
         return Accuracy.of(
             excess,
             with_labels=self.row_level,
@@ -128,15 +140,15 @@ class Plan:
     @cached_property
     def direct(self) -> Risk | None:
         """The error of a linear model released directly, under the same promise."""
-        rule = self.problem.calibration
-        if rule is None or self.problem.classes is not None:
+        rule = self.problem.rule
+        if rule is None or self.problem.request.classes is not None:
             return None
         return direct_release(self.problem, rule)
 
     @cached_property
     def frontier(self) -> dict[str, tuple[tuple[float, float], ...]]:
         """For the best few choices, and the direct release, the error at other epsilons."""
-        rule = self.problem.calibration
+        rule = self.problem.rule
         if rule is None:
             return {}
         epsilons = [rule.epsilon * step for step in (0.25, 0.5, 1, 2, 4)]
@@ -176,15 +188,9 @@ class Plan:
     def command(self, rank: int = 0) -> str:
         """Return the command that makes the release of a candidate."""
         chosen = self._at(rank)
-        words = [f"bagwise release {self.table} --label {shlex.quote(self.label)}"]
-        if self.options:
-            words.append(self.options)
-        if self.bounds is not None:
-            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
+        words = self._command("release", self.options)
         words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
         words += [f"--set {shlex.quote(setting)}" for setting in spell_settings(chosen.bagging)]
-        if chosen.scores != "none" and chosen.score_share is not None:
-            words.append(f"--scores {chosen.scores}")
         if chosen.noise != "auto":
             words.append(f"--noise {chosen.noise}")
         if chosen.label_kind != "mean":
@@ -200,11 +206,7 @@ class Plan:
 
     def model_command(self) -> str:
         """Return the command that releases a private model instead of bags."""
-        words = [f"bagwise release-model {self.table} --label {shlex.quote(self.label)}"]
-        if self.options:
-            words.append(_without_id(self.options))
-        if self.bounds is not None:
-            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
+        words = self._command("release-model", _without_id(self.options))
         if self.epsilon is not None:
             words.append(f"--epsilon {_exact(self.epsilon)}")
         if self.delta:
@@ -212,6 +214,13 @@ class Plan:
         if self.family != "gaussian":
             words.append(f"--family {self.family}")
         return " ".join([*words, f"-o {self.output}.json"])
+
+    def _command(self, verb: str, options: str) -> list[str]:
+        words = [f"bagwise {verb} {self.table} --label {shlex.quote(self.label)}"]
+        words += [options] if options else []
+        if self.bounds is not None:
+            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
+        return words
 
     def explain(self, rank: int = 0) -> str:
         """Return in words what to expect of a candidate, and of which cause."""
@@ -242,18 +251,27 @@ class Plan:
         """Return what a reader must know to use the figures."""
         remarks = []
         if self.direct is not None:  # first, as it may make all of this needless
-            remarks.append(self._beside_the_direct_release(float(np.sqrt(self.direct.total))))
+            kept = self.accuracy(self.direct.total).about
+            said = f"A linear model released directly would keep {kept}"
+            if self.direct.total > self.best.predictions.total:
+                remarks.append(f"{said}: less than the first choice. (bagwise release-model)")
+            else:
+                remarks.append(
+                    f"{said}: more than any bags here. Bags are worth it for whoever needs data: "
+                    "another kind of model, an audit. If a model is all that is wanted: "
+                    f"{self.model_command()}"
+                )
         remarks.append(
             "error is the typical error of one prediction, keeps is the share of what a model of "
             f"the true labels would explain. Both rest on a belief: {self.prior.text()}."
         )
         remarks.append(_RANKED[self.learner])
         # The first choice is compared with what has intervals too, if it has.
-        rivals = [c for c in self.candidates if c.intervals or not self.best.intervals]
+        rivals = [c for c in self.candidates if self.best.few_bags or not c.few_bags]
         for scenario in self.prior.scenarios() if self.learner == "linear" else ():
             first = min(rivals, key=lambda c: c.scenarios[scenario])
             more = self.best.scenarios[scenario] - first.scenarios[scenario]
-            signal = (self.problem.classes or 1) * self.prior.scenarios()[scenario].signal_sd ** 2
+            signal = self.problem.numbers * self.prior.scenarios()[scenario].signal_sd ** 2
             if more > _WORTH_SAYING * signal:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
                 remarks.append(f"{known}, {name_of(first)} would come first.")
@@ -269,38 +287,15 @@ class Plan:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
 
-    def _beside_the_direct_release(self, error: float) -> str:
-        said = f"A linear model released directly would keep {self.accuracy(error**2).about}"
-        if error > self.best.rmse:
-            return f"{said}: less than the first choice. (bagwise release-model)"
-        return (
-            f"{said}: more than any bags here. Bags are worth it for whoever needs data: another "
-            f"kind of model, an audit. If a model is all that is wanted: {self.model_command()}"
-        )
-
     def _in_scenario(self, scenario: str, error: float) -> str:
         """Say what is kept if labels are as in a scenario of the prior."""
         prior = self.prior.scenarios()[scenario]
-        per_class = prior.label_noise_sd**2 * self.problem.coefficients / self.n_rows
-        classes = self.problem.classes or 1
-        signal = classes * prior.signal_sd**2
-        kept = Accuracy.of(error, with_labels=classes * per_class, signal=signal)
+        signal = self.problem.numbers * prior.signal_sd**2
+        kept = Accuracy.of(error, with_labels=self._row_level(prior), signal=signal)
         return f"keeps {kept.about}"
 
     def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
         """Return the first candidates as text, a heading first."""
-        heading = (
-            "",
-            "strategy",
-            "size",
-            "bags",
-            "label",
-            "loss",
-            "noise",
-            "error",
-            "keeps",
-            "lost to",
-        )
         rows = [
             (
                 str(rank + 1),
@@ -317,7 +312,7 @@ class Plan:
             for rank, c in enumerate(self.candidates[:most])
             for accuracy in (self.accuracy(c.predictions.total),)
         ]
-        return [heading, *rows]
+        return [HEADING, *rows]
 
     def __str__(self) -> str:
         cells = self.cells()
@@ -348,7 +343,7 @@ class Plan:
             "bounds": None if self.bounds is None else list(self.bounds),
             "family": self.family,
             "learner": self.learner,
-            "classes": self.problem.classes,
+            "classes": self.problem.request.classes,
             "prior": asdict(self.prior),
             "row_level": self.row_level,
             "direct": None if self.direct is None else asdict(self.direct),

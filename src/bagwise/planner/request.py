@@ -11,12 +11,7 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from bagwise.bagging import (
-    STRATEGIES,
-    BaggingStrategy,
-    find_strategy,
-    measures_by_scores,
-)
+from bagwise.bagging import STRATEGIES, BaggingStrategy, find_strategy
 from bagwise.cluster.state import EffortName
 from bagwise.errors import BagTooSmallError, StrategyError, check_name
 from bagwise.families import Family, find_family
@@ -156,7 +151,7 @@ class PlanRequest:
     min_bag_size : int
         The smallest that may be published.
     strategies : tuple of BaggingStrategy
-        Those to consider; one that sorts does so by a private model.
+        Those to consider.
     are_named : bool
         Whether somebody asked for these strategies: then few large bags may come first.
     label_kinds : tuple of str
@@ -196,17 +191,13 @@ class PlanRequest:
         bag_sizes: Sequence[int] | None = None,
         min_bag_size: int | None = None,
         strategies: Sequence[str | BaggingStrategy] | None = None,
-        scored: bool = True,
         label_kinds: tuple[LabelKind, ...] = LABEL_KINDS,
         effort: str = "fast",
         max_bag_size: int | None = None,
         single_labels: bool = False,
         learner: str = "linear",
     ) -> Self:
-        """Check what a user asks for, as far as it can be told without the features.
-
-        Where nobody names strategies, `scored` says whether those are tried that sort.
-        """
+        """Check what a user asks for, as far as it can be told without the features."""
         fitted, rule = resolve_family(family, classes), budget.calibration
         check_name("effort", effort, get_args(EffortName))
         limits = None if classes is not None else budget.bounds
@@ -228,10 +219,10 @@ class PlanRequest:
         if strategies is not None:
             chosen = _check_named(strategies, modelled=modelled)
         elif reader == "linear":
-            every = (find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned)
-            scored = scored and modelled
-            chosen = tuple(one for one in every if scored or not one.uses_scores)
-        sizes, least = check_sizes(bag_sizes, min_bag_size)
+            chosen = tuple(find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned)
+        sizes, least = {int(size) for size in bag_sizes or ()}, min_bag_size
+        if min(sizes, default=1) < 1 or (least is not None and least < 1):
+            raise BagTooSmallError("bag sizes are whole numbers of at least 1.")
         if reader == "flexible":  # where nothing is said of bags, there may be none
             unsaid = bag_sizes is None and min_bag_size is None and "mean" in label_kinds
             single_labels = modelled and unsaid and fitted.name == "gaussian"
@@ -242,8 +233,8 @@ class PlanRequest:
             family=fitted,
             classes=classes,
             prior=read_prior(prior, limits, fitted, classes=classes),
-            bag_sizes=sizes,
-            min_bag_size=least,
+            bag_sizes=tuple(sorted({max(size, int(least or 1)) for size in sizes})),
+            min_bag_size=SMALLEST if least is None else int(least),
             strategies=chosen,
             are_named=strategies is not None,
             label_kinds=label_kinds,
@@ -283,11 +274,16 @@ def _check_named(
                 f"strategy {strategy.name!r} takes bags that are given, and the planner has none: "
                 "release with by= (--by), or name other strategies."
             )
-        if strategy.uses_scores and not modelled:
-            need = "takes what matters from" if measures_by_scores(strategy) else "sorts rows by"
+        if strategy.uses_scores and not strategy.compact:
             raise StrategyError(
-                f"strategy {strategy.name!r} {need} a private model: give an epsilon and a label "
-                "that is a number, or name other strategies."
+                f"strategy {strategy.name!r} sorts rows by what is found out about their labels, "
+                "and the planner ranks bags that follow features: name a bag size (bag_size, "
+                "--bag-size), hundreds of rows under an epsilon, or other strategies."
+            )
+        if strategy.uses_scores and not modelled:
+            raise StrategyError(
+                f"strategy {strategy.name!r} takes what matters from a private model: give an "
+                "epsilon and a label that is a number, or name other strategies."
             )
     return wanted
 
@@ -323,15 +319,6 @@ def powers(most: int, least: int) -> list[int]:
         sizes |= {size for size in (decade, 2 * decade, 5 * decade) if least < size <= most}
         decade *= 10
     return sorted(sizes)
-
-
-def check_sizes(sizes: Sequence[int] | None, least: int | None) -> tuple[tuple[int, ...], int]:
-    """Return the sizes that were named, none below the least, and the least."""
-    named = {int(size) for size in sizes or ()}
-    if min(named, default=1) < 1 or (least is not None and least < 1):
-        raise BagTooSmallError("bag sizes are whole numbers of at least 1.")
-    smallest = SMALLEST if least is None else int(least)
-    return tuple(sorted({max(size, int(least or 1)) for size in named})), smallest
 
 
 def usable(sizes: Sequence[int], *, n_rows: int, most: int | None = None) -> list[int]:

@@ -364,8 +364,7 @@ def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
 
 def _tried_unasked() -> list[BaggingStrategy]:
     """Return what a planner may choose where nobody names strategies."""
-    known = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
-    return [one for one in known if not one.uses_scores]
+    return [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
 
 
 def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
