@@ -83,11 +83,11 @@ def settings(
             inside, index = bags.mean(X)[part], np.arange(part.size)
         chunks.append(Chunk(int(part[0]), inside, index, bags.sizes[part], labels[part], sd[part]))
     here = Here(chunks[::-1])  # they come back in any order
-    axes = BagParts.of(Here([Chunk(0, X, bags.index, bags.sizes, labels, sd)])).axes
+    axes = BagParts.of(Here([Chunk(0, X, bags.index, bags.sizes, labels, sd)]).over).axes
     sizes = SimpleNamespace(sizes=bags.sizes, n_bags=bags.n_bags, n_rows=bags.n_rows)
     in_parts = BagData(
         np.zeros((0, 3)), sizes, labels, sd, np.ones(bags.n_bags), axes=axes,
-        parts=BagParts.of(here, axes),
+        parts=BagParts.of(here.over, axes),
     )  # fmt: skip
     return Setting(data, *options), Setting(in_parts, *options), here
 
@@ -167,7 +167,7 @@ def test_labels_that_are_told_apart_are_told_from_chunks():
         labels, rows = told[chunk.first :][: chunk.sizes.size], chunk.rows.copy()
         rows[:, 1] = labels[chunk.index]
         here.chunks[place] = replace(chunk, labels=labels, rows=rows)
-    data = replace(in_parts.data, labels=told, parts=BagParts.of(here))
+    data = replace(in_parts.data, labels=told, parts=BagParts.of(here.over))
     with pytest.warns(SeparationWarning):
         fitted = fit_equations(replace(in_parts, data=data), "bag", covariance="cautious")
     assert fitted.separated
@@ -194,7 +194,7 @@ def test_exposure_is_that_in_memory(family, link, noise, loss):
     for place, chunk in enumerate(here.chunks):
         mine = (index >= chunk.first) & (index < chunk.first + chunk.sizes.size)
         here.chunks[place] = replace(chunk, offset=offset[mine])
-    data = replace(in_parts.data, parts=BagParts.of(here))
+    data = replace(in_parts.data, parts=BagParts.of(here.over))
     assert_same_fit(at_hand, replace(in_parts, data=data, rule=rule), loss)
 
 
@@ -231,7 +231,7 @@ def in_bags_of_one(at_hand, in_parts, here):
         first += 50
     X, bags = np.concatenate([chunk.rows for chunk in here.chunks]), Bags.singletons(200)
     data = BagData(X, bags, np.zeros(200), sd, np.ones(200))
-    found = BagParts.of(here)
+    found = BagParts.of(here.over)
     elsewhere = replace(data, X=X[:0], axes=found.axes, parts=found)
     return replace(at_hand, data=data), replace(in_parts, data=elsewhere), here
 

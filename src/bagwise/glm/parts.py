@@ -9,10 +9,10 @@ there, under the weights that would come next, from the same pass.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -61,27 +61,14 @@ class Chunk:
     offset: FloatArray | None = None
 
 
-class Chunks(Protocol):
-    """Bags in chunks; `work` is pickled on its way to them."""
-
-    def over(self, work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
-        """Return what work makes of each chunk, merged."""
+OverChunks = Callable[[Callable[[Chunk], Any], Callable[[Any, Any], Any]], Any]
+"""A map over all chunks; what it makes of them is merged. It is pickled on its way to them."""
 
 
-@dataclass(frozen=True)
-class HeldChunks:
-    """Chunks that are here."""
-
-    chunks: Sequence[Chunk]
-
-    @classmethod
-    def of(cls, chunks: Chunks) -> Self:
-        """Have all chunks sent here."""
-        return cls(chunks.over(_alone, operator.add))
-
-    def over(self, work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
-        """Return what work makes of each chunk, merged."""
-        return reduce(merge, map(work, self.chunks))
+def held_here(over: OverChunks) -> OverChunks:
+    """Have all chunks sent here, for many steps over few."""
+    chunks: list[Chunk] = over(_alone, operator.add)
+    return lambda work, merge: reduce(merge, map(work, chunks))
 
 
 def _alone(chunk: Chunk) -> list[Chunk]:
@@ -94,7 +81,7 @@ class BagParts:
 
     Attributes
     ----------
-    chunks : Chunks
+    over : OverChunks
     moments : Moments
         Of the rows in the chunks.
     n_bags : int
@@ -102,16 +89,16 @@ class BagParts:
         The directions in which rows differ, also where chunks have centroids.
     """
 
-    chunks: Chunks
+    over: OverChunks
     moments: Moments
     n_bags: int
     axes: Axes
 
     @classmethod
-    def of(cls, chunks: Chunks, axes: Axes | None = None) -> Self:
+    def of(cls, over: OverChunks, axes: Axes | None = None) -> Self:
         """Look at all rows once."""
-        moments, n_bags = chunks.over(_facts_of, all_added)
-        return cls(chunks, moments, n_bags, moments.axes if axes is None else axes)
+        moments, n_bags = over(_facts_of, all_added)
+        return cls(over, moments, n_bags, moments.axes if axes is None else axes)
 
 
 def _facts_of(chunk: Chunk) -> tuple[Any, ...]:
@@ -174,14 +161,14 @@ class PartsProblem(BagProblem):
 
     Attributes
     ----------
-    chunks : Chunks
+    over : OverChunks
     recipe : Recipe
     n_rows : int
     weights : Weights or None
     weight_total : float
     """
 
-    chunks: Chunks = field(kw_only=True)
+    over: OverChunks = field(kw_only=True)
     recipe: Recipe = field(kw_only=True)
     n_rows: int = field(kw_only=True)
     weights: Weights | None = None
@@ -204,7 +191,7 @@ class PartsProblem(BagProblem):
         """Return what work makes of the bags with their weights, chunk by chunk."""
         go: Callable[[Chunk], T]
         go = partial(_on_problem, recipe=self.recipe, weights=self.weights, work=work)
-        merged: T = self.chunks.over(go, merge)
+        merged: T = self.over(go, merge)
         return merged
 
     def loss(self, beta: FloatArray) -> float:
@@ -249,7 +236,7 @@ class PartsProblem(BagProblem):
         weights = self.weights if self.family.has_classes else None
 
         def make() -> LinearModel:
-            over = partial(_over_workings, self.chunks, self.recipe, weights, beta)
+            over = partial(_over_workings, self.over, self.recipe, weights, beta)
             return LinearModel.of(over, beta, least=self.rule.unexplained.least)
 
         place = () if self._is_linear else (beta.tobytes(), _key(weights))
@@ -282,7 +269,7 @@ class PartsProblem(BagProblem):
 
         def gather() -> list[FloatArray]:
             go = partial(_numbered, recipe=self.recipe, beta=beta, work=work)
-            parts = sorted(self.chunks.over(go, operator.add), key=operator.itemgetter(0))
+            parts = sorted(self.over(go, operator.add), key=operator.itemgetter(0))
             columns = zip(*(values for _, values in parts), strict=True)
             return [np.concatenate(column) for column in columns]
 
@@ -301,7 +288,7 @@ class PartsProblem(BagProblem):
         if (_key(weights), beta.tobytes()) not in self._seen:
             judge: Callable[[Chunk], tuple[Any, ...]]
             judge = partial(_judged, recipe=self.recipe, beta=beta, asked=tuple(asked.values()))
-            added: tuple[Any, ...] = self.chunks.over(judge, _each_added)
+            added: tuple[Any, ...] = self.over(judge, _each_added)
             for key, sums in zip(asked, added, strict=True):
                 self._remembered((key, beta.tobytes()), partial(Sums, *sums))
         found: Sums = self._seen[_key(weights), beta.tobytes()]
@@ -358,7 +345,7 @@ def _units_of(units: BagProblem, beta: FloatArray) -> tuple[FloatArray, ...]:
 
 
 def _over_workings(
-    chunks: Chunks,
+    over: OverChunks,
     recipe: Recipe,
     weights: Weights | None,
     beta: FloatArray,
@@ -366,7 +353,8 @@ def _over_workings(
     merge: Callable[[T, T], T],
 ) -> T:
     go = partial(_on_working, recipe=recipe, weights=weights, beta=beta, work=work)
-    return chunks.over(go, merge)
+    merged: T = over(go, merge)
+    return merged
 
 
 def _on_working(

@@ -170,7 +170,7 @@ def _problem_of_parts(parts: BagParts, setting: Setting, *, of_rows: bool) -> Ba
         family,
         data.labels,
         trust,
-        chunks=parts.chunks,
+        over=parts.over,
         n_rows=int(data.bags.sizes.sum()),
         recipe=Recipe(
             frame,

@@ -20,7 +20,7 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.errors import ReleaseError, StrategyError
 from bagwise.files.spill import SpillDirectory
 from bagwise.glm.design import read_offset
-from bagwise.glm.parts import HeldChunks
+from bagwise.glm.parts import held_here
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.fitting import fit_equations
 from bagwise.learn.from_release import Task
@@ -104,8 +104,8 @@ def fit_on_spark(
         with chunked as in_chunks:
             # Of few bags, one row each is held: many steps go over them.
             held = centroids and law.name != GaussianLaw().name
-            chunks = HeldChunks.of(in_chunks.chunks) if held else in_chunks.chunks
-            parts, names = replace(in_chunks, chunks=chunks), tuple(manifest.encoder.feature_names)
+            over = held_here(in_chunks.over) if held else in_chunks.over
+            parts, names = replace(in_chunks, over=over), tuple(manifest.encoder.feature_names)
             bags: Any = SimpleNamespace(sizes=sizes, n_bags=sizes.size, n_rows=int(sizes.sum()))
             rows, ones = np.zeros((0, len(names))), np.ones(sizes.size)
             data = BagData(rows, bags, labels, noise_sd, ones, axes=parts.axes, parts=parts)

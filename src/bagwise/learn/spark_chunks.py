@@ -45,22 +45,6 @@ NUMBERS_AT_ONCE = 2**20
 _ALL_ROWS = -1  # where the moments go
 
 
-@dataclass(frozen=True)
-class SparkChunks:
-    """Chunks that Spark keeps; one part of them may be the moments of all rows."""
-
-    kept: Kept[Chunk | Moments]
-
-    def over(self, work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
-        """Return what work makes of each chunk, merged."""
-        return self.kept.over(partial(_on_chunk, work=work), merge)
-
-    def moments(self) -> Moments:
-        """Return the moments of all rows, where chunks have centroids."""
-        moments: Moments = self.kept.over(_if_moments, operator.add)
-        return moments
-
-
 @contextmanager
 def bags_in_parts(
     cluster: Cluster,
@@ -91,13 +75,20 @@ def bags_in_parts(
     targets = -(-manifest.n_bags // at_once) + 1  # chunks, and the moments of all rows
     kept = cluster.keep(splits, send, take, targets=targets)
     try:
-        chunks = SparkChunks(kept)
-        parts = BagParts.of(chunks, chunks.moments().axes if centroids else None)
+        # Where chunks have centroids, one part of what is kept are the moments of all rows.
+        axes = kept.over(_if_moments, operator.add).axes if centroids else None
+        parts = BagParts.of(partial(_over_chunks, kept), axes)
         if parts.n_bags != manifest.n_bags:
             raise _other_sizes()
         yield parts
     finally:
         kept.close()
+
+
+def _over_chunks(
+    kept: Kept[Chunk | Moments], work: Callable[[Chunk], T], merge: Callable[[T, T], T]
+) -> T:
+    return kept.over(partial(_on_chunk, work=work), merge)
 
 
 def _on_chunk(part: Chunk | Moments, work: Callable[[Chunk], T]) -> T | None:
