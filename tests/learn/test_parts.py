@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from joblib import wrap_non_picklable_objects
 
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, SeparationWarning, StrategyError
@@ -44,7 +45,7 @@ class Here:
 
     def over(self, work, merge):
         self.passes += 1
-        sent = pickled(work)
+        sent = pickled(wrap_non_picklable_objects(work))  # as Spark does it
         return functools.reduce(merge, [pickled(sent(chunk)) for chunk in self.chunks])
 
 

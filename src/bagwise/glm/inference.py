@@ -20,7 +20,6 @@ F2, F4 of the theory page for the Gaussian family; Huber 1967, White 1982; MacKi
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -48,9 +47,9 @@ def covariance_of(solution: Solution[BagProblem], *, kind: str, ridge: float) ->
         inverse_symmetric(information)[0],
         kind,
         by_model=lambda: (
-            information if best else problem.over_units(partial(_model_meat, beta=beta))
+            information if best else problem.over_units(lambda units: _model_meat(units, beta))
         ),
-        by_residuals=lambda meat: problem.over_units(partial(_meat_of_units, beta=beta, meat=meat)),
+        by_residuals=lambda meat: problem.over_units(lambda units: meat(units.blocks(beta))),
     )
 
 
@@ -74,8 +73,8 @@ def _sandwich(
         if kind == "model":
             meat = by_model()
         else:
-            shown = partial(_meat, inverse=inverse, outputs=problem.outputs, fair=kind == "fair")
-            meat = by_residuals(shown)
+            outputs, fair = problem.outputs, kind == "fair"
+            meat = by_residuals(lambda blocks: _meat(blocks, inverse, outputs, fair=fair))
         return np.asarray(change @ inverse @ meat @ inverse.T @ change.T)
 
     covariance = covariance_by("fair" if kind == "cautious" else kind)
@@ -101,12 +100,6 @@ def _model_meat(problem: BagProblem, beta: FloatArray) -> FloatArray:
         meat += (block.instruments * here[:, None]).T @ block.instruments
         done += len(block.residuals)
     return meat
-
-
-def _meat_of_units(
-    problem: BagProblem, beta: FloatArray, meat: Callable[[Iterable[Block]], FloatArray]
-) -> FloatArray:
-    return meat(problem.blocks(beta))
 
 
 def _meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int, *, fair: bool) -> FloatArray:

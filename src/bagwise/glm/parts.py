@@ -11,7 +11,7 @@ there, under the weights that would come next, from the same pass.
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -67,12 +67,8 @@ OverChunks = Callable[[Callable[[Chunk], Any], Callable[[Any, Any], Any]], Any]
 
 def held_here(over: OverChunks) -> OverChunks:
     """Have all chunks sent here, for many steps over few."""
-    chunks: list[Chunk] = over(_alone, operator.add)
+    chunks: list[Chunk] = over(lambda chunk: [chunk], operator.add)
     return lambda work, merge: reduce(merge, map(work, chunks))
-
-
-def _alone(chunk: Chunk) -> list[Chunk]:
-    return [chunk]
 
 
 @dataclass(frozen=True)
@@ -97,12 +93,9 @@ class BagParts:
     @classmethod
     def of(cls, over: OverChunks, axes: Axes | None = None) -> Self:
         """Look at all rows once."""
-        moments, n_bags = over(_facts_of, all_added)
+        facts = over(lambda chunk: (Moments.of(chunk.rows), chunk.sizes.size), all_added)
+        moments, n_bags = facts
         return cls(over, moments, n_bags, moments.axes if axes is None else axes)
-
-
-def _facts_of(chunk: Chunk) -> tuple[Any, ...]:
-    return Moments.of(chunk.rows), chunk.sizes.size
 
 
 @dataclass(frozen=True)
@@ -154,6 +147,16 @@ class Sums(NamedTuple):
     score: FloatArray
     information: FloatArray
 
+    @classmethod
+    def of(cls, units: BagProblem, beta: FloatArray) -> "Sums":
+        """Return the sums over some units."""
+        total, (score, information) = units.total, units.equations(beta)
+        return cls(units.loss(beta) * total, total, score * total, information * total)
+
+    def plus(self, other: "Sums") -> "Sums":
+        """Return the sums over both."""
+        return Sums(*map(operator.add, self, other))
+
 
 @dataclass(frozen=True)
 class PartsProblem(BagProblem):
@@ -189,8 +192,12 @@ class PartsProblem(BagProblem):
         self, work: Callable[[BagProblem], T], merge: Callable[[Any, Any], Any] = operator.add
     ) -> T:
         """Return what work makes of the bags with their weights, chunk by chunk."""
-        go: Callable[[Chunk], T]
-        go = partial(_on_problem, recipe=self.recipe, weights=self.weights, work=work)
+        on, weights = self.recipe.on, self.weights  # what travels: not the map to all chunks
+
+        def go(chunk: Chunk) -> T:
+            with np.errstate(all="ignore"):  # a step that goes too far is not taken
+                return work(on(chunk, weights))
+
         merged: T = self.over(go, merge)
         return merged
 
@@ -207,7 +214,9 @@ class PartsProblem(BagProblem):
     def reweighted(self, beta: FloatArray, phi: float | None = None) -> Self:
         """Return the same problem with weights from the variances at beta."""
         if self.trust is None:  # every row counts the same, whatever beta is
-            pearson, total = self.over_units(partial(_pearson_of, beta=beta))
+            pearson, total = self.over_units(
+                lambda units: np.array([units.reweighted(beta).phi * units.total, units.total])
+            )
             return replace(self, weight_total=total, phi=pearson / total)
         phi = self.trust.phi if phi is None else phi
         if phi is None:
@@ -218,12 +227,17 @@ class PartsProblem(BagProblem):
 
     def moments(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the mean of each bag and its mean variance function."""
-        mean, variance = self._gathered(_moments_of, beta)
+        mean, variance = self._gathered("moments", beta, lambda units: units.moments(beta)[:2])
         return mean, variance, np.zeros(1)
 
     def units(self, beta: FloatArray) -> Working:
         """Return all bags, of which there must be few: they come here."""
-        jacobian, residuals, share, known = self._gathered(_units_of, beta)
+
+        def columns(local: BagProblem) -> tuple[FloatArray, ...]:
+            jacobian, residuals, variance = local.units(beta)
+            return jacobian, residuals, variance.share, variance.known
+
+        jacobian, residuals, share, known = self._gathered("units", beta, columns)
         variance = LabelVariance(share, known, self.rule.unexplained.least)
         return Working(jacobian, residuals, variance)
 
@@ -234,13 +248,16 @@ class PartsProblem(BagProblem):
         """
         # Residuals of classes are in units of their weights; of others, weights do not matter.
         weights = self.weights if self.family.has_classes else None
+        on, over_chunks = self.recipe.on, self.over
 
-        def make() -> LinearModel:
-            over = partial(_over_workings, self.over, self.recipe, weights, beta)
-            return LinearModel.of(over, beta, least=self.rule.unexplained.least)
+        def over(work: Callable[[Working], T], merge: Callable[[T, T], T]) -> Any:
+            return over_chunks(lambda chunk: work(on(chunk, weights).units(beta)), merge)
 
         place = () if self._is_linear else (beta.tobytes(), _key(weights))
-        model: LinearModel = self._remembered(("model", *place), make)
+        key = ("model", *place)
+        model: LinearModel = self._seen.get(key) or self._remember(
+            key, LinearModel.of(over, beta, least=self.rule.unexplained.least)
+        )
         return model.rebased(beta)
 
     def at_centroids(self) -> "PartsProblem | None":
@@ -254,27 +271,30 @@ class PartsProblem(BagProblem):
     def _is_linear(self) -> bool:
         return self.family.name == "gaussian" and self.trust is not None
 
-    def _remembered(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what was made before, or make it; the oldest are forgotten."""
-        if key not in self._seen:
-            self._seen[key] = make()
-            for old in list(self._seen)[:-_REMEMBERED]:
-                del self._seen[old]
-        return self._seen[key]
+    def _remember(self, key: Any, made: T) -> T:
+        """Keep what was made; the oldest are forgotten."""
+        self._seen[key] = made
+        for old in list(self._seen)[:-_REMEMBERED]:
+            del self._seen[old]
+        return made
 
     def _gathered(
-        self, work: Callable[[BagProblem, FloatArray], Any], beta: FloatArray
+        self, what: str, beta: FloatArray, work: Callable[[BagProblem], Any]
     ) -> list[FloatArray]:
         """Return what work makes of every bag at beta, in their order."""
+        on = self.recipe.on
 
-        def gather() -> list[FloatArray]:
-            go = partial(_numbered, recipe=self.recipe, beta=beta, work=work)
+        def go(chunk: Chunk) -> list[tuple[int, Any]]:
+            with np.errstate(all="ignore"):
+                return [(chunk.first, work(on(chunk)))]
+
+        key = (what, beta.tobytes())
+        if key not in self._seen:
             parts = sorted(self.over(go, operator.add), key=operator.itemgetter(0))
             columns = zip(*(values for _, values in parts), strict=True)
-            return [np.concatenate(column) for column in columns]
-
-        found: list[FloatArray] = self._remembered((work, beta.tobytes()), gather)
-        return found
+            self._remember(key, [np.concatenate(column) for column in columns])
+        gathered: list[FloatArray] = self._seen[key]
+        return gathered
 
     def _sums(self, beta: FloatArray, weights: Weights | None) -> Sums:
         """Return sums at beta; one pass adds up those under the next weights as well."""
@@ -286,82 +306,21 @@ class PartsProblem(BagProblem):
         if self.trust is not None and self.trust.phi is not None:
             asked[_key((beta, self.trust.phi))] = (beta, self.trust.phi)
         if (_key(weights), beta.tobytes()) not in self._seen:
-            judge: Callable[[Chunk], tuple[Any, ...]]
-            judge = partial(_judged, recipe=self.recipe, beta=beta, asked=tuple(asked.values()))
-            added: tuple[Any, ...] = self.over(judge, _each_added)
+            on, each = self.recipe.on, list(asked.values())
+
+            def judge(chunk: Chunk) -> list[Sums]:
+                local = on(chunk)
+                with np.errstate(all="ignore"):
+                    return [
+                        Sums.of(local if w is None else local.reweighted(*w), beta) for w in each
+                    ]
+
+            added: list[Sums] = self.over(judge, lambda *both: list(map(Sums.plus, *both)))
             for key, sums in zip(asked, added, strict=True):
-                self._remembered((key, beta.tobytes()), partial(Sums, *sums))
+                self._remember((key, beta.tobytes()), sums)
         found: Sums = self._seen[_key(weights), beta.tobytes()]
         return found
 
 
 def _key(weights: Weights | None) -> tuple[bytes, float] | None:
     return None if weights is None else (weights[0].tobytes(), weights[1])
-
-
-def _on_problem(
-    chunk: Chunk, recipe: Recipe, weights: Weights | None, work: Callable[[BagProblem], T]
-) -> T:
-    with np.errstate(all="ignore"):  # a step that goes too far is not taken
-        return work(recipe.on(chunk, weights))
-
-
-def _numbered(
-    chunk: Chunk, recipe: Recipe, beta: FloatArray, work: Callable[[BagProblem, FloatArray], T]
-) -> list[tuple[int, T]]:
-    with np.errstate(all="ignore"):
-        return [(chunk.first, work(recipe.on(chunk), beta))]
-
-
-def _judged(
-    chunk: Chunk, recipe: Recipe, beta: FloatArray, asked: tuple[Weights | None, ...]
-) -> tuple[Any, ...]:
-    local = recipe.on(chunk)
-    with np.errstate(all="ignore"):
-        weighted = [local if each is None else local.reweighted(*each) for each in asked]
-        return tuple(_sums_of(each, beta) for each in weighted)
-
-
-def _each_added(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(all_added(a, b) for a, b in zip(one, other, strict=True))
-
-
-def _sums_of(units: BagProblem, beta: FloatArray) -> tuple[Any, ...]:
-    total, (score, information) = units.total, units.equations(beta)
-    return units.loss(beta) * total, total, score * total, information * total
-
-
-def _pearson_of(units: BagProblem, beta: FloatArray) -> FloatArray:
-    return np.array([units.reweighted(beta).phi * units.total, units.total])
-
-
-def _moments_of(units: BagProblem, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    return units.moments(beta)[:2]
-
-
-def _units_of(units: BagProblem, beta: FloatArray) -> tuple[FloatArray, ...]:
-    jacobian, residuals, variance = units.units(beta)
-    return jacobian, residuals, variance.share, variance.known
-
-
-def _over_workings(
-    over: OverChunks,
-    recipe: Recipe,
-    weights: Weights | None,
-    beta: FloatArray,
-    work: Callable[[Working], T],
-    merge: Callable[[T, T], T],
-) -> T:
-    go = partial(_on_working, recipe=recipe, weights=weights, beta=beta, work=work)
-    merged: T = over(go, merge)
-    return merged
-
-
-def _on_working(
-    chunk: Chunk,
-    recipe: Recipe,
-    weights: Weights | None,
-    beta: FloatArray,
-    work: Callable[[Working], T],
-) -> T:
-    return work(recipe.on(chunk, weights).units(beta))

@@ -261,7 +261,7 @@ class BagProblem(Problem):
         return self.family.knows_dispersion and bool(np.abs(self._ends_of_eta(beta)).max() > FAR)
 
     def _ends_of_eta(self, beta: FloatArray) -> FloatArray:
-        return self.over_units(functools.partial(_ends_of_eta, beta=beta), wider)
+        return self.over_units(lambda units: _ends(units.eta(beta)), wider)
 
     def with_dispersion(self, phi: float) -> Self:
         """Return the same problem with a dispersion that counts as known."""
@@ -404,13 +404,20 @@ class BagProblem(Problem):
 
     def _closest_to(self, eta: float) -> FloatArray:
         """Return the beta, without an intercept, whose predictors are closest to one number."""
-        gram = self.over_units(_gram_of)
+
+        def gram_of(units: BagProblem) -> FloatArray:
+            rows = units.design.rows / units.design.scale
+            return np.column_stack([rows.T @ rows, rows.sum(axis=0)])
+
+        gram = self.over_units(gram_of)
         return np.asarray(np.linalg.lstsq(gram[:, :-1], eta * gram[:, -1])[0])
 
     def _mean_label(self) -> float:
         """Return the mean label: with known noise, what it is expected to be within the family."""
         if self.trust is None:
-            weight, labels = self.over_units(_weight_and_labels)
+            weight, labels = self.over_units(
+                lambda units: np.array([units.total, units.weight() @ units.labels])
+            )
             return float(labels / weight)
         base, limits = self.trust.base, np.array(self.family.label_range)
         mean = float(base @ self.labels) / float(base.sum())
@@ -426,15 +433,8 @@ def _never_zero(variance: FloatArray) -> FloatArray:
     return np.maximum(variance, max(1e-12 * float(variance.max()), 1e-200))
 
 
-def _ends_of_eta(units: BagProblem, beta: FloatArray) -> FloatArray:
-    eta = units.eta(beta)
-    return np.array([eta.min(), eta.max()])
-
-
-def _gram_of(units: BagProblem) -> FloatArray:
-    """Return the products of rows with each other and, last, with ones."""
-    rows = units.design.rows / units.design.scale
-    return np.column_stack([rows.T @ rows, rows.sum(axis=0)])
+def _ends(values: FloatArray) -> FloatArray:
+    return np.array([values.min(), values.max()])
 
 
 def _exposure_of(units: BagProblem) -> FloatArray:
@@ -443,8 +443,3 @@ def _exposure_of(units: BagProblem) -> FloatArray:
         return np.zeros(2)
     exposure = units.average(units.family.mean(units.design.offset))
     return np.array([units.base() @ exposure, units.base().sum()])
-
-
-def _weight_and_labels(units: BagProblem) -> FloatArray:
-    """Return the weights of the units, and their labels times these, added up."""
-    return np.array([units.total, units.weight() @ units.labels])

@@ -111,8 +111,7 @@ def _separating_direction(solution: Solution[BagProblem]) -> FloatArray | None:
         if gains.size <= _LARGEST_PROGRAMME:
             tried.append(_by_programme(gains))
     for direction in tried:
-        gained = partial(_gained, direction=direction)
-        least, most = solution.problem.over_units(gained, wider)
+        least, most = solution.problem.over_units(partial(_gained, direction=direction), wider)
         if most > 1e-9 * np.abs(direction).max() and least >= -_SLACK * most:
             return direction
     return None

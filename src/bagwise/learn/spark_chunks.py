@@ -32,7 +32,7 @@ from bagwise.release.release import BAG_ID
 from bagwise.rows.encode import Encoder
 from bagwise.rows.matrix import blocks_of
 from bagwise.rows.parts import Reader, Split
-from bagwise.rows.spark.tasks import Cluster, Kept
+from bagwise.rows.spark.tasks import Cluster
 from bagwise.rows.whitening import Moments
 from bagwise.rows.workers import split_rows
 
@@ -76,27 +76,20 @@ def bags_in_parts(
     kept = cluster.keep(splits, send, take, targets=targets)
     try:
         # Where chunks have centroids, one part of what is kept are the moments of all rows.
-        axes = kept.over(_if_moments, operator.add).axes if centroids else None
-        parts = BagParts.of(partial(_over_chunks, kept), axes)
+        axes = None
+        if centroids:
+            moments = kept.over(lambda p: p if isinstance(p, Moments) else None, operator.add)
+            axes = moments.axes
+
+        def over(work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
+            return kept.over(lambda p: work(p) if isinstance(p, Chunk) else None, merge)
+
+        parts = BagParts.of(over, axes)
         if parts.n_bags != manifest.n_bags:
             raise _other_sizes()
         yield parts
     finally:
         kept.close()
-
-
-def _over_chunks(
-    kept: Kept[Chunk | Moments], work: Callable[[Chunk], T], merge: Callable[[T, T], T]
-) -> T:
-    return kept.over(partial(_on_chunk, work=work), merge)
-
-
-def _on_chunk(part: Chunk | Moments, work: Callable[[Chunk], T]) -> T | None:
-    return work(part) if isinstance(part, Chunk) else None
-
-
-def _if_moments(part: Chunk | Moments) -> Moments | None:
-    return part if isinstance(part, Moments) else None
 
 
 def _splits_of(cluster: Cluster, path: Path, manifest: Manifest) -> list[Split]:
