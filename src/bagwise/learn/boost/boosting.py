@@ -43,6 +43,7 @@ _WORTH_A_ROUND = 3e-3  # what the error has to fall by within the rounds of pati
 _FAR_BEHIND = 1.5  # times the error of another way: no share of a blend would be left
 _SHRINKAGE = 2.0  # a leaf is pulled to zero as by two bags that say nothing
 _NEGLIGIBLE = 0.05  # of the blend
+_ROUNDS_TOLD = 10  # after which progress is reported
 _TRACE = 1e-6  # of the spread of the labels: noise that nobody would notice
 _LEAST_SHARE = 0.01  # of a class, where a fit starts
 STARTS = ("constant", "glm")
@@ -89,7 +90,7 @@ _PILOT_ROUNDS, _PILOT = 100, Shape(leaves=8)
 
 
 @dataclass(frozen=True)
-class Way:
+class Trial:
     """One way to boost, and what held-out bags say of it.
 
     Attributes
@@ -133,7 +134,7 @@ class Boosting:
     patience: int
     n_folds: int
 
-    def run(self, weight: FloatArray) -> tuple[tuple[Member, ...], tuple[Way, ...], FloatArray]:
+    def run(self, weight: FloatArray) -> tuple[tuple[Member, ...], tuple[Trial, ...], FloatArray]:
         """Return the fits that make up a model, all ways that were tried, and each one's share."""
         # 1. Of few bags only the start is fitted.
         usable = _counts(weight)
@@ -152,12 +153,14 @@ class Boosting:
         means = [way.means[held] for way in ways]
         blend = blend_weights(means, self.data.labels[held], weight[held])
         members = []
-        for share, way in zip(blend.tolist(), ways, strict=True):
+        for number, (share, way) in enumerate(zip(blend.tolist(), ways, strict=True)):
+            report_progress("growing the trees of the blend", number / len(ways))
             if share > 0:
                 start = self._start_of_all(way.start, weight)
                 growing = self._begin(start, weight, way.shape)
                 growing.grow(way.rounds)
                 members.append(replace(start, weight=share, trees=growing.trees()))
+        report_progress("growing the trees of the blend", 1.0)
         return tuple(members), ways, blend
 
     def predict_bags(self, chosen: AnyArray, weight: FloatArray) -> FloatArray:
@@ -167,7 +170,7 @@ class Boosting:
         growing.grow(_PILOT_ROUNDS)
         return growing.grow()
 
-    def _try_all(self, weight: FloatArray, folds: IntArray, n_folds: int) -> Iterator[Way]:
+    def _try_all(self, weight: FloatArray, folds: IntArray, n_folds: int) -> Iterator[Trial]:
         total, done, least = len(self.starts) * len(self.shapes), 0, np.inf
         # Held-out bags have weight zero.
         used = [_where(folds != fold, weight) for fold in range(n_folds)]
@@ -181,11 +184,11 @@ class Boosting:
                     for start, here in zip(starts, used, strict=True)
                     if start is not None
                 ]
-                way = self._try(name, shape, growing, folds, weight, rival=least)
+                begun = done / total, (done + 1) / total
+                way = self._try(name, shape, growing, folds, weight, rival=least, shares=begun)
                 least = min(least, way.error)
                 yield way
                 done += 1
-                report_progress("trying ways to boost", done / total)
         report_progress("trying ways to boost", 1.0)
 
     def _try(
@@ -197,15 +200,19 @@ class Boosting:
         weight: FloatArray,
         *,
         rival: float,
-    ) -> Way:
+        shares: tuple[float, float],
+    ) -> Trial:
         """Grow all folds side by side until held-out bags have not got better for a while.
 
         `rival` is the least error of other ways: what is far behind after a while is not followed
-        on.
+        on. `shares` are those of all trials that are done before this one and after it.
         """
         labels, held = self.data.labels, held_out < len(growing)
-        best, since = Way(start, shape, 0, np.inf, np.zeros_like(labels)), (0, np.inf)
+        best, since = Trial(start, shape, 0, np.inf, np.zeros_like(labels)), (0, np.inf)
         for round_ in range(self.most + 1):
+            if round_ % _ROUNDS_TOLD == 0:
+                done = shares[0] + (shares[1] - shares[0]) * round_ / self.most
+                report_progress("trying ways to boost", done)
             means = np.full_like(labels, np.nan)
             for number, fold in enumerate(growing):
                 here = held_out == number
@@ -213,7 +220,7 @@ class Boosting:
             off = weight[held] * (means[held] - labels[held]) ** 2
             error = float(np.sum(off) / np.sum(weight[held]))
             if error < best.error:
-                best = Way(start, shape, round_, error, means)
+                best = Trial(start, shape, round_, error, means)
             if error < since[1] * (1 - _WORTH_A_ROUND):
                 since = round_, error
             hopeless = round_ >= 2 * self.patience and error > _FAR_BEHIND * rival
