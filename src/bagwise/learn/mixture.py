@@ -62,6 +62,14 @@ _SAME = 0.01  # maxima whose log-likelihoods differ by less are one
 _CHANCE = 3.0
 _SEED = 0  # the same data give the same fit
 _LEAST = 1e-6  # smallest phi, of labels of variance 1
+_DOUBTS = (
+    "No intervals: the labels are separated, and no coefficients are best.",
+    "No intervals: the labels are met without error, which leaves nothing to judge by.",
+    "No intervals: the search ended in one of many maxima, and it explains the labels no better "
+    "than shuffled ones can be explained. Use smaller bags, more bags, fewer columns, or "
+    "loss='bag'.",
+    "No intervals: the fit did not converge.",
+)
 
 
 def fit_mixture(setting: Setting) -> Fitted:
@@ -85,24 +93,41 @@ def fit_mixture(setting: Setting) -> Fitted:
     >>> fit_mixture(setting).estimates.round(1)
     array([[ 2., -1.,  1.]])
     """
-    # 1. Rows in white coordinates, bag by bag.
-    bags = PickedBags.of(setting.data)
+    # 1. Rows in white coordinates, bag by bag; normal labels in units of their own spread.
+    family, bags = setting.family, PickedBags.of(setting.data)
+    normal = family.name == "gaussian"
     whitening = PickCoordinates.of(bags, fit_intercept=setting.fit_intercept)
+    level, scale = 0.0, 1.0
+    if normal:
+        level = float(bags.weight @ bags.labels) / bags.total if whitening.fit_intercept else 0.0
+        off = bags.labels - level
+        scale = float(np.sqrt(bags.weight @ off**2 / bags.total)) or 1.0
+        bags = replace(bags, labels=off / scale, noise_sd=bags.noise_sd / scale)
+    rows = PickedRows.of(bags, whitening, family, setting.fixed_ridge)
+
     # 2. Climb: from the best of many starts, or from the solution of bag loss.
-    separated = False
-    if setting.family.name == "gaussian":
-        maximum = fit_normal_picks(bags, whitening, setting.family, ridge=setting.fixed_ridge)
+    separated = by_chance = False
+    met = normal and bags.total <= whitening.width and not bags.noise_sd.all()
+    if met:  # by means of rows already: there is nothing to search for
+        point, converged = aggregate_fit(rows), True
+    elif normal:
+        point, alone = best_of_starts(rows)
+        point, converged = climb(rows, point)
+        by_chance = not alone and is_by_chance(rows, point)
     else:
-        rows = PickedRows.of(bags, whitening, setting.family, setting.fixed_ridge)
         solution = solve_loss(setting, problem_of(setting, "bag"))
         separated = warn_of_separation(solution, setting.names)
         start = solution.problem.to_own_units() @ solution.beta
         theta = whitening.theta(start[:-1], float(start[-1]))
-        phi = 1.0 if setting.family.knows_dispersion else widest_dispersion(rows, theta)
+        phi = 1.0 if family.knows_dispersion else widest_dispersion(rows, theta)
         point, converged = climb(rows, Point.at(rows, theta, phi))
-        maximum = Maximum.at(rows, point, whitening, converged=converged)
+    converged = converged and not runs_away(rows, point)
+    least = 2 * _NARROWEST * widest_dispersion(rows, point.theta)
+    known = family.knows_dispersion
+    collapsed = met or (not known and point.phi <= least and not (rows.noise > 0).all())
+
     # 3. Judge how sure it is.
-    if maximum.collapsed:
+    if collapsed:
         warnings.warn(
             f"the labels of {setting.n_used} bags are met without error by {whitening.width} "
             "coefficients and a free choice of the rows, so that the fit may mean nothing. Set "
@@ -111,90 +136,33 @@ def fit_mixture(setting: Setting) -> Fitted:
             stacklevel=4,
         )
     freedom = max(1.0, bags.total - whitening.width)
-    matrix, note = None, ""
-    if separated:
-        note = "No intervals: the labels are separated, and no coefficients are best."
-    elif maximum.collapsed:
-        note = "No intervals: the labels are met without error, which leaves nothing to judge by."
-    elif maximum.by_chance:
-        note = (
-            "No intervals: the search ended in one of many maxima, and it explains the labels no "
-            "better than shuffled ones can be explained. Use smaller bags, more bags, fewer "
-            "columns, or loss='bag'."
-        )
-    elif not maximum.converged:
-        note = "No intervals: the fit did not converge."
-    else:
-        matrix = covariance_of_scores(maximum.scores, bags.weight, whitening)
+    doubts = (separated, collapsed, by_chance, not converged)
+    matrix, note = (
+        None,
+        next((why for why, holds in zip(_DOUBTS, doubts, strict=True) if holds), ""),
+    )
+    if not note:
+        scores = scores_of(rows, point) / scale
+        if not known:
+            scores = np.column_stack([scores, scores_by_scale(rows, point)])
+        matrix = covariance_of_scores(scores, bags.weight, whitening)
         matrix *= bags.total / freedom
         note = _note(setting, whitening.width, bags.total)
+    estimates = scale * (whitening.to_own_units() @ point.theta)
+    estimates[-1] += level
+    gradient, _ = gradient_and_outer(rows, point)
     return Fitted(
-        estimates=maximum.estimates[None, :],
+        estimates=estimates[None, :],
         rank=min(whitening.kept, max(0, setting.n_used - setting.fit_intercept)),
-        phi=maximum.phi,
-        converged=maximum.converged and not maximum.by_chance,
-        gradient=maximum.gradient,
+        phi=scale**2 * point.phi,
+        converged=converged and not by_chance,
+        gradient=float(np.linalg.norm(gradient)) * point.phi / bags.total,
         covariance=matrix,
         freedom=freedom,
         note=note,
         separated=separated,
-        remedy=note if maximum.by_chance else "",
+        remedy=note if by_chance else "",
     )
-
-
-@dataclass(frozen=True)
-class Maximum:
-    """Where a climb ended, and what is needed to say how sure it is.
-
-    Attributes
-    ----------
-    estimates : (d + 1,)
-        Coefficients and, last, the intercept.
-    phi : float
-    scores : (m, p) or (m, p + 1)
-        Gradient of each bag's log-likelihood in theta (see `PickCoordinates`) and, where it is
-        unknown, in the logarithm of the scale.
-    gradient : float
-        Length of the gradient of the mean log-likelihood.
-    converged : bool
-    collapsed : bool
-        Whether the labels are met without error, so that the likelihood has no bound.
-    by_chance : bool
-        Whether this is one of several maxima, and no higher than shuffled labels would give.
-    """
-
-    estimates: FloatArray
-    phi: float
-    scores: FloatArray
-    gradient: float
-    converged: bool
-    collapsed: bool
-    by_chance: bool = False
-
-    @classmethod
-    def at(
-        cls,
-        rows: "PickedRows",
-        point: "Point",
-        whitening: PickCoordinates,
-        *,
-        converged: bool,
-        by_chance: bool = False,
-    ) -> Self:
-        """Return where a climb ended, with what is needed to say how sure it is."""
-        scores, (gradient, _) = scores_of(rows, point), gradient_and_outer(rows, point)
-        known = rows.family.knows_dispersion
-        least = 2 * _NARROWEST * widest_dispersion(rows, point.theta)
-        return cls(
-            estimates=whitening.to_own_units() @ point.theta,
-            phi=point.phi,
-            scores=scores if known else np.column_stack([scores, scores_by_scale(rows, point)]),
-            gradient=float(np.linalg.norm(gradient)) * point.phi / rows.bags.total,
-            # Where chances are certain the gradient vanishes as well, without a maximum.
-            converged=converged and not (known and float(np.abs(point.eta).max()) > _RUN_AWAY),
-            collapsed=not known and point.phi <= least and not (rows.noise > 0).all(),
-            by_chance=by_chance,
-        )
 
 
 @dataclass(frozen=True)
@@ -319,6 +287,11 @@ def climb(rows: PickedRows, point: Point, *, most: int | None = None) -> tuple[P
     return point, False
 
 
+def runs_away(rows: PickedRows, point: Point) -> bool:
+    """Tell whether chances are certain: there the gradient vanishes as well, without a maximum."""
+    return rows.family.knows_dispersion and float(np.abs(point.eta).max()) > _RUN_AWAY
+
+
 def gradient_and_outer(rows: PickedRows, point: Point) -> tuple[FloatArray, FloatArray]:
     """Return the gradient of the objective, and the outer product of the scores; phi is last."""
     bags, theta = rows.bags, point.theta
@@ -410,32 +383,6 @@ def scores_by_scale(rows: PickedRows, point: Point) -> FloatArray:
     up, _ = rows.density(point.eta, point.phi * np.exp(step))
     down, _ = rows.density(point.eta, point.phi * np.exp(-step))
     return rows.bags.sum(point.responsibilities * (up - down) / (2 * step))
-
-
-def fit_normal_picks(
-    bags: PickedBags, whitening: PickCoordinates, family: Family, *, ridge: float
-) -> Maximum:
-    """Return the most likely linear model of normal labels that were picked from bags."""
-    level = float(bags.weight @ bags.labels) / bags.total if whitening.fit_intercept else 0.0
-    scale = float(np.sqrt(bags.weight @ (bags.labels - level) ** 2 / bags.total)) or 1.0
-    standard = replace(bags, labels=(bags.labels - level) / scale, noise_sd=bags.noise_sd / scale)
-    rows = PickedRows.of(standard, whitening, family, ridge)
-    met = bags.total <= whitening.width and not bags.noise_sd.all()
-    if met:  # by means of rows already: there is nothing to search for
-        maximum = replace(
-            Maximum.at(rows, aggregate_fit(rows), whitening, converged=True), collapsed=True
-        )
-    else:
-        best, alone = best_of_starts(rows)
-        point, converged = climb(rows, best)
-        by_chance = not alone and is_by_chance(rows, point)
-        maximum = Maximum.at(rows, point, whitening, converged=converged, by_chance=by_chance)
-    # Back from labels of spread 1.
-    scores = maximum.scores.copy()
-    scores[:, :-1] /= scale
-    estimates = scale * maximum.estimates
-    estimates[-1] += level
-    return replace(maximum, estimates=estimates, phi=scale**2 * maximum.phi, scores=scores)
 
 
 def best_of_starts(rows: PickedRows) -> tuple[Point, bool]:
