@@ -243,21 +243,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         known = read_offset(len(X), family, exposure=exposure, offset=offset)
         return family.mean(eta if known is None else eta + known)
 
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        bags: Any = None,
-        noise_sd: Any = None,
-        sample_weight: Any = None,
-        exposure: Any = None,
-        offset: Any = None,
-    ) -> float:
-        """Return the share of the bag labels' variance that mean predictions explain."""
-        predicted = self.predict(X, exposure=exposure, offset=offset)
-        return self._score_predicted(predicted, y, bags, noise_sd, sample_weight)
-
     @available_if(  # type: ignore[untyped-decorator]
         lambda self: find_family(self.family).label_range == (0.0, 1.0)
     )

@@ -404,24 +404,19 @@ class BagRegressorMixin(TakesBags, RegressorMixin):  # type: ignore[misc]
         bags: Any = None,
         noise_sd: Any = None,
         sample_weight: Any = None,
+        **known: Any,
     ) -> float:
         """Return the share of the bag labels' variance that mean predictions explain.
 
-        Without `bags` that is the usual R^2 of rows. Known privacy noise is taken out.
+        Without `bags` that is the usual R^2 of rows. Known privacy noise is taken out. What is
+        `known` of rows beside X goes to `predict`: exposure and offset of `BaggedGLM`.
         """
-        return self._score_predicted(self.predict(X), y, bags, noise_sd, sample_weight)
-
-    def _score_predicted(
-        self, predicted: AnyArray, y: Any, bags: Any, noise_sd: Any, sample_weight: Any
-    ) -> float:
-        return float(
-            bag_r2_score(
-                self._as_predicted(y),
-                predicted,
-                bags=bags,
-                noise_sd=noise_sd,
-                sample_weight=sample_weight,
-            )
+        return bag_r2_score(
+            self._as_predicted(y),
+            self.predict(X, **known),
+            bags=bags,
+            noise_sd=noise_sd,
+            sample_weight=sample_weight,
         )
 
     def __sklearn_tags__(self) -> Any:
