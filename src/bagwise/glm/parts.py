@@ -139,7 +139,7 @@ class Recipe:
         return local if weights is None else local.reweighted(*weights)
 
 
-class Sums(NamedTuple):
+class LossSums(NamedTuple):
     """Loss, weights, score and information, added up."""
 
     loss: float
@@ -148,14 +148,14 @@ class Sums(NamedTuple):
     information: FloatArray
 
     @classmethod
-    def of(cls, units: BagProblem, beta: FloatArray) -> "Sums":
+    def of(cls, units: BagProblem, beta: FloatArray) -> "LossSums":
         """Return the sums over some units."""
         total, (score, information) = units.total, units.equations(beta)
         return cls(units.loss(beta) * total, total, score * total, information * total)
 
-    def plus(self, other: "Sums") -> "Sums":
+    def plus(self, other: "LossSums") -> "LossSums":
         """Return the sums over both."""
-        return Sums(*map(operator.add, self, other))
+        return LossSums(*map(operator.add, self, other))
 
 
 @dataclass(frozen=True)
@@ -296,29 +296,30 @@ class PartsProblem(BagProblem):
         gathered: list[FloatArray] = self._seen[key]
         return gathered
 
-    def _sums(self, beta: FloatArray, weights: Weights | None) -> Sums:
+    def _sums(self, beta: FloatArray, weights: Weights | None) -> LossSums:
         """Return sums at beta; one pass adds up those under the next weights as well."""
         if self._is_linear and weights is not None:  # then the loss is the model: squares
             width, gram = self.width, self.working(beta).gram(weights[1])
             loss, total = float(gram[-2, -2]) / 2, float(gram[-1, -1])
-            return Sums(loss, total, gram[:width, -2], gram[:width, :width])
+            return LossSums(loss, total, gram[:width, -2], gram[:width, :width])
         asked = {_key(weights): weights}
         if self.trust is not None and self.trust.phi is not None:
             asked[_key((beta, self.trust.phi))] = (beta, self.trust.phi)
         if (_key(weights), beta.tobytes()) not in self._seen:
             on, each = self.recipe.on, list(asked.values())
 
-            def judge(chunk: Chunk) -> list[Sums]:
+            def judge(chunk: Chunk) -> list[LossSums]:
                 local = on(chunk)
                 with np.errstate(all="ignore"):
                     return [
-                        Sums.of(local if w is None else local.reweighted(*w), beta) for w in each
+                        LossSums.of(local if w is None else local.reweighted(*w), beta)
+                        for w in each
                     ]
 
-            added: list[Sums] = self.over(judge, lambda *both: list(map(Sums.plus, *both)))
+            added: list[LossSums] = self.over(judge, lambda *both: list(map(LossSums.plus, *both)))
             for key, sums in zip(asked, added, strict=True):
                 self._remember((key, beta.tobytes()), sums)
-        found: Sums = self._seen[_key(weights), beta.tobytes()]
+        found: LossSums = self._seen[_key(weights), beta.tobytes()]
         return found
 
 

@@ -87,7 +87,7 @@ def fit_release(
     [370.0, 381.0, 392.0]
     """
     check_release(release)
-    task = Task.of(
+    task = ReleaseTask.of(
         release, release.certificate, release.bags.sizes,
         family=family, link=link, loss=loss, target=target, debias=debias,
     )  # fmt: skip
@@ -132,7 +132,7 @@ def _with_row_variance(
 
 
 @dataclass(frozen=True)
-class Task:
+class ReleaseTask:
     """What is to be learnt from a release, settled and checked, wherever its rows are."""
 
     release: Release | Manifest

@@ -23,7 +23,7 @@ from bagwise.glm.design import read_offset
 from bagwise.glm.parts import held_here
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.fitting import fit_equations
-from bagwise.learn.from_release import Task
+from bagwise.learn.from_release import ReleaseTask
 from bagwise.learn.losses import Setting
 from bagwise.learn.spark_chunks import bags_in_parts
 from bagwise.models.row_model import RowModel
@@ -85,7 +85,9 @@ def fit_on_spark(
     made = manifest.provenance
     columns = label_columns(made.classes, target)
     sizes, labels, noise_sd = _read_bags(files, certificate, columns)
-    task = Task.of(manifest, certificate, sizes, family=family, link=link, loss=loss, target=target)
+    task = ReleaseTask.of(
+        manifest, certificate, sizes, family=family, link=link, loss=loss, target=target
+    )
     kind, by_row = task.family, task.loss == "instance"
     _check(manifest, task.loss)
     read_offset(1, kind, exposure=None if made.exposure is None else 1.0)  # refuses other links
