@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from bagwise.cli.console import (
-    emit,
+    answer,
     err,
     guarded,
     leave_quietly,
@@ -108,7 +108,7 @@ def reproduce(
     command = _command(table, scale, seed, quick, output)
     write_report(found, directory, scale=scale, command=command)
     if as_json:
-        emit({"path": str(directory), **summary(found, scale)})
+        answer({"path": str(directory), **summary(found, scale)})
     elif not quiet:
         _show_tables(found, scale, directory)
 
@@ -123,7 +123,7 @@ def _compare(data: Path | None, label: str | None, *, runs: int, seed: int, as_j
         raise StrategyError("give --data with --label: the table, and its column of labels.")
     found = compare(data, label=label, runs=runs, seed=seed)
     if as_json:
-        emit({"ways": [asdict(one) for one in found]})
+        answer({"ways": [asdict(one) for one in found]})
         return
     rows = [
         [one.strategy, str(one.bag_size), one.loss,
@@ -208,7 +208,7 @@ def _show_cell(results: "Sequence[Result]", *, as_json: bool, quiet: bool) -> No
     from reproduction.tables import describe_cell, make_cell_table
 
     if as_json:
-        emit(describe_cell(results))
+        answer(describe_cell(results))
     elif not quiet:
         print_grid(f"{results[0].job.cell}: squared error", make_cell_table(results))
 

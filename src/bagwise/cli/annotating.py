@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bagwise.cli.console import (
-    emit,
+    answer,
     for_people,
-    is_json,
     out,
     print_grid,
     say,
@@ -89,9 +88,7 @@ def import_(
     told = Told(**csv_details())
     found = project.import_labels(labels, correct=correct, told=told)
     status = project.status()
-    if is_json():
-        emit({"new": found.new, "known": found.known, "open": status.open})
-    elif for_people():
+    if answer({"new": found.new, "known": found.known, "open": status.open}):
         say(
             f"{found.new} labels are new, {found.known} were known, {found.open} lines have none. "
             f"{status.labelled} of {status.asked} labels are there."
@@ -112,10 +109,8 @@ def status(directory: Directory) -> None:
         {"round": one.number, "design": one.design, "asked": asked, "labelled": labelled}
         for one, asked, labelled in found.rounds
     ]
-    if is_json():
-        emit({"rows": found.n_rows, "labelled": found.labelled, "open": found.open,
-              "rounds": rounds})  # fmt: skip
-    elif for_people():
+    counts = {"rows": found.n_rows, "labelled": found.labelled, "open": found.open}
+    if answer({**counts, "rounds": rounds}):
         heading = list(rounds[0])
         cells = [[str(one[name]) for name in heading] for one in rounds]
         print_grid(f"{directory}: {found.n_rows} rows", [heading, *cells])
@@ -146,16 +141,14 @@ def fit(
         on_stage("writing the model")
         summary = fitted.summary() if isinstance(fitted, RowModel) else None
         fitted.save(output, force=shared().force)
-    if is_json():
-        emit(
-            {
-                "path": str(output),
-                "labels": fitted.trained_on.n_labelled_rows,
-                "quality": None if quality is None else asdict(quality),
-                **(summary.to_json() if summary else {}),
-            }
-        )
-    elif for_people():
+    if answer(
+        {
+            "path": str(output),
+            "labels": fitted.trained_on.n_labelled_rows,
+            "quality": None if quality is None else asdict(quality),
+            **(summary.to_json() if summary else {}),
+        }
+    ):
         if summary:
             print_grid(f"Model in {output}", summary.cells())
             say(summary.note)
@@ -214,9 +207,7 @@ def _tell_of_round(project: "AnnotationProject") -> None:
 
     last, asked, _ = project.status().rounds[-1]
     path = list_paths(project.directory, last.number)[0]
-    if is_json():
-        emit({"path": str(path), "round": last.number, "design": last.design, "labels": asked})
-    elif for_people():
+    if answer({"path": str(path), "round": last.number, "design": last.design, "labels": asked}):
         say(f"{asked} rows by {last.design} are in {path}: fill in {project.kind.name!r}.")
         say(reason(last.design, n_rows=project.n_rows, budget=asked))
         out.print(

@@ -76,6 +76,13 @@ def for_people() -> bool:
     return _manner.get() == (False, False)
 
 
+def answer(values: Mapping[str, Any]) -> bool:
+    """Print one JSON object if a machine reads it; tell whether people do."""
+    if is_json():
+        sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
+    return for_people()
+
+
 def guarded(run: Callable[P, None]) -> Callable[P, None]:
     """Wrap a verb so that its errors become one line and an exit code, never a traceback."""
 
@@ -301,11 +308,6 @@ def paused_progress() -> Iterator[None]:
     yield
     if progress is not None:
         progress.start()
-
-
-def emit(values: Mapping[str, Any]) -> None:
-    """Print one JSON object."""
-    sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def readable(score: float | int | str | None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.console import emit, for_people, is_json, say
+from bagwise.cli.console import answer, for_people, say
 from bagwise.cli.options import shared, verb
 from bagwise.errors import OutputExistsError
 
@@ -54,9 +54,7 @@ def demo(
     errors = _errors(Path(model), Path(table), Path(new))
     explained = {name: errors["mean"] ** 2 - errors[name] ** 2 for name in ("bags", "true labels")}
     kept = explained["bags"] / explained["true labels"]
-    if is_json():
-        emit({"path": str(output), "typical_error": errors, "kept": kept})
-    elif for_people():
+    if answer({"path": str(output), "typical_error": errors, "kept": kept}):
         say(
             f"\nTypical error of one prediction, on {rows // 10:,} new flats: "
             f"{errors['bags']:.4g} from the release, {errors['true labels']:.4g} from the true "

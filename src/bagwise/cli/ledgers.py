@@ -8,10 +8,9 @@ import typer
 
 from bagwise.cli.console import (
     LESS_PRIVATE_THAN_ASKED,
-    emit,
+    answer,
     fail,
     for_people,
-    is_json,
     print_grid,
     print_pairs,
     say,
@@ -47,10 +46,8 @@ def init(
         unit=unit,
         row_id=row_id,
     )
-    if is_json():
-        terms = made.to_json()["terms"]
-        emit({"path": str(file), "key": str(key_path(file)), "key_reused": reused, **terms})
-    elif for_people():
+    terms = made.to_json()["terms"]
+    if answer({"path": str(file), "key": str(key_path(file)), "key_reused": reused, **terms}):
         say(
             f"Ledger of {made.terms.dataset!r} in {file}, its key in {key_path(file)}. Keep copies "
             "of both where only you can read them; the key is for nobody else."
@@ -73,14 +70,11 @@ def show_ledger(file: Path) -> None:
     from bagwise.ledger.ledger import course_cells
 
     ledger = Ledger.open(file)
-    content, totals = ledger.to_json(), ledger.totals()
-    if is_json():
-        alone = [{"id": one.charge.id, "epsilon": one.alone} for one in ledger.course()]
-        emit({**content, "totals": totals.to_json(), "epsilon_by_charge": alone})
-        return
-    if not for_people():
-        return
     terms, course = ledger.terms, ledger.course()
+    content, totals = ledger.to_json(), ledger.totals()
+    alone = [{"id": one.charge.id, "epsilon": one.alone} for one in course]
+    if not answer({**content, "totals": totals.to_json(), "epsilon_by_charge": alone}):
+        return
     if course:
         cells = course_cells(course, totals)
         noise = cells[0].index("noise")  # too long for a terminal; the page has it
@@ -130,15 +124,13 @@ def check(
     totals = add_up(found, delta=None if book is None else book.terms.delta, ledger=book)
     strangers = {} if book is None else uncharged(found, book)
     worst = 0.0 if book is None else spent_at_worst(strangers.values(), book)
-    if is_json():
-        emit(
-            {
-                "totals": [total.to_json() for total in totals],
-                "not_charged": [str(path) for path in strangers],
-                "spent_with_not_charged": worst if math.isfinite(worst) else None,
-            }
-        )
-    elif for_people():
+    if answer(
+        {
+            "totals": [total.to_json() for total in totals],
+            "not_charged": [str(path) for path in strangers],
+            "spent_with_not_charged": worst if math.isfinite(worst) else None,
+        }
+    ):
         for total in totals:
             print_pairs(total.dataset or "no data set named", total.summary())
         if not totals:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bagwise.cli.console import (
-    emit,
-    for_people,
-    is_json,
+    answer,
     out,
     print_grid,
     print_pairs,
@@ -17,13 +15,15 @@ from bagwise.cli.console import (
     say_next,
     show_progress,
 )
-from bagwise.cli.options import Charging, Promise, Tables, engine, shared, verb
+from bagwise.cli.options import Charging, Promise, Tables, engine, refuse, shared, verb
 from bagwise.cli.tables import file_reserve, keep_in, open_ledger, source_of
 from bagwise.errors import BudgetError, OutputExistsError, StrategyError, check_name
 from bagwise.files.records import to_plain
 
 if TYPE_CHECKING:
     from bagwise.scoring.privately import PrivateScores
+
+NOT_ON_SPARK = "not on Spark yet. Leave out --engine spark."
 
 _EXACT_SCORES = (
     "Exact scores describe the labels of these rows: keep them with the labels, or give --epsilon "
@@ -56,9 +56,16 @@ def fit(
     force, work = shared().force, engine()
     for path in (output, plot):
         file_reserve(path)
-    linear = {"--link": link != "canonical", "--loss": loss != "auto", "--plot": plot is not None}
-    local = {"--model": model != "glm", "--rows": rows is not None}
-    _refuse(model, work.name, linear | {"--debias": debias}, local | {"--debias": debias})
+    check_name("--model", model, ("glm", "boosted"))
+    if model == "boosted":
+        linear = {"--link": link != "canonical", "--loss": loss != "auto", "--plot": plot}
+        refuse(
+            {**linear, "--debias": debias},
+            "only for --model glm. Trees have no coefficients, and always compare bag labels with "
+            "mean predictions. Leave this out.",
+        )
+    if work.name == "spark":
+        refuse({"--model": model != "glm", "--rows": rows, "--debias": debias}, NOT_ON_SPARK)
     options: dict[str, Any] = {"family": family, "target": target}
     expected = None
     with show_progress(steps=3) as on_stage:
@@ -88,50 +95,30 @@ def fit(
                 )
                 expected = error_to_expect(fitted, loaded)
         on_stage("writing the model")
-        found = None if model == "boosted" else fitted.summary(level=level)
-        if plot is not None and found is not None:
-            found.save_plot(plot, force=force)
+        summary = None if model == "boosted" else fitted.summary(level=level)
+        if plot is not None and summary is not None:
+            summary.save_plot(plot, force=force)
         fitted.save(output, force=force)
-    if is_json():
-        facts = {"trees": fitted.n_trees, "ways": ways} if found is None else found.to_json()
-        emit({"path": str(output), **facts, **to_plain(fitted.trained_on)})
-    elif for_people():
-        if found is None:
+    facts = {"trees": fitted.n_trees, "ways": ways} if summary is None else summary.to_json()
+    if answer({"path": str(output), **facts, **to_plain(fitted.trained_on)}):
+        if summary is None:
             print_grid(f"Boosted trees in {output}: {fitted.n_trees} trees", _cells(ways))
         else:
-            print_grid(f"Model in {output}: {found.title}", found.cells())
-            say(found.note)
+            print_grid(f"Model in {output}: {summary.title}", summary.cells())
+            say(summary.note)
         if expected:
             say(expected)
         say_next(["bagwise", "predict", output, "TABLE", "-o", "predictions.parquet"])
-
-
-def _refuse(model: str, engine: str, linear: dict[str, bool], local: dict[str, bool]) -> None:
-    """Refuse options of linear models for trees, and those that Spark does not know yet."""
-    check_name("--model", model, ("glm", "boosted"))
-    if model == "boosted" and (given := [name for name, said in linear.items() if said]):
-        raise StrategyError(
-            f"{', '.join(given)}: only for --model glm. Trees have no coefficients, and always "
-            "compare bag labels with mean predictions. Leave this out."
-        )
-    if engine == "spark" and (given := [name for name, said in local.items() if said]):
-        raise StrategyError(f"not on Spark yet: {given[0]}. Leave out --engine spark.")
 
 
 def _cells(ways: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return what boosting has tried as a table."""
     heading = ("start", "leaves", "cuts", "rounds", "error on held-out bags", "weight")
     rows = [
-        (
-            way["start"],
-            str(way["leaves"]),
-            "drawn" if way["random_cuts"] else "best",
-            str(way["rounds"]),
-            f"{way['error']:.5g}",
-            f"{way['weight']:.2f}",
-        )
+        (way["start"], str(way["leaves"]), "drawn" if way["random_cuts"] else "best",
+         str(way["rounds"]), f"{way['error']:.5g}", f"{way['weight']:.2f}")
         for way in ways
-    ]
+    ]  # fmt: skip
     return [heading, *rows]
 
 
@@ -159,9 +146,8 @@ def predict(
 
     options: dict[str, Any] = {"id": id, "rate": rate, "clip": not no_clip}
     if engine().name == "spark":
-        if interval is not None:
-            raise StrategyError("not on Spark yet: --interval. Leave out --engine spark.")
-        _predict_on_spark(model, table, output, options)
+        refuse({"--interval": interval}, NOT_ON_SPARK)
+        _predict_on_spark(load_model(model), table, output, options)
         return
     file_reserve(output)
     loaded = load_model(model)
@@ -172,17 +158,13 @@ def predict(
         on_stage("predicting and writing")
         parts = loaded.predict_parts(rows, interval=interval, **options)
         n_rows = write_table(parts, output, force=shared().force)
-    if is_json():
-        emit({"path": str(output), "rows": n_rows})
-    elif for_people():
+    if answer({"path": str(output), "rows": n_rows}):
         say(f"{n_rows} predictions in {output}")
 
 
-def _predict_on_spark(
-    model: Path, tables: list[str], output: Path, options: dict[str, Any]
-) -> None:
+def _predict_on_spark(model: Any, tables: list[str], output: Path, options: dict[str, Any]) -> None:
     """Write predictions as a directory of Parquet files, by the tasks of Spark."""
-    from bagwise import load_model, predict_on_spark
+    from bagwise import predict_on_spark
     from bagwise.rows.spark.session import open_session
     from bagwise.rows.spark.tasks import run_job
 
@@ -190,10 +172,9 @@ def _predict_on_spark(
         raise OutputExistsError(
             f"{output} must be a new directory; nothing is replaced on Spark. Choose another name."
         )
-    loaded = load_model(model)
     session = open_session(engine().spark or {})
     frame = run_job(lambda: session.read.parquet(*tables))
-    predicted = predict_on_spark(loaded, frame, **options)
+    predicted = predict_on_spark(model, frame, **options)
     run_job(lambda: predicted.write.parquet(str(output.absolute())))
 
 
@@ -233,13 +214,11 @@ def evaluate(
     # Other directories may hold tables.
     is_release = len(data) == 1 and (Path(data[0]) / MANIFEST).is_file()
     if promise.epsilon is None:
-        options = {"--bounds": promise.bounds, "--loss": loss,
-                   "--clip": clip, "--unit": promise.unit, "--output": output}  # fmt: skip
-        if given := [name for name, value in options.items() if value is not None]:
-            raise BudgetError(
-                f"{', '.join(given)}: only for a private evaluation. "
-                "Add --epsilon, or leave this out."
-            )
+        refuse(
+            {"--bounds": promise.bounds, "--loss": loss, "--clip": clip, "--unit": promise.unit,
+             "--output": output},
+            "only for a private evaluation. Add --epsilon, or leave this out.",
+        )  # fmt: skip
         if is_release and label is not None:
             raise StrategyError("--label belongs to a table; a release has only bag labels.")
         _evaluate_openly(model, data, label, f"{model} on {where}", is_release=is_release)
@@ -254,7 +233,7 @@ def evaluate(
 
     ledger = open_ledger(charging, file_reserve(output))
     with show_progress(steps=4) as on_stage:
-        found = evaluate_rows_privately(
+        scores = evaluate_rows_privately(
             load_model(model),
             source_of(data),
             epsilon=promise.epsilon,
@@ -267,13 +246,11 @@ def evaluate(
             on_stage=on_stage,
         )
     if output is not None:
-        found.save(output, force=shared().force)
-    receipt = keep_in(ledger, output, found)
-    if is_json():
-        emit(found.to_json())
-    elif for_people():
+        scores.save(output, force=shared().force)
+    receipt = keep_in(ledger, output, scores)
+    if answer(scores.to_json()):
         kept = "" if output is None else f"Scores and certificate are in {output}."
-        _print_private(found, f"{model} on {where}", kept, receipt)
+        _print_private(scores, f"{model} on {where}", kept, receipt)
 
 
 def _evaluate_openly(
@@ -291,9 +268,7 @@ def _evaluate_openly(
     else:
         rows = evaluate_rows(loaded, source_of(data), label=label)
         scores, expected = rows.to_json(), rows.text()
-    if is_json():
-        emit(scores)
-    elif for_people():
+    if answer(scores):
         print_pairs(title, {name: readable(score) for name, score in scores.items()})
         if expected:
             say(expected)
@@ -301,19 +276,19 @@ def _evaluate_openly(
             out.print(_EXACT_SCORES, soft_wrap=True, highlight=False)
 
 
-def _print_private(found: "PrivateScores", title: str, *notes: str) -> None:
-    low, high = found.interval
-    familiar = {"rmse": found.rmse} if found.loss == "squared" else {"mae": found.mae}
-    scores = {
-        "privacy": found.certificate.headline,
-        "n_rows": found.n_rows,
-        f"mean {found.loss} loss": f"{found.mean_loss:.4g}",
+def _print_private(scores: "PrivateScores", title: str, *notes: str) -> None:
+    low, high = scores.interval
+    familiar = {"rmse": scores.rmse} if scores.loss == "squared" else {"mae": scores.mae}
+    shown = {
+        "privacy": scores.certificate.headline,
+        "n_rows": scores.n_rows,
+        f"mean {scores.loss} loss": f"{scores.mean_loss:.4g}",
         "95 % interval": f"{low:.4g} to {high:.4g} (for the privacy noise only)",
-        "sd of the privacy noise": f"{found.noise_sd:.3g}",
+        "sd of the privacy noise": f"{scores.noise_sd:.3g}",
         **{name: readable(value) for name, value in familiar.items()},
     }
-    print_pairs(title, scores)
-    for remark in found.certificate.remarks:
+    print_pairs(title, shown)
+    for remark in scores.certificate.remarks:
         say(f"Note: {remark}")
     for note in filter(None, notes):
         say(note)

@@ -8,7 +8,7 @@ an `Engine`) is declared once, beside the name of the program, and may be typed 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -333,6 +333,12 @@ def _read_bounds(words: tuple[str, str]) -> Any:
             f"--bounds are two numbers, or auto, got {' '.join(words)!r}. For example: "
             "--bounds 0 100"
         ) from None
+
+
+def refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuse options that were given where they have no use."""
+    if named := [name for name, value in given.items() if value is not None and value is not False]:
+        raise StrategyError(f"{', '.join(named)}: {why}")
 
 
 def values_of(record: Settings) -> dict[str, Any]:

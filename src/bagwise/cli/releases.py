@@ -11,11 +11,9 @@ import typer
 
 from bagwise.cli.console import (
     LESS_PRIVATE_THAN_ASKED,
-    emit,
+    answer,
     err,
     fail,
-    for_people,
-    is_json,
     is_quiet,
     out,
     print_grid,
@@ -54,11 +52,6 @@ from bagwise.requests.records import Bagging, Privacy, Reading
 if TYPE_CHECKING:
     from bagwise.bagging.quality import BagQuality
     from bagwise.release.release import Release
-
-_HOPELESS = (
-    "no bags are expected to predict much better than the mean label. Take more rows, tighter "
-    "bounds or a larger epsilon."
-)
 
 
 @verb("force query read", error="Privacy", single_labels="Bags")
@@ -115,9 +108,7 @@ def plan(
         if output is not None:
             on_stage("writing the plan")
             found.save(output, force=shared().force)
-    if is_json():
-        emit(found.to_json())
-    elif for_people():
+    if answer(found.to_json()):
         if error is not None:
             say(f"The smallest epsilon with an error of at most {error:g}: {found.epsilon:g}")
         print_grid("What to release, the safest choice first", found.cells())
@@ -224,17 +215,15 @@ def release(
             quality = None  # rows that do not differ have nothing to lose
 
     # 3. Say what was made.
-    if is_json():
-        reason = made.provenance.chosen_because
-        emit(
-            {
-                "path": str(target),
-                **made.summary(),
-                "chosen_because": None if reason is None else reason.text(),
-                "quality": quality and quality.to_dict(),
-            }
-        )
-    elif for_people():
+    reason = made.provenance.chosen_because
+    if answer(
+        {
+            "path": str(target),
+            **made.summary(),
+            "chosen_because": None if reason is None else reason.text(),
+            "quality": quality and quality.to_dict(),
+        }
+    ):
         _show_release(made, quality, target)
         if receipt:
             say(receipt)
@@ -254,7 +243,10 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
         bags = f"{made.provenance.strategy}, bags of {made.provenance.bag_size}"
         say(f"Chosen: {bags}: {reason.text(n_classes)}")
         if reason.is_hopeless(n_classes=n_classes):
-            say(f"Note: {_HOPELESS}")
+            say(
+                "Note: no bags are expected to predict much better than the mean label. Take more "
+                "rows, tighter bounds or a larger epsilon."
+            )
     if made.certificate.spends_less:
         say(made.certificate.spends_less)
     for look in made.certificate.looks:
@@ -343,13 +335,11 @@ def release_model(
         )
         model.save(output, force=shared().force)
         receipt = keep_in(ledger, output, model)
-    found = model.summary()
+    summary = model.summary()
     headline = None if model.certificate is None else model.certificate.headline
-    if is_json():
-        emit({"path": str(output), "privacy": headline, **found.to_json()})
-    elif for_people():
-        print_grid(f"Model in {output}: {headline}", found.cells())
-        say(found.note)
+    if answer({"path": str(output), "privacy": headline, **summary.to_json()}):
+        print_grid(f"Model in {output}: {headline}", summary.cells())
+        say(summary.note)
         if receipt:
             say(receipt)
         say_where_notes_are(publishing.notes)
@@ -387,9 +377,7 @@ def verify(
     fits = certificate is None or certificate.within(
         max_epsilon=max_epsilon, max_delta=max_delta, n_rows=found.n_rows
     )
-    if is_json():
-        emit({**found.to_json(), "within_limits": fits})
-    elif for_people():
+    if answer({**found.to_json(), "within_limits": fits}):
         for line in found.checks:
             out.print(f"[green]ok[/] {safe(line)}")
         say(found.headline if certificate is None else certificate.text(), style="bold")

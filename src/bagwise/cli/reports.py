@@ -1,19 +1,17 @@
 """The verbs that show what was made, and attack it: report and audit."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bagwise.cli import ledgers
 from bagwise.cli.console import (
     LABELS_SHOW,
-    emit,
+    answer,
     fail,
     for_people,
-    is_json,
     out,
     print_grid,
     safe,
@@ -26,33 +24,17 @@ from bagwise.files.atomic import new_file
 from bagwise.files.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from bagwise.ledger import Ledger
-    from bagwise.release.release import Release
-    from bagwise.report import GroupErrors
+    from bagwise.release.explain import Explanation
+    from bagwise.report.questions import Report
     from bagwise.show.page import Page
 
 _SQLITE = b"SQLite format 3\0"
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What was typed."""
-
-    path: Path
-    output: Path | None
-    answers: Path | None
-    group: str | None
-    model: Path | None
-    labels: Path | None
-    audit: Path | None
-    ledger: Path | None
-    release: Path | None
-
-    def refuse(self, what: str, *names: str) -> None:
-        """Refuse options that are not for `what`."""
-        given = [f"--{name}" for name in names if getattr(self, name) is not None]
-        if given:
-            raise BudgetError(f"{', '.join(given)}: not for {what}, which {self.path} is.")
+_FOR = {
+    "release": ("answers", "group", "model", "labels", "audit", "ledger"),
+    "model": ("release",),
+    "ledger": (),
+}
+"""Options of a report, by what it is about."""
 
 
 @verb("force")
@@ -91,32 +73,35 @@ def report(
     """
     from bagwise.report.pages import check_page, write_page
 
+    kind, force = _kind_of(path), shared().force
+    given: dict[str, Any] = {
+        "answers": answers, "group": group, "model": model, "labels": labels, "audit": audit,
+        "ledger": ledger, "release": release,
+    }  # fmt: skip
     is_card = output is not None and output.suffix == ".md"
-    if is_card and _kind_of(path) != "model":
+    if is_card and kind != "model":
         raise BudgetError(f"{output}: a card is that of a model file, which {path} is not.")
     if output is not None and not is_card:
-        check_page(output, force=shared().force)
-    wanted = _Wanted(path, output, answers, group, model, labels, audit, ledger, release)
-    show = _KINDS[_kind_of(path)]
+        check_page(output, force=force)
+    if wrong := [f"--{name}" for name in given if given[name] and name not in _FOR[kind]]:
+        raise BudgetError(f"{', '.join(wrong)}: not for a {kind}, which {path} is.")
+    options = {name: given[name] for name in _FOR[kind]}
     with show_progress(steps=2) as on_stage:
         on_stage("reading")
-        page = show(wanted)
-        if output is not None:
-            on_stage("drawing the page")
-            if is_card:
-                _write_card(path, output, force=shared().force)
-            else:
-                write_page(page(), output, force=shared().force)
-    if output is not None and for_people():
+        page = _PAGES[kind](path, output, **options)
+        if output is None:
+            return
+        on_stage("drawing the page")
+        if is_card:
+            from bagwise.models import load_model
+            from bagwise.report.model_card import model_card
+
+            with new_file(output, force=force) as draft:
+                draft.write_text(model_card(load_model(path), file=path.name), encoding="utf-8")
+        else:
+            write_page(page, output, force=force)
+    if for_people():
         out.print(f"Page in {safe(output)}", soft_wrap=True)
-
-
-def _write_card(path: Path, card: Path, *, force: bool) -> None:
-    from bagwise.models import load_model
-    from bagwise.report.model_card import model_card
-
-    with new_file(card, force=force) as draft:
-        draft.write_text(model_card(load_model(path), file=path.name), encoding="utf-8")
 
 
 def _kind_of(path: Path) -> str:
@@ -126,112 +111,100 @@ def _kind_of(path: Path) -> str:
         return "ledger" if handle.read(len(_SQLITE)) == _SQLITE else "model"
 
 
-def _release(wanted: _Wanted) -> Callable[[], "Page"]:
-    from bagwise.release.release import Release
-    from bagwise.report import report_on
-    from bagwise.report.release_page import ReleasePage, explain_or_say_why
-
-    wanted.refuse("a release", "release")
-    if wanted.group is None and (wanted.model is not None or wanted.labels is not None):
-        raise BudgetError("--model and --labels are for errors by group: add --group COLUMN.")
-    if wanted.output is None and (wanted.audit is not None or wanted.ledger is not None):
-        raise BudgetError("--audit and --ledger are for a page: add -o FILE.html.")
-    release = Release.load(wanted.path)
-    release.verify()
-    groups = None if wanted.group is None else _errors_by_group(release, wanted)
-    found = report_on(release, answers=wanted.answers, groups=groups)
-    explained = explain_or_say_why(release)
-    if is_json():
-        error = {"text": explained} if isinstance(explained, str) else explained.to_json()
-        emit({**found.to_json(), "expected_error": error})
-    elif for_people() and wanted.output is None:
-        for line in found.lines():
-            say(line)
-        if not isinstance(explained, str):
-            print_grid("Expected squared error", explained.table())
-        say(str(explained))
-        if groups is not None:
-            print_grid(f"Errors by {groups.column}", groups.cells())
-            if groups.from_labels:
-                say("These errors depend on the labels: no certificate covers their publication.")
-        out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o report.html[/]")
-
-    def page() -> "Page":
-        from bagwise.auditor import AuditReport
-
-        audit = wanted.audit
-        return ReleasePage(
-            release=release,
-            path=wanted.path,
-            report=found,
-            explanation=explained,
-            audit=None if audit is None else AuditReport.load(audit, digest=release.digest),
-            ledger=None if wanted.ledger is None else _ledger_of(release, wanted.ledger),
-        ).page()
-
-    return page
-
-
-def _ledger_of(release: "Release", path: Path) -> "Ledger":
-    from bagwise.ledger import Ledger
-
-    ledger, certificate = Ledger.open(path), release.certificate
-    if certificate.mark is None or not ledger.act(certificate.mark.id, certificate.events):
-        raise LedgerError(f"the release was not charged to {path}.")
-    return ledger
-
-
-def _errors_by_group(release: "Release", wanted: _Wanted) -> "GroupErrors":
+def _release(
+    path: Path,
+    output: Path | None,
+    *,
+    answers: Path | None,
+    group: str | None,
+    model: Path | None,
+    labels: Path | None,
+    audit: Path | None,
+    ledger: Path | None,
+) -> "Page | None":
+    """Print answers about a release, or return its page."""
+    from bagwise.auditor import AuditReport
     from bagwise.learn import fit_release
+    from bagwise.ledger import Ledger
     from bagwise.models.row_model import RowModel
-    from bagwise.report import errors_by_group
+    from bagwise.release.release import Release
+    from bagwise.report import errors_by_group, report_on
+    from bagwise.report.release_page import ReleasePage
+    from bagwise.report.release_page import explain_or_say_why as explain
 
-    model = fit_release(release) if wanted.model is None else RowModel.load(wanted.model)
-    return errors_by_group(release, model, str(wanted.group), labels=wanted.labels)
+    if group is None and (model is not None or labels is not None):
+        raise BudgetError("--model and --labels are for errors by group: add --group COLUMN.")
+    if output is None and (audit is not None or ledger is not None):
+        raise BudgetError("--audit and --ledger are for a page: add -o FILE.html.")
+    release = Release.load(path)
+    release.verify()
+    groups = None
+    if group is not None:
+        fitted = fit_release(release) if model is None else RowModel.load(model)
+        groups = errors_by_group(release, fitted, group, labels=labels)
+    found, explained = report_on(release, answers=answers, groups=groups), explain(release)
+    error = {"text": explained} if isinstance(explained, str) else explained.to_json()
+    if answer({**found.to_json(), "expected_error": error}) and output is None:
+        _print_answers(path, found, explained)
+    if output is None:
+        return None
+    book = None if ledger is None else Ledger.open(ledger)
+    mark = release.certificate.mark
+    if book and (mark is None or not book.act(mark.id, release.certificate.events)):
+        raise LedgerError(f"the release was not charged to {ledger}.")
+    return ReleasePage(
+        release=release,
+        path=path,
+        report=found,
+        explanation=explained,
+        audit=None if audit is None else AuditReport.load(audit, digest=release.digest),
+        ledger=book,
+    ).page()
 
 
-def _model(wanted: _Wanted) -> Callable[[], "Page"]:
+def _print_answers(path: Path, found: "Report", explained: "Explanation | str") -> None:
+    for line in found.lines():
+        say(line)
+    if not isinstance(explained, str):
+        print_grid("Expected squared error", explained.table())
+    say(str(explained))
+    if (groups := found.groups) is not None:
+        print_grid(f"Errors by {groups.column}", groups.cells())
+        if groups.from_labels:
+            say("These errors depend on the labels: no certificate covers their publication.")
+    out.print(f"As a page: [bold]bagwise report {safe(path)} -o report.html[/]")
+
+
+def _model(path: Path, output: Path | None, *, release: Path | None) -> "Page | None":
+    """Print what a model has learned, or return its page."""
     from bagwise.models import load_model
     from bagwise.release.release import Release
     from bagwise.report.model_page import model_page, table_of
 
-    wanted.refuse("a model", "answers", "group", "model", "labels", "audit", "ledger")
-    model = load_model(wanted.path)
+    model = load_model(path)
     text = table_of(model)
-    if is_json():
-        emit(text.values)
-    elif for_people() and wanted.output is None:
+    if answer(text.values) and output is None:
         print_grid(text.title, text.cells)
         say(text.note)
-        out.print(f"As a page: [bold]bagwise report {safe(wanted.path)} -o model.html[/]")
-
-    def page() -> "Page":
-        release = None if wanted.release is None else Release.load(wanted.release)
-        return model_page(model, path=wanted.path, release=release)
-
-    return page
+        out.print(f"As a page: [bold]bagwise report {safe(path)} -o model.html[/]")
+    if output is None or output.suffix == ".md":
+        return None
+    fitted_to = None if release is None else Release.load(release)
+    return model_page(model, path=path, release=fitted_to)
 
 
-def _ledger(wanted: _Wanted) -> Callable[[], "Page"]:
+def _ledger(path: Path, output: Path | None) -> "Page | None":
+    """Print a ledger, or return its page."""
     from bagwise.ledger import Ledger
+    from bagwise.report.ledger_page import ledger_page
 
-    wanted.refuse("a ledger", "answers", "group", "model", "labels", "audit", "ledger", "release")
-    if wanted.output is None:
-        ledgers.show_ledger(wanted.path)
-
-    def page() -> "Page":
-        from bagwise.report.ledger_page import ledger_page
-
-        return ledger_page(Ledger.open(wanted.path))
-
-    return page
+    if output is None:
+        ledgers.show_ledger(path)
+        return None
+    return ledger_page(Ledger.open(path))
 
 
-_KINDS: Mapping[str, Callable[[_Wanted], Callable[[], "Page"]]] = {
-    "release": _release,
-    "model": _model,
-    "ledger": _ledger,
-}
+_PAGES: dict[str, Callable[..., Any]] = {"release": _release, "model": _model, "ledger": _ledger}
 
 
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
@@ -257,9 +230,7 @@ def audit(
     from bagwise.auditor import audit as audit_of
 
     found = audit_of(path, labels=labels, draws=draws, trials=draws // 2)
-    if is_json():
-        emit(found.to_json())
-    elif for_people():
+    if answer(found.to_json()):
         for line in found.lines():
             out.print(safe(line), soft_wrap=True, highlight=False)
         shown = f"[{_COLOURS[found.colour]}]{found.colour}[/]: {safe(found.verdict)}"

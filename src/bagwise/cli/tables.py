@@ -11,11 +11,10 @@ from typing import Any
 import typer
 
 from bagwise.cli.console import (
-    emit,
+    answer,
     for_people,
     has_terminal,
     hold,
-    is_json,
     paused_progress,
     print_grid,
     say,
@@ -64,9 +63,7 @@ def confirmation(*, yes: bool, piped: bool, dry_run: bool = False) -> Callable[[
 
     def confirm(preview: Any) -> bool:
         with paused_progress():
-            if is_json() and dry_run:
-                emit({"columns": preview.to_json()})
-            elif for_people():
+            if for_people() or (dry_run and answer({"columns": preview.to_json()})):
                 rows = preview.cells()
                 print_grid(f"Columns that will be published: {len(rows) - 1}", rows)
             asked = has_terminal() and sys.stdin.isatty() and not piped and for_people()
