@@ -43,17 +43,13 @@ def verify(
         release = Release.load(path, key=key)
         verification = release.verify(strict=strict)
         if key is not None:
-            signed = (
-                "the owner of the key has signed the manifest, which has the hash of every file"
-            )
-            verification = dataclasses.replace(
-                verification, checks=(signed, *verification.checks), signed=True
-            )
+            said = "the owner of the key has signed the manifest, which has the hash of every file"
+            checks = (said, *verification.checks)
+            verification = dataclasses.replace(verification, checks=checks, signed=True)
         elif (path / SIGNATURE).exists():
             whose = f"whose signature {SIGNATURE} is, without a key (--key)"
-            verification = dataclasses.replace(
-                verification, unchecked=(*verification.unchecked, whose)
-            )
+            unchecked = (*verification.unchecked, whose)
+            verification = dataclasses.replace(verification, unchecked=unchecked)
         return verification, release.certificate
     if key is not None:
         raise SignatureError(f"{path} is not a release directory; only those are signed.")
@@ -73,9 +69,9 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
     hidden = [event.hides for event in certificate.events]
     if hidden.count("model") != 1 or set(hidden) - {"model", "bounds", "range"}:
         raise ModelFileError("the certificate does not account for a released model.")
-    told = model.trained_on
-    allowed = TrainedOn(n_rows=told.n_rows, dispersion=told.dispersion, converged=told.converged)
-    spoken = (model.loss, model.note, model.freedom, model.target, told)
+    made = model.trained_on
+    allowed = TrainedOn(n_rows=made.n_rows, dispersion=made.dispersion, converged=made.converged)
+    spoken = (model.loss, model.note, model.freedom, model.target, made)
     if spoken != (RELEASED_DIRECTLY, RELEASED_NOTE, math.inf, None, allowed):
         raise ModelFileError("the model says more than one that was released directly can say.")
     checks = (
@@ -83,13 +79,13 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
         "the certificate belongs to these coefficients",
         "the certificate's totals follow from its events",
     )
-    certificate.check_rows(told.n_rows)
+    certificate.check_rows(made.n_rows)
     unchecked = (
         *_NOISE_AND_BOUNDS,
         "whether a feature was computed from the label",
         "whether coefficients and standard errors follow from the statistics that were released",
     )
-    return _certified(certificate, model.digest, checks, unchecked, model.trained_on.n_rows)
+    return _certified(certificate, model.digest, checks, unchecked, made.n_rows)
 
 
 def _certified(
@@ -152,6 +148,15 @@ _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = 
 
 
 @dataclass(frozen=True)
+class Certified:
+    """A file that was verified, and what it was verified by."""
+
+    path: Path
+    digest: str | None
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
 class Spending:
     """What files about one data set have spent together.
 
@@ -175,17 +180,14 @@ class Spending:
 
     def summary(self) -> dict[str, str]:
         """Return the facts in words."""
+        files = f"{len(self.paths)}, each verified"
         if math.isinf(self.filtered):
-            return {"spent": "without limit: something is NOT PRIVATE", "files": self._files}
+            return {"spent": "without limit: something is NOT PRIVATE", "files": files}
         return {
             "spent": f"epsilon {self.filtered:.4g} at delta {self.delta:g}, however chosen",
             "if fixed in advance": f"epsilon {self.epsilon:.4g}",
-            "files": self._files,
+            "files": files,
         }
-
-    @property
-    def _files(self) -> str:
-        return f"{len(self.paths)}, each verified"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; what has no limit is null."""
@@ -199,8 +201,11 @@ class Spending:
         }
 
 
-def find_files(places: Iterable[str | Path]) -> list[Path]:
-    """Return everything in some directories that may have a certificate, and files as they are."""
+def find_certified(places: Iterable[str | Path]) -> list[Certified]:
+    """Verify everything in some directories, and files as they are; return what has a certificate.
+
+    Models that were fitted to a release have none: they cost nothing.
+    """
     paths: list[Path] = []
     for place in map(Path, places):
         if not place.is_dir() or (place / MANIFEST).exists():
@@ -208,13 +213,14 @@ def find_files(places: Iterable[str | Path]) -> list[Path]:
             continue
         inside = sorted(path for path in place.rglob("*") if not path.name.startswith("."))
         releases = {path.parent for path in inside if path.name == MANIFEST}
-        files = [
-            path
-            for path in inside
-            if path.suffix == ".json" and path.parent not in releases and _is_ours(path)
-        ]
-        paths += [*sorted(releases), *files]
-    return paths
+        files = [path for path in inside if path.suffix == ".json" and _is_ours(path)]
+        paths += [*sorted(releases), *(path for path in files if path.parent not in releases)]
+    checked = [(path, *verify(path)) for path in paths]
+    return [
+        Certified(path, verification.digest, certificate)
+        for path, verification, certificate in checked
+        if certificate is not None
+    ]
 
 
 def _is_ours(path: Path) -> bool:
@@ -226,15 +232,14 @@ def _is_ours(path: Path) -> bool:
 
 
 def add_up(
-    paths: Iterable[str | Path], *, delta: float | None = None, ledger: Ledger | None = None
+    files: Iterable[Certified], *, delta: float | None = None, ledger: Ledger | None = None
 ) -> list[Spending]:
-    """Verify files, and add up what they have spent, by the data set that they name.
+    """Add up what files have spent, by the data set that they name.
 
     Parameters
     ----------
-    paths : iterable of path
-        Releases, models and evaluations. Copies count once: the same id and the same
-        digest. Models that were fitted to a release cost nothing.
+    files : iterable of Certified
+        Copies count once: the same id and the same digest.
     delta : float, optional
         Default: the largest of their certificates.
     ledger : Ledger, optional
@@ -245,37 +250,31 @@ def add_up(
     An upper bound for labels that all of them are about.
     """
     groups: dict[str | None, dict[str, _Act]] = {}
-    for path in map(Path, paths):
-        verification, certificate = verify(path)
-        if certificate is None:
-            continue
-        mark = certificate.mark
+    for file in files:
+        mark, events, promised = (
+            file.certificate.mark,
+            file.certificate.events,
+            file.certificate.delta,
+        )
         acts = groups.setdefault(None if mark is None else mark.dataset, {})
-        if mark is not None and ledger is not None:
-            charge = ledger.act(mark.id, certificate.events)
-            if charge is not None:
-                acts.setdefault(charge.id, _Act(certificate.delta, charge.mechanisms))
-        name = str(verification.digest if mark is None else mark.id)
-        if name in acts and not acts[name].made(
-            verification.digest
-        ):  # noise was drawn twice under one id
-            name = f"{name} {verification.digest}"
-        act = acts.setdefault(name, _Act(certificate.delta, certificate.events))
-        act.files.append((path, verification.digest))
+        name, paid = str(file.digest), None
+        if mark is not None:
+            name, paid = mark.id, ledger and ledger.act(mark.id, events)
+        if paid is not None:
+            acts.setdefault(name, _Act(promised, paid.mechanisms))
+        if name in acts and acts[name].files and acts[name].files[0].digest != file.digest:
+            name = f"{name} {file.digest}"  # noise was drawn twice under one id
+        acts.setdefault(name, _Act(promised, events)).files.append(file)
     return [_spending(dataset, list(acts.values()), delta) for dataset, acts in groups.items()]
 
 
 @dataclass(frozen=True)
 class _Act:
-    """One act of spending: what it promised, and the files that it made."""
+    """One act of spending: what it promised, and the file that it made, with its copies."""
 
     delta: float | None
     events: tuple[Mechanism, ...]
-    files: list[tuple[Path, str | None]] = field(default_factory=list)
-
-    def made(self, digest: str | None) -> bool:
-        """Tell whether a file may be what this has made: the first one, or a copy of it."""
-        return not self.files or self.files[0][1] == digest
+    files: list[Certified] = field(default_factory=list)
 
 
 def _spending(dataset: str | None, acts: list[_Act], delta: float | None) -> Spending:
@@ -286,38 +285,31 @@ def _spending(dataset: str | None, acts: list[_Act], delta: float | None) -> Spe
         # The order of a filter belongs to its budget; here it is the epsilon that is spent.
         budget = PrivacyFilter(min(max(epsilon, 1e-3), MEANINGLESS_EPSILON), at)
         filtered = budget.total([Cost.of(act.events, order=budget.order) for act in acts])
-    paths = tuple(path for act in acts for path, _ in act.files[:1])
+    paths = tuple(file.path for act in acts for file in act.files[:1])
     return Spending(dataset, paths, at, epsilon, filtered)
 
 
-def uncharged(paths: Iterable[str | Path], ledger: Ledger) -> dict[Path, Certificate]:
+def uncharged(files: Iterable[Certified], ledger: Ledger) -> list[Certified]:
     """Return those of some files that a ledger was not charged for, or for less than they spent.
 
     One charge pays for one of them, and its copies.
     """
-    strangers, paid = dict[Path, Certificate](), dict[str, str | None]()
-    for path in map(Path, paths):
-        verification, certificate = verify(path)
-        if certificate is None:
-            continue
-        mark = certificate.mark
-        charged = mark is not None and ledger.act(mark.id, certificate.events) is not None
-        if (
-            mark is None
-            or not charged
-            or paid.setdefault(mark.id, verification.digest) != verification.digest
-        ):
-            strangers[path] = certificate
+    strangers, paid = list[Certified](), dict[str, str | None]()
+    for file in files:
+        mark = file.certificate.mark
+        charged = mark is not None and ledger.act(mark.id, file.certificate.events) is not None
+        if not charged or mark is None or paid.setdefault(mark.id, file.digest) != file.digest:
+            strangers.append(file)
     return strangers
 
 
-def spent_at_worst(strangers: Iterable[Certificate], ledger: Ledger) -> float:
+def spent_at_worst(strangers: Iterable[Certified], ledger: Ledger) -> float:
     """Return a ledger's epsilon, with files that it was not charged for.
 
     No file shows whether it is about the same labels, so that all of them are counted. Infinite
     where one promises nothing.
     """
-    certificates = list(strangers)
+    certificates = [file.certificate for file in strangers]
     if not all(certificate.is_private for certificate in certificates):
         return math.inf
     return ledger.total_with([certificate.events for certificate in certificates])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.cli import app
-from bagwise.verifier import add_up, find_files
+from bagwise.verifier import add_up, find_certified
 
 
 def run(*arguments, **environment):
@@ -138,7 +138,7 @@ def test_files_without_a_promise_have_no_total(work):
     run(*RELEASE, "--not-private", "-o", "open")
     run("fit", "open", "-o", "m.json")
     (work / "note.json").write_text('{"schema": "of somebody else"}')
-    (total,) = add_up(find_files([work]))
+    (total,) = add_up(find_certified([work]))
     assert math.isinf(total.filtered)
     assert [path.name for path in total.paths] == ["open"]  # a fitted model costs nothing
     assert "without limit" in run("ledger", "check", ".").output

@@ -16,7 +16,7 @@ from bagwise.ledger.ledger import course_cells
 from bagwise.ledger.store import key_path
 from bagwise.requests.records import filed
 from bagwise.rng import NoiseSource, SecureNoise, SimulatedNoise
-from bagwise.verifier import spent_at_worst, uncharged
+from bagwise.verifier import find_certified, spent_at_worst, uncharged
 
 LABELS = 3.0 + np.arange(200) % 7 + 0.1234
 
@@ -216,13 +216,13 @@ def test_a_charge_says_what_it_was_for_and_who_gets_it(rows, ledger):
 def test_files_that_were_not_charged_are_counted_as_if_of_the_same_labels(rows, ledger, tmp_path):
     release(rows, ledger, epsilon=0.5)
     release(rows, None, epsilon=0.25).save(tmp_path / "other")
-    strangers = uncharged([tmp_path / "other"], ledger)
+    strangers = uncharged(find_certified([tmp_path / "other"]), ledger)
     assert list(strangers) == [tmp_path / "other"]
-    assert spent_at_worst(strangers.values(), ledger) == pytest.approx(0.75, rel=1e-3)
+    assert spent_at_worst(strangers, ledger) == pytest.approx(0.75, rel=1e-3)
     assert spent_at_worst([], ledger) == ledger.totals().filtered
     release(rows, None, epsilon=None, not_private=True).save(tmp_path / "open")
-    open_one = uncharged([tmp_path / "open"], ledger)
-    assert math.isinf(spent_at_worst(open_one.values(), ledger))
+    open_one = uncharged(find_certified([tmp_path / "open"]), ledger)
+    assert math.isinf(spent_at_worst(open_one, ledger))
 
 
 def test_bounds_that_are_found_are_charged_with_the_release(rows, ledger):

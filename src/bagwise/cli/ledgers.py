@@ -116,18 +116,18 @@ def check(
     """
     from bagwise.ledger import Ledger
     from bagwise.privacy.promise import check_limits
-    from bagwise.verifier import add_up, find_files, spent_at_worst, uncharged
+    from bagwise.verifier import add_up, find_certified, spent_at_worst, uncharged
 
     check_limits(max_epsilon=max_epsilon)
     book = None if ledger is None else Ledger.open(ledger)
-    found = find_files(places)
-    totals = add_up(found, delta=None if book is None else book.terms.delta, ledger=book)
-    strangers = {} if book is None else uncharged(found, book)
-    worst = 0.0 if book is None else spent_at_worst(strangers.values(), book)
+    files = find_certified(places)
+    totals = add_up(files, delta=None if book is None else book.terms.delta, ledger=book)
+    strangers = [] if book is None else uncharged(files, book)
+    worst = 0.0 if book is None else spent_at_worst(strangers, book)
     if answer(
         {
             "totals": [total.to_json() for total in totals],
-            "not_charged": [str(path) for path in strangers],
+            "not_charged": [str(file.path) for file in strangers],
             "spent_with_not_charged": worst if math.isfinite(worst) else None,
         }
     ):
@@ -136,7 +136,7 @@ def check(
         if not totals:
             say("Nothing with a certificate was found.")
     if strangers:
-        listed = ", ".join(map(str, strangers))
+        listed = ", ".join(str(file.path) for file in strangers)
         spent = "without limit" if math.isinf(worst) else f"epsilon {worst:.4g}"
         fail(
             f"not charged to {ledger}, or for less than was spent: {listed}. No file shows whether "
