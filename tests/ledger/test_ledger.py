@@ -217,7 +217,7 @@ def test_files_that_were_not_charged_are_counted_as_if_of_the_same_labels(rows, 
     release(rows, ledger, epsilon=0.5)
     release(rows, None, epsilon=0.25).save(tmp_path / "other")
     strangers = uncharged(find_certified([tmp_path / "other"]), ledger)
-    assert list(strangers) == [tmp_path / "other"]
+    assert [file.path for file in strangers] == [tmp_path / "other"]
     assert spent_at_worst(strangers, ledger) == pytest.approx(0.75, rel=1e-3)
     assert spent_at_worst([], ledger) == ledger.totals().filtered
     release(rows, None, epsilon=None, not_private=True).save(tmp_path / "open")
