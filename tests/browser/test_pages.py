@@ -14,7 +14,7 @@ from bagwise.planner.page import make_page
 from bagwise.report import report_on
 from bagwise.report.ledger_page import ledger_page
 from bagwise.report.model_page import model_page
-from bagwise.report.release_page import ReleasePage, explain_or_say_why
+from bagwise.report.release_page import explain_or_say_why, release_page
 from bagwise.show.page import render
 
 SHOTS = Path(__file__).parents[2] / "build" / "pages"
@@ -69,9 +69,11 @@ def pages(tmp_path_factory):
     model = bw.fit_release(release)
     plan = bw.plan(table, label="rent", bounds=(0, 2000), epsilon=1.0, bag_sizes=[10, 20, 40])
     explained = explain_or_say_why(release)
-    about = ReleasePage(release, Path("out"), report_on(release), explained, ledger=ledger)
+    about = release_page(
+        release, path=Path("out"), report=report_on(release), explanation=explained, ledger=ledger
+    )
     made = {
-        "release": render(about.page()),
+        "release": render(about),
         "model": render(model_page(model, path=Path("model.json"), release=release)),
         "ledger": render(ledger_page(ledger)),
         "plan": make_page(plan),

@@ -129,8 +129,7 @@ def _release(
     from bagwise.models.row_model import RowModel
     from bagwise.release.release import Release
     from bagwise.report import errors_by_group, report_on
-    from bagwise.report.release_page import ReleasePage
-    from bagwise.report.release_page import explain_or_say_why as explain
+    from bagwise.report.release_page import explain_or_say_why, release_page
 
     if group is None and (model is not None or labels is not None):
         raise BudgetError("--model and --labels are for errors by group: add --group COLUMN.")
@@ -142,7 +141,8 @@ def _release(
     if group is not None:
         fitted = fit_release(release) if model is None else RowModel.load(model)
         groups = errors_by_group(release, fitted, group, labels=labels)
-    found, explained = report_on(release, answers=answers, groups=groups), explain(release)
+    found = report_on(release, answers=answers, groups=groups)
+    explained = explain_or_say_why(release)
     error = {"text": explained} if isinstance(explained, str) else explained.to_json()
     if answer({**found.to_json(), "expected_error": error}) and output is None:
         _print_answers(path, found, explained)
@@ -152,14 +152,14 @@ def _release(
     mark = release.certificate.mark
     if book and (mark is None or not book.act(mark.id, release.certificate.events)):
         raise LedgerError(f"the release was not charged to {ledger}.")
-    return ReleasePage(
-        release=release,
+    return release_page(
+        release,
         path=path,
         report=found,
         explanation=explained,
         audit=None if audit is None else AuditReport.load(audit, digest=release.digest),
         ledger=book,
-    ).page()
+    )
 
 
 def _print_answers(path: Path, found: "Report", explained: "Explanation | str") -> None:

@@ -24,7 +24,7 @@ from bagwise.release.release import Release
 from bagwise.report.pages import odds_of
 from bagwise.scoring.openly import evaluate_release
 from bagwise.show import charts
-from bagwise.show.page import Figure, Grid, Page
+from bagwise.show.page import Grid, Page
 
 Model = RowModel | TreeModel
 
@@ -63,12 +63,6 @@ def model_page(model: Model, *, path: Path, release: Release | None = None) -> P
     """Return the page of a model, with its fit to the bags of `release` where one is given."""
     predicted = model.label if model.target is None else f"{model.label} = {model.target}"
     learned = table_of(model)
-    shown: tuple[Figure | None, Grid]
-    if isinstance(model, RowModel):
-        folded = f"All {len(learned.cells) - 1} coefficients"
-        shown = _coefficients(model.summary()), Grid(learned.cells[: _LISTED + 1], folded=folded)
-    else:
-        shown = _importance(model, learned), _blend(model)
     values = {
         "model": model,
         "made": model.trained_on,
@@ -77,23 +71,27 @@ def model_page(model: Model, *, path: Path, release: Release | None = None) -> P
         "private": model.trained_on.privacy not in (None, NOT_PRIVATE),
         "trees": isinstance(model, TreeModel),
         "note": learned.note,
-        "learned": shown[0],
-        "table": shown[1],
+        "cells": learned.cells,
+        "table": Grid(
+            learned.cells[: _LISTED + 1], folded=f"All {len(learned.cells) - 1} coefficients"
+        ),
         "smallest_group": SMALLEST_GROUP,
-        **dict.fromkeys(("scores", "explained", "calibrated", "residuals")),
+        **(
+            _coefficients(model.summary())
+            if isinstance(model, RowModel)
+            else _trees(model, learned)
+        ),
+        **dict.fromkeys(("scores", "calibrated", "residuals")),
         **({} if release is None or model.classes is not None else _fit(model, release)),
     }
     lead = f"It predicts {predicted} of single rows from {len(model.encoder.inputs)} columns."
     return Page("model.html", f"A model of {predicted}", lead, values)
 
 
-def _coefficients(summary: Coefficients) -> Figure | None:
+def _coefficients(summary: Coefficients) -> dict[str, Any]:
     """Draw the slopes that one chart can hold: the strongest, in the order of the columns."""
     slopes = np.array([not name.endswith(INTERCEPT) for name in summary.names])
-    if not slopes.any():
-        return None
-    known = summary.standard_error is not None
-    sure = summary.statistic if known else summary.estimate
+    sure = summary.estimate if summary.standard_error is None else summary.statistic
     strength = np.where(slopes, np.nan_to_num(np.abs(sure), posinf=np.inf), -1.0)
     order = np.sort(np.argsort(-strength, kind="stable")[: min(_DRAWN, int(slopes.sum()))])
     shown = dataclasses.replace(
@@ -104,54 +102,21 @@ def _coefficients(summary: Coefficients) -> Figure | None:
         unshrunk=None if summary.unshrunk is None else summary.unshrunk[order],
         title="",
     )
-    caption = [
-        f"The dot is the estimate, the line its {100 * summary.level:g} % interval."
-        if known
-        else "The dot is the estimate.",
-        "It says how much the prediction changes, on the scale of the model, if one column grows "
-        "by one unit and all others stay the same.",
-    ]
-    if summary.unshrunk is not None:
-        caption.append(
-            "Estimates are shrunk towards zero as far as the noise suggests, and intervals are "
-            "not, so a dot may lie outside its line."
-        )
-    if hidden := int(slopes.sum()) - order.size:
-        caption.append(f"The table below has {hidden} weaker ones as well.")
-    return Figure(
-        shown.plot(),
-        alt=f"Dots and lines: the coefficients of {len(shown.names)} columns. {_in_words(shown)}",
-        caption=" ".join(caption),
-    )
-
-
-def _in_words(shown: Coefficients) -> str:
-    if shown.standard_error is None:
-        return "There are no intervals."
     with np.errstate(invalid="ignore"):
-        away = (shown.interval[:, 0] > 0) | (shown.interval[:, 1] < 0)
-    names = [name for name, far in zip(shown.names, away, strict=True) if far]
-    if not names:
-        return "Every interval holds zero."
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"Intervals without zero: {', '.join(names[:5])}{more}."
+        ends = shown.interval if shown.standard_error is not None else np.zeros((order.size, 2))
+        away = (ends[:, 0] > 0) | (ends[:, 1] < 0)
+    return {
+        "shown": shown,
+        "away": [name for name, far in zip(shown.names, away, strict=True) if far],
+        "hidden": int(slopes.sum()) - order.size,
+        "learned": shown.plot() if order.size else None,
+    }
 
 
-def _importance(model: TreeModel, learned: ModelTable) -> Figure:
+def _trees(model: TreeModel, learned: ModelTable) -> dict[str, Any]:
+    """Draw the columns that trees ask about, and list the fits that are blended."""
     asked: dict[str, float] = learned.values["asked_about"]
-    first, share = next(iter(asked.items()))
-    shown = dict(list(asked.items())[:_DRAWN])
-    return Figure(
-        charts.bars(shown, title="share of the questions of all trees", percent=True),
-        alt=f"Bars: how often {model.n_trees} trees ask about each of {len(asked)} columns; most "
-        f"often about {first}, in {share:.0%} of their questions.",
-        caption="How often trees ask about a column. That says where trees look, and little about "
-        "how much a column matters: many small steps need many questions.",
-        numbers=Grid(learned.cells, folded="The numbers of these bars"),
-    )
-
-
-def _blend(model: TreeModel) -> Grid:
+    first, title = dict(list(asked.items())[:_DRAWN]), "share of the questions of all trees"
     rows = [
         (
             "linear" if np.any(member.coef) else "constant",
@@ -160,7 +125,12 @@ def _blend(model: TreeModel) -> Grid:
         )
         for member in model.members
     ]
-    return Grid([("start", "trees", "weight"), *rows], folded="The fits that are blended")
+    return {
+        "asked": asked,
+        "most": next(iter(asked.items())),
+        "learned": charts.bars(first, title=title, percent=True),
+        "table": Grid([("start", "trees", "weight"), *rows], folded="The fits that are blended"),
+    }
 
 
 @dataclass(frozen=True)
@@ -217,49 +187,33 @@ def fit_of_bags(model: Model, release: Release) -> BagFit:
 def _fit(model: Model, release: Release) -> dict[str, Any]:
     """Return what the page shows of a model beside the bags of a release."""
     scores, fit = evaluate_release(model, release), fit_of_bags(model, release)
-    share = scores.r2_without_noise
-    residuals = Figure(
-        charts.histogram(fit.edges, fit.counts, title="bag label minus mean prediction"),
-        alt=f"Bars: {fit.n_bags} bags by how far their label is from the mean prediction, most "
-        f"between {fit.edges[0]:.3g} and {fit.edges[-1]:.3g}.",
-        caption="Residuals: how far bag labels are from the mean predictions, privacy noise "
-        "included. The outermost bars also count the bags that are further out.",
-    )
+    title = "bag label minus mean prediction"
     return {
         "scores": scores,
-        "explained": "hidden by the noise" if share is None else _share(share),
-        "calibrated": _calibrated(fit, model.label) if fit.groups else None,
-        "residuals": residuals if fit.n_bags >= 2 * SMALLEST_GROUP else None,
+        "explained": _share(scores.r2_without_noise),
+        "fit": fit,
+        "within": sum(row["low"] <= row["predicted"] <= row["high"] for row in fit.groups),
+        "calibrated": fit.groups and charts.calibration(fit.groups, title=model.label),
+        "groups": [
+            (
+                str(row["bags"]),
+                f"{row['predicted']:.4g}",
+                f"{row['observed']:.4g}",
+                f"{row['low']:.4g} to {row['high']:.4g}",
+            )
+            for row in fit.groups
+        ],
+        "residuals": fit.n_bags >= 2 * SMALLEST_GROUP
+        and charts.histogram(fit.edges, fit.counts, title=title),
     }
 
 
-def _share(value: float) -> str:
+def _share(value: float | None) -> str:
     """Return a share in per cent; only one that is whole is said to be 100 %.
 
     >>> _share(0.1234), _share(0.99987), _share(1.0)
     ('12.3 %', 'more than 99.9 %', '100 %')
     """
+    if value is None:
+        return "hidden by the noise"
     return "more than 99.9 %" if 0.9995 <= value < 1 else f"{100 * value:.3g} %"
-
-
-def _calibrated(fit: BagFit, label: str) -> Figure:
-    within = sum(row["low"] <= row["predicted"] <= row["high"] for row in fit.groups)
-    cells = [
-        (
-            str(row["bags"]),
-            f"{row['predicted']:.4g}",
-            f"{row['observed']:.4g}",
-            f"{row['low']:.4g} to {row['high']:.4g}",
-        )
-        for row in fit.groups
-    ]
-    heading = ("bags", "predicted", "in the bags", "95 % interval")
-    return Figure(
-        charts.calibration(fit.groups, title=label),
-        alt=f"Dots along a diagonal: {len(fit.groups)} groups of bags by their predictions; in "
-        f"{within} of them the prediction lies within the interval of the mean label.",
-        caption="Calibration: each dot is a group of bags with similar predictions. On the dashed "
-        "line predictions are right on average. The lines through the dots are 95 % intervals, "
-        "which include the privacy noise.",
-        numbers=Grid([heading, *cells], folded="The numbers of these dots"),
-    )

@@ -146,6 +146,7 @@ def _environment() -> "jinja2.Environment":
         # Without characters that would steer how the rest is shown.
         finalize=lambda value: printable(value, keep="\n") if type(value) is str else value,
     )
+    made.globals["Grid"] = Grid
     # A line should not break between an option and what it is set to.
     made.filters["pieces"] = lambda command: re.split(r" (?=-)", command)
     made.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
