@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,6 +75,11 @@ class LabelKind:
         if limits is not None and not low <= limits[0] < limits[1] <= high:
             raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
         return cls(name, fitted, limits, named)
+
+    @property
+    def type(self) -> pa.DataType:
+        """What a column of labels is made of."""
+        return pa.float64() if self.classes is None else pa.string()
 
     def read(self, text: str, *, decimal: str = ".", certain: bool = False) -> Value:
         """Return a cell as a label; refuse it (`LabelError`) without quoting it.
@@ -172,7 +178,7 @@ def read_labels(
     source: Any, *, kind: LabelKind, id_name: str, known: Mapping[str, bool], told: Told
 ) -> Checked:
     """Read and check a file or a frame; `known` tells of each id whether it is to be labelled."""
-    what, decimal, unit = name_of(source), ".", "line"
+    decimal, unit = ".", "line"
     suffix = Path(source).suffix.lower() if isinstance(source, str | Path) else ""
     if suffix in _TEXT:
         decimal, lines = _text_lines(Path(source), id_name, kind.name, told)
@@ -191,15 +197,14 @@ def read_labels(
         try:
             _check_id(line.id, known)
             value = kind.read(line.label, decimal=decimal, certain=told.decimal is not None)
-            if labels.get(line.id, value) != value:
+            if labels.setdefault(line.id, value) != value:
                 raise LabelError(f"the row has another label in {unit} {first[line.id]}")
         except LabelError as problem:
             problems.setdefault(str(problem), []).append(line.number)
         else:
-            labels[line.id] = value
             first.setdefault(line.id, line.number)
     if problems:
-        raise refusal(what, problems, unit)
+        raise refusal(name_of(source), problems, unit)
     return Checked(labels, first, n_open, unit)
 
 
@@ -251,8 +256,19 @@ def _task_lines(path: Path, id_name: str, label: str) -> Iterator[Line]:
     for number, task in enumerate(tasks, start=1):
         data = task.get("data", task)
         key = data.get(id_name, "") if isinstance(data, dict) else ""
-        # The short form has the answer beside the data, the full one in its annotations.
-        answers = [task.get(label)] if "data" not in task else _answers(task, label)
+        # The short form has the answer beside the data, the full one in its annotations, where
+        # answers to other questions do not count.
+        answers = (
+            [task.get(label)]
+            if "data" not in task
+            else [
+                result.get("value")
+                for annotation in task.get("annotations") or ()
+                if isinstance(annotation, dict) and not annotation.get("was_cancelled")
+                for result in annotation.get("result") or ()
+                if isinstance(result, dict) and result.get("from_name") == label
+            ]
+        )
         for answer in answers or [None]:
             yield Line(number, str(key).strip(), _spelt_answer(answer))
 
@@ -264,18 +280,8 @@ def _spelt_answer(answer: Any) -> str:
     return str(answer).strip() if isinstance(answer, str | int | float) else ""
 
 
-def _answers(task: Mapping[str, Any], label: str) -> list[Any]:
-    """Return what annotators answered to a task; answers to other questions do not count."""
-    return [
-        result.get("value")
-        for annotation in task.get("annotations") or ()
-        if isinstance(annotation, dict) and not annotation.get("was_cancelled")
-        for result in annotation.get("result") or ()
-        if isinstance(result, dict) and result.get("from_name") == label
-    ]
-
-
 def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, Iterator[Line]]:
+    """Return the decimal mark of a CSV file, and its lines; a record may have line breaks in it."""
     content = _content(path)
     head = content[:LOOKED_AT]
     dialect = find_dialect(head, told, name=str(path), whole=len(content) <= LOOKED_AT)
@@ -285,40 +291,32 @@ def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, 
         lambda _: TableError(f"{path} is not text in {dialect.encoding}. Save it as UTF-8."),
     )
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter, strict=True)
-    return dialect.decimal, _records(reader, str(path), id_name, label)
-
-
-def _records(reader: Any, path: str, id_name: str, label: str) -> Iterator[Line]:
-    """Yield the lines of a CSV file; a record may have line breaks in it."""
-    damaged = "{} is damaged near line {}: a quotation mark is left open."
-
-    def read() -> list[str] | None:
-        return shielded(
-            lambda: next(reader, None),
-            lambda _: TableError(damaged.format(path, reader.line_num)),
-        )
-
-    header = read()
-    if header is None:
+    records = shielded(
+        lambda: [(cells, reader.line_num) for cells in reader],
+        lambda _: TableError(
+            f"{path} is damaged near line {reader.line_num}: a quotation mark is left open."
+        ),
+    )
+    if not records:
         raise TableError(f"{path} is empty.")
-    columns = [name.strip() for name in header]
+    columns = [name.strip() for name in records[0][0]]
     for name in (id_name, label):
         if columns.count(name) != 1:
             raise ColumnError(
                 f"{path} must have the columns {id_name!r} and {label!r}, each once; {name!r} is "
                 f"there {columns.count(name)} times."
             )
-    last = reader.line_num
-    while (cells := read()) is not None:
-        number, last = last + 1, reader.line_num
+    places = columns.index(id_name), columns.index(label)
+    lines = []
+    for (_, last), (cells, _) in pairwise(records):
         if cells and len(cells) != len(columns):
             raise TableError(
-                f"{path} has {len(cells)} cells in line {number}, and {len(columns)} in its "
+                f"{path} has {len(cells)} cells in line {last + 1}, and {len(columns)} in its "
                 "header. Put text with a delimiter in it into quotation marks."
             )
         if cells:
-            key, value = cells[columns.index(id_name)], cells[columns.index(label)]
-            yield Line(number, key.strip(), value.strip())
+            lines.append(Line(last + 1, *(cells[place].strip() for place in places)))
+    return dialect.decimal, iter(lines)
 
 
 def _table_lines(table: pa.Table, id_name: str, label: str) -> Iterator[Line]:

@@ -28,7 +28,7 @@ from typing import Any
 from bagwise._printable import printable
 from bagwise.annotate.project import AnnotationProject
 from bagwise.annotate.store import ConflictError, Task
-from bagwise.errors import BagwiseError, LabelError, MissingExtraError, OutputError
+from bagwise.errors import BagwiseError, LabelError, MissingExtraError, OutputError, shielded
 
 try:
     import uvicorn
@@ -81,15 +81,10 @@ def serve(project: AnnotationProject, *, port: int = 0, on_ready: Callable[[str]
 
 
 def _listening(port: int) -> socket.socket:
-    failure = None
-    try:
-        return socket.create_server((HOST, port))
-    except (OSError, OverflowError):
-        failure = OutputError(
-            f"port {port} of this machine is taken, or may not be used. Leave out --port for one "
-            "that is free."
-        )
-    raise failure
+    return shielded(
+        lambda: socket.create_server((HOST, port)),
+        lambda _: OutputError(f"port {port} of this machine is taken, or may not be used."),
+    )
 
 
 @dataclass(frozen=True)
@@ -169,87 +164,70 @@ def _equal(secret: str, given: str) -> bool:
     return secrets.compare_digest(secret.encode(), given.encode("utf-8", "replace"))
 
 
-class Application:
-    """Answers the requests of a page about one project."""
+def make_app(project: AnnotationProject) -> Starlette:
+    """Return the application; whoever serves it puts a guard before it."""
+    store, kind = project.store, project.kind
 
-    def __init__(self, project: AnnotationProject) -> None:
-        self.project = project
-
-    def routes(self) -> list[Route]:
-        """Return which path does what."""
-        return [
-            Route("/", _file("index.html")),
-            Route("/page.js", _file("page.js")),
-            Route("/page.css", _file("page.css")),
-            Route("/api/state", self.state),
-            Route("/api/answer", self.answer, methods=["POST"]),
-            Route("/api/undo", self.undo, methods=["POST"]),
-        ]
-
-    async def state(self, request: Request) -> Response:
+    def next_after(place: int) -> dict[str, Any]:
         """Return a row that is open, the first one after a place, and how far the project is."""
-        text = request.query_params.get("after", "0")
-        return JSONResponse(self._state(int(text) if _PLACE.fullmatch(text) else 0))
-
-    async def answer(self, request: Request) -> Response:
-        """Keep a label, and return the next row."""
-        content = await _json_of(request)
-        key, value = content.get("id"), content.get("value")
-        task = next((task for task in self.project.store.tasks() if task.id == key), None)
-        if task is None or not isinstance(value, str):
-            return JSONResponse({"error": "No row of this project has this id."}, 422)
-        try:
-            label = self.project.kind.read(value.strip())
-            self.project.store.add_answers([(task.id, label)], source=PAGE)
-        except LabelError as problem:
-            return JSONResponse({"error": f"Not kept: {problem}."}, 422)
-        except ConflictError:
-            return JSONResponse({**self._state(task.place), "error": _ELSEWHERE}, 409)
-        return JSONResponse(self._state(task.place))
-
-    async def undo(self, _request: Request) -> Response:
-        """Take back the last label that was given here, and return its row."""
-        key = self.project.store.take_back(source=PAGE)
-        task = next((task for task in self.project.store.tasks() if task.id == key), None)
-        after = 0 if task is None else task.place - 1
-        return JSONResponse({**self._state(after), "undone": key is not None})
-
-    def _state(self, after: int) -> dict[str, Any]:
-        tasks, still = self.project.store.tasks(), self.project.store.open_tasks()
+        tasks, still = store.tasks(), store.open_tasks()
         # Later rows first; then those that were left for later.
-        task = next((task for task in still if task.place > after), still[0] if still else None)
-        kind = self.project.kind
+        task = next((task for task in still if task.place > place), still[0] if still else None)
+        cells = {} if task is None else project.shown(task)
+        shown = [[printable(name), _spelt(value)] for name, value in cells.items()]
         return {
             "label": printable(kind.name),
             "describe": printable(kind.describe()),
             "classes": None if kind.classes is None else list(kind.classes),
             "asked": len(tasks),
             "labelled": len(tasks) - len(still),
-            "task": None if task is None else self._shown(task),
+            "task": task and {"id": task.id, "place": task.place, "cells": shown},
         }
 
-    def _shown(self, task: Task) -> dict[str, Any]:
-        cells = self.project.shown(task).items()
-        return {
-            "id": task.id,
-            "place": task.place,
-            "cells": [[printable(name), _spelt(value)] for name, value in cells],
-        }
+    def find(key: object) -> Task | None:
+        return next((task for task in store.tasks() if task.id == key), None)
 
+    async def state(request: Request) -> Response:
+        text = request.query_params.get("after", "0")
+        return JSONResponse(next_after(int(text) if _PLACE.fullmatch(text) else 0))
 
-def make_app(project: AnnotationProject) -> Starlette:
-    """Return the application; whoever serves it puts a guard before it."""
-    return Starlette(
-        routes=Application(project).routes(), exception_handlers={BagwiseError: _refused}
-    )
+    async def answer(request: Request) -> Response:
+        """Keep a label, and return the next row."""
+        content = await _json_of(request)
+        task, value = find(content.get("id")), content.get("value")
+        if task is None or not isinstance(value, str):
+            return JSONResponse({"error": "No row of this project has this id."}, 422)
+        try:
+            store.add_answers([(task.id, kind.read(value.strip()))], source=PAGE)
+        except LabelError as problem:
+            return JSONResponse({"error": f"Not kept: {problem}."}, 422)
+        except ConflictError:
+            return JSONResponse({**next_after(task.place), "error": _ELSEWHERE}, 409)
+        return JSONResponse(next_after(task.place))
+
+    async def undo(_request: Request) -> Response:
+        """Take back the last label that was given here, and return its row."""
+        key = store.take_back(source=PAGE)
+        task = find(key)
+        after = 0 if task is None else task.place - 1
+        return JSONResponse({**next_after(after), "undone": key is not None})
+
+    routes = [
+        Route("/", _file("index.html")),
+        Route("/page.js", _file("page.js")),
+        Route("/page.css", _file("page.css")),
+        Route("/api/state", state),
+        Route("/api/answer", answer, methods=["POST"]),
+        Route("/api/undo", undo, methods=["POST"]),
+    ]
+    return Starlette(routes=routes, exception_handlers={BagwiseError: _refused})
 
 
 def _file(name: str) -> Any:
     content = files("bagwise.annotate").joinpath("page", name).read_bytes()
-    kind = _TYPES[Path(name).suffix]
 
     async def serve(_request: Request) -> Response:
-        return Response(content, media_type=kind)
+        return Response(content, media_type=_TYPES[Path(name).suffix])
 
     return serve
 

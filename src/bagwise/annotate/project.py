@@ -83,6 +83,8 @@ class AnnotationProject:
     directory : Path
     kind : LabelKind
         What a label can be.
+    id_name, show : str, tuple of str
+        The column that names rows, and those that an annotator sees.
     store : AnswerStore
         Rounds, rows to label, and answers.
 
@@ -108,6 +110,7 @@ class AnnotationProject:
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         self._file = file = files.read_project(self.directory)
+        self.id_name, self.show = file.id, file.show
         self.kind = LabelKind(file.label, find_family(file.family), file.bounds, file.classes)
         self.store = AnswerStore(self.directory / files.LABELS)
         self.store.check()
@@ -241,27 +244,21 @@ class AnnotationProject:
             known=self.known_ids(),
             told=told or Told(),
         )
-        clash = None
+        what = name_of(source)
         try:
-            new = self.store.add_answers(
-                checked.labels.items(), source=name_of(source), correct=correct
-            )
+            new = self.store.add_answers(checked.labels.items(), source=what, correct=correct)
         except ConflictError as conflict:
-            clash = conflict.ids
-        if clash is not None:
-            lines = [checked.lines[key] for key in clash]
+            lines = [checked.lines[key] for key in conflict.ids]
             problem = "the row has another label from before; --correct replaces it"
-            raise refusal(name_of(source), {problem: lines}, checked.unit)
+            raise refusal(what, {problem: lines}, checked.unit) from None
         return Imported(new, len(checked.labels) - new, checked.open)
 
     def answer(self, id: str, value: Value, *, source: str = "python") -> None:
         """Keep one label."""
         if not self.known_ids().get(id, False):
             raise ProjectError("no row that is to be labelled has this id.")
-        if self.kind.classes is not None or isinstance(value, str):
-            label = self.kind.read(str(value))
-        else:
-            label = self.kind.check(float(value))
+        is_text = self.kind.classes is not None or isinstance(value, str)
+        label = self.kind.read(str(value)) if is_text else self.kind.check(float(value))
         self.store.add_answers([(id, label)], source=source)
 
     def status(self) -> Status:
@@ -314,18 +311,9 @@ class AnnotationProject:
         check_name("model", model, MODELS)
         linear = model == "glm"
         predictor = predict_linearly if linear else predict_by_trees
-        rows = self.labelled_rows()
-        return measure_quality(rows, predictor, self.kind.bounds, is_slow=not linear)
-
-    @property
-    def id_name(self) -> str:
-        """The column that names rows."""
-        return self._file.id
-
-    @property
-    def show(self) -> tuple[str, ...]:
-        """Columns that an annotator sees."""
-        return self._file.show
+        return measure_quality(
+            self.labelled_rows(), predictor, self.kind.bounds, is_slow=not linear
+        )
 
     @property
     def n_rows(self) -> int:
@@ -368,10 +356,9 @@ class AnnotationProject:
     def labels(self) -> pa.Table:
         """Return the labels so far, with their ids."""
         answers = self.store.answers()
-        values = [answer.value for answer in answers]
-        kind = pa.float64() if self.kind.classes is None else pa.string()
         ids = pa.array([answer.id for answer in answers], pa.string())
-        return pa.table({self.id_name: ids, self.kind.name: pa.array(values, kind)})
+        values = pa.array([answer.value for answer in answers], self.kind.type)
+        return pa.table({self.id_name: ids, self.kind.name: values})
 
     def labelled_rows(self) -> LabelledRows:
         """Return the rows that have a label, encoded, and their labels; of classes a one each."""
@@ -390,7 +377,7 @@ class AnnotationProject:
         """Return rows as annotators get them, with an empty label."""
         places = pa.array([self.places[task.id] for task in tasks], pa.int64())
         names = [self.id_name, *(name for name in self.show if name != self.id_name)]
-        empty = pa.nulls(len(tasks), pa.float64() if self.kind.classes is None else pa.string())
+        empty = pa.nulls(len(tasks), self.kind.type)
         return self.rows.select(names).take(places).append_column(self.kind.name, empty)
 
     def write_lists(self) -> None:
