@@ -149,7 +149,8 @@ def test_few_bags_are_not_shown_one_by_one():
     model = bw.fit_release(release)
     assert fit_of_bags(model, release).groups == []
     page = model_page(model, path=Path("m.json"), release=release)
-    assert page.values["calibrated"] is page.values["residuals"] is None
+    assert not page.values["calibrated"]
+    assert not page.values["residuals"]
     assert "single bags are not shown" in text_of(render(page))
     with pytest.raises(ReleaseError, match="lacks the model's feature"):
         fit_of_bags(bw.fit_release(bw.Release.load(HERE / "release-2" / "open")), release)

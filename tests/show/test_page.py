@@ -19,7 +19,7 @@ PARTS = """
 {% call p.section(evil) %}
 {{ p.headline(evil, evil, evil, "bad") }}{{ p.notice(evil) }}{{ p.paragraphs([evil]) }}
 {{ p.points([evil]) }}{{ p.facts([(evil, evil)]) }}{{ p.card(evil, [evil]) }}{{ p.grid(grid) }}
-{{ p.figure(figure) }}{{ p.steps([(evil, evil)]) }}
+{{ p.figure(figure) }}{{ p.chart(figure.chart, evil, evil) }}{{ p.steps([(evil, evil)]) }}
 {{ p.promise({"epsilon": 1, "unit": evil, "headline": evil}, {"chance": evil, "words": evil, "tone": "bad"}) }}
 {% endcall %}
 {% endblock %}
