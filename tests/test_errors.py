@@ -41,10 +41,3 @@ def test_a_stage_names_itself_and_the_place_but_not_the_message():
     assert "ValueError at test_errors.py" in message
     assert SECRET not in message
     assert caught.value.__context__ is None
-
-
-def test_the_drawn_tree_is_the_real_one():
-    drawn = errors.__doc__
-    for name, thing in vars(errors).items():
-        if isinstance(thing, type) and issubclass(thing, Warning | errors.BagwiseError):
-            assert name in drawn, f"{name} is missing from the tree in errors.py"

@@ -1,44 +1,4 @@
-"""What can go wrong, as one tree.
-
-::
-
-    BagwiseError (a ValueError)
-    ├── TableError         a file or frame cannot be read
-    ├── ColumnError        a column is unknown, doubled, or cannot be a feature
-    │   └── UnconfirmedColumnsError  one looks like a name, id or date, and nobody confirmed it
-    ├── LabelError         the label column has missing, infinite or non-numeric values
-    ├── BoundsError        the label bounds are missing or impossible
-    ├── BagTooSmallError   fewer rows than one bag needs
-    ├── BagsError          bag ids do not describe a partition
-    ├── StrategyError      an unknown strategy, score or parameter
-    ├── BudgetError        an impossible or contradictory privacy request
-    ├── CertificateError   a certificate does not follow from its own events
-    ├── LedgerError        a ledger is missing, edited or about something else
-    ├── ReleaseError       a release directory is damaged, edited or incomplete
-    │   └── OutputExistsError
-    ├── SignatureError     a signature or key is missing, or not the one it should be
-    ├── ModelFileError     a model file is damaged, edited or from another version
-    ├── ProjectError       an annotation project is damaged, or cannot do what is asked
-    ├── OutputError        a place cannot be written to: full, read-only, out of reach
-    ├── LowMemoryError     the memory is not enough
-    ├── EngineError        Spark does not start, is not set up safely, or did not finish
-    ├── MissingExtraError  an optional part is not installed (also an ImportError)
-    └── StageError         something unforeseen; carries no text of the original error
-
-    BagwiseWarning (a UserWarning)
-    ├── LeakWarning        allowed because you said NOT PRIVATE, and worth a second look
-    ├── DominatedWarning   another choice has less error under the same promise
-    ├── WeakPromiseWarning  a promise that leaves a reader all but certain
-    ├── StrongPromiseWarning  a promise whose noise leaves nothing of a table of this size
-    ├── ClippingWarning    labels lie outside the bounds (said only when NOT PRIVATE)
-    ├── RankWarning        the features do not determine every coefficient
-    ├── BiasWarning        this loss on these bags estimates something else
-    ├── SeparationWarning  labels are told apart without error: no finite coefficients
-    ├── NotConvergedWarning  a fit ended before it was done
-    ├── NoEvidenceWarning  labels say nothing of the features, or what they say is not in them
-    ├── UnseenLevelWarning  a table to predict on has levels that the encoder has not seen
-    ├── TextNumbersWarning  a feature looks like numbers or dates, and is text
-    └── StoppedEarlyWarning  a search was interrupted; its result is valid, not the best
+"""What can go wrong: errors are a `BagwiseError`, warnings a `BagwiseWarning`.
 
 A message says what was wrong, where, what was found and what to do. It never holds a label
 value: exceptions end up in logs, and logs are read by people who may not see labels.

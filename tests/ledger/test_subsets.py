@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.ledger.subsets import Subset, histories
+from bagwise.ledger.entries import Subset, histories
 
 PARTS = st.lists(st.frozensets(st.integers(0, 6), min_size=1), min_size=1, max_size=5)
 

@@ -1,6 +1,7 @@
 """The verbs about ledgers: init, show, check and key."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -73,7 +74,7 @@ def show_ledger(file: Path) -> None:
     terms, course = ledger.terms, ledger.course()
     content, totals = ledger.to_json(), ledger.totals()
     alone = [{"id": one.charge.id, "epsilon": one.alone} for one in course]
-    if not answer({**content, "totals": totals.to_json(), "epsilon_by_charge": alone}):
+    if not answer({**content, "totals": asdict(totals), "epsilon_by_charge": alone}):
         return
     if course:
         cells = course_cells(course, totals)

@@ -13,10 +13,9 @@ import msgspec
 from bagwise._version import SOFTWARE
 from bagwise.errors import BagwiseError, BudgetError, LedgerError
 from bagwise.files.records import to_plain
-from bagwise.ledger.entries import Charge
+from bagwise.ledger.entries import Charge, Subset
 from bagwise.ledger.fingerprints import ids_in
 from bagwise.ledger.ledger import Ledger, now
-from bagwise.ledger.subsets import Subset
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.filters import Cost
 from bagwise.privacy.mark import Mark

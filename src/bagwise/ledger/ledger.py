@@ -11,12 +11,9 @@ from typing import Any, Self
 
 from bagwise._version import SOFTWARE
 from bagwise.errors import BudgetError, ColumnError, LedgerError, check_name
-from bagwise.files.atomic import new_file
-from bagwise.files.json_files import write_json
 from bagwise.files.records import to_plain
-from bagwise.ledger.entries import SCHEMA, Charge, Terms
+from bagwise.ledger.entries import SCHEMA, Charge, Subset, Terms, histories
 from bagwise.ledger.store import Place, State, Store
-from bagwise.ledger.subsets import Subset, histories
 from bagwise.privacy.accounting import epsilon_of_releases
 from bagwise.privacy.circumstances import exact
 from bagwise.privacy.filters import Cost, PrivacyFilter
@@ -52,10 +49,6 @@ class Totals:
     fixed: float
     fits_pure: float
     fits_gaussian: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
@@ -325,12 +318,6 @@ class Ledger:
             "charges": [to_plain(charge) for charge in state.charges],
             "digest": state.digest,
         }
-
-    def export(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write terms and charges as a JSON file."""
-        with new_file(Path(path), force=force) as draft:
-            write_json(self.to_json(), draft)
-        return Path(path)
 
     def _cost(self, charge: Charge) -> Cost:
         return Cost.of(charge.mechanisms, order=self.filter.order)

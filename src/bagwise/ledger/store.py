@@ -33,9 +33,8 @@ from bagwise.errors import BagwiseError, LedgerError, OutputExistsError, shielde
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
 from bagwise.files.records import read_record, to_plain
-from bagwise.ledger.entries import SCHEMA, Charge, Terms, digest_of
+from bagwise.ledger.entries import SCHEMA, Charge, Subset, Terms, digest_of
 from bagwise.ledger.fingerprints import Key
-from bagwise.ledger.subsets import Subset
 
 T = TypeVar("T")
 
@@ -86,17 +85,6 @@ def key_path(path: Path) -> Path:
     return path.with_name(path.name + ".key")
 
 
-def _refuse_if_there(path: Path) -> None:
-    if path.exists():
-        raise _taken(path)
-
-
-def _taken(path: Path) -> OutputExistsError:
-    return OutputExistsError(
-        f"{path} already exists, and a ledger is never replaced. Choose another name."
-    )
-
-
 @dataclass(frozen=True)
 class Store:
     """A ledger's file and its key."""
@@ -107,27 +95,27 @@ class Store:
     @classmethod
     def create(cls, path: Path, terms: Terms) -> "Store":
         """Write a new ledger, and its key beside it; refuse a name that is taken."""
-        _refuse_if_there(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        store = cls(path, Key.create(key_path(path)))
         try:
             # The name is taken first, by an empty file that only its owner may read: of two that
             # are made at once, one must not replace the other.
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
-            raise _taken(path) from None
-        with new_file(path, force=True, private=True) as draft:
-            store._write_terms(draft, terms)
-        return store
-
-    def _write_terms(self, draft: Path, terms: Terms) -> None:
+            raise OutputExistsError(
+                f"{path} already exists, and a ledger is never replaced. Choose another name."
+            ) from None
+        try:
+            store = cls(path, Key.create(key_path(path)))
+        except LedgerError:
+            path.unlink()
+            raise
         begin = digest_of(terms)
-        with closing(_connect(draft)) as file:
+        with new_file(path, force=True, private=True) as draft, closing(_connect(draft)) as file:
             file.executescript(_TABLES)
-            seal = self.key.seal(begin)
-            file.execute("INSERT INTO terms VALUES (?, ?)", (_body(terms), seal))
-            head = (0, begin, self._head_seal(0, begin))
+            file.execute("INSERT INTO terms VALUES (?, ?)", (_body(terms), store.key.seal(begin)))
+            head = (0, begin, store._head_seal(0, begin))
             file.execute("INSERT INTO head VALUES (?, ?, ?)", head)
+        return store
 
     @classmethod
     def open(cls, path: Path) -> "Store":
@@ -210,7 +198,7 @@ class Store:
     def _state(self, file: sqlite3.Connection) -> State:
         try:
             return self._checked(file)
-        except (BagwiseError, sqlite3.Error):
+        except BagwiseError:
             raise
         except (TypeError, ValueError):  # a cell of another type than was written
             failure = self._edited("a field has another type")
