@@ -251,16 +251,11 @@ def add_up(
     """
     groups: dict[str | None, dict[str, _Act]] = {}
     for file in files:
-        mark, events, promised = (
-            file.certificate.mark,
-            file.certificate.events,
-            file.certificate.delta,
-        )
+        certificate = file.certificate
+        mark, events, promised = certificate.mark, certificate.events, certificate.delta
         acts = groups.setdefault(None if mark is None else mark.dataset, {})
-        name, paid = str(file.digest), None
-        if mark is not None:
-            name, paid = mark.id, ledger and ledger.act(mark.id, events)
-        if paid is not None:
+        name = str(file.digest) if mark is None else mark.id
+        if ledger is not None and mark is not None and (paid := ledger.act(mark.id, events)):
             acts.setdefault(name, _Act(promised, paid.mechanisms))
         if name in acts and acts[name].files and acts[name].files[0].digest != file.digest:
             name = f"{name} {file.digest}"  # noise was drawn twice under one id

@@ -135,8 +135,8 @@ def _identity(
             f"{totals.epsilon:.3g} is spent"
         )
     return [
-        ("made on", mark and mark.date),
-        ("data set", mark and mark.dataset),
+        ("made on", None if mark is None else mark.date),
+        ("data set", None if mark is None else mark.dataset),
         ("publisher", said.get("publisher")),
         ("purpose", said.get("purpose") or purpose),
         ("recipient", said.get("recipient") or recipient),
