@@ -52,16 +52,11 @@ class ProjectFile(Record, frozen=True):
     encoder: Encoder
 
 
-def is_project(directory: Path) -> bool:
-    """Tell whether a directory is an annotation project."""
-    return (directory / PROJECT).is_file()
-
-
 _SECRET = frozenset({LABELS, f"{LABELS}-wal", f"{LABELS}-shm"})
 KIND = DirectoryKind(
     name="an annotation project",
     files=frozenset({PROJECT, ROWS, INTERFACE}) | _SECRET,
-    is_ours=is_project,
+    is_ours=lambda directory: (directory / PROJECT).is_file(),
     parts=_NUMBERED,
     private=_SECRET,
 )
@@ -82,7 +77,7 @@ def write_project(file: ProjectFile, directory: Path) -> None:
 
 def read_project(directory: Path) -> ProjectFile:
     """Read the description of a project."""
-    if not is_project(directory):
+    if not KIND.is_ours(directory):
         raise ProjectError(
             f"{directory} is no annotation project. Start one: bagwise annotate start TABLE "
             "--label NAME --budget M -o DIR"
@@ -91,11 +86,6 @@ def read_project(directory: Path) -> ProjectFile:
     return read_file(
         ProjectFile, path, schema=SCHEMA, error=ProjectError, what="an annotation project"
     )
-
-
-def write_rows(table: pa.Table, directory: Path) -> None:
-    """Write all rows of a project."""
-    pq.write_table(table, directory / ROWS)
 
 
 def read_rows(directory: Path) -> pa.Table:

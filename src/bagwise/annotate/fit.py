@@ -158,8 +158,8 @@ def _shrunk(problem: BagProblem, encoder: Encoder, deviations: FloatArray) -> So
     problem = problem.with_dispersion(phi)
     # At first a slope may be as large as one label can tell.
     started = problem.reweighted(beta)
-    told = started.equations(beta).information[-1, -1] * started.total / started.n_units
-    size, ratio = 1 / told, np.ones(len(slopes))
+    precision = started.equations(beta).information[-1, -1] * started.total / started.n_units
+    size, ratio = 1 / precision, np.ones(len(slopes))
     # Classes that are told apart say nothing of sizes, which would grow turn after turn.
     are_classes = problem.family.label_range == (0.0, 1.0)
     undetermined = are_classes and beta.size > problem.n_units

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray
 from bagwise._version import SOFTWARE
@@ -200,7 +201,8 @@ class AnnotationProject:
         # 3. Write it with its first round, all or nothing.
         with new_directory(target, force=force, kind=files.KIND) as draft:
             on_stage("writing the rows")
-            files.write_rows(kept.add_column(0, id_name, pa.array(ids, pa.string())), draft)
+            rows = kept.add_column(0, id_name, pa.array(ids, pa.string()))
+            pq.write_table(rows, draft / files.ROWS)
             files.write_project(file, draft)
             AnswerStore.create(draft / files.LABELS)
             cls(draft).next_round(budget=budget, design=design, on_stage=on_stage)

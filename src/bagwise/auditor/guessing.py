@@ -28,6 +28,9 @@ class Advantage(Record, frozen=True):
     high: float
     guesses: int
 
+    def __str__(self) -> str:
+        return f"{self.estimate:.2f} ({self.low:.2f} to {self.high:.2f})"
+
 
 def dp_limit(epsilon: float, delta: float, *, share: float = 1.0) -> float:
     """Return the largest advantage that a promise allows.

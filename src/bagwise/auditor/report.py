@@ -112,18 +112,15 @@ class AuditReport(Record, frozen=True):
             f"{inference.confidence:g}:"
         )
         for attack in inference.attacks:
-            sure = f"; when sure {_interval(attack.when_sure)}" if attack.when_sure else ""
-            yield (
-                f"  {attack.colour:5} {attack.name}: advantage {_interval(attack.advantage)}"
-                f"{sure}; limit {attack.limit:.2f}"
-            )
+            shown = _with_guesses(attack.advantage)
+            sure = f"; when sure {_with_guesses(attack.when_sure)}" if attack.when_sure else ""
+            limit = f"limit {attack.limit:.2f}"
+            yield f"  {attack.colour:5} {attack.name}: advantage {shown}{sure}; {limit}"
         yield inference.note
 
 
-def _interval(of: Advantage | None) -> str:
-    if of is None:
-        return "none (nothing to guess)"
-    return f"{of.estimate:.2f} ({of.low:.2f} to {of.high:.2f}, {of.guesses} guesses)"
+def _with_guesses(of: Advantage | None) -> str:
+    return f"{of}, {of.guesses} guesses" if of else "none (nothing to guess)"
 
 
 def audit(

@@ -66,7 +66,7 @@ def start(
             force=shared().force,
             on_stage=on_stage,
         )
-    _tell_of_round(project)
+    _show_round(project)
 
 
 @verb("read")
@@ -85,13 +85,12 @@ def import_(
     from bagwise.rows.sources.dialect import Told
 
     project = AnnotationProject(directory)
-    told = Told(**csv_details())
-    found = project.import_labels(labels, correct=correct, told=told)
+    imported = project.import_labels(labels, correct=correct, told=Told(**csv_details()))
     status = project.status()
-    if answer({"new": found.new, "known": found.known, "open": status.open}):
+    if answer({"new": imported.new, "known": imported.known, "open": status.open}):
         say(
-            f"{found.new} labels are new, {found.known} were known, {found.open} lines have none. "
-            f"{status.labelled} of {status.asked} labels are there."
+            f"{imported.new} labels are new, {imported.known} were known, {imported.open} lines "
+            f"have none. {status.labelled} of {status.asked} labels are there."
         )
         _say_what_next(directory, status.open)
 
@@ -104,17 +103,17 @@ def status(directory: Directory) -> None:
     """
     from bagwise.annotate.project import AnnotationProject
 
-    found = AnnotationProject(directory).status()
+    at_hand = AnnotationProject(directory).status()
     rounds = [
         {"round": one.number, "design": one.design, "asked": asked, "labelled": labelled}
-        for one, asked, labelled in found.rounds
+        for one, asked, labelled in at_hand.rounds
     ]
-    counts = {"rows": found.n_rows, "labelled": found.labelled, "open": found.open}
+    counts = {"rows": at_hand.n_rows, "labelled": at_hand.labelled, "open": at_hand.open}
     if answer({**counts, "rounds": rounds}):
         heading = list(rounds[0])
         cells = [[str(one[name]) for name in heading] for one in rounds]
-        print_grid(f"{directory}: {found.n_rows} rows", [heading, *cells])
-        _say_what_next(directory, found.open)
+        print_grid(f"{directory}: {at_hand.n_rows} rows", [heading, *cells])
+        _say_what_next(directory, at_hand.open)
 
 
 @verb("force")
@@ -174,7 +173,7 @@ def next_(
     project = AnnotationProject(directory)
     with show_progress(steps=1) as on_stage:
         project.next_round(budget=budget, design=design, on_stage=on_stage)
-    _tell_of_round(project)
+    _show_round(project)
 
 
 @verb()
@@ -196,12 +195,12 @@ def serve(directory: Directory) -> None:
     with suppress(KeyboardInterrupt):
         serve_page(project, port=0, on_ready=tell)
     if for_people():
-        found = project.status()
-        say(f"{found.labelled} of {found.asked} labels are there.")
-        _say_what_next(directory, found.open)
+        at_hand = project.status()
+        say(f"{at_hand.labelled} of {at_hand.asked} labels are there.")
+        _say_what_next(directory, at_hand.open)
 
 
-def _tell_of_round(project: "AnnotationProject") -> None:
+def _show_round(project: "AnnotationProject") -> None:
     from bagwise.annotate.files import list_paths
     from bagwise.annotate.rows import reason
 

@@ -261,23 +261,17 @@ def say_where_notes_are(notes: Path | None) -> None:
 
 
 @contextmanager
-def _notices(*, shown: bool) -> Iterator[None]:
-    """Let notices such as "compiling kernels, once" through, or hold them back."""
-    log = logging.getLogger("bagwise")
-    before = log.level
-    log.setLevel(before if shown else logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
-
-
-@contextmanager
 def show_progress(steps: int) -> Iterator[Callable[[str], None]]:
     """Show the current stage on the terminal while it runs; nothing where there is none."""
     if not (for_people() and err.is_terminal):
-        with _notices(shown=for_people()):
+        log = logging.getLogger("bagwise")
+        before = log.level
+        # Notices such as "compiling kernels, once" are for people, too.
+        log.setLevel(before if for_people() else logging.ERROR)
+        try:
             yield ignore_stage
+        finally:
+            log.setLevel(before)
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=err, transient=True) as progress:

@@ -3,6 +3,7 @@
 import csv
 import shlex
 from contextvars import copy_context
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def demo(
     write_rents(Path(table), Path(new), rows)
     # 2. What a custodian types, and then a learner. Every line runs as it is shown.
     private = "--label rent --id flat --bounds 0 5000 --epsilon 1"
-    pages = [f"bagwise report {{release}} -o {shlex.quote(page)}"] if _draws_pages() else []
+    pages = [f"bagwise report {{release}} -o {shlex.quote(page)}"] if find_spec("altair") else []
     for line in (
         f"bagwise release {shlex.quote(table)} {private} -o {{release}}",
         "bagwise verify {release} --max-epsilon 1",
@@ -84,12 +85,6 @@ def write_rents(table: Path, new: Path, rows: int) -> None:
                 count = "" if loft[i] else rooms[i]
                 flag = "yes" if furnished[i] else "no"
                 writer.writerow([f"F{i:05d}", area[i], count, district[i], flag, rent[i]])
-
-
-def _draws_pages() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("altair") is not None
 
 
 def _run(words: list[str], *, shown: bool, force: bool) -> None:

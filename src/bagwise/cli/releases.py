@@ -95,7 +95,7 @@ def plan(
         on_stage("reading the features")
         rows = features_of(source_of(table), Columns.of(asked.label, unit=asked.unit, **columns))
         on_stage("planning")
-        found = make_plan(
+        ranked = make_plan(
             rows,
             **named,
             error=error,
@@ -104,17 +104,17 @@ def plan(
             reading=reading,
             options=shlex.join(repeated),
         )
-        found = replace(found, table=shlex.join(table), output="release")
+        ranked = replace(ranked, table=shlex.join(table), output="release")
         if output is not None:
             on_stage("writing the plan")
-            found.save(output, force=shared().force)
-    if answer(found.to_json()):
+            ranked.save(output, force=shared().force)
+    if answer(ranked.to_json()):
         if error is not None:
-            say(f"The smallest epsilon with an error of at most {error:g}: {found.epsilon:g}")
-        print_grid("What to release, the safest choice first", found.cells())
-        for remark in found.remarks():
+            say(f"The smallest epsilon with an error of at most {error:g}: {ranked.epsilon:g}")
+        print_grid("What to release, the safest choice first", ranked.cells())
+        for remark in ranked.remarks():
             say(f"· {remark}")
-        say(found.explain())
+        say(ranked.explain())
         if output is not None:
             say(f"The plan is in {output}.")
 
@@ -249,8 +249,8 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
             )
     if made.certificate.spends_less:
         say(made.certificate.spends_less)
-    for look in made.certificate.looks:
-        say(look)
+    for query in made.certificate.looks:
+        say(query)
     for remark in (*made.certificate.remarks, *made.provenance.remarks):
         say(f"Note: {remark}")
 
@@ -368,20 +368,20 @@ def verify(
     from bagwise.verifier import verify as check
 
     check_limits(max_epsilon=max_epsilon, max_delta=max_delta)
-    found, certificate = check(path, strict=strict, key=key)
+    verified, certificate = check(path, strict=strict, key=key)
     if certificate is None and (max_epsilon is not None or max_delta is not None):
         raise CertificateError(
             f"{path} was fitted to a release and has no certificate of its own, so that no limit "
             "can be checked. Verify the release."
         )
     fits = certificate is None or certificate.within(
-        max_epsilon=max_epsilon, max_delta=max_delta, n_rows=found.n_rows
+        max_epsilon=max_epsilon, max_delta=max_delta, n_rows=verified.n_rows
     )
-    if answer({**found.to_json(), "within_limits": fits}):
-        for line in found.checks:
+    if answer({**verified.to_json(), "within_limits": fits}):
+        for line in verified.checks:
             out.print(f"[green]ok[/] {safe(line)}")
-        say(found.headline if certificate is None else certificate.text(), style="bold")
-        say(f"digest {found.digest}\n{found.note}")
+        say(verified.headline if certificate is None else certificate.text(), style="bold")
+        say(f"digest {verified.digest}\n{verified.note}")
     if not fits:
-        fail(f"{path} is valid, but {found.headline} is less private than asked for.", 0)
+        fail(f"{path} is valid, but {verified.headline} is less private than asked for.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)

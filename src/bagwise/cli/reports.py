@@ -141,11 +141,11 @@ def _release(
     if group is not None:
         fitted = fit_release(release) if model is None else RowModel.load(model)
         groups = errors_by_group(release, fitted, group, labels=labels)
-    found = report_on(release, answers=answers, groups=groups)
+    answered = report_on(release, answers=answers, groups=groups)
     explained = explain_or_say_why(release)
     error = {"text": explained} if isinstance(explained, str) else explained.to_json()
-    if answer({**found.to_json(), "expected_error": error}) and output is None:
-        _print_answers(path, found, explained)
+    if answer({**answered.to_json(), "expected_error": error}) and output is None:
+        _print_answers(path, answered, explained)
     if output is None:
         return None
     book = None if ledger is None else Ledger.open(ledger)
@@ -155,20 +155,20 @@ def _release(
     return release_page(
         release,
         path=path,
-        report=found,
+        report=answered,
         explanation=explained,
         audit=None if audit is None else AuditReport.load(audit, digest=release.digest),
         ledger=book,
     )
 
 
-def _print_answers(path: Path, found: "Report", explained: "Explanation | str") -> None:
-    for line in found.lines():
+def _print_answers(path: Path, answered: "Report", explained: "Explanation | str") -> None:
+    for line in answered.lines():
         say(line)
     if not isinstance(explained, str):
         print_grid("Expected squared error", explained.table())
     say(str(explained))
-    if (groups := found.groups) is not None:
+    if (groups := answered.groups) is not None:
         print_grid(f"Errors by {groups.column}", groups.cells())
         if groups.from_labels:
             say("These errors depend on the labels: no certificate covers their publication.")
@@ -229,12 +229,12 @@ def audit(
     """
     from bagwise.auditor import audit as audit_of
 
-    found = audit_of(path, labels=labels, draws=draws, trials=draws // 2)
-    if answer(found.to_json()):
-        for line in found.lines():
+    audited = audit_of(path, labels=labels, draws=draws, trials=draws // 2)
+    if answer(audited.to_json()):
+        for line in audited.lines():
             out.print(safe(line), soft_wrap=True, highlight=False)
-        shown = f"[{_COLOURS[found.colour]}]{found.colour}[/]: {safe(found.verdict)}"
+        shown = f"[{_COLOURS[audited.colour]}]{audited.colour}[/]: {safe(audited.verdict)}"
         out.print(shown, soft_wrap=True, highlight=False)
-    if found.colour == "red":
-        fail(f"{path}: {found.verdict}", 0)
+    if audited.colour == "red":
+        fail(f"{path}: {audited.verdict}", 0)
         raise typer.Exit(LABELS_SHOW)

@@ -13,8 +13,9 @@ makes the keys and checks the signatures as well:
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from bagwise.errors import MissingExtraError, SignatureError, shielded
 from bagwise.files.atomic import check_file, new_file
@@ -59,16 +60,14 @@ def read_signing_key(path: Path) -> "Ed25519PrivateKey":
             f"{path} may be read by others than its owner (mode {mode:o}). It is a private key: "
             "chmod 600 it."
         )
-    key = shielded(
+    problem = "is not a private key without a password. Make one with: bagwise ledger key FILE"
+    key: Ed25519PrivateKey = _parse_key(
         lambda: serialization.load_pem_private_key(content, password=None),
-        lambda _: SignatureError(
-            f"{path} is not a private key without a password. Make one with: bagwise ledger key "
-            "FILE"
-        ),
+        ed25519.Ed25519PrivateKey,
+        path,
+        problem,
     )
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise SignatureError(f"{path} is a key of another kind than Ed25519.")
-    return cast("Ed25519PrivateKey", key)
+    return key
 
 
 def read_public_key(path: Path) -> "Ed25519PublicKey":
@@ -76,16 +75,21 @@ def read_public_key(path: Path) -> "Ed25519PublicKey":
     ed25519, serialization = _library()
     with open_regular(path, error=SignatureError) as handle:
         content = handle.read(_LARGEST_KEY)
-    key = shielded(
-        lambda: serialization.load_pem_public_key(content),
-        lambda _: SignatureError(
-            f"{path} is not a public key. Make it of the private one with: openssl pkey -in KEY "
-            "-pubout -out KEY.pub"
-        ),
+    problem = (
+        "is not a public key. Make it of the private one with: openssl pkey -in KEY -pubout -out "
+        "KEY.pub"
     )
-    if not isinstance(key, ed25519.Ed25519PublicKey):
+    key: Ed25519PublicKey = _parse_key(
+        lambda: serialization.load_pem_public_key(content), ed25519.Ed25519PublicKey, path, problem
+    )
+    return key
+
+
+def _parse_key(parse: Callable[[], Any], kind: type, path: Path, problem: str) -> Any:
+    key = shielded(parse, lambda _: SignatureError(f"{path} {problem}"))
+    if not isinstance(key, kind):
         raise SignatureError(f"{path} is a key of another kind than Ed25519.")
-    return cast("Ed25519PublicKey", key)
+    return key
 
 
 def sign(content: bytes, key: "Ed25519PrivateKey") -> bytes:

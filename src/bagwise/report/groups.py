@@ -90,8 +90,8 @@ def errors_by_group(
     >>> city = rng.choice(["Bonn", "Pune"], size=400)
     >>> table = pa.table({"city": city.tolist(), "y": (city == "Pune") + rng.normal(size=400)})
     >>> release = make_release(table, label="y", bag_size=10, strategy="random", not_private=True)
-    >>> found = errors_by_group(release, fit_release(release), "city", labels=table)
-    >>> [(one.group, one.bias_se) for one in found.groups]
+    >>> errors = errors_by_group(release, fit_release(release), "city", labels=table)
+    >>> [(one.group, one.bias_se) for one in errors.groups]
     [('Bonn', None), ('Pune', None)]
     """
     if release.classes is not None:
@@ -104,25 +104,19 @@ def errors_by_group(
     table = release.instances if labels is None else read_table(labels)
     names, codes = _groups(table, column)
     counts = np.bincount(codes, minlength=len(names))
-    columns: tuple[FloatArray | None, ...]
+    known: Sequence[tuple[float | None, float | None, float | None]]
     if labels is None:
         predicted = model.predict_rows(release.instances)
-        bias, se = _bias_from_bags(release, codes, len(names), predicted)
-        known = np.isfinite(se)
-        columns = (np.where(known, bias, np.nan), np.where(known, se, np.nan), None)
+        biases = zip(*_bias_from_bags(release, codes, len(names), predicted), strict=True)
+        nothing = (None, None, None)
+        known = [(float(b), float(se), None) if np.isfinite(se) else nothing for b, se in biases]
     else:
         off = model.predict(table) - label_vector(table, model.label)
-        mean, square = (np.bincount(codes, weights) / counts for weights in (off, off**2))
-        columns = (mean, None, np.sqrt(square))
-    groups = [
-        GroupError(name, int(counts[i]), *(_known(values, i) for values in columns))
-        for i, name in enumerate(names)
-    ]
-    return GroupErrors(column, labels is not None, tuple(groups))
-
-
-def _known(values: FloatArray | None, i: int) -> float | None:
-    return None if values is None or np.isnan(values[i]) else float(values[i])
+        means, squares = (np.bincount(codes, weights) / counts for weights in (off, off**2))
+        known = [(float(b), None, float(s)) for b, s in zip(means, np.sqrt(squares), strict=True)]
+    groups = zip(names, counts.tolist(), known, strict=True)
+    errors = tuple(GroupError(name, count, *figures) for name, count, figures in groups)
+    return GroupErrors(column, labels is not None, errors)
 
 
 def _groups(table: pa.Table, column: str) -> tuple[Sequence[str], IntArray]:

@@ -133,13 +133,13 @@ def report_on(
     >>> table = pa.table({"x": np.arange(40.0), "y": np.arange(40.0) % 7})
     >>> release = make_release(table, label="y", bounds=(0, 6), epsilon=1.0, bag_size=4,
     ...                        strategy="random")
-    >>> found = report_on(release, answers={"custody": "A vault."})
-    >>> found.to_json()["open"]
+    >>> report = report_on(release, answers={"custody": "A vault."})
+    >>> report.to_json()["open"]
     ['bias', 'budget', 'trust', 'side_channels']
     """
     given = _read_answers(answers)
     known = {**_promised(release), **_computed(release), "bias": _bias(groups)}
-    found = tuple(
+    answered = tuple(
         Answer(
             id=name,
             topic=topic,
@@ -151,7 +151,7 @@ def report_on(
         for name, (topic, question) in QUESTIONS.items()
     )
     facts = {name: given[name] for name in FACTS if name in given}
-    return Report(release.certificate.headline, release.digest, found, groups, facts)
+    return Report(release.certificate.headline, release.digest, answered, groups, facts)
 
 
 def _read_answers(answers: str | Path | Mapping[str, str] | None) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bagwise.auditor.guessing import Advantage
 from bagwise.auditor.report import AuditReport
 from bagwise.errors import BagwiseError
 from bagwise.learn.from_release import explain_by_fit
@@ -221,18 +220,12 @@ def _audited(audit: AuditReport) -> list[Grid]:
         grids.append(Grid([heading, *rows], caption=f"Noise redrawn and attacked. {confidence}."))
     if audit.label_inference is not None:
         attacks = [
-            (one.name, _advantage(one.advantage), f"{one.limit:.2f}", one.colour)
+            (one.name, str(one.advantage or "nothing to guess"), f"{one.limit:.2f}", one.colour)
             for one in audit.label_inference.attacks
         ]
         caption = "Guesses about single labels"
         grids.append(Grid([("attacker", "advantage", "limit", ""), *attacks], caption=caption))
     return grids
-
-
-def _advantage(of: Advantage | None) -> str:
-    if of is None:
-        return "nothing to guess"
-    return f"{of.estimate:.2f} ({of.low:.2f} to {of.high:.2f})"
 
 
 def _number(value: float | None) -> str:
