@@ -1,5 +1,6 @@
 """A labelling budget from beginning to end: choose rows, buy labels, learn, buy more."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -266,12 +267,10 @@ class AnnotationProject:
     def status(self) -> Status:
         """Return how far the project is; lists that are missing are written again."""
         self.write_lists()
-        labelled = {answer.id for answer in self.store.answers()}
         tasks = self.store.tasks()
-        rounds = []
-        for one in self.store.rounds():
-            asked = [task.id for task in tasks if task.round == one.number]
-            rounds.append((one, len(asked), len(labelled.intersection(asked))))
+        asked = Counter(task.round for task in tasks)
+        labelled = Counter(task.round for task in tasks if task.value is not None)
+        rounds = ((one, asked[one.number], labelled[one.number]) for one in self.store.rounds())
         return Status(self.n_rows, tuple(rounds))
 
     def fit(self, *, model: str = "glm") -> RowModel | TreeModel:

@@ -36,16 +36,35 @@ CREATE TABLE answers (
     value, source TEXT NOT NULL, time TEXT NOT NULL);
 CREATE INDEX answers_of ON answers (id, number);
 """
-_LAST = "SELECT max(number) FROM answers GROUP BY id"
+_ALL_TASKS = """
+SELECT place, tasks.id, round, value, number FROM tasks LEFT JOIN answers ON answers.id = tasks.id
+    AND number IN (SELECT max(number) FROM answers GROUP BY id) ORDER BY place
+"""
+_NEWEST_OF_SOURCE = """
+SELECT id FROM answers WHERE number IN (SELECT max(number) FROM answers GROUP BY id)
+    AND value IS NOT NULL AND source = ? ORDER BY number DESC LIMIT 1
+"""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A row that is to be labelled, and its place in the order of labelling, from 1."""
+    """A row that is to be labelled.
+
+    Attributes
+    ----------
+    place : int
+        In the order of labelling, from 1.
+    value : float, str or None
+        Its label; None while it has none.
+    number : int or None
+        Of the last answer, which tells it from earlier ones.
+    """
 
     place: int
     id: str
     round: int
+    value: Value | None
+    number: int | None
 
 
 @dataclass(frozen=True)
@@ -54,15 +73,6 @@ class Round:
 
     number: int
     design: str
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The last answer for a row; its number tells it from earlier ones."""
-
-    number: int
-    id: str
-    value: Value
 
 
 class AnswerStore:
@@ -117,18 +127,16 @@ class AnswerStore:
     def tasks(self) -> list[Task]:
         """Return all rows that were ever to be labelled, in their order."""
         with self._connected() as file:
-            lines = file.execute("SELECT place, id, round FROM tasks ORDER BY place")
-            return [Task(*line) for line in lines]
+            return self._tasks(file)
 
     def open_tasks(self) -> list[Task]:
         """Return the rows that have no label yet."""
-        labelled = {answer.id for answer in self.answers()}
-        return [task for task in self.tasks() if task.id not in labelled]
+        return [task for task in self.tasks() if task.value is None]
 
-    def answers(self) -> list[Answer]:
-        """Return the label of each row that has one, in the order in which they came."""
-        with self._connected() as file:
-            return self._answers(file)
+    def answers(self) -> list[Task]:
+        """Return the rows that have a label, in the order in which these came."""
+        labelled = [task for task in self.tasks() if task.value is not None]
+        return sorted(labelled, key=lambda task: task.number or 0)
 
     def add_round(self, new: Round, ids: Sequence[str]) -> None:
         """Add a round with the ids of its rows, in the order of labelling."""
@@ -153,8 +161,8 @@ class AnswerStore:
         """
         given = list(answers)
         with self._changing() as file:
-            known = {answer.id: answer.value for answer in self._answers(file)}
-            clashes = [key for key, value in given if known.get(key, value) != value]
+            known = {task.id: task.value for task in self._tasks(file)}
+            clashes = [key for key, value in given if known.get(key) not in (None, value)]
             if clashes and not correct:
                 raise ConflictError(clashes)
             new = [(key, value) for key, value in given if known.get(key) != value]
@@ -168,11 +176,7 @@ class AnswerStore:
     def take_back(self, *, source: str) -> str | None:
         """Take back the last answer from `source` that still counts; return whose it was."""
         with self._changing() as file:
-            last = file.execute(
-                f"SELECT id FROM answers WHERE number IN ({_LAST}) AND value IS NOT NULL "  # noqa: S608
-                "AND source = ? ORDER BY number DESC LIMIT 1",
-                (source,),
-            ).fetchone()
+            last = file.execute(_NEWEST_OF_SOURCE, (source,)).fetchone()
             if last is None:
                 return None
             file.execute(
@@ -182,12 +186,8 @@ class AnswerStore:
             return str(last[0])
 
     @staticmethod
-    def _answers(file: sqlite3.Connection) -> list[Answer]:
-        lines = file.execute(
-            f"SELECT number, id, value FROM answers WHERE number IN ({_LAST}) "  # noqa: S608
-            "AND value IS NOT NULL ORDER BY number"
-        )
-        return [Answer(*line) for line in lines]
+    def _tasks(file: sqlite3.Connection) -> list[Task]:
+        return [Task(*line) for line in file.execute(_ALL_TASKS)]
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
