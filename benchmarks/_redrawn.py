@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import bagwise as bw
 from bagwise._types import FloatArray
-from bagwise.privacy.noise import private_bag_means
+from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.rng import NoiseSource
 
 
@@ -32,7 +32,7 @@ def redrawn(release: bw.Release, labels: FloatArray, source: NoiseSource) -> bw.
     if not can_be_redrawn(release):
         raise ValueError("only means of bags without scores, in the table's order, are redrawn.")
     certificate = release.certificate
-    values = private_bag_means(
+    values = noisy_bag_labels(
         labels, release.bags, bounds=certificate.bounds, event=certificate.events[0], source=source
     )
     return replace(release, labels=values)

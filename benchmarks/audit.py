@@ -6,7 +6,8 @@ picks. Names of mechanisms, as arguments, attack those alone, and keep what is k
 
 import sys
 
-from bagwise.privacy.audit import audit
+from bagwise.auditor.mechanism import audit
+from bagwise.privacy.queries import BagPicks
 from benchmarks._results import keep, read_rows
 from tests.privacy import test_audit as cases
 
@@ -25,7 +26,7 @@ def main(names):
 def attack_one(name):
     if name == PRINTED:
         rule = cases.PrintedCalibration(cases.EPSILON, cases.DELTA, cases.BOUNDS)
-        event = rule.picks(sizes=[cases.SIZE])
+        event = rule.least(BagPicks.of(cases.BOUNDS, [cases.SIZE], 1))
         return attack(name, cases.picks, event, 1_000_000, claimed=0.5)
     kind, event, _ = cases.MECHANISMS[name]
     draws = 40_000 if "model" in name else 1_000_000  # of which each takes long

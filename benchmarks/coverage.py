@@ -24,7 +24,8 @@ from bagwise._types import FloatArray
 from bagwise.families import find_family
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import private_bag_means
+from bagwise.privacy.noise import noisy_bag_labels
+from bagwise.privacy.queries import BagMeans
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.labels import Bounds
@@ -96,7 +97,8 @@ class Setting:
         """Return the noise on bag sums that the promise asks for."""
         if self.noise is None:
             return None
-        return ExactCalibration(self.epsilon, 0.0, self.bounds, noise=self.noise).bag_means()
+        rule = ExactCalibration(self.epsilon, 0.0, self.bounds, noise=self.noise)
+        return rule.least(BagMeans.of(self.bounds))
 
 
 GAUSSIAN: dict[str, Any] = {
@@ -170,7 +172,7 @@ def fit_means(
     """Fit bag means, with noise if there is any."""
     means = bags.mean(labels)
     if event is not None:
-        means = private_bag_means(labels, bags, bounds=setting.bounds, event=event, source=source)
+        means = noisy_bag_labels(labels, bags, bounds=setting.bounds, event=event, source=source)
     model = bw.BaggedGLM(setting.family, noise="gaussian" if event is None else event.law.density)
     return model.fit(X, means[bags.index], **fit_params(bags, event))
 

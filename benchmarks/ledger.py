@@ -176,14 +176,15 @@ def histories():
     """Return lists of releases, each with the events that its certificate has."""
     from bagwise.privacy.calibrate import ExactCalibration
     from bagwise.privacy.mechanisms import noisy_choice
+    from bagwise.privacy.queries import BagMeans, MeanLoss
 
     def means(epsilon, delta, noise):
         rule = ExactCalibration(epsilon, delta, (0.0, 10.0), (), noise)
-        return (rule.bag_means(square=1, rows=1, numbers=1),)
+        return (rule.least(BagMeans.of(rule.bounds)),)
 
     def loss(epsilon):
         rule = ExactCalibration(epsilon, 0.0, (0.0, 10.0), (), "auto")
-        event = rule.mean_loss(sensitivity_steps=2**20, step=1e-4)
+        event = rule.least(MeanLoss(1e-4, 2**20))
         assert event.kind == "laplace-mean-loss"
         return (event,)
 

@@ -24,9 +24,12 @@ from sklearn.preprocessing import StandardScaler
 import bagwise as bw
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
-from bagwise.requests.queries import ask_centre, settle_queries, take_range
+from bagwise.privacy.queries import BagMeans
+from bagwise.requests.budget import Budget
+from bagwise.requests.queries import ask_centre, ask_range, settle_queries
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
+from bagwise.show.stages import Stages
 from benchmarks._many_tables import class_tables, many_tables
 from benchmarks._real_scores import score
 from benchmarks._real_tables import RealTable
@@ -127,20 +130,19 @@ def measure_queries(table: RealTable, epsilon: float, *, draws: int) -> Record:
     rule = ExactCalibration(epsilon, 0.0, table.bounds)
     names = [str(column) for column in range(X.shape[1])]
     queries = settle_queries(rule, X, names, unit_rows=1, tighten="auto", centre="auto")
-    ratios, centred = [], 0
+    ratios, centred, bag_means = [], 0, BagMeans.of(table.bounds)
     for source in map(SimulatedNoise, range(draws)):
-        left = rule
-        if queries.range is not None:
-            left = take_range(labels, rule, queries.range, source)
+        budget = Budget(rule, table.bounds, noise_source=source)
+        left = ask_range(queries, labels, budget, Stages()).rule
         centring = ask_centre(
             labels, X, queries.within(left), left, family="gaussian", stated=table.bounds,
             scored=None, source=source,
         )  # fmt: skip
-        means = left.bag_means(spent=centring.events)
+        means = left.least(bag_means, centring.events)
         if centring.limit is not None:
             means = means.on_grid(grid_step((-centring.limit, centring.limit)))
             centred += 1
-        ratios.append(means.number_sd / rule.bag_means().number_sd)
+        ratios.append(means.number_sd / rule.least(bag_means).number_sd)
     return {
         "part": "queries", "table": table.name, "family": table.family, "epsilon": epsilon,
         "noise": float(np.mean(ratios)), "most": max(ratios), "tried": queries.model is not None,

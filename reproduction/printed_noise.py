@@ -5,17 +5,15 @@ benchmarks of the package use it too: as noise that is known to be too small.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from bagwise.errors import BudgetError
-from bagwise.privacy.calibrate import ScoreNoise
-from bagwise.privacy.grid import grid_step
+from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.laws import Gaussian
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.queries import BagMeans, BagPicks, Labels
-from bagwise.rows.labels import Bounds
+from bagwise.privacy.queries import BagMeans, BagPicks, ClassPicks, ClassShares, Labels, Query
 
 
 def printed_label_noise(*, R: float, epsilon: float, delta: float) -> float:
@@ -41,7 +39,7 @@ def printed_sum_noise(*, R: float, epsilon: float, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class PrintedCalibration:
+class PrintedCalibration(ExactCalibration):
     """Noise by the printed constants: `printed_label_noise` on labels, divided by size on picks.
 
     References
@@ -50,11 +48,6 @@ class PrintedCalibration:
     """
 
     is_exact: ClassVar[bool] = False
-
-    epsilon: float
-    delta: float
-    bounds: Bounds
-    prior: tuple[Mechanism, ...] = ()
 
     @property
     def _radius(self) -> float:
@@ -65,59 +58,34 @@ class PrintedCalibration:
         """Return Gaussian: the paper has no other."""
         return ("gaussian",)
 
-    def labels(self, *, share: float = 0.5, square: int = 1) -> Mechanism:
+    def part(self, query: Query, noise: ScoreNoise, share: float) -> Mechanism:
         """Return the printed noise on labels; the paper knows no other split than half."""
-        del share
-        step = grid_step(self.bounds)
-        return Mechanism(Labels(step, square), (_on_grid(self._label_noise(), step),))
+        del noise, share
+        if not isinstance(query, Labels):
+            raise BudgetError("the paper prints no noise for a private model.")
+        return Mechanism(query, (_on_grid(self._label_noise(), query.grid_step),))
 
-    def model(self, *, share: float, sensitivity_steps: int) -> Mechanism:
-        """Refuse: the paper has no private model."""
-        del share, sensitivity_steps
-        raise BudgetError("the paper prints no noise for a private model.")
-
-    def laplace_model(self, *, share: float, sensitivity_steps: int) -> Mechanism:
-        """Refuse: the paper has no private model."""
-        del share, sensitivity_steps
-        raise BudgetError("the paper prints no noise for a private model.")
-
-    def bag_means(
+    def least(
         self,
-        *,
-        square: int = 1,
-        rows: int = 1,
-        numbers: int | None = None,
+        query: Query,
         spent: Sequence[Mechanism] = (),
+        *,
+        counts: Mapping[int, int] | None = None,
     ) -> Mechanism:
-        """Return the printed noise on bag sums."""
-        del spent
+        """Return the printed noise on bag sums; on picks that on labels, divided by the size."""
+        del spent, counts
+        if isinstance(query, BagPicks):
+            alpha = self._label_noise()
+            laws = tuple(_on_grid(alpha / size, query.grid_step) for size in query.sizes)
+            return Mechanism(query, laws)
+        if isinstance(query, ClassShares) or not isinstance(query, BagMeans):
+            raise BudgetError(f"the paper prints no noise for {query.hides}.")
         noise = printed_sum_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
-        step, together = grid_step(self.bounds), (rows if numbers is None else numbers) == 1
-        query = BagMeans(step, rows, max(square, rows), together)
-        return Mechanism(query, (_on_grid(noise, step),))
+        return Mechanism(query, (_on_grid(noise, query.grid_step),))
 
-    def shares(self, *, square: int = 1, rows: int = 1) -> Mechanism:
+    def class_picks(self, query: ClassPicks, classes: int) -> Mechanism:
         """Refuse: the paper has no classes."""
-        del square, rows
-        raise BudgetError("the paper prints no noise for classes.")
-
-    def picks(
-        self,
-        *,
-        sizes: Iterable[int],
-        rows: int = 1,
-        spent: Sequence[Mechanism] = (),
-        smallest: int | None = None,
-    ) -> Mechanism:
-        """Return the printed noise on picks: that on labels, divided by the size of the bag."""
-        del spent, smallest
-        step, alpha, every = grid_step(self.bounds), self._label_noise(), sorted(set(sizes))
-        laws = tuple(_on_grid(alpha / size, step) for size in every)
-        return Mechanism(BagPicks(tuple(every), rows, step), laws)
-
-    def class_picks(self, *, classes: int, sizes: Iterable[int], rows: int = 1) -> Mechanism:
-        """Refuse: the paper has no classes."""
-        del classes, sizes, rows
+        del query, classes
         raise BudgetError("the paper prints no noise for classes.")
 
     def per_row(self, rows: int) -> "PrintedCalibration":

@@ -5,6 +5,7 @@ Everything is drawn from seeds, so that it can be repeated. Nothing here is a pr
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,10 @@ from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.aggregate import pick_labels
-from bagwise.privacy.calibrate import Calibration, ExactCalibration
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import private_picks
+from bagwise.privacy.noise import noisy_bag_labels
+from bagwise.privacy.queries import BagPicks
 from bagwise.requests.queries import (
     Scores,
     ScoresKind,
@@ -91,7 +93,7 @@ def _make(
     draw: Draw,
     cell: Cell,
     find_bags: FindBags,
-    calibration: Calibration,
+    calibration: ExactCalibration,
     kind: ScoresKind,
     purpose: str,
     data: tuple[FloatArray, FloatArray] | None = None,
@@ -101,12 +103,13 @@ def _make(
     source = SimulatedNoise(draw.stream(purpose, cell))
     names = [f"x{j}" for j in range(draw.d)]
     asked = ScoresRequest(kind, bag_size=cell.bag_size)
-    query = price_scores(calibration, X, names, asked, unit_rows=1)
-    scores = ask_scores(kind, labels, X, query, bounds=calibration.bounds, source=source)
+    queries = price_scores(calibration, X, names, asked, unit_rows=1)
+    scores = ask_scores(kind, labels, X, queries, bounds=calibration.bounds, source=source)
     bags = _bags(draw, cell, scores, find_bags)
-    sizes = bags.sizes.tolist()
-    picks = calibration.picks(sizes=sizes, spent=scores.events, smallest=None)
-    values = private_picks(labels, bags, bounds=calibration.bounds, event=picks, source=source)
+    counts = Counter(bags.sizes.tolist())
+    query = BagPicks.of(calibration.bounds, counts, 1)
+    picks = calibration.least(query, scores.events, counts=counts)
+    values = noisy_bag_labels(labels, bags, bounds=calibration.bounds, event=picks, source=source)
     return _Made(bags, values, (*scores.events, picks), float(picks.noise_sd(bags.sizes)[0]))
 
 

@@ -320,7 +320,7 @@ def _account(
             request=request,
             label=columns.label,
             unit=columns.unit,
-            private=rule is not None and rule.is_exact and budget.noise_source.is_secret,
+            private=budget.promises,
             delta=0.0 if rule is None else rule.delta,
         )
 

@@ -43,11 +43,7 @@ from bagwise.rng import SecureNoise
 
 PAID = {
     "bagwise.privacy.noise:noisy_labels": "labels",
-    "bagwise.privacy.noise:hidden_means": "sums",
-    "bagwise.privacy.noise:hidden_shares": "counts",
-    "bagwise.privacy.noise:hidden_picks": "picked",
-    "bagwise.privacy.noise:hidden_class_picks": "picked",
-    "bagwise.privacy.noise:reported_labels": "labels",
+    "bagwise.privacy.mechanisms:Mechanism.hide": "told",
     "bagwise.privacy.private_model:release_statistics": "labels",
     "bagwise.privacy.private_range:cheapest": "beyond",
     "bagwise.privacy.private_loss:release_mean_loss": "labels",

@@ -21,13 +21,13 @@ import pytest
 from scipy import stats as distributions
 
 import bagwise as bw
+from bagwise.auditor.mechanism import audit
 from bagwise.errors import BagwiseError, BudgetError, CertificateError
 from bagwise.privacy import queries
 from bagwise.privacy.accounting import total_delta, total_epsilon
-from bagwise.privacy.audit import audit
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import Certificate
-from bagwise.privacy.curves import gaussian_delta
+from bagwise.privacy.curves import GroupCurve, gaussian_delta
 from bagwise.privacy.filters import Cost
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
 from bagwise.privacy.laws import (
@@ -40,7 +40,6 @@ from bagwise.privacy.laws import (
     Unbiased,
 )
 from bagwise.privacy.laws.law import Move
-from bagwise.privacy.loss_distributions import GroupCurve
 from bagwise.privacy.mechanisms import (
     Mechanism,
     is_known,
@@ -49,7 +48,6 @@ from bagwise.privacy.mechanisms import (
     mechanisms_from_json,
     noisy_choice,
 )
-from bagwise.privacy.noise import reported_labels
 from bagwise.privacy.queries import (
     QUERIES,
     BagMeans,
@@ -64,6 +62,7 @@ from bagwise.privacy.queries import (
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
 from tests import stats
+from tests.privacy.events import reported
 from tests.privacy.test_loss_distributions import (
     GOOGLE_STEP,
     coin,
@@ -619,7 +618,7 @@ def moments_of_single_labels(mechanism):
     chances = (1 - up)[:, None] * shares[below] + up[:, None] * shares[below + 1]
     off = np.array([-3.0, 1.0, 5.0])[None, :] - labels[:, None]
     exact = math.sqrt(float((chances * off**2).sum(axis=1).mean()))
-    return exact, reported_labels(labels, event=mechanism, source=SecureNoise()) - labels
+    return exact, reported(labels, mechanism, SecureNoise()) - labels
 
 
 @of_bags
@@ -752,10 +751,10 @@ def test_impossible_parameters_are_refused(name, law):
 def test_units_need_noise_that_was_set_for_them(name, law):
     real, _ = example(name, law, real=True)
     rows = 2 if "units" in name else 1
-    assert real.allows_units(rows)
+    assert real.unit_rows >= rows
     if name != "mean loss":  # which tells only what rows can lose at least
-        assert not real.allows_units(rows + 1)
-    assert not real.allows_units(50)
+        assert real.unit_rows < rows + 1
+    assert real.unit_rows < 50
 
 
 @each

@@ -27,7 +27,6 @@ from pyarrow import csv, feather
 import bagwise as bw
 from bagwise.bagging import STRATEGIES, find_strategy
 from bagwise.errors import BagwiseWarning, LabelError
-from bagwise.privacy import noise
 from bagwise.release import label_bags
 from bagwise.requests.records import filed
 from bagwise.rows.labels import label_vector
@@ -567,34 +566,37 @@ def test_a_twin_whose_noise_depends_on_labels_is_found(tmp_path):
         def hide(told, sizes):
             step = float(np.ptp(told)) / 2**20
             event = made.events[-1].on_grid(step)
-            hidden = {"bounds": rule.bounds, "event": event, "source": choice.noise_source}
-            return noise.hidden_means(told[0], sizes, **hidden)
+            return event.hide(told, sizes, low=rule.bounds[0], source=choice.noise_source)
 
         return dataclasses.replace(made, hide=hide)
 
     with in_place_of({settled: twin}):
         found = replay(tmp_path / "run", partial(SOURCES["memory"], release(PLAIN)), *NEIGHBOURS)
-    assert found == ["asked: hidden_means"] * 2
+    assert found == ["asked: Mechanism.hide"] * 2
 
 
-PAYING = {
-    "noisy_labels": "sorted by noisy labels",
-    "hidden_means": "noise laplace",
-    "hidden_shares": "classes",
-    "hidden_picks": "picks",
-    "hidden_class_picks": "classes, picks",
-    "reported_labels": "noise unbiased",
-    "release_statistics": "strategy sorted",
-    "cheapest": "bounds",
-    "release_mean_loss": "scores",
-}
+PAYING = [
+    ("noise:noisy_labels", "sorted by noisy labels"),
+    ("mechanisms:Mechanism.hide", "noise laplace"),
+    ("mechanisms:Mechanism.hide", "classes"),
+    ("mechanisms:Mechanism.hide", "picks"),
+    ("mechanisms:Mechanism.hide", "classes, picks"),
+    ("mechanisms:Mechanism.hide", "noise unbiased"),
+    ("private_model:release_statistics", "strategy sorted"),
+    ("private_range:cheapest", "bounds"),
+    ("private_loss:release_mean_loss", "scores"),
+]
 
 
-@pytest.mark.parametrize("place", list(PAID))
-def test_an_answer_that_is_not_on_the_list_is_found(place, tmp_path, monkeypatch):
+def test_every_answer_that_is_paid_for_is_asked_for_below():
+    assert {f"bagwise.privacy.{place}" for place, _ in PAYING} == PAID.keys()
+
+
+@pytest.mark.parametrize(("place", "name"), PAYING)
+def test_an_answer_that_is_not_on_the_list_is_found(place, name, tmp_path, monkeypatch):
     """It is drawn from the neighbour's labels: so the list is complete if nothing differs."""
-    monkeypatch.delitem(PAID, place)
-    request = REQUESTS[PAYING[place.partition(":")[2]]]
+    monkeypatch.delitem(PAID, f"bagwise.privacy.{place}")
+    request = REQUESTS[name]
     ask, tables = partial(SOURCES["memory"], request), tables_of(request.kind)
     paid = place.partition(":")[2] in ("noisy_labels", "release_statistics", "cheapest")
     assert replay(tmp_path / "run", ask, *tables, paid=paid) != []

@@ -17,6 +17,7 @@ from bagwise.privacy.private_model import design_model, release_statistics, unit
 from bagwise.release import build
 from bagwise.rng import SimulatedNoise
 from bagwise.verifier import verify
+from tests.privacy.events import model
 
 FAMILIES = {
     "gaussian": ((-12.0, 12.0), 0.5, [0.6, -0.4, 0.2]),
@@ -41,8 +42,8 @@ def setting(family, *, norm="L2", epsilon=4.0, n=2000, even=0.5):
     bounds, intercept, coef = FAMILIES[family]
     design = design_model(X, ["a", "b", "c"], norm=norm, even=even)
     rule = ExactCalibration(epsilon, 1e-6 if norm == "L2" else 0.0, bounds)
-    price = rule.model if norm == "L2" else rule.laplace_model
-    event = price(share=1.0, sensitivity_steps=design.sensitivity_steps)
+    noise = "gaussian" if norm == "L2" else "laplace"
+    event = model(rule, noise, share=1.0, reach=design.sensitivity_steps)
     return X, design, event, family_to_release(family), bounds, np.array([*coef, intercept])
 
 
@@ -310,8 +311,8 @@ def test_a_line_needs_no_columns_to_be_followed(norm, monkeypatch):
     bounds = (1000.0, 1008.0)
     design = design_model(X, ["a", "b", "c"], norm=norm)
     rule = ExactCalibration(1.0, 1e-6 if norm == "L2" else 0.0, bounds)
-    price = rule.model if norm == "L2" else rule.laplace_model
-    event = price(share=1.0, sensitivity_steps=design.sensitivity_steps)
+    noise = "gaussian" if norm == "L2" else "laplace"
+    event = model(rule, noise, share=1.0, reach=design.sensitivity_steps)
     y = 1004 + 0.9 * (X[:, 0] - 2000) + rng.normal(size=900)
     told = release_statistics(
         X, y, design=design, bounds=bounds, event=event, source=SimulatedNoise(1)

@@ -1,14 +1,28 @@
-"""Mechanisms with a sensitivity and a noise of one's choice, and the same with other noise."""
+"""Mechanisms with a sensitivity and a noise of one's choice, or with the noise that a rule sets."""
 
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
+import numpy as np
 
+from bagwise._types import FloatArray
 from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.grid import grid_step
 from bagwise.privacy.laws import Gaussian, Laplace
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.queries import MeanLoss, Statistic
+from bagwise.privacy.queries import (
+    BagMeans,
+    BagPicks,
+    ClassPicks,
+    ClassShares,
+    Labels,
+    MeanLoss,
+    SingleLabels,
+    Statistic,
+)
+from bagwise.rng import NoiseSource
 
 
 def laplace(shift: int, scale: int, step: float = 1.0) -> Mechanism:
@@ -34,6 +48,64 @@ def moving(event: Any, steps: int) -> Mechanism:
     return Mechanism(msgspec.structs.replace(event.query, reach=steps), event.laws)
 
 
+def bag_means(rule: Any, *, spent: Sequence[Mechanism] = (), **unit: int) -> Any:
+    """Return bag means with the noise that a rule leaves them."""
+    return rule.least(BagMeans.of(rule.bounds, **unit), spent)
+
+
+def class_shares(rule: Any, **unit: int) -> Mechanism:
+    """Return shares of classes with their noise."""
+    return rule.least(ClassShares.of(rule.bounds, **unit))
+
+
+def bag_picks(
+    rule: Any,
+    sizes: Iterable[int],
+    *,
+    rows: int = 1,
+    spent: Sequence[Mechanism] = (),
+    smallest: int | None = None,
+) -> Mechanism:
+    """Return picks with the noise of each size; `smallest` is asked for, and may not occur."""
+    counts = Counter(sizes)
+    query = BagPicks.of(rule.bounds, [*counts, *([] if smallest is None else [smallest])], rows)
+    return rule.least(query, spent, counts=counts)
+
+
+def class_picks(rule: Any, *, classes: int, sizes: Iterable[int], rows: int = 1) -> Mechanism:
+    """Return picked classes with their chances."""
+    return rule.class_picks(ClassPicks(tuple(sorted(set(sizes))), rows), classes)
+
+
+def single_labels(rule: Any, rows: int = 1) -> Mechanism:
+    """Return single labels with the table of chances that they are reported by."""
+    return rule.with_noise("unbiased").least(SingleLabels.of(rule.bounds, rows))
+
+
+def every_label(rule: Any, *, share: float, square: int = 1) -> Mechanism:
+    """Return every label, for scores, with the less noise of those that scores may have."""
+    query = Labels(grid_step(rule.bounds), square)
+    offers = [rule.part(query, noise, share) for noise in rule.score_noises]
+    return min(offers, key=lambda offer: offer.number_sd)
+
+
+def model(rule: Any, noise: str, *, share: float, reach: int) -> Mechanism:
+    """Return the statistics of a model with noise of this kind."""
+    query = Statistic(grid_step(rule.bounds), reach, "L1" if noise == "laplace" else "L2")
+    return rule.part(query, noise, share)
+
+
+def mean_loss(rule: Any, *, reach: int, step: float) -> Mechanism:
+    """Return a mean loss with its noise."""
+    return rule.least(MeanLoss(step, reach))
+
+
+def reported(labels: FloatArray, event: Mechanism, source: NoiseSource) -> FloatArray:
+    """Return what is reported of single labels."""
+    ones, low = np.ones(labels.size, np.int64), cast(SingleLabels, event.query).low
+    return event.hide(labels[None], ones, low=low, source=source)
+
+
 def mechanism_for(
     kind: str, *, epsilon: float, delta: float = 0.0, bag_size: int = 50, classes: int = 2
 ) -> Mechanism:
@@ -43,9 +115,9 @@ def mechanism_for(
         law, what = "auto", "class-picks"
     rule = ExactCalibration(epsilon, delta, (0.0, 1.0)).with_noise(law)
     makers: dict[str, Callable[[], Mechanism]] = {
-        "bag-means": rule.bag_means,
-        "bag-picks": lambda: rule.picks(sizes=[bag_size]),
-        "labels": lambda: rule.labels(share=1.0),
-        "class-picks": lambda: rule.class_picks(classes=classes, sizes=[bag_size]),
+        "bag-means": lambda: bag_means(rule),
+        "bag-picks": lambda: bag_picks(rule, sizes=[bag_size]),
+        "labels": lambda: every_label(rule, share=1.0),
+        "class-picks": lambda: class_picks(rule, classes=classes, sizes=[bag_size]),
     }
     return makers[what]()

@@ -10,19 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bagwise.auditor.mechanism import audit, epsilon_lower_bound
 from bagwise.bagging.bags import Bags
-from bagwise.privacy.audit import audit, epsilon_lower_bound
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
-from bagwise.privacy.laws import Exponential, Unbiased
+from bagwise.privacy.laws import Exponential, Move, Unbiased
 from bagwise.privacy.mechanisms import Mechanism, noisy_choice
 from bagwise.privacy.noise import (
+    noisy_bag_labels,
     noisy_labels,
-    private_bag_means,
-    private_centred_means,
-    private_picks,
-    private_shares,
-    reported_labels,
 )
 from bagwise.privacy.private_loss import design_loss, release_mean_loss
 from bagwise.privacy.private_model import design_model, release_statistics, unit_columns
@@ -30,6 +26,7 @@ from bagwise.privacy.private_range import ANY_LABEL, find_bounds, limit_of, tigh
 from bagwise.privacy.units import Units
 from bagwise.rng import SecureNoise
 from reproduction.printed_noise import PrintedCalibration
+from tests.privacy import events
 from tests.privacy.events import with_noise
 
 EPSILON, DELTA, SIZE, DRAWS = 1.0, 1e-5, 50, 40_000
@@ -51,7 +48,7 @@ def weaker(event, factor):
     if isinstance(event.law, Exponential):
         return noisy_choice(event.hides, event.law.epsilon / factor)
     if isinstance(event.law, Unbiased):
-        return Mechanism(event.query, (Unbiased.least(event.law.epsilon / factor),))
+        return Mechanism(event.query, (Unbiased.least(Move(), event.law.epsilon / factor),))
     return with_noise(event, factor)
 
 
@@ -83,14 +80,16 @@ def on_bags(mechanism):
     return kind
 
 
-means, picks = on_bags(private_bag_means), on_bags(private_picks)
+means, picks = on_bags(noisy_bag_labels), on_bags(noisy_bag_labels)
 
 
 @on_bags
 def centred_means(labels, bags, *, bounds, event, source):
     """Labels at both bounds are far from what is expected, and clipped to the limit."""
     expected = np.full(labels.size, 0.5)
-    return private_centred_means(labels, expected, bags, bounds=bounds, event=event, source=source)
+    return noisy_bag_labels(
+        labels, bags, predictions=expected, bounds=bounds, event=event, source=source
+    )
 
 
 def choice_of_limit(choose, values):
@@ -142,7 +141,7 @@ def reported(event):
 
     def draw(label):
         def scores(count):
-            found = reported_labels(np.full(count, label), event=event, source=SecureNoise())
+            found = events.reported(np.full(count, label), event, SecureNoise())
             return (one - other)[np.searchsorted(event.query.reported(event.laws), found)]
 
         return scores
@@ -234,7 +233,7 @@ def shares(event):
         def scores(count):
             bags = Bags(np.repeat(np.arange(count), SIZE))
             codes = bag_of(label)(bags).astype(np.int64)
-            found = private_shares(codes, bags, classes=2, event=event, source=SecureNoise())
+            found = noisy_bag_labels(codes, bags, classes=2, event=event, source=SecureNoise())
             counts = SIZE * found
             one = np.abs(counts[:, 1]) - np.abs(counts[:, 1] - 1)
             return one + np.abs(counts[:, 0] - SIZE) - np.abs(counts[:, 0] - SIZE + 1)
@@ -255,9 +254,7 @@ def spread_unit(event):
             bags = Bags(np.repeat(np.arange(UNIT_ROWS * count), 5))
             values = np.zeros(bags.n_rows)
             values[::5] = label
-            found = private_bag_means(
-                values, bags, bounds=BOUNDS, event=event, source=SecureNoise()
-            )
+            found = noisy_bag_labels(values, bags, bounds=BOUNDS, event=event, source=SecureNoise())
             sums = 5 * found.reshape(count, UNIT_ROWS)
             return (np.abs(sums) - np.abs(sums - 1)).sum(axis=1)
 
@@ -291,46 +288,52 @@ def mean_loss(event):
 
 AUTO = ExactCalibration(EPSILON, DELTA, BOUNDS)
 RULE = AUTO.with_noise("gaussian")
-HALF = RULE.labels(share=0.5)
+HALF = events.every_label(RULE, share=0.5)
 MECHANISMS = {
-    "means": (means, RULE.bag_means(), 20_000),
-    "laplace": (means, AUTO.with_noise("laplace").bag_means(), 20_000),
-    "staircase": (means, AUTO.with_noise("staircase").bag_means(), 20_000),
-    "picks": (picks, RULE.picks(sizes=[SIZE]), 20_000),
-    "noisy labels": (every_label, RULE.labels(share=1.0), DRAWS),
+    "means": (means, events.bag_means(RULE), 20_000),
+    "laplace": (means, events.bag_means(AUTO.with_noise("laplace")), 20_000),
+    "staircase": (means, events.bag_means(AUTO.with_noise("staircase")), 20_000),
+    "picks": (picks, events.bag_picks(RULE, sizes=[SIZE]), 20_000),
+    "noisy labels": (every_label, events.every_label(RULE, share=1.0), DRAWS),
     "mean loss": (
         mean_loss,
-        ExactCalibration(EPSILON, 0.0, BOUNDS).mean_loss(
-            sensitivity_steps=LOSS_DESIGN.sensitivity_steps(Units()), step=LOSS_DESIGN.step
+        events.mean_loss(
+            ExactCalibration(EPSILON, 0.0, BOUNDS),
+            reach=LOSS_DESIGN.sensitivity_steps(Units()),
+            step=LOSS_DESIGN.step,
         ),
         10_000,
     ),
-    "model": (model, RULE.model(share=1.0, sensitivity_steps=DESIGN.sensitivity_steps), 4000),
-    "laplace picks": (picks, AUTO.picks(sizes=[SIZE]), 20_000),
-    "laplace labels": (every_label, AUTO.labels(share=1.0), DRAWS),
+    "model": (
+        model,
+        events.model(RULE, "gaussian", share=1.0, reach=DESIGN.sensitivity_steps),
+        4000,
+    ),
+    "laplace picks": (picks, events.bag_picks(AUTO, sizes=[SIZE]), 20_000),
+    "laplace labels": (every_label, events.every_label(AUTO, share=1.0), DRAWS),
     "laplace model": (
         laplace_model,
-        AUTO.laplace_model(share=1.0, sensitivity_steps=LAPLACE_DESIGN.sensitivity_steps),
+        events.model(AUTO, "laplace", share=1.0, reach=LAPLACE_DESIGN.sensitivity_steps),
         20_000,
     ),
     "laplace means after gaussian scores": (
         means_after_scores,
-        After(HALF, AUTO.bag_means(spent=[HALF])),
+        After(HALF, events.bag_means(AUTO, spent=[HALF])),
         20_000,
     ),
-    "shares of classes": (shares, AUTO.shares(), 20_000),
+    "shares of classes": (shares, events.class_shares(AUTO), 20_000),
     "a unit in several bags": (
         spread_unit,
-        AUTO.bag_means(square=UNIT_ROWS, rows=UNIT_ROWS, numbers=UNIT_ROWS),
+        events.bag_means(AUTO, square=UNIT_ROWS, rows=UNIT_ROWS, touched=UNIT_ROWS),
         20_000,
     ),
     "range": (ranges, noisy_choice("range", EPSILON), 8000),
     "limit": (limits, noisy_choice("limit", EPSILON), 8000),
     "bounds": (choice_of_bounds, noisy_choice("bounds", EPSILON), 16_000),
-    "unbiased labels": (reported, AUTO.single_labels("unbiased"), DRAWS),
+    "unbiased labels": (reported, events.single_labels(AUTO), DRAWS),
     "centred means": (
         centred_means,
-        AUTO.with_noise("laplace").bag_means().on_grid(grid_step((-0.25, 0.25))),
+        events.bag_means(AUTO.with_noise("laplace")).on_grid(grid_step((-0.25, 0.25))),
         20_000,
     ),
 }
@@ -343,7 +346,7 @@ def test_the_new_paths_have_the_noise_that_they_are_named_for():
     assert kinds["laplace model"] == "laplace-model"
     assert kinds["shares of classes"] == "laplace-class-shares"
     assert kinds["a unit in several bags"] == "laplace-bag-means"
-    assert AUTO.bag_means(spent=[HALF]).kind == "laplace-bag-means"
+    assert events.bag_means(AUTO, spent=[HALF]).kind == "laplace-bag-means"
 
 
 def attack(kind, event, draws):
@@ -386,7 +389,7 @@ def test_half_of_the_noise_is_caught_where_it_needs_no_delta(name):
 
 
 def test_the_printed_noise_of_picks_is_caught():
-    event = PrintedCalibration(EPSILON, DELTA, BOUNDS).picks(sizes=[SIZE])
+    event = events.bag_picks(PrintedCalibration(EPSILON, DELTA, BOUNDS), sizes=[SIZE])
     found = attack(picks, event, 40_000)
     assert found.epsilon > 2 * EPSILON / 2  # claimed: half of it
 

@@ -18,13 +18,23 @@ from bagwise.privacy import (
 )
 from bagwise.privacy.accounting import delivered, gaussian_part, group_delta
 from bagwise.privacy.calibrate import ExactCalibration, row_budget
-from bagwise.privacy.curves import laplace_deltas
+from bagwise.privacy.curves import LaplaceCurve
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
 from bagwise.privacy.laws import Staircase
 from bagwise.privacy.laws.law import Move
 from bagwise.privacy.mechanisms import Mechanism, noisy_choice
 from bagwise.privacy.queries import BagPicks
-from tests.privacy.events import laplace, with_noise
+from tests.privacy.events import (
+    bag_means,
+    bag_picks,
+    class_picks,
+    class_shares,
+    every_label,
+    laplace,
+    mean_loss,
+    model,
+    with_noise,
+)
 
 BOUNDS = (-2.0, 6.0)
 
@@ -44,22 +54,21 @@ def random_request(rng):
     own, units = (rule.per_row(rows), 1) if picked else (rule, rows)
     spent: list[Mechanism] = []
     if scored == 1:
-        spent = [own.labels(share=share, square=units)]
+        spent = [every_label(own, share=share, square=units)]
     if scored == 2:
         steps = int(rng.integers(LABEL_STEPS, 2 * LABEL_STEPS)) * units
         laplace = "gaussian" not in own.score_noises or bool(rng.integers(2))
         laplace = laplace and "laplace" in own.score_noises
-        make = own.laplace_model if laplace else own.model
-        spent = [make(share=share, sensitivity_steps=steps)]
+        spent = [model(own, "laplace" if laplace else "gaussian", share=share, reach=steps)]
     event: Mechanism
     if picked:
         sizes = rng.integers(2, 300, size=3).tolist()
         smallest = min(sizes) if spent else None
-        event = rule.picks(sizes=sizes, rows=rows, spent=spent, smallest=smallest)
+        event = bag_picks(rule, sizes, rows=rows, spent=spent, smallest=smallest)
     else:
         numbers = rows if spent or rng.integers(2) else 1
         square = rows**2 if numbers == 1 or spent else rows
-        event = rule.bag_means(square=square, rows=rows, numbers=numbers, spent=spent)
+        event = bag_means(rule, square=square, rows=rows, touched=numbers, spent=spent)
     return rule, spent, event, rows if picked else 1
 
 
@@ -109,8 +118,8 @@ def test_the_twin_one_part_in_a_hundred_less_noise_breaks_the_promise():
 def test_auto_is_the_least_of_all_that_keep_the_promise(epsilon, delta):
     """Variances by textbook formulas: 2 (r/eps)^2 for Laplace, r/mu^2 for Gaussian noise."""
     for rows, numbers, square in ((1, 1, 1), (2, 2, 2), (5, 5, 5), (12, 12, 12), (40, 40, 40)):
-        event = ExactCalibration(epsilon, delta, (0.0, 1.0)).bag_means(
-            square=square, rows=rows, numbers=numbers
+        event = bag_means(
+            ExactCalibration(epsilon, delta, (0.0, 1.0)), square=square, rows=rows, touched=numbers
         )
         laplace = math.sqrt(2) * rows / epsilon
         gaussian = math.sqrt(square) / gaussian_mu(epsilon, delta)
@@ -127,14 +136,14 @@ def test_auto_is_the_least_of_all_that_keep_the_promise(epsilon, delta):
 )
 def test_two_counts_that_move_divide_epsilon_where_a_staircase_saves_enough(epsilon, saved):
     """Each of two counts has a staircase of epsilon / 2; Laplace noise has scale 2 / epsilon."""
-    event = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).shares()
+    event = class_shares(ExactCalibration(epsilon, 0.0, (0.0, 1.0)))
     laplace = math.sqrt(2) * 2 / epsilon
     assert 1 - event.number_sd**2 / laplace**2 == pytest.approx(saved, abs=1e-3)
     assert event.noise == ("staircase" if saved else "laplace")
     assert event.suits_classes(3)
     assert not event.suits_classes(None)
-    assert event.allows_units(1)
-    assert not event.allows_units(2)
+    assert event.unit_rows >= 1
+    assert event.unit_rows < 2
     assert total_delta([event], epsilon) == 0.0
 
 
@@ -157,13 +166,13 @@ def test_two_moves_of_a_staircase_cost_two_steps_wherever_they_are(moves):
 def test_laplace_means_after_gaussian_scores_agree_with_the_integral_over_scores(share):
     """P2 with L in the place of the second G, by plain quadrature on a grid of its own."""
     rule = ExactCalibration(1.0, 1e-6, BOUNDS)
-    scores = rule.with_noise("gaussian").labels(share=share)
-    means = rule.with_noise("laplace").bag_means(spent=[scores])
+    scores = every_label(rule.with_noise("gaussian"), share=share)
+    means = bag_means(rule.with_noise("laplace"), spent=[scores])
     assert means.kind == "laplace-bag-means"
     mu = gaussian_part([scores])
     u = np.linspace(-12, 12, 400_001)
     threshold = 1.0 - mu * u - mu**2 / 2
-    curve = laplace_deltas(threshold, shift=LABEL_STEPS, scale=round(means.law.sd / math.sqrt(2)))
+    curve = LaplaceCurve(LABEL_STEPS, round(means.law.sd / math.sqrt(2)))(threshold)
     density = np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
     integral = float(np.trapezoid(density * curve, u))
     assert integral <= 1e-6
@@ -174,35 +183,35 @@ def test_laplace_means_after_gaussian_scores_agree_with_the_integral_over_scores
 def test_a_kind_of_noise_can_be_insisted_on_where_it_is_possible():
     rule = ExactCalibration(1.0, 1e-6, BOUNDS)
     for noise in ("laplace", "staircase", "gaussian"):
-        assert rule.with_noise(noise).bag_means().noise == noise
+        assert bag_means(rule.with_noise(noise)).noise == noise
     for noise in ("laplace", "gaussian"):
-        assert rule.with_noise(noise).picks(sizes=[20]).noise == noise
-    assert rule.with_noise("staircase").bag_means(square=2, rows=2, numbers=2).noise == "staircase"
-    with pytest.raises(BudgetError, match="for means"):
-        rule.with_noise("staircase").picks(sizes=[20])
+        assert bag_picks(rule.with_noise(noise), [20]).noise == noise
+    assert bag_means(rule.with_noise("staircase"), square=2, rows=2, touched=2).noise == "staircase"
+    with pytest.raises(BudgetError, match="not possible"):
+        bag_picks(rule.with_noise("staircase"), [20])
     with pytest.raises(BudgetError, match="positive delta"):
         ExactCalibration(1.0, 0.0, BOUNDS, noise="gaussian")
     with pytest.raises(BudgetError, match="randomised response"):
-        rule.with_noise("laplace").class_picks(classes=3, sizes=[20])
+        class_picks(rule.with_noise("laplace"), classes=3, sizes=[20])
     with pytest.raises(BudgetError, match="known are auto, laplace, staircase, gaussian"):
         ExactCalibration(1.0, 0.0, BOUNDS, noise="laplase")
 
 
 def test_a_pick_with_laplace_noise_has_the_scale_of_its_formula():
     """sd 0.317 and 0.488 ranges at epsilon 1 for bags of 50 and of 10; Gaussian 0.79 and 1.26."""
-    event = ExactCalibration(1.0, 1e-5, (0.0, 1.0)).picks(sizes=[10, 50])
+    event = bag_picks(ExactCalibration(1.0, 1e-5, (0.0, 1.0)), [10, 50])
     assert event.kind == "laplace-bag-picks"
     for size, law in zip(event.query.bag_sizes, event.laws, strict=True):
         inner = math.log(1 + size * (math.e - 1))
         assert law.sd * event.grid_step == pytest.approx(math.sqrt(2) / inner, rel=1e-4)
     assert event.noise_sd(np.array([50, 10])) == pytest.approx([0.3167, 0.4876], abs=1e-3)
-    gaussian = ExactCalibration(1.0, 1e-5, (0.0, 1.0), noise="gaussian").picks(sizes=[10, 50])
+    gaussian = bag_picks(ExactCalibration(1.0, 1e-5, (0.0, 1.0), noise="gaussian"), sizes=[10, 50])
     assert gaussian.noise_sd(np.array([50, 10])) == pytest.approx([0.79, 1.26], abs=0.01)
 
 
 def test_what_is_delivered_is_rounded_up_and_never_above_what_was_asked():
     for epsilon in (0.1, 0.3, 1 / 3, 0.12345, 1.0, 7.77):
-        event = ExactCalibration(epsilon, 1e-6, BOUNDS).bag_means()
+        event = bag_means(ExactCalibration(epsilon, 1e-6, BOUNDS))
         found = delivered([event], epsilon, 1e-6)
         assert found == (epsilon, 0.0)  # noise on whole steps costs a millionth less
         assert delivered([event], 2 * epsilon, 1e-6)[0] < 1.01 * epsilon
@@ -211,7 +220,7 @@ def test_what_is_delivered_is_rounded_up_and_never_above_what_was_asked():
     value, _ = delivered([third], 0.35, 0.0)
     assert value == 0.334
     assert delivered([laplace(3, 10)], 0.35, 0.0)[0] >= Fraction(3, 10)
-    gaussian = ExactCalibration(0.5, 1e-6, BOUNDS, noise="gaussian").bag_means()
+    gaussian = bag_means(ExactCalibration(0.5, 1e-6, BOUNDS, noise="gaussian"))
     assert delivered([gaussian], 0.5, 1e-6) == (0.5, 1e-6)
     value, delta = delivered([gaussian], 1.0, 1e-6)
     assert 0.499 <= value <= 0.502
@@ -221,7 +230,7 @@ def test_what_is_delivered_is_rounded_up_and_never_above_what_was_asked():
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 7.5])
 def test_laplace_is_pure(epsilon):
     # By default there would be staircase noise where epsilon is large.
-    event = ExactCalibration(epsilon, 0.0, BOUNDS, noise="laplace").bag_means()
+    event = bag_means(ExactCalibration(epsilon, 0.0, BOUNDS, noise="laplace"))
     assert event.kind == "laplace-bag-means"
     assert total_delta([event], epsilon) == 0.0
     assert total_epsilon([event], 0.0) <= epsilon
@@ -236,7 +245,7 @@ def test_a_mean_loss_delivers_at_most_what_was_asked_for_in_a_thousand_random_re
         prior = (noisy_choice("bounds", spent),) if rng.integers(2) else ()
         largest, steps = float(10 ** rng.uniform(-6, 6)), int(rng.integers(2**22, 2**28))
         rule = ExactCalibration(epsilon, 0.0, BOUNDS, prior)
-        event = rule.mean_loss(sensitivity_steps=steps, step=largest / LOSS_STEPS)
+        event = mean_loss(rule, reach=steps, step=largest / LOSS_STEPS)
         assert event.kind == "laplace-mean-loss"
         assert total_delta([*prior, event], epsilon) == 0.0
         found = total_epsilon([*prior, event], 0.0)
@@ -254,12 +263,14 @@ def test_round_numbers_are_no_trouble_for_laplace_noise(bounds):
         for spent in range(hundredths):
             prior = (noisy_choice("bounds", spent / 100),) if spent else ()
             rule = ExactCalibration(hundredths / 100, 0.0, bounds, prior)
-            for event in (rule.bag_means(), rule.mean_loss(sensitivity_steps=2**24, step=0.1)):
+            for event in (bag_means(rule), mean_loss(rule, reach=2**24, step=0.1)):
                 assert total_delta([*prior, event], hundredths / 100) == 0.0
 
 
 def test_each_size_of_bag_gets_its_own_noise():
-    event = ExactCalibration(1.0, 1e-6, BOUNDS, noise="gaussian").picks(sizes=[50, 10, 10, 200])
+    event = bag_picks(
+        ExactCalibration(1.0, 1e-6, BOUNDS, noise="gaussian"), sizes=[50, 10, 10, 200]
+    )
     assert event.query.bag_sizes == (10, 50, 200)
     scales = [law.sd for law in event.laws]
     assert scales == sorted(scales, reverse=True)
@@ -272,39 +283,39 @@ def test_scores_that_leave_nothing_are_refused():
     for noise in ("auto", "laplace", "gaussian"):
         rule = ExactCalibration(1.0, 1e-6, BOUNDS, noise=noise)
         for other in ("laplace", "gaussian"):
-            more = ExactCalibration(2.0, 1e-6, BOUNDS, noise=other).labels(share=1.0)
+            more = every_label(ExactCalibration(2.0, 1e-6, BOUNDS, noise=other), share=1.0)
             with pytest.raises(BudgetError, match="whole budget"):
-                rule.bag_means(spent=[more])
-            with pytest.raises(BudgetError, match=r"whole budget|Laplace noise or"):
-                rule.picks(sizes=[20], spent=[more], smallest=20)
+                bag_means(rule, spent=[more])
+            with pytest.raises(BudgetError, match=r"whole budget|not possible"):
+                bag_picks(rule, [20], spent=[more], smallest=20)
     with pytest.raises(BudgetError, match="too large for picked labels"):
-        ExactCalibration(1.0, 1e-3, BOUNDS, noise="gaussian").picks(sizes=[50])
+        bag_picks(ExactCalibration(1.0, 1e-3, BOUNDS, noise="gaussian"), sizes=[50])
     with pytest.raises(BudgetError, match="more noise than can be drawn"):
-        ExactCalibration(1e-8, 1e-9, BOUNDS).bag_means()
+        bag_means(ExactCalibration(1e-8, 1e-9, BOUNDS))
     with pytest.raises(BudgetError, match="more noise than can be drawn"):
-        ExactCalibration(1e-6, 0.0, BOUNDS).mean_loss(sensitivity_steps=2**24, step=1.0)
+        mean_loss(ExactCalibration(1e-6, 0.0, BOUNDS), reach=2**24, step=1.0)
 
 
 def test_sensitivities_are_rounded_up_in_integers():
     rule = ExactCalibration(1.0, 1e-6, BOUNDS, noise="gaussian")
     for square in (1, 2, 3, 4, 9, 1_000_003):
-        event = rule.bag_means(square=square, rows=square)
+        event = bag_means(rule, square=square, rows=square)
         steps = round(event.sensitivity / event.grid_step)
         assert (steps - 1) ** 2 < LABEL_STEPS**2 * square <= steps**2
 
 
 def test_groups():
     rule = ExactCalibration(1.0, 1e-6, BOUNDS, noise="gaussian")
-    gaussian = rule.bag_means()
-    assert group_epsilon([gaussian], 1e-6, 1) == pytest.approx(total_epsilon([gaussian], 1e-6))
+    gaussian = bag_means(rule)
+    assert group_epsilon((gaussian,), 1e-6, 1) == pytest.approx(total_epsilon([gaussian], 1e-6))
     twice = gaussian_epsilon(1e-6, 2 * gaussian_mu(1.0, 1e-6))
-    assert group_epsilon([gaussian], 1e-6, 2) == pytest.approx(twice, rel=1e-5)
-    laplace = ExactCalibration(0.5, 0.0, BOUNDS).bag_means()
-    assert group_epsilon([laplace], 0.0, 4) == pytest.approx(2.0, rel=1e-4)
-    mean = ExactCalibration(0.5, 0.0, BOUNDS).mean_loss(sensitivity_steps=2**24, step=1.0)
-    assert group_epsilon([mean], 0.0, 4) == pytest.approx(2.0, rel=1e-6)
-    picks = rule.picks(sizes=[20])
-    assert group_epsilon([picks], 1e-6, 5) > 5 * 0.9
+    assert group_epsilon((gaussian,), 1e-6, 2) == pytest.approx(twice, rel=1e-5)
+    laplace = bag_means(ExactCalibration(0.5, 0.0, BOUNDS))
+    assert group_epsilon((laplace,), 0.0, 4) == pytest.approx(2.0, rel=1e-4)
+    mean = mean_loss(ExactCalibration(0.5, 0.0, BOUNDS), reach=2**24, step=1.0)
+    assert group_epsilon((mean,), 0.0, 4) == pytest.approx(2.0, rel=1e-6)
+    picks = bag_picks(rule, [20])
+    assert group_epsilon((picks,), 1e-6, 5) > 5 * 0.9
     epsilon, delta = row_budget(1.0, 1e-6, 4)
     assert epsilon == 0.25
     assert delta * math.expm1(1.0) / math.expm1(0.25) == pytest.approx(1e-6)
@@ -313,7 +324,7 @@ def test_groups():
 def test_sizes_that_depend_on_scores_share_the_noise_of_the_smallest():
     """The worst size may differ from score to score; integrate the worst at every score (P2)."""
     rule, sizes = ExactCalibration(1.0, 1e-6, BOUNDS, noise="gaussian"), range(5, 10)
-    spent = [rule.labels(share=0.5)]
+    spent = [every_label(rule, share=0.5)]
     mu_scores = gaussian_part(spent)
 
     def worst(event):
@@ -326,12 +337,12 @@ def test_sizes_that_depend_on_scores_share_the_noise_of_the_smallest():
         density = np.exp(-(u[::10] ** 2) / 2) / math.sqrt(2 * math.pi)
         return float(np.trapezoid(density * np.max(curves, axis=0), u[::10]))
 
-    event = rule.picks(sizes=[7, 9], spent=spent, smallest=5)
+    event = bag_picks(rule, [7, 9], spent=spent, smallest=5)
     assert event.query.bag_sizes == (5, 7, 9)
     assert len(set(event.laws)) == 1
     assert worst(event) <= 1e-6 * (1 + 1e-4)
     # The twin: noise by each size's own curve fits every size alone, and breaks the promise.
-    own = tuple(rule.picks(sizes=[size], spent=spent).law for size in sizes)
+    own = tuple(bag_picks(rule, [size], spent=spent).law for size in sizes)
     separate = Mechanism(BagPicks(tuple(sizes), 1, event.grid_step), own)
     assert worst(separate) > 1.1e-6
     assert total_delta([*spent, separate], 1.0) > 1e-6
@@ -346,6 +357,6 @@ def test_groups_below_zero_are_bounded_by_the_exchanged_data_sets():
             assert group_delta(curve, epsilon, rows) >= -math.expm1(epsilon)
     events = [
         noisy_choice("bounds", 0.5),
-        ExactCalibration(1.0, 1e-6, BOUNDS).picks(sizes=[20], rows=2),
+        bag_picks(ExactCalibration(1.0, 1e-6, BOUNDS), [20], rows=2),
     ]
     assert total_delta(events, 0.1) >= total_delta([noisy_choice("bounds", 0.5)], 0.1)

@@ -11,11 +11,20 @@ from bagwise.errors import BudgetError, CertificateError
 from bagwise.privacy import Certificate, total_epsilon
 from bagwise.privacy import certificate as certificates
 from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.curves import PickCurve
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.laws import Gaussian, Laplace
-from bagwise.privacy.loss_distributions import PickCurve
 from bagwise.privacy.mechanisms import Mechanism, mechanism_from_json, noisy_choice
-from tests.privacy.events import laplace, moving, with_noise
+from tests.privacy.events import (
+    bag_means,
+    bag_picks,
+    class_picks,
+    every_label,
+    laplace,
+    mean_loss,
+    moving,
+    with_noise,
+)
 
 BOUNDS = (0.0, 10.0)
 
@@ -26,7 +35,7 @@ def private():
         epsilon=1.0,
         delta=1e-5,
         bounds=BOUNDS,
-        events=(ExactCalibration(1.0, 1e-5, BOUNDS, noise="gaussian").bag_means(),),
+        events=(bag_means(ExactCalibration(1.0, 1e-5, BOUNDS, noise="gaussian")),),
         smallest_bag=5,
         noise_source="operating system (os.urandom)",
     )
@@ -35,9 +44,7 @@ def private():
 @pytest.fixture
 def of_a_loss():
     """The certificate of a mean squared loss, of which a row counts 64 at most."""
-    event = ExactCalibration(0.5, 0.0, BOUNDS).mean_loss(
-        sensitivity_steps=LOSS_STEPS, step=64 / LOSS_STEPS
-    )
+    event = mean_loss(ExactCalibration(0.5, 0.0, BOUNDS), reach=LOSS_STEPS, step=64 / LOSS_STEPS)
     return Certificate(
         epsilon=0.5,
         delta=0.0,
@@ -87,7 +94,7 @@ def test_claiming_more_than_the_events_give_is_caught(private):
 def test_what_was_asked_for_is_kept_beside_what_is_delivered(private):
     rule = ExactCalibration(1.0, 1e-5, BOUNDS)
     pure = dataclasses.replace(
-        private, events=(rule.bag_means(),), delta=0.0, asked_epsilon=1.0, asked_delta=1e-5
+        private, events=(bag_means(rule),), delta=0.0, asked_epsilon=1.0, asked_delta=1e-5
     )
     pure.check()
     assert pure.headline == "(1, 0)-label-DP"
@@ -257,10 +264,11 @@ def test_it_follows_its_published_schema(private, open_one, of_a_loss):
     schema = Certificate.json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     rule = ExactCalibration(1.0, 1e-6, BOUNDS)
+    scores = every_label(rule, share=0.2)
     picks = dataclasses.replace(
         private,
         delta=1e-6,
-        events=(rule.labels(share=0.2), rule.picks(sizes=[5], spent=[rule.labels(share=0.2)])),
+        events=(scores, bag_picks(rule, sizes=[5], spent=[scores])),
     )
     picks.check()
     for certificate in (private, open_one, of_a_loss, picks):
@@ -295,10 +303,10 @@ def test_events_are_exported_for_google_s_accountant(private, of_a_loss):
     accountant = PLDAccountant().compose(ComposedDpEvent(private.dp_events()))
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
     rule = ExactCalibration(1.0, 1e-5, BOUNDS, noise="gaussian")
-    picks = dataclasses.replace(private, events=(rule.picks(sizes=[20]),))
+    picks = dataclasses.replace(private, events=(bag_picks(rule, sizes=[20]),))
     exported = picks.dp_events()[0]
     assert exported.sampling_probs == pytest.approx([0.95, 0.05])
-    laplace = ExactCalibration(0.5, 0.0, BOUNDS).bag_means()
+    laplace = bag_means(ExactCalibration(0.5, 0.0, BOUNDS))
     pure = dataclasses.replace(private, epsilon=0.5, delta=0.0, events=(laplace,))
     assert pure.dp_events()[0].noise_multiplier == pytest.approx(2.0, rel=1e-4)
     assert pure.headline == "(0.5, 0)-label-DP"
@@ -317,9 +325,9 @@ EXTREMES = (0, -5, -1, 2**48 + 1, 2**62, 10**30, 1e308, 1e-308, 5e-324, 0.5, Tru
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("extreme", EXTREMES, ids=repr)
 def test_absurd_numbers_are_refused_and_never_computed_with(private, extreme):
-    picks = ExactCalibration(1.0, 1e-5, (0, 10)).picks(sizes=[5, 6])
-    kept = ExactCalibration(1.0, 0.0, (0, 1)).class_picks(sizes=[5, 6], classes=3)
-    means = ExactCalibration(1.0, 1e-5, (0, 10)).bag_means()
+    picks = bag_picks(ExactCalibration(1.0, 1e-5, (0, 10)), sizes=[5, 6])
+    kept = class_picks(ExactCalibration(1.0, 0.0, (0, 1)), sizes=[5, 6], classes=3)
+    means = bag_means(ExactCalibration(1.0, 1e-5, (0, 10)))
     for event, bounds in ((picks, (0.0, 10.0)), (kept, (0.0, 1.0)), (means, (0.0, 10.0))):
         made = dataclasses.replace(private, events=(event,), bounds=bounds).to_json()
         for place in places(made):
@@ -344,7 +352,7 @@ def places(node, path=()):
 def picks_certificate(kind, count):
     """Of a release with so many sizes of bags, after private bounds: both are composed."""
     sizes = range(10, 10 + count)
-    event = ExactCalibration(0.9, 1e-6, BOUNDS, noise=kind).picks(sizes=sizes)
+    event = bag_picks(ExactCalibration(0.9, 1e-6, BOUNDS, noise=kind), sizes=sizes)
     return Certificate(
         epsilon=2.0,
         delta=1e-4,

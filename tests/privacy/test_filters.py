@@ -12,15 +12,17 @@ from scipy import integrate, stats
 from bagwise.errors import BudgetError
 from bagwise.privacy.accounting import epsilon_of_releases, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.curves import gaussian_deltas, gaussian_epsilon, gaussian_mu
-from bagwise.privacy.filters import Cost, PrivacyFilter, curve_renyi, pure_mu, pure_renyi
-from bagwise.privacy.loss_distributions import (
+from bagwise.privacy.curves import (
     GaussianCurve,
     LaplaceCurve,
     PickCurve,
-    PureCurve,
+    gaussian_epsilon,
+    gaussian_mu,
+    pure_curve,
 )
+from bagwise.privacy.filters import Cost, PrivacyFilter, curve_renyi, pure_mu, pure_renyi
 from bagwise.privacy.mechanisms import noisy_choice
+from tests.privacy.events import bag_means, bag_picks
 
 BOUNDS = (0.0, 10.0)
 EPSILONS = np.linspace(0, 12, 4001)
@@ -30,8 +32,8 @@ def release(epsilon, delta, *, kind="means", noise="auto"):
     """The events of one release."""
     rule = ExactCalibration(epsilon, delta, BOUNDS, (), noise)
     if kind == "picks":
-        return (rule.picks(sizes=[10, 20], rows=1),)
-    return (rule.bag_means(square=1, rows=1, numbers=1),)
+        return (bag_picks(rule, sizes=[10, 20], rows=1),)
+    return (bag_means(rule, square=1, rows=1, touched=1),)
 
 
 # What each measure says of one mechanism.
@@ -39,14 +41,14 @@ def release(epsilon, delta, *, kind="means", noise="auto"):
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.1, 1.0, 3.0, 8.0])
 def test_gaussian_noise_of_pure_mu_is_no_more_private_than_the_coin(epsilon):
-    coin = PureCurve(epsilon)(EPSILONS)
-    assert np.all(coin <= gaussian_deltas(EPSILONS, pure_mu(epsilon)) * (1 + 1e-9))
+    coin = pure_curve(epsilon)(EPSILONS)
+    assert np.all(coin <= GaussianCurve(pure_mu(epsilon))(EPSILONS) * (1 + 1e-9))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_slightly_more_noise_would_be_more_private_than_the_coin(epsilon):
-    coin = PureCurve(epsilon)(EPSILONS)
-    assert not np.all(coin <= gaussian_deltas(EPSILONS, 0.999 * pure_mu(epsilon)))
+    coin = pure_curve(epsilon)(EPSILONS)
+    assert not np.all(coin <= GaussianCurve(0.999 * pure_mu(epsilon))(EPSILONS))
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.01, 0.5, 2.0, 30.0])

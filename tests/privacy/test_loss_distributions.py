@@ -13,35 +13,41 @@ from bagwise.errors import BudgetError
 from bagwise.privacy import loss_distributions
 from bagwise.privacy.accounting import group_delta
 from bagwise.privacy.curves import (
+    GaussianCurve,
+    GroupCurve,
+    LaplaceCurve,
+    PickCurve,
+    StepCurve,
+    WorstCurve,
     composed_delta,
     gaussian_delta,
     gaussian_epsilon,
     laplace_delta,
     pick_delta,
+    pure_curve,
 )
+from bagwise.privacy.laws import Move, RandomisedResponse
 from bagwise.privacy.loss_distributions import (
-    GaussianCurve,
-    GroupCurve,
-    KeptClassCurve,
-    LaplaceCurve,
     LossDistribution,
-    PickCurve,
-    PureCurve,
     TiltedSum,
-    WorstCurve,
     composed_delta_of,
     composed_epsilon_of,
 )
+
+
+def kept_class(classes, keep):
+    return RandomisedResponse(classes, keep).curve(Move())
+
 
 MUS = st.floats(0.02, 3)
 CURVES = st.one_of(
     MUS.map(GaussianCurve),
     st.builds(LaplaceCurve, st.integers(1, 20), st.integers(8, 100)),
     st.builds(PickCurve, MUS.map(GaussianCurve), st.integers(1, 60)),
-    st.floats(0.02, 1).map(PureCurve),
+    st.floats(0.02, 1).map(pure_curve),
     st.builds(
         PickCurve,
-        st.builds(KeptClassCurve, st.integers(2, 5), st.floats(0.55, 0.99)),
+        st.builds(kept_class, st.integers(2, 5), st.floats(0.55, 0.99)),
         st.integers(1, 20),
     ),
 )
@@ -97,7 +103,7 @@ def test_curves_are_those_of_the_closed_forms(epsilon, mu, size, shift, scale):
 def test_a_kept_class_by_brute_force_and_picked_from_any_bag(classes, keep):
     other = (1 - keep) / (classes - 1)
     rows = np.where(np.eye(classes, dtype=bool), keep, other)
-    curve, size = KeptClassCurve(classes, keep), 4
+    curve, size = kept_class(classes, keep), 4
     for epsilon in (0.0, 0.2, 0.7, 1.5):
         excess = np.maximum(0, rows[0] - math.exp(epsilon) * rows[1]).sum()
         assert value(curve, epsilon) == pytest.approx(excess, abs=1e-15)
@@ -111,7 +117,7 @@ def test_a_kept_class_by_brute_force_and_picked_from_any_bag(classes, keep):
 
 def test_a_class_that_is_always_kept_is_refused():
     with pytest.raises(BudgetError, match="no finite loss"):
-        composed_delta_of([KeptClassCurve(2, 1.0), PureCurve(0.1)], 1.0)
+        composed_delta_of([StepCurve(1.0, math.inf), pure_curve(0.1)], 1.0)
 
 
 @settings(max_examples=60)
@@ -174,9 +180,9 @@ def test_two_gaussians_are_one(first, second, sds):
 def test_pure_releases_by_enumeration(epsilons, share):
     epsilon = share * sum(epsilons)
     truth = atoms_delta([coin(e) for e in epsilons], epsilon)
-    found = composed_delta_of([PureCurve(e) for e in epsilons], epsilon)
+    found = composed_delta_of([pure_curve(e) for e in epsilons], epsilon)
     assert truth * (1 - 1e-13) <= found <= truth * (1 + 0.01)
-    assert composed_epsilon_of([PureCurve(e) for e in epsilons], 0.0) == pytest.approx(
+    assert composed_epsilon_of([pure_curve(e) for e in epsilons], 0.0) == pytest.approx(
         sum(epsilons), rel=1e-12
     )
 
@@ -191,7 +197,7 @@ def test_many_coins_are_binomial(releases):
     for sds in (0, 1, 3, 6, 10):
         epsilon = releases * each**2 / 2 + sds * each * math.sqrt(releases)
         truth = float(chances @ np.maximum(0.0, -np.expm1(epsilon - losses)))
-        found = composed_delta_of([PureCurve(each)] * releases, epsilon)
+        found = composed_delta_of([pure_curve(each)] * releases, epsilon)
         assert truth * (1 - 1e-9) <= found  # scipy's binomial is good to about 1e-11
         assert found <= truth * 1.01 + 1e-40
 
@@ -257,7 +263,7 @@ def test_sizes_that_depend_on_scores_cost_what_the_worst_at_each_score_does():
 PICKS = {
     "gaussian": st.builds(GaussianCurve, st.floats(0.01, 5.0)),
     "laplace": st.builds(LaplaceCurve, st.just(2**10), st.integers(200, 20_000)),
-    "classes": st.builds(KeptClassCurve, st.just(3), st.floats(0.34, 0.999)),
+    "classes": st.builds(kept_class, st.just(3), st.floats(0.34, 0.999)),
 }
 
 
@@ -320,8 +326,8 @@ def test_epsilon_is_the_inverse(curves, exponent):
 def test_nothing_and_what_tells_nothing_cost_nothing():
     assert composed_delta_of([], 0.5) == 0.0
     assert composed_delta_of([], -0.5) == pytest.approx(-math.expm1(-0.5))
-    assert composed_delta_of([PureCurve(0.0)] * 3, 0.0) == 0.0
-    silent = composed_delta_of([PureCurve(0.0), PickCurve(GaussianCurve(1.0), 3)], 0.5)
+    assert composed_delta_of([pure_curve(0.0)] * 3, 0.0) == 0.0
+    silent = composed_delta_of([pure_curve(0.0), PickCurve(GaussianCurve(1.0), 3)], 0.5)
     assert silent == pytest.approx(pick_delta(0.5, 1.0, 3), rel=1e-5)
     assert composed_epsilon_of([GaussianCurve(0.5)], 1e-5) == gaussian_epsilon(1e-5, 0.5)
 
@@ -339,7 +345,7 @@ def test_each_weight_is_within_its_bound():
     """Against a direct convolution in extended precision."""
     if np.finfo(np.longdouble).eps > 1e-18:
         pytest.skip("no extended precision here")
-    curves = [unmerged(0.5), LaplaceCurve(3, 10), PureCurve(0.4)]
+    curves = [unmerged(0.5), LaplaceCurve(3, 10), pure_curve(0.4)]
     parts = [(LossDistribution.from_curve(curve, step=1 / 64), 3) for curve in curves]
     for theta in (0.0, 2.0, 15.0):
         result = TiltedSum.of(parts, theta=theta)
@@ -381,7 +387,7 @@ def rounded(curve, step, how):
 def test_losses_rounded_down_or_to_the_nearest_are_caught(how, is_caught):
     """The twin of the enumeration of pure releases: rounding up is safe, if not tight."""
     epsilons, step = (0.31, 0.22, 0.43), 0.1
-    parts = [(rounded(PureCurve(e), step, how), 1) for e in epsilons]
+    parts = [(rounded(pure_curve(e), step, how), 1) for e in epsilons]
     result = TiltedSum.of(parts, theta=1.0)
     below = any(
         result.delta(epsilon) < atoms_delta([coin(e) for e in epsilons], epsilon) * (1 - 1e-13)
@@ -440,7 +446,7 @@ def google_lower(curve):
         "pessimistic_estimate": False,
         "value_discretization_interval": GOOGLE_STEP / 2,
     }
-    if isinstance(curve, PureCurve):
+    if isinstance(curve, StepCurve):
         (p, q), _ = np.log(coin(curve.epsilon)).tolist()
         return privacy_loss_distribution.from_two_probability_mass_functions(
             {0: p, 1: q}, {0: q, 1: p}, **options
@@ -468,7 +474,7 @@ def random_curve(rng):
         GaussianCurve(mu),
         LaplaceCurve(int(rng.integers(1, 20)), int(rng.integers(10, 100))),
         PickCurve(GaussianCurve(mu), int(rng.integers(2, 60))),
-        PureCurve(float(rng.uniform(0.02, 1))),
+        pure_curve(float(rng.uniform(0.02, 1))),
     ][rng.integers(4)]
 
 

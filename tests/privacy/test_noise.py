@@ -9,10 +9,11 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.laws import Gaussian, Laplace
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import noisy_labels, private_bag_means, private_picks
+from bagwise.privacy.noise import noisy_bag_labels, noisy_labels
 from bagwise.privacy.queries import BagMeans, BagPicks, Labels
 from bagwise.rng import SecureNoise
 from tests import stats
+from tests.privacy.events import bag_means
 
 STEP = 4.0 / LABEL_STEPS
 
@@ -40,7 +41,7 @@ def test_labels_become_whole_steps_within_the_range():
 @pytest.mark.parametrize("bounds", [(0.0, 0.1), (-1e-7, 3e300), (1e15, 1e15 + 1), (-0.3, 0.7)])
 def test_one_label_moves_a_sum_by_the_sensitivity_at_most(bounds):
     """Brute force over labels at and beyond the edges: the integers the noise is added to."""
-    event = ExactCalibration(1.0, 1e-5, bounds).bag_means()
+    event = bag_means(ExactCalibration(1.0, 1e-5, bounds))
     low, high = bounds
     edges = np.array([low, high, np.nextafter(low, high), np.nextafter(high, low), -1e308, 1e308])
     steps = labels_to_steps(edges, bounds=bounds, step=event.grid_step)
@@ -52,7 +53,7 @@ def test_one_label_moves_a_sum_by_the_sensitivity_at_most(bounds):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
 def test_calibration_delivers_what_is_asked_with_nothing_to_spare(epsilon, delta):
-    event = ExactCalibration(epsilon, delta, BOUNDS, noise="gaussian").bag_means()
+    event = bag_means(ExactCalibration(epsilon, delta, BOUNDS, noise="gaussian"))
     mu = LABEL_STEPS / event.law.sd
     assert gaussian_delta(epsilon, mu) <= delta
     assert gaussian_delta(epsilon, mu * 1.001) > delta
@@ -70,7 +71,7 @@ def test_means_carry_noise_by_the_size_of_their_own_bag():
     bags = Bags(index)
     labels = np.full(index.size, 1.0)
     event = Mechanism(BagMeans(STEP), (Gaussian(LABEL_STEPS // 2),))
-    noise = private_bag_means(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
+    noise = noisy_bag_labels(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
     assert stats.sd_is(noise[bags.sizes == 1], 2.0)
     assert stats.sd_is(noise[bags.sizes == 4], 0.5)
     assert not stats.sd_is(noise[bags.sizes == 4], 0.55)
@@ -79,10 +80,9 @@ def test_means_carry_noise_by_the_size_of_their_own_bag():
 def test_published_values_lie_on_the_public_grid():
     bags = Bags(np.repeat(np.arange(500), 2))
     labels = np.random.default_rng(0).uniform(-1, 3, size=1000)
-    event = ExactCalibration(1.0, 1e-5, BOUNDS).bag_means()
+    event = bag_means(ExactCalibration(1.0, 1e-5, BOUNDS))
     sums = (
-        private_bag_means(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise())
-        - BOUNDS[0]
+        noisy_bag_labels(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - BOUNDS[0]
     ) * 2
     steps = sums / event.grid_step
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-6)
@@ -91,7 +91,7 @@ def test_published_values_lie_on_the_public_grid():
 def test_laplace_means_carry_laplace_noise():
     bags = Bags(np.repeat(np.arange(60_000), 2))
     event = Mechanism(BagMeans(STEP), (Laplace(LABEL_STEPS // 2),))
-    means = private_bag_means(
+    means = noisy_bag_labels(
         np.ones(120_000), bags, bounds=BOUNDS, event=event, source=SecureNoise()
     )
     assert stats.mean_is(np.abs(means - 1.0), 1.0)  # the mean of |Laplace(b)| is b, here 2/2
@@ -114,7 +114,7 @@ def test_picks_carry_noise_by_the_size_of_their_bag():
         BagPicks((1, 3), 1, STEP), (Gaussian(LABEL_STEPS // 2), Gaussian(LABEL_STEPS // 8))
     )
     labels = np.full(bags.n_rows, 1.0)
-    noise = private_picks(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
+    noise = noisy_bag_labels(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
     assert stats.sd_is(noise[bags.sizes == 1], 2.0)
     assert stats.sd_is(noise[bags.sizes == 3], 0.5)
     assert not stats.sd_is(noise[bags.sizes == 3], 0.55)

@@ -18,6 +18,7 @@ from bagwise.privacy.noise_laws import (
 )
 from bagwise.rng import SimulatedNoise
 from tests import stats
+from tests.privacy.events import bag_means
 
 LAWS = [
     GaussianLaw(), LaplaceLaw(), StaircaseLaw(4.0, 0.2), StaircaseLaw(1.0, 0.417),
@@ -85,7 +86,7 @@ def test_information_is_the_variance_of_the_score(law):
 
 
 def test_staircase_law_is_that_of_its_mechanism():
-    event = ExactCalibration(3.0, 0.0, (0.0, 1.0), noise="staircase").bag_means()
+    event = bag_means(ExactCalibration(3.0, 0.0, (0.0, 1.0), noise="staircase"))
     drawn = event.draw(200_000, SimulatedNoise(0)) / event.law.sd
     cells = np.linspace(-3, 3, 25)
     grid = np.linspace(-3, 3, 600_001)

@@ -16,7 +16,7 @@ from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.private_loss import design_loss, half_width, noise_sd, release_mean_loss
 from bagwise.privacy.units import Units
 from bagwise.rng import SimulatedNoise
-from tests.privacy.events import laplace
+from tests.privacy.events import laplace, mean_loss
 from tests.stats import mean_is
 
 BOUNDS = (-2.0, 6.0)
@@ -25,7 +25,7 @@ ROWS = Units()
 
 def event_for(design, units=ROWS, epsilon=1.0):
     rule = ExactCalibration(epsilon, 0.0, design.bounds)
-    return rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
+    return mean_loss(rule, reach=design.sensitivity_steps(units), step=design.step)
 
 
 def summed_steps(labels, design):

@@ -21,6 +21,7 @@ from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows import blocks
 from reproduction.problems import isotropic_problem
 from tests import stats
+from tests.privacy.events import model
 
 
 def names(X):
@@ -202,8 +203,8 @@ def test_the_error_of_a_model_with_laplace_noise_is_what_theory_says(X):
     bounds, theta = (-12.0, 12.0), np.array([1.0, -2.0, 0.5])
     rng, noise = np.random.default_rng(3), SimulatedNoise(4)
     design = design_model(X, names(X), norm="L1")
-    event = ExactCalibration(5.0, 0.0, bounds).laplace_model(
-        share=1.0, sensitivity_steps=design.sensitivity_steps
+    event = model(
+        ExactCalibration(5.0, 0.0, bounds), "laplace", share=1.0, reach=design.sensitivity_steps
     )
     assert float(event.pure_epsilon) <= 5.0
     B, _ = columns_in_l1(X, design)
@@ -237,8 +238,8 @@ def released_errors(X, theta, runs, noise_factor=1.0):
     bounds = (-12.0, 12.0)
     rng, noise = np.random.default_rng(3), SimulatedNoise(4)
     design = design_model(X, names(X))
-    event = ExactCalibration(5.0, 1e-5, bounds).model(
-        share=1.0, sensitivity_steps=design.sensitivity_steps
+    event = model(
+        ExactCalibration(5.0, 1e-5, bounds), "gaussian", share=1.0, reach=design.sensitivity_steps
     )
     B, _ = dense_columns(X, design)
     to_slopes = (design.basis @ B)[1:] / design.spread[:, None]
@@ -308,8 +309,8 @@ def test_a_dropped_feature_is_said(table):
 def test_two_releases_differ():
     X = np.random.default_rng(0).standard_normal((50, 2))
     design = design_model(X, names(X))
-    event = ExactCalibration(1.0, 1e-5, (0, 1)).model(
-        share=1.0, sensitivity_steps=design.sensitivity_steps
+    event = model(
+        ExactCalibration(1.0, 1e-5, (0, 1)), "gaussian", share=1.0, reach=design.sensitivity_steps
     )
     labels = np.full(50, 0.5)
     a, b = (

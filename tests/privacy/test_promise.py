@@ -6,7 +6,7 @@ import pytest
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BudgetError, StrongPromiseWarning, WeakPromiseWarning
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.noise import private_bag_means
+from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.promise import (
     LOST_MEAN,
     check_promise,
@@ -15,15 +15,16 @@ from bagwise.privacy.promise import (
 )
 from bagwise.rng import SimulatedNoise
 from tests import stats
+from tests.privacy.events import bag_means
 
 
 def test_noise_on_the_mean_is_that_of_one_bag_with_all_rows():
     n, epsilon, bounds = 50, 0.2, (0.0, 4.0)
     bags, labels = Bags(np.zeros(n, dtype=np.int64)), np.ones(n)
-    event = ExactCalibration(epsilon, 0.0, bounds).bag_means()
+    event = bag_means(ExactCalibration(epsilon, 0.0, bounds))
     source = SimulatedNoise(0)
     drawn = [
-        private_bag_means(labels, bags, bounds=bounds, event=event, source=source)[0] - 1
+        noisy_bag_labels(labels, bags, bounds=bounds, event=event, source=source)[0] - 1
         for _ in range(4000)
     ]
     expected = noise_on_mean(epsilon, n) * (bounds[1] - bounds[0])

@@ -15,16 +15,16 @@ from scipy.optimize import linprog
 from bagwise.auditor.mechanism import audit_events
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.planner.candidates import response_of
-from bagwise.privacy.calibrate import SINGLE_LABELS, ExactCalibration
+from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.dispersion import frequencies_p_value
 from bagwise.privacy.laws import Unbiased, unbiased
 from bagwise.privacy.laws.law import Move
 from bagwise.privacy.laws.unbiased import CHANCES, POINTS, ChannelCurve
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import reported_labels
 from bagwise.privacy.queries import SingleLabels
 from bagwise.rng import SimulatedNoise
 from tests import stats
+from tests.privacy.events import bag_means, bag_picks, reported, single_labels
 
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 
@@ -32,7 +32,7 @@ EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_no_two_labels_are_told_apart_better_than_is_paid_for(epsilon):
     """By enumeration, in whole numbers: every output, every pair of points."""
-    event = Unbiased.least(epsilon)
+    event = Unbiased.least(Move(), epsilon)
     assert event.is_possible(Move())
     columns = zip(*event.chances, strict=True)
     worst = max(Fraction(max(column), min(column)) for column in columns)
@@ -67,7 +67,7 @@ def test_the_curve_of_a_table_is_that_of_its_worst_pair(table, equal):
 
 
 def test_the_curve_of_single_labels_is_that_of_the_worst_pair():
-    event = Unbiased.least(2.0)
+    event = Unbiased.least(Move(), 2.0)
     epsilon = np.linspace(0.0, 2.5, 40)
     expected = deltas_of_pairs(event.chances, epsilon)
     np.testing.assert_allclose(event.curve(Move())(epsilon), expected, rtol=1e-9, atol=1e-13)
@@ -121,7 +121,7 @@ def test_the_programme_has_the_optimum_of_another_formulation(epsilon, monkeypat
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_the_unbiased_randomizer_is_unbiased_and_beats_noise(epsilon):
-    event = Unbiased.least(epsilon)
+    event = Unbiased.least(Move(), epsilon)
     points, outputs = np.linspace(0, 1, POINTS), np.array(event.outputs)
     shares = np.array(event.chances) / CHANCES
     assert np.abs(shares @ outputs - points).max() < 1e-12
@@ -130,14 +130,14 @@ def test_the_unbiased_randomizer_is_unbiased_and_beats_noise(epsilon):
     weights[[0, -1]] = 0.5
     variance = (shares * (outputs - points[:, None]) ** 2).sum(axis=1)
     ours = float(weights @ variance / weights.sum())
-    laplace = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).bag_means().number_sd ** 2
+    laplace = bag_means(ExactCalibration(epsilon, 0.0, (0.0, 1.0))).number_sd ** 2
     assert ours < 0.6 * laplace
 
 
 def test_reports_of_a_label_have_its_chances():
-    event: Any = ExactCalibration(1.0, 0.0, (-3.0, 5.0)).single_labels("unbiased")
+    event: Any = single_labels(ExactCalibration(1.0, 0.0, (-3.0, 5.0)))
     labels = np.full(200_000, 1.7)
-    got = reported_labels(labels, event=event, source=SimulatedNoise(1))
+    got = reported(labels, event, SimulatedNoise(1))
     (shares,) = event.law.shares_of(event.query.scaled(labels[:1]))
     outputs = event.query.reported(event.laws)
     for output, share in zip(outputs, shares, strict=True):
@@ -149,7 +149,7 @@ def test_reports_of_a_label_have_its_chances():
 
 def test_an_audit_comes_close_to_what_is_claimed_and_not_beyond():
     (found,) = audit_events(
-        [ExactCalibration(1.0, 0.0, (0.0, 1.0)).single_labels("unbiased")],
+        [single_labels(ExactCalibration(1.0, 0.0, (0.0, 1.0)))],
         delta=0.0,
         draws=60_000,
         alpha=1e-6,
@@ -161,29 +161,28 @@ def test_an_audit_comes_close_to_what_is_claimed_and_not_beyond():
 def test_the_response_of_a_learner_is_that_of_a_simulation():
     rng = np.random.default_rng(0)
     labels = rng.normal(5.0, 1.2, size=400_000)
-    for noise in SINGLE_LABELS:
-        event = ExactCalibration(2.0, 0.0, (0.0, 10.0)).single_labels(noise)
-        got = reported_labels(labels, event=event, source=SimulatedNoise(2))
-        slope, intercept = np.polyfit(labels, got, 1)
-        found = response_of(event, 1.2)
-        residual = got - slope * labels - intercept
-        assert stats.mean_is(
-            (labels - 5) * (got - found.slope * labels - got.mean() + found.slope * 5), 0.0
-        )
-        assert not stats.mean_is((labels - 5) * (got - 1.05 * found.slope * (labels - 5)), 0.0)
-        assert residual.std() == pytest.approx(found.noise_sd, rel=0.01)
+    event = single_labels(ExactCalibration(2.0, 0.0, (0.0, 10.0)))
+    got = reported(labels, event, SimulatedNoise(2))
+    slope, intercept = np.polyfit(labels, got, 1)
+    found = response_of(event, 1.2)
+    residual = got - slope * labels - intercept
+    assert stats.mean_is(
+        (labels - 5) * (got - found.slope * labels - got.mean() + found.slope * 5), 0.0
+    )
+    assert not stats.mean_is((labels - 5) * (got - 1.05 * found.slope * (labels - 5)), 0.0)
+    assert residual.std() == pytest.approx(found.noise_sd, rel=0.01)
 
 
 def test_the_accountant_adds_them_up_and_refuses_what_is_nothing():
     rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
-    assert float(rule.single_labels("unbiased", rows=4).pure_epsilon) <= 1.0
-    assert rule.single_labels("unbiased", rows=4).pure_epsilon == 4 * Fraction(
-        Unbiased.least(0.25).epsilon
+    assert float(single_labels(rule, rows=4).pure_epsilon) <= 1.0
+    assert single_labels(rule, rows=4).pure_epsilon == 4 * Fraction(
+        Unbiased.least(Move(), 0.25).epsilon
     )
     with pytest.raises(BudgetError, match="nothing of a single label"):
-        ExactCalibration(1e-4, 0.0, (0.0, 1.0)).single_labels("unbiased")
-    with pytest.raises(BudgetError, match="not picks"):
-        rule.with_noise("unbiased").picks(sizes=[3])
+        single_labels(ExactCalibration(1e-4, 0.0, (0.0, 1.0)))
+    with pytest.raises(BudgetError, match="not possible"):
+        bag_picks(rule.with_noise("unbiased"), sizes=[3])
 
 
 def test_counts_of_honest_labels_fail_no_more_often_than_they_may():

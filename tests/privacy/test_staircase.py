@@ -16,6 +16,7 @@ from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.laws import Laplace, Staircase
 from bagwise.privacy.laws.law import Move
 from bagwise.privacy.laws.staircase import best_inner
+from tests.privacy.events import bag_means
 
 BOUNDS = (0.0, 1.0)
 
@@ -106,14 +107,14 @@ def test_the_variance_is_that_of_the_paper_s_optimum(epsilon, ratio):
 
 def test_a_step_is_as_wide_as_one_sum_moves():
     rule: Any = ExactCalibration(1.0, 0.0, BOUNDS, noise="staircase")
-    assert rule.bag_means().law.shift == LABEL_STEPS
-    assert rule.bag_means(rows=3, square=9, numbers=1).law.shift == 3 * LABEL_STEPS
-    apart = rule.bag_means(rows=2, square=2, numbers=2)
+    assert bag_means(rule).law.shift == LABEL_STEPS
+    assert bag_means(rule, rows=3, square=9, touched=1).law.shift == 3 * LABEL_STEPS
+    apart = bag_means(rule, rows=2, square=2, touched=2)
     assert (apart.law.shift, apart.query.move("number").times) == (LABEL_STEPS, 2)
     assert float(apart.pure_epsilon) == 1.0
     assert Staircase.least(Move(2**41), Fraction(1)) is None  # too wide to be drawn
     with pytest.raises(BudgetError, match="not possible"):
-        rule.bag_means(rows=2**23, square=2**46, numbers=1)
+        bag_means(rule, rows=2**23, square=2**46, touched=1)
 
 
 @pytest.mark.parametrize(
@@ -124,17 +125,17 @@ def test_a_step_is_as_wide_as_one_sum_moves():
         (0.75, {}, "staircase"),
         (1.0, {}, "staircase"),
         (7.5, {}, "staircase"),
-        (1.0, {"rows": 2, "square": 2, "numbers": 2}, "laplace"),
-        (1.0, {"rows": 2, "square": 4, "numbers": 1}, "staircase"),
+        (1.0, {"rows": 2, "square": 2, "touched": 2}, "laplace"),
+        (1.0, {"rows": 2, "square": 4, "touched": 1}, "staircase"),
         (1.0, {"rows": 2}, "laplace"),  # nobody said that both are in one bag
     ],
 )
 def test_it_is_chosen_where_it_is_worthwhile(epsilon, options, kind):
-    event = ExactCalibration(epsilon, 0.0, BOUNDS).bag_means(**options)
+    event = bag_means(ExactCalibration(epsilon, 0.0, BOUNDS), **options)
     assert event.noise == kind
     assert total_delta([event], epsilon) == 0.0
     assert epsilon * 0.999 < total_epsilon([event], 0.0) <= epsilon
-    assert group_epsilon([event], 0.0, 4) == pytest.approx(4 * epsilon, rel=1e-4)
+    assert group_epsilon((event,), 0.0, 4) == pytest.approx(4 * epsilon, rel=1e-4)
     query = event.query
     offers = [law.least(query.move(law.norm), Fraction(epsilon)) for law in (Laplace, Staircase)]
     assert event.law.sd**2 * (1 - WORTHWHILE) <= min(offer.sd for offer in offers) ** 2

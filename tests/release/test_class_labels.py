@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
+from bagwise.auditor.mechanism import audit
 from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     BoundsError,
@@ -18,15 +19,15 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.privacy import total_delta, total_epsilon
-from bagwise.privacy.audit import audit
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.laws import RandomisedResponse
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import private_class_picks, private_shares
+from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.queries import ClassPicks
 from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from tests import stats
+from tests.privacy.events import bag_means, class_picks, class_shares
 
 CLASSES = ("bus", "car", "train")
 
@@ -103,10 +104,10 @@ def test_a_model_of_shares_finds_the_slope(trips):
 def test_brute_force_sensitivity_of_shares():
     """Replace one class by any other: the counts move by sqrt(2) in L2 and by 2 in L1."""
     rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0), noise="gaussian")
-    square = rule.bag_means(square=2, rows=2)
+    square = bag_means(rule, square=2, rows=2)
     assert square.sensitivity >= math.sqrt(2)
     assert square.sensitivity == pytest.approx(math.sqrt(2), rel=1e-5)
-    laplace = ExactCalibration(1.0, 0.0, (0.0, 1.0)).bag_means(square=2, rows=2)
+    laplace = bag_means(ExactCalibration(1.0, 0.0, (0.0, 1.0)), square=2, rows=2)
     assert laplace.sensitivity == 2.0
     counts = np.array([2, 3, 1])
     for old in range(3):
@@ -122,24 +123,21 @@ def test_noisy_shares_are_unbiased_and_have_their_noise():
     bags = Bags(np.repeat(np.arange(20_000), 4))
     codes = np.tile([0, 1, 1, 2], 20_000)
     rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0), noise="gaussian")
-    event = rule.shares()
-    noise = private_shares(codes, bags, classes=3, event=event, source=SecureNoise()) - [
-        0.25,
-        0.5,
-        0.25,
-    ]
+    event = class_shares(rule)
+    made = noisy_bag_labels(codes, bags, classes=3, event=event, source=SecureNoise())
+    noise = made - [0.25, 0.5, 0.25]
     assert stats.sd_is(noise.ravel(), event.number_sd / 4)
     assert not stats.sd_is(noise.ravel(), event.number_sd / 4 * 1.05)
 
 
 def test_randomised_picks_are_unbiased_and_keep_their_epsilon():
     rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
-    event = rule.class_picks(classes=3, sizes=[4])
+    event = class_picks(rule, classes=3, sizes=[4])
     assert total_epsilon([event], 0.0) <= 1.0
     assert total_epsilon([event], 0.0) == pytest.approx(1.0, abs=1e-6)
     bags = Bags(np.repeat(np.arange(40_000), 4))
     codes = np.tile([0, 1, 1, 2], 40_000)
-    drawn = private_class_picks(codes, bags, event=event, source=SecureNoise())
+    drawn = noisy_bag_labels(codes, bags, event=event, source=SecureNoise())
     for number, share in enumerate((0.25, 0.5, 0.25)):
         assert stats.mean_is(drawn[:, number], share)
         assert not stats.mean_is(drawn[:, number], share + 0.1)
@@ -152,14 +150,14 @@ def pick_scores(event, first):
     def draw(count):
         bags = Bags(np.repeat(np.arange(count), 4))
         codes = np.tile([first, 1, 1, 1], count)
-        reported = private_class_picks(codes, bags, event=event, source=SecureNoise())
+        reported = noisy_bag_labels(codes, bags, event=event, source=SecureNoise())
         return (reported.argmax(axis=1) == 0).astype(float)
 
     return draw
 
 
 def test_an_attack_on_randomised_picks():
-    event = ExactCalibration(1.0, 0.0, (0.0, 1.0)).class_picks(classes=3, sizes=[4])
+    event = class_picks(ExactCalibration(1.0, 0.0, (0.0, 1.0)), classes=3, sizes=[4])
     found = audit(pick_scores(event, 0), pick_scores(event, 1), delta=0.0, draws=60_000, alpha=1e-6)
     assert 0.75 < found.epsilon <= 1.0  # the attack is the best there is, so it comes close
     louder = Mechanism(ClassPicks((4,), 1), (RandomisedResponse(3, 0.99),))
@@ -210,7 +208,7 @@ def test_every_epsilon_can_be_randomised():
     for numerator in range(2, 60):
         for denominator in range(1, numerator):
             epsilon = math.log(numerator / denominator)
-            event = ExactCalibration(epsilon, 0.0, (0.0, 1.0)).class_picks(classes=2, sizes=[2, 3])
+            event = class_picks(ExactCalibration(epsilon, 0.0, (0.0, 1.0)), classes=2, sizes=[2, 3])
             assert total_delta([event], epsilon) == 0.0
 
 
@@ -232,14 +230,14 @@ def test_certificates_for_other_classes_are_noticed(trips):
 
     made = release(trips, epsilon=1.0, delta=1e-6)
     rule = ExactCalibration(1.0, 1e-6, (0.0, 1.0))
-    short = dataclasses.replace(made.certificate, events=(rule.bag_means(),))
+    short = dataclasses.replace(made.certificate, events=(bag_means(rule),))
     wrong = dataclasses.replace(
-        made, certificate=short, noise_sd=rule.bag_means().number_sd / made.bags.sizes
+        made, certificate=short, noise_sd=bag_means(rule).number_sd / made.bags.sizes
     )
     with pytest.raises(ReleaseError, match="these classes"):
         wrong.verify()
     picked = release(trips, epsilon=1.0, delta=1e-6, label_kind="pick")
-    other = rule.class_picks(classes=4, sizes=[10])
+    other = class_picks(rule, classes=4, sizes=[10])
     certificate = dataclasses.replace(picked.certificate, events=(other,))
     with pytest.raises(ReleaseError):
         dataclasses.replace(picked, certificate=certificate).verify()

@@ -56,6 +56,7 @@ from bagwise.rows.spark import opening
 from bagwise.rows.spark.opening import open_files
 from bagwise.show.stages import Stages
 from tests.contracts.this_machine import ThisMachine
+from tests.privacy.events import bag_means, bag_picks, model
 from tests.spark.conftest import PRIVATE, K, N, some_table
 
 PLAIN = {**PRIVATE, "tighten": "none", "centre": "none"}
@@ -415,16 +416,16 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     square, touched = units.square_in_bags(read.bags), units.bags_touched(read.bags)
     assert reach_of_units(release.bags.parts, "person", BAG_ID) == (square, touched)
     rule = ExactCalibration(2.0, 0.0, (-9.0, 9.0))
-    means = rule.bag_means(square=square, rows=units.largest, numbers=touched)
+    means = bag_means(rule, square=square, rows=units.largest, touched=touched)
     assert release.certificate.events == (means,)
     assert 1 < touched < square < units.largest**2
     # Half super-bags leave rows out, which count as if each was in a bag of its own.
     few = CountedUnits("person", 10**6)
     assert few.square_in_bags(release.bags) == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
-    spent = rule.laplace_model(share=0.1, sensitivity_steps=2**18)
+    spent = model(rule, "laplace", share=0.1, reach=2**18)
     after = settle_means(rule, release.bags, few, Scores(None, (spent,)), NOT_CENTRED)[0]
-    assert after == rule.bag_means(square=10**12, rows=10**6, numbers=10**6, spent=(spent,))
+    assert after == bag_means(rule, square=10**12, rows=10**6, touched=10**6, spent=(spent,))
 
 
 def test_a_plan_sees_all_rows_of_some_units(people, workers, tmp_path):
@@ -541,7 +542,7 @@ def test_picked_labels_are_those_of_one_row_of_each_bag(files, table, tmp_path):
     read.verify()
     assert read.label_kind == "pick"
     rule = ExactCalibration(2.0, 0.0, (-9.0, 9.0))
-    assert release.certificate.events == (rule.picks(sizes=read.bags.sizes.tolist()),)
+    assert release.certificate.events == (bag_picks(rule, sizes=read.bags.sizes.tolist()),)
     # Which rows these are: the same whoever asks, one of each bag, and anywhere in it.
     found = []
     for _ in range(2):

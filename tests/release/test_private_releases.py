@@ -27,6 +27,7 @@ from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from reproduction.printed_noise import PrintedCalibration
 from tests import stats
+from tests.privacy.events import bag_picks
 
 N = 400
 
@@ -285,8 +286,8 @@ def lies(made):
     yield (
         "means that the certificate calls picks",
         {
-            "certificate": dataclasses.replace(certificate, events=(rule.picks(sizes=[20]),)),
-            "noise_sd": np.full(made.bags.n_bags, rule.picks(sizes=[20]).number_sd),
+            "certificate": dataclasses.replace(certificate, events=(bag_picks(rule, sizes=[20]),)),
+            "noise_sd": np.full(made.bags.n_bags, bag_picks(rule, sizes=[20]).number_sd),
         },
     )
     yield (

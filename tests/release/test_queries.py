@@ -19,7 +19,7 @@ from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.mechanisms import noisy_choice
-from bagwise.privacy.noise import private_centred_means
+from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.private_model import Designs, LinearScores
 from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, limit_of
 from bagwise.release.verify import noise_per_bag
@@ -29,6 +29,7 @@ from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.blocks import BlockedRows
 from bagwise.verifier import verify
+from tests.privacy.events import bag_means
 
 N = 12_000
 BOUNDS = (-500.0, 500.0)  # far wider than any label here
@@ -200,29 +201,22 @@ def test_decisions_are_functions_of_public_and_paid_values(table, monkeypatch, k
     assert one.certificate.tightened != two.certificate.tightened
 
 
-def test_a_label_moves_a_centred_sum_by_the_limit_at_most():
+def test_a_label_moves_a_centred_sum_by_the_limit_at_most(monkeypatch):
     """By brute force over labels: whole steps, whatever predictions and labels are."""
     rng = np.random.default_rng(0)
     bags = bw.Bags(np.repeat(np.arange(3), 4))
     bounds, limit = (-7.3, 21.9), 1.7
     rule = ExactCalibration(1.0, 0.0, bounds)
-    event = rule.bag_means().on_grid(2 * limit / LABEL_STEPS)
+    event = bag_means(rule).on_grid(2 * limit / LABEL_STEPS)
 
-    class Silent:
-        """No noise, so that sums can be compared."""
-
-        def draw(self, count, source):
-            return np.zeros(count, dtype=np.int64)
-
-        grid_step = event.grid_step
-
+    # No noise, so that sums can be compared.
+    nothing = lambda self, count, source: np.zeros(count, dtype=np.int64)  # noqa: E731
+    monkeypatch.setattr(type(event.law), "draw", nothing)
     predictions = rng.uniform(*bounds, size=12)
 
     def sums(labels):
-        means = private_centred_means(
-            labels, predictions, bags, bounds=bounds, event=Silent(), source=SimulatedNoise(0)
-        )
-        return means * bags.sizes
+        made = {"bounds": bounds, "event": event, "source": SimulatedNoise(0)}
+        return noisy_bag_labels(labels, bags, predictions=predictions, **made) * bags.sizes
 
     moves = []
     for _ in range(200):
@@ -520,7 +514,7 @@ def test_unasked_looks_cost_the_bags_an_eighth_more_noise_at_most(n, epsilon):
     def noise(**asked):
         found = settle_queries(rule, X, list("abc"), unit_rows=1, **asked)
         left = rule if found.range is None else rule.within(rule.bounds, found.range)
-        return left.bag_means(spent=found.spent).number_sd / rule.bag_means().number_sd, found
+        return bag_means(left, spent=found.spent).number_sd / bag_means(rule).number_sd, found
 
     unasked, found = noise(tighten="auto", centre="auto")
     assert unasked <= 1.12
@@ -569,21 +563,24 @@ def test_a_model_leaves_of_labels_what_it_leaves_wherever_they_are():
     X, bounds = rng.normal(size=(1000, 3)), (-2.0, 2.0)
     labels = X @ [1.0, -0.5, 0.0] + rng.normal(size=1000)  # some beyond the bounds
     model = LinearScores(0.1, np.array([0.9, -0.6, 0.1]), ())
-    _, signal, left = queries._leftovers(labels, X, model, bounds)
-    nowhere, same_signal, spread = queries._leftovers(None, InTwoPlaces(X, labels), model, bounds)
-    assert nowhere is None
-    assert np.isclose(same_signal, signal, rtol=1e-8)
-    assert isinstance(spread, CountsItself)
-    assert spread.size == 1000
+    expected = np.clip(model.predict(X), *bounds)
+    left = np.abs(np.clip(labels, *bounds) - expected)
+    here = queries.Leftovers(X, labels, model, bounds)
+    spread = queries.Leftovers(InTwoPlaces(X, labels), None, model, bounds)
     limits, distance = np.array([2.0, 1.0, 0.5, 0.1]), Distance(0.0, np.inf, 0.0)
     counts = count_beyond(left, distance, limits)
-    np.testing.assert_array_equal(spread.count_beyond(distance, limits), counts)
     assert counts[-1] > counts[0] > 0
+    for one in (here, spread):
+        assert isinstance(one, CountsItself)
+        assert one.size == 1000
+        assert np.isclose(one.signal, np.var(expected), rtol=1e-8)
+        np.testing.assert_array_equal(one.count_beyond(distance, limits), counts)
     found = [
-        limit_of(one, 2.0, epsilon=1.0, rows=1, source=SimulatedNoise(4)) for one in (left, spread)
+        limit_of(one, 2.0, epsilon=1.0, rows=1, source=SimulatedNoise(4))
+        for one in (left, here, spread)
     ]
-    assert found[0] == found[1]
-    centring = queries.Centring(model, None, signal, bounds, 0.0, None, ())
+    assert found[0] == found[1] == found[2]
+    centring = queries.Centring(model, None, here.signal, bounds, 0.0, None, ())
     with pytest.raises(AssertionError, match="in no order"):
         centring.take(np.arange(3))
 

@@ -15,6 +15,7 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import one_hot
 from bagwise.release import bags_in_parts
 from bagwise.requests.records import filed
+from tests.privacy.events import class_picks
 from tests.spark.conftest import PRIVATE, K, N
 
 PLAIN = {**PRIVATE, "tighten": "none", "centre": "none"}
@@ -146,7 +147,7 @@ def test_picked_classes_of_a_frame_are_masked_and_randomised(classed, spark, tmp
     read.verify()
     (event,) = release.certificate.events
     sizes = read.bags.sizes
-    assert event == ExactCalibration(6.0, 0.0, (0.0, 1.0)).class_picks(classes=3, sizes=sizes)
+    assert event == class_picks(ExactCalibration(6.0, 0.0, (0.0, 1.0)), classes=3, sizes=sizes)
     # Of each bag a class is reported that is one of its own, nearly always: keep is above 0.98.
     own = read.bags.sum(one_hot(codes[read.instances["key"].to_numpy() // 7], 3))
     reported = read.labels.argmax(axis=1)

@@ -13,17 +13,11 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.privacy.aggregate import pick_labels
+from bagwise.privacy.aggregate import pick_rows
 from bagwise.privacy.grid import one_hot
 from bagwise.privacy.laws import Unbiased
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import (
-    private_bag_means,
-    private_class_picks,
-    private_picks,
-    private_shares,
-    reported_labels,
-)
+from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.noise_laws import find_law
 from bagwise.privacy.queries import ClassPicks as PickedClasses
 from bagwise.privacy.queries import SingleLabels
@@ -56,9 +50,22 @@ class Reader(ABC):
     classes: int
     tiny: float
 
-    @abstractmethod
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return bag labels of these rows, as the release would have drawn them."""
+        if self.event is None or self.bounds is None:
+            return self.exact(labels, bags, source)
+        return noisy_bag_labels(
+            labels,
+            bags,
+            bounds=self.bounds,
+            event=self.event,
+            source=source,
+            classes=self.classes,
+        )
+
+    @abstractmethod
+    def exact(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
+        """Return bag labels without noise."""
 
     @abstractmethod
     def log_likelihood(
@@ -135,13 +142,13 @@ def reader_of(release: Release, spread: float) -> Reader:
 class Sums(Reader):
     """Means of numbers, or shares of classes: sums of the rows' numbers, divided by their count."""
 
-    def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
-        """Return noisy means, or exact ones."""
-        event, bounds = self.event, self.bounds
-        if event is not None and self.classes:
-            return private_shares(labels, bags, classes=self.classes, event=event, source=source)
-        if event is not None and bounds is not None:
-            return private_bag_means(labels, bags, bounds=bounds, event=event, source=source)
+    def exact(
+        self,
+        labels: AnyArray,
+        bags: Bags,
+        source: NoiseSource,  # noqa: ARG002 (nothing is drawn)
+    ) -> FloatArray:
+        """Return means."""
         return bags.mean(self._numbers(labels))
 
     def log_likelihood(
@@ -161,13 +168,8 @@ class Sums(Reader):
         return np.array(labels, dtype=np.float64)
 
 
-class Singles(Reader):
+class Singles(Sums):
     """Single labels, reported by a table of chances."""
-
-    def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
-        """Return what is reported."""
-        event = cast(Mechanism, self.event)
-        return reported_labels(bags.mean(labels), event=event, source=source)
 
     def log_likelihood(
         self,
@@ -189,11 +191,9 @@ class Singles(Reader):
 class Picks(Reader):
     """The label of one row of each bag, picked in secret."""
 
-    def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
-        """Return noisy picks, or exact ones."""
-        if self.event is None or self.bounds is None:
-            return pick_labels(labels, bags, source)
-        return private_picks(labels, bags, bounds=self.bounds, event=self.event, source=source)
+    def exact(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
+        """Return picks."""
+        return labels[pick_rows(bags, source)]
 
     def log_likelihood(
         self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray
@@ -210,12 +210,9 @@ class Picks(Reader):
 class ClassPicks(Reader):
     """The class of one row of each bag, picked in secret and perhaps replaced."""
 
-    def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
-        """Return estimated shares from a randomised pick, or the pick itself."""
-        if self.event is None:
-            picked = pick_labels(labels.astype(np.float64), bags, source).astype(np.int64)
-            return one_hot(picked, self.classes).astype(np.float64)
-        return private_class_picks(labels, bags, event=self.event, source=source)
+    def exact(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
+        """Return the class of the pick."""
+        return one_hot(labels[pick_rows(bags, source)], self.classes).astype(np.float64)
 
     def log_likelihood(
         self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray

@@ -2,17 +2,24 @@
 
 Each mechanism is drawn from on a pair of tables that differ in the labels of one protected unit and
 are the worst for it: for noise on a number, one that moves by the whole sensitivity; for picks, a
-bag whose other labels are all at one end. `privacy.audit` has the attack and its bound.
+bag whose other labels are all at one end. An attacker guesses which of the two it was from a score,
+and the guesses become a lower bound on epsilon that holds with a stated confidence. That cannot
+prove privacy; it can disprove it.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from scipy import stats
+
+from bagwise._types import FloatArray
 from bagwise.files.records import Record
 from bagwise.privacy.accounting import total_epsilon
-from bagwise.privacy.audit import Draw, audit
 from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.queries import Draw
 from bagwise.rng import NoiseSource, SecureNoise
 
 Verdict = Literal["refuted", "not refuted", "not tested"]
@@ -60,7 +67,9 @@ def audit_events(
     Examples
     --------
     >>> from bagwise.privacy.calibrate import ExactCalibration
-    >>> event = ExactCalibration(1.0, 0.0, (0.0, 1.0)).with_noise("laplace").bag_means()
+    >>> from bagwise.privacy.queries import BagMeans
+    >>> rule = ExactCalibration(1.0, 0.0, (0.0, 1.0)).with_noise("laplace")
+    >>> event = rule.least(BagMeans.of(rule.bounds))
     >>> audit, = audit_events([event], delta=0.0, draws=20_000, alpha=1e-6)
     >>> audit.verdict, 0.7 < audit.shown <= audit.claimed <= 1.0
     ('not refuted', True)
@@ -100,3 +109,77 @@ def _audit_one(
         verdict=verdict,
         draws=0 if shown is None else draws,
     )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the attack achieved.
+
+    Attributes
+    ----------
+    epsilon : float
+        With confidence 1 - alpha the mechanism is not (less than this, delta)-private.
+    threshold : float
+        The attacker says "first data set" above it.
+    hits, false_alarms : float
+        Shares of such guesses on the first and on the second data set.
+    """
+
+    epsilon: float
+    threshold: float
+    hits: float
+    false_alarms: float
+
+
+def audit(first: Draw, second: Draw, *, delta: float, draws: int, alpha: float = 1e-3) -> Audit:
+    """Bound epsilon from below by attacking draws from two neighbouring data sets.
+
+    Parameters
+    ----------
+    first, second : callables
+        Return that many independent scores; the attacker's score should grow with the likelihood
+        ratio of the first to the second data set.
+    delta : float
+        The delta at which epsilon is claimed.
+    draws : int
+        Draws from each; half of them choose the threshold, the other half measure.
+    alpha : float
+        Chance of a wrong bound.
+
+    References
+    ----------
+    Clopper and Pearson (1934) for the intervals; Jagielski, Ullman and Oprea (2020) for the audit.
+    """
+    half = draws // 2
+    threshold = _best_threshold(first(half), second(half), delta)
+    hits = int(np.sum(first(half) > threshold))
+    false_alarms = int(np.sum(second(half) > threshold))
+    epsilon = epsilon_lower_bound(hits, false_alarms, half, delta=delta, alpha=alpha)
+    return Audit(epsilon, threshold, hits / half, false_alarms / half)
+
+
+def epsilon_lower_bound(
+    hits: int, false_alarms: int, draws: int, *, delta: float, alpha: float
+) -> float:
+    """Return the epsilon that these counts rule out to be smaller, with confidence 1 - alpha.
+
+    >>> round(epsilon_lower_bound(900, 100, 1000, delta=0.0, alpha=0.05), 2)
+    1.99
+    """
+    rate = 0.0 if hits == 0 else float(stats.beta.ppf(alpha / 2, hits, draws - hits + 1))
+    quiet = draws - false_alarms
+    alarm = 1.0 if quiet == 0 else float(stats.beta.isf(alpha / 2, false_alarms + 1, quiet))
+    return max(0.0, math.log((rate - delta) / alarm)) if rate > delta else 0.0
+
+
+def _best_threshold(first: FloatArray, second: FloatArray, delta: float) -> float:
+    """Choose where the bound would be largest, were the counts exact but for a few."""
+    candidates = np.unique(np.quantile(first, np.linspace(0.0, 0.9999, 400)))
+    draws = first.size
+    hits = draws - np.searchsorted(np.sort(first), candidates, side="right")
+    alarms = draws - np.searchsorted(np.sort(second), candidates, side="right")
+    bounds = [
+        epsilon_lower_bound(int(h), int(a), draws, delta=delta, alpha=1e-3)
+        for h, a in zip(hits, alarms, strict=True)
+    ]
+    return float(candidates[int(np.argmax(bounds))])

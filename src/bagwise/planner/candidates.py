@@ -178,7 +178,8 @@ class Response(NamedTuple):
 def response_of(channel: Mechanism, label_sd: float) -> Response:
     """Return slope and noise of what is reported of normal labels around the middle of the bounds.
 
-    >>> unbiased = ExactCalibration(1.0, 0.0, (0.0, 1.0)).single_labels("unbiased")
+    >>> rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
+    >>> unbiased = rule.least(SingleLabels.of(rule.bounds, 1))
     >>> [round(response_of(unbiased, label_sd).slope, 2) for label_sd in (0.125, 0.5)]
     [1.0, 0.68]
     """
@@ -198,10 +199,12 @@ def response_of(channel: Mechanism, label_sd: float) -> Response:
 
 def single_response(problem: Problem) -> Callable[[Prior], Response] | None:
     """Return what single labels would tell by a belief; None where they cannot be reported."""
-    if problem.rule is None or problem.request.classes is not None:
+    rule = problem.rule
+    if rule is None or problem.request.classes is not None:
         return None
+    query = SingleLabels.of(rule.bounds, problem.sample.largest)
     try:
-        channel = problem.rule.single_labels(SINGLY, rows=problem.sample.largest)
+        channel = rule.with_noise(SINGLY).least(query)
     except BudgetError:
         return None
     return lambda prior: response_of(channel, math.hypot(prior.signal_sd, prior.label_noise_sd))

@@ -29,6 +29,7 @@ from bagwise.planner.candidates import Candidate, candidates_of, single_labels, 
 from bagwise.planner.problem import Problem
 from bagwise.planner.request import powers, usable
 from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.queries import BagPicks
 from bagwise.show.stages import report_progress
 
 PARAMETERS = 80
@@ -135,7 +136,7 @@ def _privacy_sd(problem: Problem, bag_size: int, kind: LabelKind) -> float:
         if kind == "mean":
             event = problem.means(rule, rows**2, rows)
         else:
-            event = rule.picks(sizes=[bag_size], rows=rows)
+            event = rule.least(BagPicks.of(rule.bounds, [bag_size], rows))
         return float(event.noise_sd(np.array([bag_size]))[0])
     except BudgetError:
         return float("inf")  # another size may do

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -24,6 +25,7 @@ from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import ModelDesign, design_model
+from bagwise.privacy.queries import BagMeans, BagPicks
 from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model
 from bagwise.theory.beliefs import draw_misfit, signal_root
 from bagwise.theory.exact import CAUSES, BagMoments, Risk, Whitening, prior_risk
@@ -206,7 +208,9 @@ class Problem:
             if kind == "mean":
                 event = self.means(rule, bagged.square, bagged.touched, bagged.spent)
             elif self.request.classes is None:
-                event = rule.picks(sizes=whole.tolist(), rows=self.sample.largest)
+                counts = Counter(whole.tolist())
+                query = BagPicks.of(rule.bounds, counts, self.sample.largest)
+                event = rule.least(query, counts=counts)
             else:
                 return None  # chances of keeping a class are no noise of a size
         except BudgetError:
@@ -221,7 +225,8 @@ class Problem:
         rows = self.sample.largest
         if self.request.classes is not None:  # a row that changes its class changes two counts
             square, touched, rows = 2 * square, 2 * rows, 2 * rows
-        return rule.bag_means(square=square, rows=rows, numbers=touched, spent=spent)
+        query = BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched)
+        return rule.least(query, spent)
 
     def risk(
         self, bagged: Bagged, prior: Prior, kind: LabelKind, noise_sd: FloatArray | float

@@ -204,7 +204,7 @@ class PlanRequest:
         low, high = fitted.label_range
         if limits is not None and not low <= limits[0] < limits[1] <= high:
             raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
-        if rule is not None and not isinstance(rule, ExactCalibration):
+        if rule is not None and not rule.is_exact:
             raise StrategyError("plans are for the exact rule for noise only.")
         if single_labels and (rule is None or classes is not None):
             raise StrategyError("single labels are planned for numbers under an epsilon only.")

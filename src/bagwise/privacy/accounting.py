@@ -16,8 +16,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from bagwise.errors import BudgetError
-from bagwise.privacy.curves import composed_delta, least_epsilon
-from bagwise.privacy.loss_distributions import GaussianCurve, composed_delta_of, composed_epsilon_of
+from bagwise.privacy.curves import GaussianCurve, composed_delta, least_epsilon
+from bagwise.privacy.loss_distributions import composed_delta_of, composed_epsilon_of
 from bagwise.privacy.mechanisms import Mechanism, is_known
 
 # An uninstructed reader wants the curve at points people talk about.
@@ -106,7 +106,7 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
 def for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
     """Return what each mechanism amounts to for a protected unit.
 
-    Where picks bring the bound for groups, scores were set for single rows (`calibrate.picks`).
+    Where picks bring the bound for groups, scores were set for single rows (`calibrate`).
     """
     rows = max((m.unit_rows for m in mechanisms if m.query.bounds_groups), default=1)
     return [m.widened(rows) if m.hides in ("labels", "model") else m for m in mechanisms]
@@ -155,29 +155,21 @@ def epsilon_of_releases(releases: Sequence[Sequence[Mechanism]], delta: float) -
     return composed_epsilon_of([mechanism.curve for mechanism in units], delta)
 
 
-def privacy_curve(mechanisms: Sequence[Mechanism]) -> list[tuple[float, float]]:
-    """Return (epsilon, delta) at a dozen points."""
-    return list(_privacy_curve(tuple(mechanisms)))
-
-
 # A certificate is written, read and compared by these numbers, several times over in one run.
 @lru_cache(maxsize=256)
-def _privacy_curve(mechanisms: tuple[Mechanism, ...]) -> tuple[tuple[float, float], ...]:
+def privacy_curve(mechanisms: tuple[Mechanism, ...]) -> tuple[tuple[float, float], ...]:
+    """Return (epsilon, delta) at a dozen points."""
     return tuple((epsilon, total_delta(mechanisms, epsilon)) for epsilon in CURVE_EPSILONS)
 
 
-def group_epsilon(mechanisms: Sequence[Mechanism], delta: float, rows: int) -> float:
+@lru_cache(maxsize=256)
+def group_epsilon(mechanisms: tuple[Mechanism, ...], delta: float, rows: int) -> float:
     """Return an epsilon for the labels of `rows` units together, at `delta`.
 
     Exact for Gaussian and Laplace noise, where `rows` labels move the hidden value at most `rows`
     times as far. For picks and staircases by the general bound: (epsilon, delta) for one row is
     (rows * epsilon, delta * (e^(rows*epsilon) - 1) / (e^epsilon - 1)) for `rows` of them.
     """
-    return _group_epsilon(tuple(mechanisms), delta, rows)
-
-
-@lru_cache(maxsize=256)
-def _group_epsilon(mechanisms: tuple[Mechanism, ...], delta: float, rows: int) -> float:
     if any(mechanism.query.bounds_groups for mechanism in mechanisms):
 
         def curve(epsilon: float) -> float:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import check_name
 from bagwise.rng import NoiseSource
@@ -19,15 +19,19 @@ def mean_labels(labels: FloatArray, bags: Bags, _source: NoiseSource) -> FloatAr
 
 
 def pick_labels(labels: FloatArray, bags: Bags, source: NoiseSource) -> FloatArray:
-    """Take the label of one row of each bag (multiple-instance regression).
+    """Take the label of one row of each bag (multiple-instance regression)."""
+    return labels[pick_rows(bags, source)]
 
-    The row is drawn by its index, uniformly and in secret: drawing by value would favour nobody
-    only while labels are distinct, and a known index undoes the protection of the bag.
+
+def pick_rows(bags: Bags, source: NoiseSource) -> IntArray:
+    """Draw one row of each bag, uniformly and in secret.
+
+    It is drawn by its index: drawing by value would favour nobody only while labels are distinct,
+    and a known index undoes the protection of the bag.
     """
     by_bag = np.argsort(bags.index, kind="stable")[(~bags.in_bag).sum() :]
     first = np.cumsum(bags.sizes) - bags.sizes
-    picked: FloatArray = labels[by_bag[first + source.index_below(bags.sizes)]]
-    return picked
+    return np.asarray(by_bag[first + source.index_below(bags.sizes)])
 
 
 AGGREGATES: dict[str, Callable[[FloatArray, Bags, NoiseSource], FloatArray]] = {

@@ -246,7 +246,7 @@ class Certificate:
 
     def curve(self) -> list[tuple[float, float]]:
         """Return (epsilon, delta) at a dozen points; empty when there is no noise."""
-        return privacy_curve(self.events) if self.events else []
+        return list(privacy_curve(self.events)) if self.events else []
 
     def group(self) -> dict[int, float]:
         """Return the epsilon for the labels of 2, 5 and 10 units together, at the same delta."""
@@ -381,7 +381,7 @@ class Certificate:
         grouped = any(event.query.bounds_groups for event in self.events)
         for event in self.events:
             covered = grouped and event.hides in ("labels", "model")
-            if not covered and not event.allows_units(self.unit_rows):
+            if not covered and event.unit_rows < self.unit_rows:
                 raise CertificateError(
                     f"event {event.kind!r} does not allow for units of {self.unit_rows} rows."
                 )

@@ -7,10 +7,10 @@ mechanism is described by one number, ``mu = sensitivity / standard deviation``.
 =====  =====================================================================  ==================
 id     what                                                                   function
 =====  =====================================================================  ==================
-G      Gaussian noise                                                         `gaussian_delta`
-P1     one label of `size` picked in secret, then Gaussian noise              `pick_delta`
+G      Gaussian noise                                                         `GaussianCurve`
+P1     one label of `size` picked in secret, then Gaussian noise              `PickCurve`
 P2     Gaussian scores first, then bags formed from them, then picks          `composed_delta`
-L      discrete Laplace noise                                                 `laplace_delta`
+L      discrete Laplace noise                                                 `LaplaceCurve`
 =====  =====================================================================  ==================
 
 References
@@ -20,8 +20,10 @@ amplification argument of Thm 4, which is false (erratum E2). L: by summation.
 """
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import scipy
@@ -35,7 +37,179 @@ SMALLEST_MU, LARGEST_MU = 1e-9, 1e3
 
 MEANINGLESS_EPSILON = 500.0  # exp of it nearly leaves the range of a double
 _LARGEST_EPSILON = 1e6  # where nothing is protected any more
+_AT_ONCE = 2**13  # numbers of several curves that are computed together
 _FAR = 14.0  # standard deviations beyond which a normal tail is below 1e-44
+
+
+Curve = Callable[[FloatArray], FloatArray]
+"""Delta at an array of epsilons >= 0, for one release. Hashable; equal curves are computed once."""
+
+
+@dataclass(frozen=True)
+class GaussianCurve:
+    """G: Gaussian noise; `mu` is the sensitivity divided by the standard deviation."""
+
+    mu: float
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta, in logarithms, so that small values keep their digits."""
+        mu = self.mu
+        if np.ndim(mu) == 0 and mu == 0:
+            return np.maximum(0.0, -np.expm1(epsilon))
+        upper = log_ndtr(mu / 2 - epsilon / mu)
+        lower = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+        return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, lower - upper)))
+
+
+@dataclass(frozen=True)
+class LaplaceCurve:
+    """L: discrete Laplace noise of `scale` on integers that move by `shift` at most."""
+
+    shift: int
+    scale: int
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta."""
+        edge = self.shift / self.scale
+        within = np.clip(epsilon, -edge, edge)
+        # The privacy loss at y is (|y - shift| - |y|) / scale. It exceeds epsilon up to the last y
+        # below (shift - epsilon * scale) / 2; sum both distributions that far.
+        last = np.ceil((self.shift - within * self.scale) / 2) - 1
+        ratio = -1 / self.scale
+        norm = np.log1p(np.exp(ratio))
+        inside = -np.expm1(ratio * (last + 1) - norm)
+        value = inside - np.exp(within + ratio * (self.shift - last) - norm)
+        beyond = np.where(epsilon < -edge, -np.expm1(epsilon), value)
+        return np.where(epsilon >= edge, 0.0, beyond)
+
+
+@dataclass(frozen=True)
+class StepCurve:
+    """A loss that is `epsilon` with probability `chance`, or else at most 0.
+
+    ``chance * (1 - exp(t - epsilon))`` at t, and 0 from epsilon on.
+    """
+
+    chance: float
+    epsilon: float
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta."""
+        return np.asarray(self.chance * np.maximum(0.0, -np.expm1(epsilon - self.epsilon)))
+
+
+def pure_curve(epsilon: float) -> StepCurve:
+    """Return the curve of anything that is `epsilon`-private without a delta.
+
+    The worst such mechanism is a coin that lies with probability ``1 / (1 + exp(epsilon))``
+    (Kairouz, Oh and Viswanath 2015).
+    """
+    return StepCurve(1 / (1 + math.exp(-epsilon)), epsilon)
+
+
+@dataclass(frozen=True)
+class PickCurve:
+    """P1: one of `size` labels picked in secret, then released as `one` says.
+
+    ``one(log(1 + size (exp(epsilon) - 1))) / size``. All that the proof of P1 needs of the Gaussian
+    noise is that its curve covers any two labels, so it holds for every release of a label.
+    """
+
+    one: Curve
+    size: int
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta."""
+        # For epsilon < 0 exchange the roles: H_A(P|Q) = 1 - A + A H_{1/A}(Q|P).
+        positive = np.abs(epsilon)
+        # log(1 + size * (exp(epsilon) - 1)) without overflow.
+        stretched = positive + np.log1p((self.size - 1) * -np.expm1(-positive))
+        value = self.one(stretched) / self.size
+        negative = np.minimum(epsilon, 0.0)
+        return np.where(epsilon >= 0, value, -np.expm1(negative) + np.exp(negative) * value)
+
+
+@dataclass(frozen=True)
+class WorstCurve:
+    """One of several releases of a kind, whichever is worst at each epsilon.
+
+    It also covers a choice among them that depends on what was released before.
+    """
+
+    among: tuple[Curve, ...]
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta."""
+        order = np.argsort(epsilon)
+        delta = np.empty(epsilon.shape)
+        delta[order] = _worst(self._together, len(self.among), epsilon[order])
+        return delta
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # of thousands of curves, asked for again and again
+        return hash(self.among)
+
+    @cached_property
+    def _together(self) -> Any:
+        return _stacked(self.among)
+
+
+def _worst(curves: Any, count: int, epsilon: FloatArray) -> FloatArray:
+    """Return the largest of stacked curves at epsilons that rise.
+
+    Curves fall. One that starts below where the largest ends is nowhere the largest in between, so
+    that of thousands few are left on most parts of a grid.
+    """
+    if epsilon.size == 1 or count * epsilon.size <= _AT_ONCE:
+        return np.asarray(curves(epsilon).max(axis=0))
+    ends = curves(epsilon[[0, -1]])
+    # By more than the errors of a curve.
+    kept = np.flatnonzero(ends[:, 0] * (1 + 1e-9) >= ends[:, 1].max())
+    left = curves if kept.size == count else _taken(curves, kept)
+    middle = epsilon.size // 2
+    parts = (epsilon[:middle], epsilon[middle:])
+    return np.concatenate([_worst(left, kept.size, part) for part in parts])
+
+
+def _stacked(curves: Sequence[Any]) -> Any:
+    """Return one curve that computes many of the same kind at once, each in a row of its own."""
+    kind, *others = {type(curve) for curve in curves}
+    if others:
+        raise AssertionError("only curves of one kind are computed at once")
+    columns = zip(*(vars(curve).values() for curve in curves), strict=True)
+    return kind(*(_stacked(c) if callable(c[0]) else np.array(c)[:, None] for c in columns))
+
+
+def _taken(curves: Any, rows: IntArray) -> Any:
+    """Return some of stacked curves."""
+    parameters = vars(curves).values()
+    return type(curves)(*(_taken(p, rows) if callable(p) else p[rows] for p in parameters))
+
+
+@dataclass(frozen=True)
+class GroupCurve:
+    """The labels of `rows` rows together, from the curve of `one` of them, by the general bound.
+
+    ``one(epsilon / rows) (exp(epsilon) - 1) / (exp(epsilon / rows) - 1)``, as in
+    `accounting.group_delta`.
+    """
+
+    one: Curve
+    rows: int
+
+    def __call__(self, epsilon: FloatArray) -> FloatArray:
+        """Return delta."""
+        each = epsilon / self.rows
+        one = self.one(each)
+        # (e^(rows x) - 1) / (e^x - 1) is a sum of powers; in logarithms, since it overflows where
+        # `one` is 0 anyway.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            powers = np.log(-np.expm1(-epsilon)) - np.log(-np.expm1(-each))
+            growth = np.where(each > 0, powers, math.log(self.rows)) + (self.rows - 1) * each
+            return np.exp(np.minimum(0.0, np.log(one) + growth))
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -47,7 +221,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     >>> round(gaussian_delta(1.0, 0.5), 12)
     0.006829594983
     """
-    return float(gaussian_deltas(np.asarray(epsilon, dtype=np.float64), mu))
+    return _at(GaussianCurve(mu), epsilon)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -81,7 +255,7 @@ def pick_delta(epsilon: float, mu: float, size: int) -> float:
     >>> round(pick_delta(0.5, 1.5, 10), 12)
     0.014051383963
     """
-    return float(_pick(np.asarray(epsilon, dtype=np.float64), mu, size))
+    return _at(PickCurve(GaussianCurve(mu), size), epsilon)
 
 
 def pick_mu(epsilon: float, delta: float, size: int) -> float:
@@ -109,7 +283,8 @@ def composed_delta(epsilon: float, mu_scores: float, mu_pick: float, size: int) 
     kink = (epsilon - mu_scores**2 / 2) / mu_scores
     nodes, weights = _nodes(kink)
     density = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
-    curve = _pick(epsilon - mu_scores * nodes - mu_scores**2 / 2, mu_pick, size)
+    pick = PickCurve(GaussianCurve(mu_pick), size)
+    curve = pick(epsilon - mu_scores * nodes - mu_scores**2 / 2)
     tails = 2 * math.exp(float(log_ndtr(-_FAR)))  # h <= 1 there
     return float(weights @ (density * curve)) + tails
 
@@ -137,7 +312,11 @@ def laplace_delta(epsilon: float, *, shift: int, scale: int) -> float:
     >>> laplace_delta(1.0, shift=100, scale=100), round(laplace_delta(0.5, shift=100, scale=100), 4)
     (0.0, 0.2212)
     """
-    return float(laplace_deltas(np.asarray(epsilon, dtype=np.float64), shift=shift, scale=scale))
+    return _at(LaplaceCurve(shift, scale), epsilon)
+
+
+def _at(curve: Curve, epsilon: float) -> float:
+    return float(curve(np.asarray(epsilon, dtype=np.float64)))
 
 
 def least_epsilon(
@@ -194,41 +373,6 @@ def check_delta(delta: float) -> None:
 def _check_number(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise BudgetError(f"{name} must be a number, got {value!r}.")
-
-
-def gaussian_deltas(epsilon: FloatArray, mu: float | FloatArray) -> FloatArray:
-    """Return `gaussian_delta` at many epsilons."""
-    if np.ndim(mu) == 0 and mu == 0:
-        return np.maximum(0.0, -np.expm1(epsilon))
-    upper = log_ndtr(mu / 2 - epsilon / mu)
-    lower = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, lower - upper)))
-
-
-def laplace_deltas(
-    epsilon: FloatArray, *, shift: int | IntArray, scale: int | IntArray
-) -> FloatArray:
-    """Return `laplace_delta` at many epsilons."""
-    edge = shift / scale
-    within = np.clip(epsilon, -edge, edge)
-    # The privacy loss at y is (|y - shift| - |y|) / scale. It exceeds epsilon up to the last y
-    # below (shift - epsilon * scale) / 2; sum both distributions that far.
-    last = np.ceil((shift - within * scale) / 2) - 1
-    ratio = -1 / scale
-    norm = np.log1p(np.exp(ratio))
-    inside = -np.expm1(ratio * (last + 1) - norm)
-    value = inside - np.exp(within + ratio * (shift - last) - norm)
-    return np.where(epsilon >= edge, 0.0, np.where(epsilon < -edge, -np.expm1(epsilon), value))
-
-
-def _pick(epsilon: FloatArray, mu: float | FloatArray, size: int | FloatArray) -> FloatArray:
-    # For epsilon < 0 exchange the roles: H_A(P|Q) = 1 - A + A H_{1/A}(Q|P).
-    positive = np.abs(epsilon)
-    # log(1 + size * (exp(epsilon) - 1)) without overflow.
-    stretched = positive + np.log1p((size - 1) * -np.expm1(-positive))
-    value = gaussian_deltas(stretched, mu) / size
-    swapped = -np.expm1(np.minimum(epsilon, 0.0)) + np.exp(np.minimum(epsilon, 0.0)) * value
-    return np.where(epsilon >= 0, value, swapped)
 
 
 def _largest_mu(curve: Callable[[float], float], epsilon: float, delta: float) -> float:

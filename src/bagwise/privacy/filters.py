@@ -43,8 +43,15 @@ from scipy.special import ndtri
 
 from bagwise.errors import BudgetError
 from bagwise.privacy.accounting import for_units, pure_total, total_epsilon
-from bagwise.privacy.curves import check_delta, check_epsilon, gaussian_epsilon, least_epsilon
-from bagwise.privacy.loss_distributions import Curve, GaussianCurve, LossDistribution
+from bagwise.privacy.curves import (
+    Curve,
+    GaussianCurve,
+    check_delta,
+    check_epsilon,
+    gaussian_epsilon,
+    least_epsilon,
+)
+from bagwise.privacy.loss_distributions import LossDistribution
 from bagwise.privacy.mechanisms import Mechanism, is_known
 
 TOLERANCE = 1e-9

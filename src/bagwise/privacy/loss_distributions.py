@@ -57,21 +57,17 @@ aliasing errors and exponential tilting.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import FloatArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.curves import gaussian_deltas, laplace_deltas, least_epsilon
-
-Curve = Callable[[FloatArray], FloatArray]
-"""Delta at an array of epsilons >= 0, for one release. Hashable; equal curves are computed once."""
+from bagwise.privacy.curves import Curve, GaussianCurve, least_epsilon
 
 _NEVER = 1e-40  # chance of losses that are called infinite
 _OUTSIDE = 1e-14  # chance, after tilting, of losses outside the window, on either side
@@ -80,168 +76,8 @@ _LARGEST_SIZE = 2**20  # points of a window; coarser steps rather than more of t
 _MOST_POINTS = 2**17  # of the grid of one release, on either side of 0; likewise
 _PILOT_POINTS = 512  # of each release, to choose the tilt
 _LARGEST_QUARTER = 4 * 40  # the largest tilt is 2**40
-_AT_ONCE = 2**13  # numbers of several curves that are computed together
 _TOO_CLOSE = 1e-7  # part of the largest loss that no grid resolves
 _ROUND_OFF = 2.0**-53
-
-
-@dataclass(frozen=True)
-class GaussianCurve:
-    """G: Gaussian noise; `mu` is the sensitivity divided by the standard deviation."""
-
-    mu: float
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        return gaussian_deltas(epsilon, self.mu)
-
-
-@dataclass(frozen=True)
-class LaplaceCurve:
-    """L: discrete Laplace noise of `scale` on integers that move by `shift` at most."""
-
-    shift: int
-    scale: int
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        return laplace_deltas(epsilon, shift=self.shift, scale=self.scale)
-
-
-@dataclass(frozen=True)
-class PureCurve:
-    """Anything that is `epsilon`-private without a delta.
-
-    The worst such mechanism is a coin that lies with probability ``1 / (1 + exp(epsilon))``
-    (Kairouz, Oh and Viswanath 2015).
-    """
-
-    epsilon: float
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        lie = math.exp(-self.epsilon)
-        return np.maximum(0.0, -np.expm1(epsilon - self.epsilon)) / (1 + lie)
-
-
-@dataclass(frozen=True)
-class KeptClassCurve:
-    """A class kept with probability `keep`, or else replaced by any of the others alike.
-
-    Under two different classes only these two have different chances, so that delta is ``keep -
-    exp(epsilon) (1 - keep) / (classes - 1)``, as long as a class is rather kept than not.
-    """
-
-    classes: int
-    keep: float
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        other = (1 - self.keep) / (self.classes - 1)
-        often = np.maximum(self.keep, other)
-        with np.errstate(divide="ignore"):
-            edge = np.log(often) - np.log(np.minimum(self.keep, other))
-        return np.asarray(often * np.maximum(0.0, -np.expm1(epsilon - edge)))
-
-
-@dataclass(frozen=True)
-class PickCurve:
-    """P1: one of `size` labels picked in secret, then released as `one` says.
-
-    ``one(log(1 + size (exp(epsilon) - 1))) / size``. All that the proof of P1 needs of the Gaussian
-    noise is that its curve covers any two labels, so it holds for every release of a label.
-    """
-
-    one: Curve
-    size: int
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        stretched = epsilon + np.log1p((self.size - 1) * -np.expm1(-epsilon))
-        return self.one(stretched) / self.size
-
-
-@dataclass(frozen=True)
-class WorstCurve:
-    """One of several releases of a kind, whichever is worst at each epsilon.
-
-    It also covers a choice among them that depends on what was released before.
-    """
-
-    among: tuple[Curve, ...]
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        order = np.argsort(epsilon)
-        delta = np.empty(epsilon.shape)
-        delta[order] = _worst(self._together, len(self.among), epsilon[order])
-        return delta
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:  # of thousands of curves, asked for again and again
-        return hash(self.among)
-
-    @cached_property
-    def _together(self) -> Any:
-        return _stacked(self.among)
-
-
-def _worst(curves: Any, count: int, epsilon: FloatArray) -> FloatArray:
-    """Return the largest of stacked curves at epsilons that rise.
-
-    Curves fall. One that starts below where the largest ends is nowhere the largest in between, so
-    that of thousands few are left on most parts of a grid.
-    """
-    if epsilon.size == 1 or count * epsilon.size <= _AT_ONCE:
-        return np.asarray(curves(epsilon).max(axis=0))
-    ends = curves(epsilon[[0, -1]])
-    # By more than the errors of a curve.
-    kept = np.flatnonzero(ends[:, 0] * (1 + 1e-9) >= ends[:, 1].max())
-    left = curves if kept.size == count else _taken(curves, kept)
-    middle = epsilon.size // 2
-    parts = (epsilon[:middle], epsilon[middle:])
-    return np.concatenate([_worst(left, kept.size, part) for part in parts])
-
-
-def _stacked(curves: Sequence[Any]) -> Any:
-    """Return one curve that computes many of the same kind at once, each in a row of its own."""
-    kind, *others = {type(curve) for curve in curves}
-    if others:
-        raise AssertionError("only curves of one kind are computed at once")
-    columns = zip(*(vars(curve).values() for curve in curves), strict=True)
-    return kind(*(_stacked(c) if callable(c[0]) else np.array(c)[:, None] for c in columns))
-
-
-def _taken(curves: Any, rows: IntArray) -> Any:
-    """Return some of stacked curves."""
-    parameters = vars(curves).values()
-    return type(curves)(*(_taken(p, rows) if callable(p) else p[rows] for p in parameters))
-
-
-@dataclass(frozen=True)
-class GroupCurve:
-    """The labels of `rows` rows together, from the curve of `one` of them, by the general bound.
-
-    ``one(epsilon / rows) (exp(epsilon) - 1) / (exp(epsilon / rows) - 1)``, as in
-    `accounting.group_delta`.
-    """
-
-    one: Curve
-    rows: int
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        each = epsilon / self.rows
-        one = self.one(each)
-        # (e^(rows x) - 1) / (e^x - 1) is a sum of powers; in logarithms, since it overflows where
-        # `one` is 0 anyway.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            powers = np.log(-np.expm1(-epsilon)) - np.log(-np.expm1(-each))
-            growth = np.where(each > 0, powers, math.log(self.rows)) + (self.rows - 1) * each
-            return np.exp(np.minimum(0.0, np.log(one) + growth))
 
 
 @dataclass(frozen=True)
@@ -268,8 +104,8 @@ class LossDistribution:
 
         Guarantee: its curve is at least `curve` everywhere.
 
-        >>> coin = LossDistribution.from_curve(PureCurve(1.0), step=0.25)
-        >>> coin.delta(0.5) - float(PureCurve(1.0)(np.array(0.5))) < 1e-12
+        >>> coin = LossDistribution.from_curve(pure_curve(1.0), step=0.25)
+        >>> coin.delta(0.5) - float(pure_curve(1.0)(np.array(0.5))) < 1e-12
         True
         """
         reach = max(1, math.ceil(_end(curve) / step))
@@ -428,7 +264,7 @@ def composed_delta_of(curves: Iterable[Curve], epsilon: float) -> float:
     >>> both = [GaussianCurve(0.5), LaplaceCurve(shift=100, scale=200)]
     >>> f"{composed_delta_of(both, 2.0):.3e}"
     '2.100e-04'
-    >>> composed_delta_of([PureCurve(0.5), PureCurve(0.25)], 0.75)
+    >>> composed_delta_of([pure_curve(0.5), pure_curve(0.25)], 0.75)
     0.0
     """
     counts = _counted(curves)
@@ -442,7 +278,7 @@ def composed_epsilon_of(curves: Iterable[Curve], delta: float) -> float:
 
     >>> round(composed_epsilon_of([GaussianCurve(0.3), GaussianCurve(0.4)], 1e-5), 4)
     1.9931
-    >>> composed_epsilon_of([PureCurve(0.5)] * 10, 0.0)
+    >>> composed_epsilon_of([pure_curve(0.5)] * 10, 0.0)
     5.0
     """
     known = tuple(curves)

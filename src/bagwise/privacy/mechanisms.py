@@ -6,7 +6,6 @@ for. Any other pair, and any query or law that is not registered, is refused whe
 nobody knows what it costs.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,13 +14,21 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.files.records import closed_schemas, read_record, to_plain
+from bagwise.privacy.curves import Curve
 from bagwise.privacy.dispersion import ClaimedNoise
 from bagwise.privacy.laws import LAWS, Exponential, Law
-from bagwise.privacy.loss_distributions import Curve
-from bagwise.privacy.queries import MOST_SIZES, QUERIES, Draw, Frequencies, Query, RangeCounts
+from bagwise.privacy.queries import (
+    MOST_SIZES,
+    QUERIES,
+    BagLabels,
+    Draw,
+    Frequencies,
+    Query,
+    RangeCounts,
+)
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -145,10 +152,6 @@ class Mechanism:
         if self.units != 1 or not all(possible):
             raise CertificateError(f"event {self.kind!r} has impossible parameters.")
 
-    def allows_units(self, rows: int) -> bool:
-        """Tell whether its noise can have been set for units of so many rows."""
-        return self.unit_rows >= rows
-
     def draw(self, count: int, source: NoiseSource) -> IntArray:
         """Draw noise for so many numbers, in grid steps."""
         return self.law.draw(count, source)
@@ -158,37 +161,56 @@ class Mechanism:
         pairs = self.query.neighbours(self.laws, source)
         return [(_in_blocks(first), _in_blocks(second)) for first, second in pairs]
 
+    @property
+    def of_bags(self) -> BagLabels:
+        """The query, if its answers are the labels of bags."""
+        if not isinstance(self.query, BagLabels):
+            raise AssertionError(f"the {self.hides} are no labels of bags")
+        return self.query
+
+    def hide(
+        self,
+        told: AnyArray,
+        sizes: IntArray,
+        *,
+        low: float,
+        source: NoiseSource,
+        expected: IntArray | int = 0,
+    ) -> FloatArray:
+        """Return the labels of bags, all or some at a time: it is paid for, and draws the noise.
+
+        Parameters
+        ----------
+        told : (amounts, bags)
+            What the rows of each bag have together, in whole steps above `low` or as it is.
+        expected : (bags,) integers
+            The same of public predictions, if `told` is what they leave of the labels.
+        """
+        return low + self.of_bags.hide(self.laws, told + expected, sizes, source)
+
     def noise_sd(self, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the label of a bag of each size."""
-        return self.query.noise_sd(self.laws, sizes)
+        return self.of_bags.noise_sd(self.laws, sizes)
 
     def claimed_noise(self, sizes: IntArray) -> ClaimedNoise | None:
         """Return the noise on each bag label, for a test of its absence; None if there is none."""
-        return self.query.claimed_noise(self.laws, sizes)
+        return self.of_bags.claimed_noise(self.laws, sizes)
 
     def suits_classes(self, classes: int | None) -> bool:
         """Tell whether it hides a label with so many classes; None stands for a number."""
-        return self.query.suits_classes(self.laws, classes)
+        return self.of_bags.suits_classes(self.laws, classes)
 
     def contradiction(self, labels: FloatArray, sizes: IntArray, low: float) -> str | None:
         """Return why these cannot be its labels of bags, clipped at `low`; None if they can."""
-        return self.query.contradiction(self.laws, labels, sizes, low)
+        return self.of_bags.contradiction(self.laws, labels, sizes, low)
 
     def frequencies(self, labels: FloatArray, sizes: IntArray) -> Frequencies | None:
         """Return how often each label is reported; None where labels are moved, not replaced."""
-        return self.query.frequencies(self.laws, labels, sizes)
+        return self.of_bags.frequencies(self.laws, labels, sizes)
 
     def exported(self, google: Any) -> list[Any]:
         """Return it as events of Google's dp-accounting, given its module of events."""
         return self.query.exported(self.laws, google)
-
-
-BeforeDraw = Callable[[tuple[Mechanism, ...]], None]
-"""Called with all mechanisms of a request when the next step is to draw: whoever charges, does."""
-
-
-def nothing_first(_events: tuple[Mechanism, ...]) -> None:
-    """Charge nobody."""
 
 
 def noisy_choice(

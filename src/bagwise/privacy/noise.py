@@ -4,17 +4,15 @@ Labels become whole steps of a public grid (`grid`), which are added up as integ
 noise is added to the integer sum. Only then is anything divided.
 """
 
-from typing import cast
+from collections.abc import Callable
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.privacy.aggregate import pick_labels
-from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps, one_hot
-from bagwise.privacy.laws import Unbiased
+from bagwise.privacy.aggregate import pick_rows
+from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.queries import BagPicks, ClassPicks, SingleLabels
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -32,52 +30,6 @@ def noisy_labels(
     return bounds[0] + event.grid_step * noisy.astype(np.float64)
 
 
-def private_bag_means(
-    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: Mechanism, source: NoiseSource
-) -> FloatArray:
-    """Return the noisy mean of each bag, as `event` describes."""
-    sums = bags.sum(labels_to_steps(labels, bounds=bounds, step=event.grid_step))
-    return hidden_means(sums, bags.sizes, bounds=bounds, event=event, source=source)
-
-
-def hidden_means(
-    sums: IntArray,
-    sizes: IntArray,
-    *,
-    bounds: Bounds,
-    event: Mechanism,
-    source: NoiseSource,
-    expected: IntArray | int = 0,
-) -> FloatArray:
-    """Return noisy means of bags with these sums of label steps: all of them, or some at a time.
-
-    If the sums are of what predictions leave, `expected` has those of the predictions.
-    """
-    noisy = sums + event.draw(sums.size, source)
-    return bounds[0] + event.grid_step * (noisy + expected) / sizes
-
-
-def private_centred_means(
-    labels: FloatArray,
-    predictions: FloatArray,
-    bags: Bags,
-    *,
-    bounds: Bounds,
-    event: Mechanism,
-    source: NoiseSource,
-) -> FloatArray:
-    """Return the noisy mean of each bag: of predictions, and of what they leave of the labels."""
-    left, expected = centred_steps(labels, predictions, bounds=bounds, step=event.grid_step)
-    return hidden_means(
-        bags.sum(left),
-        bags.sizes,
-        bounds=bounds,
-        event=event,
-        source=source,
-        expected=bags.sum(expected),
-    )
-
-
 def centred_steps(
     labels: FloatArray, predictions: FloatArray, *, bounds: Bounds, step: float
 ) -> tuple[IntArray, IntArray]:
@@ -93,64 +45,36 @@ def centred_steps(
     return left, expected
 
 
-def private_picks(
-    labels: FloatArray, bags: Bags, *, bounds: Bounds, event: Mechanism, source: NoiseSource
-) -> FloatArray:
-    """Return one label of each bag, picked in secret, with noise by the bag's size."""
-    steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
-    picked = pick_labels(steps.astype(np.float64), bags, source).astype(np.int64)
-    return hidden_picks(picked, bags.sizes, bounds=bounds, event=event, source=source)
+def tell(
+    measured: AnyArray, combine: str, bags: Bags, pick: Callable[[Bags], IntArray]
+) -> AnyArray:
+    """Return what is told of each bag, exactly: (amounts, bags).
 
-
-def hidden_picks(
-    picked: IntArray, sizes: IntArray, *, bounds: Bounds, event: Mechanism, source: NoiseSource
-) -> FloatArray:
-    """Return picked label steps of bags of these sizes with noise: all, or some at a time."""
-    query = cast(BagPicks, event.query)
-    noisy = picked + query.draw(event.laws, sizes, source)
-    return bounds[0] + event.grid_step * noisy.astype(np.float64)
-
-
-def private_shares(
-    codes: IntArray, bags: Bags, *, classes: int, event: Mechanism, source: NoiseSource
-) -> FloatArray:
-    """Return the noisy share of each class in each bag, (m, classes).
-
-    Every class is a label of 0 or 1 with bounds (0, 1). One row that changes its class changes two
-    of them, which the sensitivity of `event` must allow for.
+    Rows are `measured` by one amount or more; `pick` draws one of each bag.
     """
-    counts = bags.sum(one_hot(codes, classes))
-    return hidden_shares(counts, bags.sizes, event=event, source=source)
+    measured = np.atleast_2d(measured)
+    if combine == "pick":
+        return np.asarray(measured[:, pick(bags)])
+    combined = bags.mean if combine == "mean" else bags.sum
+    return np.stack([combined(amounts) for amounts in measured])
 
 
-def hidden_shares(
-    counts: IntArray, sizes: IntArray, *, event: Mechanism, source: NoiseSource
+def noisy_bag_labels(
+    labels: AnyArray,
+    bags: Bags,
+    *,
+    event: Mechanism,
+    source: NoiseSource,
+    bounds: Bounds = (0.0, 1.0),
+    classes: int = 0,
+    predictions: FloatArray | None = None,
 ) -> FloatArray:
-    """Return noisy shares of bags with these counts, (bags, classes): all, or some at a time."""
-    steps = counts * LABEL_STEPS
-    noise = event.draw(steps.size, source).reshape(steps.shape)
-    return (steps + noise) / LABEL_STEPS / sizes[:, None]
-
-
-def private_class_picks(
-    codes: IntArray, bags: Bags, *, event: Mechanism, source: NoiseSource
-) -> FloatArray:
-    """Return an unbiased estimate of each class's share from one randomised pick, (m, classes)."""
-    picked = pick_labels(codes.astype(np.float64), bags, source).astype(np.int64)
-    return hidden_class_picks(picked, bags.sizes, event=event, source=source)
-
-
-def hidden_class_picks(
-    picked: IntArray, sizes: IntArray, *, event: Mechanism, source: NoiseSource
-) -> FloatArray:
-    """Return estimates of shares from the picked classes of bags: all, or some at a time."""
-    query = cast(ClassPicks, event.query)
-    reported = query.randomise(event.laws, picked, sizes, source)
-    return query.estimates(event.laws, reported, sizes)
-
-
-def reported_labels(labels: FloatArray, *, event: Mechanism, source: NoiseSource) -> FloatArray:
-    """Return what is reported of each label, by a table of chances."""
-    query, law = cast(SingleLabels, event.query), cast(Unbiased, event.law)
-    points = law.round(query.scaled(labels), source)
-    return query.reported(event.laws)[law.randomise(points, source)]
+    """Return the label of each bag, as `event` describes: of what predictions leave, if given."""
+    query, expected = event.of_bags, None
+    if predictions is None:
+        measured = query.measure(labels, bounds, classes)
+    else:
+        measured, expected = centred_steps(labels, predictions, bounds=bounds, step=event.grid_step)
+    told = tell(measured, query.combine, bags, lambda among: pick_rows(among, source))
+    known = 0 if expected is None else bags.sum(expected)
+    return event.hide(told, bags.sizes, low=bounds[0], source=source, expected=known)

@@ -44,7 +44,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import linalg
@@ -226,11 +226,6 @@ class Designs:
 
     def sketch(self, norm: Norm) -> ModelDesign:
         """Return the design of all rows, or of many rows what a sample tells of it."""
-        # Small matrices by the thousand: threads for each of them wait longer than they work.
-        with threadpool_limits(1):
-            return self._sketched(norm)
-
-    def _sketched(self, norm: Norm) -> ModelDesign:
         columns, sample = self._columns, self._sample
         is_sample = sample.shape[0] < self._X.shape[0]  # few rows on many machines are all there
         basis = _with_constant(columns.axes)
@@ -239,17 +234,20 @@ class Designs:
         start = ModelDesign(
             center, spread, basis, one, one, 0, self._dropped, norm, even=self._even
         )
-        if norm == "L2":
-            best = _solved_in_l2(sample, start, is_sample=is_sample)
-        else:
-            starts = [start]
-            if columns.axes.rank == self._X.shape[1]:
-                # Turned back by the principal axes: of white coordinates closest to the features.
-                turned = basis.copy()
-                turned[1:, 1:] = basis[1:, 1:] @ columns.axes.vectors.T
-                starts.append(dataclasses.replace(start, basis=turned))
-            best = _best_in_l1(sample, starts, is_sample=is_sample)
-        steps = _sensitivity_steps(sample, best)
+        # Small matrices by the thousand: threads for each of them wait longer than they work.
+        with threadpool_limits(1):
+            if norm == "L2":
+                best = _solved_in_l2(sample, start, is_sample=is_sample)
+            else:
+                starts = [start]
+                if columns.axes.rank == self._X.shape[1]:
+                    # Turned back by the principal axes: of white coordinates closest to the
+                    # features.
+                    turned = basis.copy()
+                    turned[1:, 1:] = basis[1:, 1:] @ columns.axes.vectors.T
+                    starts.append(dataclasses.replace(start, basis=turned))
+                best = _best_in_l1(sample, starts, is_sample=is_sample)
+            steps = _sensitivity_steps(sample, best)
         copies = self._X.shape[0] / sample.shape[0]  # 1 if all rows are in it
         return dataclasses.replace(best, jacobian=copies * best.jacobian, sensitivity_steps=steps)
 
@@ -258,7 +256,7 @@ class Designs:
         if self._sample is self._X:
             return sketch
         with threadpool_limits(1):
-            best = _measured(self._X, sketch)
+            best = _WhiteRows(self._X, sketch, keep=False).measured(sketch)
             return dataclasses.replace(best, sensitivity_steps=_sensitivity_steps(self._X, best))
 
 
@@ -278,17 +276,40 @@ def _sampled(X: FloatArray) -> FloatArray:
 class _WhiteRows:
     """The rows of X in coordinates z, for a search that goes through them again and again."""
 
-    def __init__(self, X: FloatArray, design: ModelDesign) -> None:
-        self._X, self._design = X, design
-        self._kept: FloatArray | None = None
-        if 8 * X.shape[0] * design.rank <= _KEPT:
-            self._kept = np.concatenate(list(over_blocks(X, partial(_white, design=design))))
+    def __init__(self, X: FloatArray, design: ModelDesign, *, keep: bool = True) -> None:
+        self._X = X
+        self._white: Callable[[FloatArray], FloatArray] = partial(_white, design=design)
+        if keep and 8 * X.shape[0] * design.rank <= _KEPT:
+            self._X, self._white = np.concatenate(list(over_blocks(X, self._white))), _as_it_is
 
     def measured(self, design: ModelDesign) -> ModelDesign:
-        """Return the design with the J that follows from its G; its basis is the one at hand."""
-        if self._kept is None:
-            return _measured(self._X, design)
-        return _measured(self._kept, design, is_white=True)
+        """Return the design with the J and the shortest column that follow from its G."""
+        white: Any = {"design": design, "white": self._white}
+        if design.even > 0:
+            if isinstance(self._X, BlockedRows):
+                raise AssertionError("strengths of all rows would have to fit into one machine")
+            strengths = list(over_blocks(self._X, partial(_strengths, **white)))
+            shortest = float(np.quantile(np.concatenate(strengths), design.even))
+            white["design"] = design = dataclasses.replace(design, shortest=shortest)
+        blocks = over_blocks(self._X, partial(_jacobian, **white))
+        return dataclasses.replace(design, jacobian=sum(blocks, np.zeros(design.mix.shape)))
+
+
+def _as_it_is(block: FloatArray) -> FloatArray:
+    return block
+
+
+def _strengths(
+    block: FloatArray, *, design: ModelDesign, white: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    return _brought(white(block) @ design.mix.T, design.norm)
+
+
+def _jacobian(
+    block: FloatArray, *, design: ModelDesign, white: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    Z = white(block)
+    return np.asarray(_columns_of(Z, design).T @ Z)
 
 
 def _few_rows(X: FloatArray, design: ModelDesign) -> FloatArray | None:
@@ -453,33 +474,6 @@ def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[j] for j in sorted(pivots[axes.rank :]))
 
 
-def _measured(X: FloatArray, design: ModelDesign, *, is_white: bool = False) -> ModelDesign:
-    """Return the design with the J and the shortest column that follow from its G.
-
-    `is_white` says that the rows of X are coordinates z already.
-    """
-    if design.even > 0:
-        if isinstance(X, BlockedRows):
-            raise AssertionError("strengths of all rows would have to fit into one machine")
-        strengths = list(over_blocks(X, partial(_strengths, design=design, is_white=is_white)))
-        shortest = float(np.quantile(np.concatenate(strengths), design.even))
-        design = dataclasses.replace(design, shortest=shortest)
-    jacobian = np.zeros((design.rank, design.rank))
-    for part in over_blocks(X, partial(_jacobian, design=design, is_white=is_white)):
-        jacobian += part
-    return dataclasses.replace(design, jacobian=jacobian)
-
-
-def _strengths(block: FloatArray, *, design: ModelDesign, is_white: bool) -> FloatArray:
-    Z = block if is_white else _white(block, design)
-    return _brought(Z @ design.mix.T, design.norm)
-
-
-def _jacobian(block: FloatArray, *, design: ModelDesign, is_white: bool) -> FloatArray:
-    Z = block if is_white else _white(block, design)
-    return np.asarray(_columns_of(Z, design).T @ Z)
-
-
 def unit_columns(block: FloatArray, design: ModelDesign) -> tuple[FloatArray, FloatArray]:
     """Return the coordinates z_i, and the columns b_i, of the rows of a block."""
     Z = _white(block, design)
@@ -534,7 +528,7 @@ def _integer_statistics(
     in integers of any length, so that there may be any number of rows.
     """
     work = partial(_statistics_of_block, design=design, to_steps=to_steps)
-    *total, square = sum(over_labelled_blocks(X, labels, work), _Whole([0] * (design.rank + 1)))
+    *total, square = sum(over_labelled_blocks(X, labels, work), np.zeros(design.rank + 1, object))
     half = 1 << (_COLUMN_BITS - 1)
     rounded = [(each + half) >> _COLUMN_BITS for each in total]  # to the nearest step
     return np.array([*rounded, square], dtype=np.int64)
@@ -546,19 +540,12 @@ def _statistics_of_block(
     *,
     design: ModelDesign,
     to_steps: Callable[[FloatArray], IntArray],
-) -> "_Whole":
+) -> AnyArray:
     steps = to_steps(labels)
     sums = steps @ _integer_columns(block, design)
     # k y^2 / h for labels y in steps, h being half the range, to the nearest step
     squares = (SQUARE_EIGHTHS[design.norm] * steps**2 + 4 * _HALF) // (8 * _HALF)
-    return _Whole([*sums.tolist(), int(squares.sum())])
-
-
-class _Whole(list[int]):
-    """Whole numbers of any length, which add up one by one."""
-
-    def __add__(self, other: list[int]) -> "_Whole":  # type: ignore[override]
-        return _Whole(one + more for one, more in zip(self, other, strict=True))
+    return np.array([*sums.tolist(), int(squares.sum())], dtype=object)  # whole, of any length
 
 
 def _centred_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntArray:

@@ -10,28 +10,22 @@ All answers are whole multiples of a public grid (`grid`), so that moves are who
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from operator import attrgetter
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
-from bagwise.errors import CertificateError
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.errors import BudgetError, CertificateError
 from bagwise.files.records import Record
+from bagwise.privacy.curves import Curve, GaussianCurve, GroupCurve, PickCurve, WorstCurve
 from bagwise.privacy.dispersion import ClaimedNoise
-from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
+from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS, grid_step, labels_to_steps, one_hot
 from bagwise.privacy.laws.law import LARGEST_COUNT, Law, Move, Norm, exported_coin
 from bagwise.privacy.laws.randomised_response import RandomisedResponse, keep_or_replace
 from bagwise.privacy.laws.unbiased import CHANCES, Unbiased
-from bagwise.privacy.loss_distributions import (
-    Curve,
-    GaussianCurve,
-    GroupCurve,
-    PickCurve,
-    WorstCurve,
-)
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -81,9 +75,9 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
         raise AssertionError(f"the {self.hides} are not on a grid")
 
     @property
-    @abstractmethod
     def unit_rows(self) -> int:
-        """Rows of a unit that it allows for, at most."""
+        """Rows of a unit that it allows for, at most: its `rows`, where it has no other way."""
+        return int(attrgetter("rows")(self))
 
     @property
     def bag_sizes(self) -> tuple[int, ...]:
@@ -94,9 +88,11 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
     def move(self, norm: Norm) -> Move:
         """Return how far the labels of one unit move the answer."""
 
-    @abstractmethod
     def check(self, bounds: Bounds | None) -> None:
         """Raise CertificateError if no release within these bounds could ask this."""
+        del bounds
+        if not 1 <= self.unit_rows <= LARGEST_COUNT:
+            raise impossible(self)
 
     def curve(self, laws: Laws, units: int) -> Curve:
         """Return delta at any epsilon >= 0, for the labels of so many units together."""
@@ -127,15 +123,33 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
         """Return it as events of Google's dp-accounting."""
         return [laws[0].exported(self.move(laws[0].norm), google)]
 
+
+class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
+    """A query whose answers are the labels of bags."""
+
+    labels_bags: ClassVar[bool] = True
+    combine: ClassVar[Literal["sum", "mean", "pick"]] = "sum"
+    """What a bag has of its rows."""
+
+    def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
+        """Return what counts of each row: whole steps, in one amount or more."""
+        del classes
+        return labels_to_steps(labels, bounds=bounds, step=self.grid_step)
+
+    @abstractmethod
+    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
+        """Return the labels of bags above the lower bound: (bags,), or (bags, classes).
+
+        It is `told` what the rows of each bag have together, (amounts, bags).
+        """
+
+    @abstractmethod
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the label of a bag of each size."""
-        del laws, sizes
-        raise AssertionError(f"the {self.hides} are no labels of bags")
 
+    @abstractmethod
     def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise | None:
         """Return the noise on each bag label, for a test of its absence; None if there is none."""
-        del laws, sizes
-        raise AssertionError(f"the {self.hides} are no labels of bags")
 
     def suits_classes(self, laws: Laws, classes: int | None) -> bool:
         """Tell whether it is asked of a label with so many classes; None stands for a number."""
@@ -175,7 +189,7 @@ def check_grid(query: Query, bounds: Bounds | None) -> None:
         raise CertificateError(f"the query for {query.hides} is not on the grid of its bounds.")
 
 
-class BagMeans(Query, frozen=True, tag="bag-means"):
+class BagMeans(BagLabels, frozen=True, tag="bag-means"):
     """The label sum of every bag, which is then divided by its size.
 
     Sensitivity: bags are disjoint. The r labels of a unit move the sums by r times the width of the
@@ -194,7 +208,6 @@ class BagMeans(Query, frozen=True, tag="bag-means"):
     """
 
     norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2", "number")
-    labels_bags: ClassVar[bool] = True
     numbers_moved: ClassVar[int] = 1
     """Sums that one row moves: the move of a unit is so many times as large, or as many."""
 
@@ -202,6 +215,16 @@ class BagMeans(Query, frozen=True, tag="bag-means"):
     rows: int = 1
     square: int = 1
     together: bool = True
+
+    @classmethod
+    def of(
+        cls, bounds: Bounds, *, rows: int = 1, square: int = 1, touched: int | None = None
+    ) -> Self:
+        """Return the query for units of so many rows, that touch so many bags: as many if None."""
+        if square > rows**2:  # an L2 length is at most that in L1
+            raise BudgetError(f"a unit of {rows} rows moves bag sums by {rows} labels at most.")
+        together = (rows if touched is None else touched) == 1
+        return cls(grid_step(bounds), rows, max(square, rows), together)
 
     @property
     def unit_rows(self) -> int:
@@ -226,6 +249,11 @@ class BagMeans(Query, frozen=True, tag="bag-means"):
         if self.rows == 1 and not self.together:
             raise impossible(self)
         check_grid(self, bounds)
+
+    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
+        """Return noisy means of bags with these sums of steps."""
+        noisy = told[0] + laws[0].draw(told.size, source)
+        return np.asarray(self.grid_step * noisy / sizes)
 
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the mean of a bag of each size."""
@@ -258,6 +286,18 @@ class ClassShares(BagMeans, frozen=True, tag="class-shares"):
 
     numbers_moved: ClassVar[int] = 2
 
+    def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
+        """Return a whole label in the class of each row, and nothing in the others."""
+        del bounds
+        if labels.min() < 0 or labels.max() >= classes:
+            raise AssertionError("labels were found to be classes before")
+        return LABEL_STEPS * one_hot(labels, classes).T
+
+    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
+        """Return noisy shares of classes."""
+        noisy = told.T + laws[0].draw(told.size, source).reshape(told.T.shape)
+        return self.grid_step * noisy / sizes[:, None]
+
     def suits_classes(self, laws: Laws, classes: int | None) -> bool:
         """Tell that there are classes."""
         del laws
@@ -276,19 +316,13 @@ class Labels(Query, frozen=True, tag="labels"):
     grid_step: float
     rows: int = 1
 
-    @property
-    def unit_rows(self) -> int:
-        """Rows of a unit."""
-        return self.rows
-
     def move(self, norm: Norm) -> Move:
         """Return how far the labels of one unit move."""
         return Move(LABEL_STEPS * self.rows if norm == "L1" else root_steps(self.rows))
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
-        if not 1 <= self.rows <= LARGEST_COUNT:
-            raise impossible(self)
+        super().check(bounds)
         check_grid(self, bounds)
 
 
@@ -376,7 +410,7 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
             raise CertificateError("the query for mean loss does not fit the bounds.")
 
 
-class SingleLabels(Query, frozen=True, tag="single-labels"):
+class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
     """Every label by itself, as the label of a bag of one row.
 
     Sensitivity: any label becomes any other; the labels of a unit are reported one by one.
@@ -390,16 +424,16 @@ class SingleLabels(Query, frozen=True, tag="single-labels"):
     """
 
     norms: ClassVar[tuple[Norm, ...]] = ("label",)
-    labels_bags: ClassVar[bool] = True
+    combine: ClassVar[Literal["sum", "mean", "pick"]] = "mean"
 
     low: float
     high: float
     rows: int = 1
 
-    @property
-    def unit_rows(self) -> int:
-        """Rows of a unit."""
-        return self.rows
+    @classmethod
+    def of(cls, bounds: Bounds, rows: int) -> Self:
+        """Return the query for labels within bounds, for units of so many rows."""
+        return cls(float(bounds[0]), float(bounds[1]), rows)
 
     def move(self, norm: Norm) -> Move:
         """Return so many labels that become any others."""
@@ -408,8 +442,7 @@ class SingleLabels(Query, frozen=True, tag="single-labels"):
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
-        if not 1 <= self.rows <= LARGEST_COUNT:
-            raise impossible(self)
+        super().check(bounds)
         if bounds is None:
             raise CertificateError("the certificate has an event and no bounds.")
         if (self.low, self.high) != (float(bounds[0]), float(bounds[1])):
@@ -422,6 +455,18 @@ class SingleLabels(Query, frozen=True, tag="single-labels"):
     def scaled(self, labels: FloatArray) -> FloatArray:
         """Return labels, clipped, as parts of the width of the bounds."""
         return np.asarray(np.clip(labels, self.low, self.high) - self.low) / (self.high - self.low)
+
+    def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
+        """Return labels as they are."""
+        del bounds, classes
+        return labels
+
+    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
+        """Return what is reported of each label, by a table of chances."""
+        del sizes
+        law = cast(Unbiased, laws[0])
+        points = law.round(self.scaled(told[0]), source)
+        return (self.high - self.low) * np.array(law.outputs)[law.randomise(points, source)]
 
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the root mean square of the noise, over all labels alike."""
@@ -458,7 +503,7 @@ def _nearest(values: FloatArray, possible: FloatArray) -> IntArray:
     return np.searchsorted(middles, values)
 
 
-class Picks(Query, frozen=True):
+class Picks(BagLabels, frozen=True):
     """One label of each bag, drawn in secret; each size of bag has a law of its own.
 
     Curve: a label that is shown with probability 1/k, and costs what a curve c says if it is, costs
@@ -475,15 +520,10 @@ class Picks(Query, frozen=True):
         Rows of a unit, at most.
     """
 
-    labels_bags: ClassVar[bool] = True
+    combine: ClassVar[Literal["sum", "mean", "pick"]] = "pick"
 
     sizes: tuple[int, ...]
     rows: int
-
-    @property
-    def unit_rows(self) -> int:
-        """Rows of a unit."""
-        return self.rows
 
     @property
     def bag_sizes(self) -> tuple[int, ...]:
@@ -492,9 +532,8 @@ class Picks(Query, frozen=True):
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse sizes of bags, and rows of a unit, that cannot be such."""
-        del bounds
-        usual = 1 <= len(self.sizes) <= MOST_SIZES and 1 <= self.rows <= LARGEST_COUNT
-        if not usual or list(self.sizes) != sorted(set(self.sizes)):
+        super().check(bounds)
+        if not 1 <= len(self.sizes) <= MOST_SIZES or list(self.sizes) != sorted(set(self.sizes)):
             raise impossible(self)
         if not 1 <= self.sizes[0] <= self.sizes[-1] <= LARGEST_COUNT:
             raise impossible(self)
@@ -557,6 +596,11 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
 
     grid_step: float
 
+    @classmethod
+    def of(cls, bounds: Bounds, sizes: Iterable[int], rows: int) -> Self:
+        """Return the query for labels within bounds, and bags of these sizes."""
+        return cls(tuple(sorted(set(sizes))), rows, grid_step(bounds))
+
     def move(self, norm: Norm) -> Move:
         """Return how far one label moves: the width of the bounds."""
         del norm
@@ -576,13 +620,13 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
         mus = [curve.mu for curve in curves if isinstance(curve, GaussianCurve)]
         return (max(mus), self.sizes[0]) if len(mus) == len(curves) else None
 
-    def draw(self, laws: Laws, sizes: IntArray, source: NoiseSource) -> IntArray:
-        """Draw noise for bags of these sizes, in grid steps."""
-        noise = np.zeros(sizes.size, dtype=np.int64)
+    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
+        """Return picked labels with the noise of each size."""
+        noisy = told[0].copy()
         for size, law in zip(self.sizes, laws, strict=True):
             here = np.flatnonzero(sizes == size)
-            noise[here] = law.draw(here.size, source)
-        return noise
+            noisy[here] += law.draw(here.size, source)
+        return np.asarray(self.grid_step * noisy.astype(np.float64))
 
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on a bag of each size; NaN if it has none."""
@@ -634,12 +678,15 @@ class ClassPicks(Picks, frozen=True, tag="class-picks"):
         """Return the chance of keeping the class for each bag; NaN for a size that has none."""
         return self.by_size(sizes, [law.keep for law in _responses(laws)])
 
-    def randomise(
-        self, laws: Laws, codes: IntArray, sizes: IntArray, source: NoiseSource
-    ) -> IntArray:
-        """Return each picked class, kept or replaced."""
+    def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
+        """Return classes as they are."""
+        del bounds, classes
+        return labels
+
+    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
+        """Return what an unbiased estimate makes of each picked class, kept or replaced."""
         keep, classes = self.keep_chances(laws, sizes), _responses(laws)[0].classes
-        return keep_or_replace(codes, keep, classes, source)
+        return self.estimates(laws, keep_or_replace(told[0], keep, classes, source), sizes)
 
     def estimates(self, laws: Laws, reported: IntArray, sizes: IntArray) -> FloatArray:
         """Return an unbiased estimate of each class's share in each bag, (m, classes)."""
@@ -711,21 +758,10 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
         """What is chosen."""
         return self.of
 
-    @property
-    def unit_rows(self) -> int:
-        """Rows of a unit."""
-        return self.rows
-
     def move(self, norm: Norm) -> Move:
         """Return one choice."""
         del norm
         return Move()
-
-    def check(self, bounds: Bounds | None) -> None:
-        """Refuse units that nothing can have."""
-        del bounds
-        if not 1 <= self.rows <= LARGEST_COUNT:
-            raise impossible(self)
 
     def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
         """Return none: a choice has no number to look at."""

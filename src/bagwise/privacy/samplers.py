@@ -116,20 +116,8 @@ def discrete_exponential(count: int, *, scale: int, source: NoiseSource) -> IntA
 def discrete_gaussian(count: int, *, scale: int, source: NoiseSource) -> IntArray:
     """Draw integers y with probability proportional to exp(-y**2 / (2 scale**2)).
 
-    Parameters
-    ----------
-    count : int
-        How many to draw.
-    scale : int
-        From 1 to `LARGEST_SCALE`. The standard deviation is less than it by at most two parts in
-        10**7, which is the gap at scale 1.
-    source : NoiseSource
-        Where the random words come from.
-
-    Returns
-    -------
-    ndarray of int64
-        Independent draws.
+    Parameters and result as for `discrete_laplace`. The standard deviation is less than `scale` by
+    at most two parts in 10**7, which is the gap at scale 1.
 
     Examples
     --------
@@ -160,23 +148,8 @@ def discrete_staircase(
 
     With ``|y| = j * shift + r`` and ``0 <= r < shift``, the probability of y is proportional to
     ``exp(-j * shift / scale)`` where r is below `inner`, and to ``exp(-(j + 1) * shift / scale)``
-    elsewhere (Geng and Viswanath 2016).
-
-    Parameters
-    ----------
-    count : int
-        How many to draw.
-    shift, scale : int
-        From 1 to `LARGEST_SCALE`.
-    inner : int
-        From 1 to `shift`.
-    source : NoiseSource
-        Where the random words come from.
-
-    Returns
-    -------
-    ndarray of int64
-        Independent draws.
+    elsewhere (Geng and Viswanath 2016). `shift` is from 1 to `LARGEST_SCALE`, `inner` from 1 to
+    `shift`; other parameters and result as for `discrete_laplace`.
 
     Examples
     --------

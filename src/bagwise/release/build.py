@@ -43,7 +43,6 @@ from bagwise.bagging import check_bag_size, parameters_of
 from bagwise.ledger import Account
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.search import decide
-from bagwise.privacy.calibrate import Calibration, ExactCalibration
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.promise import warn_of_strong_promise
 from bagwise.privacy.units import ProtectedUnits
@@ -56,22 +55,18 @@ from bagwise.requests.budget import Budget, certify
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import (
     NO_SCORES,
+    OWN_MODEL,
     Centring,
     Outlook,
     Queries,
     Scores,
     ScoresRequest,
-    ask_bounds,
     ask_centre,
     ask_model,
     ask_range,
     ask_scores,
     look_ahead,
-    price_bounds,
-    price_own_model,
-    price_range,
     settle_queries,
-    take_range,
 )
 from bagwise.requests.verbs import Choice, ModelRequest, ReleaseRequest
 from bagwise.rows.labels import Bounds
@@ -109,7 +104,8 @@ def build(
         # Any bags get the same noise: what was paid for may say which bags serve best.
         table, X = _look(table, request, None, stage)
         asked = _ask(table, X, NO_SCORES, None, request, account, stage)
-        choice = _choose(table, request.after(asked.rule, asked.bounds), stage, asked.outlook)
+        request = dataclasses.replace(request, budget=asked.budget)
+        choice = _choose(table, request, stage, asked.outlook)
         bags = _form_bags(table, X, asked.scores, choice, stage)
     else:
         choice = _choose(table, request, stage)
@@ -125,7 +121,7 @@ def build(
             asked = _ask(table, X, choice.scores_request, None, request, account, stage)
             bags = _form_bags(table, X, asked.scores, choice, stage)
     del X
-    choice = choice.after(asked.rule, asked.bounds)
+    choice = dataclasses.replace(choice, budget=asked.budget)
     scores, centring = asked.scores, asked.centring
     # Scores have done their work, and there is one for each row.
     asked = dataclasses.replace(asked, scores=dataclasses.replace(scores, values=None))
@@ -169,32 +165,24 @@ def build(
 class Asked:
     """What was asked of the labels before bags get theirs, and the answers, which are paid for.
 
-    The rule is that for what the queries leave, within a private range if one was asked for; the
-    bounds are the stated ones, or those that were found.
+    The budget is what the queries leave: its bounds are the stated ones, or those that were found,
+    and its rule is one within a private range if that was asked for.
     """
 
     queries: Queries
-    rule: Calibration | None
-    bounds: Bounds | None
+    budget: Budget
     scores: Scores
     centring: Centring
 
     @property
-    def exact_rule(self) -> ExactCalibration:
-        """The rule where there can be private queries."""
-        if not isinstance(self.rule, ExactCalibration):
-            raise AssertionError("private queries have the exact rule")
-        return self.rule
-
-    @property
     def outlook(self) -> Outlook:
         """What a plan may know."""
-        return look_ahead(self.exact_rule, self.centring)
+        return look_ahead(self.budget.rule, self.centring)
 
     @property
     def tightened(self) -> Bounds | None:
         """The private range, if one was asked for."""
-        return None if self.queries.range is None else self.exact_rule.bounds
+        return None if self.queries.range is None else self.budget.rule.bounds
 
     @property
     def model(self) -> LinearScores | None:
@@ -218,9 +206,8 @@ def _confirm(table: Table, budget: Budget, confirmed: bool | Confirm) -> None:
     """Go on if somebody has seen the columns, and something is promised, but for experiments."""
     confirm_columns(table.preview, confirmed)
     budget.check_rows(table.n_rows)
-    rule = budget.calibration
-    if rule is not None and rule.is_exact and budget.noise_source.is_secret:
-        warn_of_strong_promise(rule.epsilon, n_rows=table.n_rows)
+    if budget.promises:
+        warn_of_strong_promise(budget.rule.epsilon, n_rows=table.n_rows)
 
 
 def _choose(
@@ -279,23 +266,17 @@ def _ask(
         )
     _charge_ahead(account, queries, bags, table.units, request, bag_size=scored.bag_size)
     # 2. Ask in this order: each answer is paid for, so that the next question may depend on it.
+    budget = ask_range(queries, table.counted, budget, stage)
     rule, stated = budget.calibration, budget.bounds
-    if queries.bounds is not None and budget.find_within is not None and rule is not None:
-        with stage("finding bounds"):
-            rule = ask_bounds(table.counted, rule, queries.bounds, budget.find_within, source)
-            stated = rule.bounds
-    with stage("finding a range"):
-        rule = ask_range(table.counted, rule, queries.range, source)
-    bounds = stated if rule is None else rule.bounds
     queries = queries.within(rule)
     with stage("computing scores"):
         scores = ask_scores(
             scored.kind,
             labels,
             X,
-            queries.scores,
+            queries,
             family=request.family,
-            bounds=bounds,
+            bounds=stated if rule is None else rule.bounds,
             source=source,
         )
     with stage("centring the labels"):
@@ -309,7 +290,7 @@ def _ask(
             scored=scores.model,
             source=source,
         )
-    return Asked(queries, rule, stated, scores, centring)
+    return Asked(queries, budget, scores, centring)
 
 
 def _charge_ahead(
@@ -325,8 +306,7 @@ def _charge_ahead(
     rule = request.budget.calibration
     if rule is None or queries == Queries():
         return
-    if isinstance(rule, ExactCalibration):
-        rule = rule.after(queries.bounds).after(queries.range)
+    rule = rule.after(*queries.searches)
     kind = request.label_kind
     account.charge(foreseen_events(rule, queries, bags, units, label_kind=kind, bag_size=bag_size))
 
@@ -374,45 +354,44 @@ def build_model(
     X = EncodedRows(table.rows, encoder)
     # 2. Settle what is asked: perhaps bounds and a range, and with all that they leave the model.
     # Then pay.
-    stated, n_rows, found = request.calibration, rows.num_rows, None
-    if budget.find_within is not None:
-        found = price_bounds(stated, n_rows=n_rows, unit_rows=unit_rows)
-    left = stated.after(found)
-    ranged = price_range(left, n_rows=n_rows, unit_rows=unit_rows, asked=request.tighten)
-    left = left.after(ranged)
     with stage("weighing the rows"):
-        query = price_own_model(left, X, encoder.feature_names, unit_rows=unit_rows)
-    account.charge((*left.prior, query.event))
+        queries = settle_queries(
+            budget.calibration,
+            X,
+            encoder.feature_names,
+            unit_rows=unit_rows,
+            tighten=request.tighten,
+            centre="none",
+            scores=OWN_MODEL,
+            stated=budget.find_within is None,
+        )
+    account.charge((*queries.searches, *queries.spent))
     # 3. Ask.
-    left = stated
-    if found is not None and budget.find_within is not None:
-        with stage("finding bounds"):
-            left = ask_bounds(labels, stated, found, budget.find_within, budget.noise_source)
-        budget = budget.within(left, left.bounds)
-    if ranged is not None:
-        with stage("finding a range"):
-            left = take_range(labels, left, ranged, budget.noise_source)
-    query = query.within(left.bounds)
+    budget = ask_range(queries, labels, budget, stage)
+    rule = budget.rule
+    query = queries.within(rule).scores
+    if query is None:
+        raise AssertionError("the model was settled")
     with stage("releasing the model"):
         fit = ask_model(
             query,
             labels,
             X,
             family=request.family,
-            bounds=left.bounds,
+            bounds=rule.bounds,
             source=budget.noise_source,
         )
     # 4. What leaves, and what it promises.
     certificate = certify(
-        (*left.prior, query.event),
+        (*rule.prior, query.event),
         budget,
         unit_rows=unit_rows,
-        tightened=None if ranged is None else left.bounds,
+        tightened=None if queries.range is None else rule.bounds,
         mark=account.mark,
     )
     released = RowModel.of(
         fit,
-        n_rows=n_rows,
+        n_rows=rows.num_rows,
         family=request.family.name,
         link=request.family.link,
         loss=RELEASED_DIRECTLY,

@@ -15,6 +15,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.queries import BagMeans
 from bagwise.rows.whitening import Columns
 from bagwise.show import charts, html
 from bagwise.theory.accuracy import Accuracy, shrunk, signal_of_shrunk
@@ -314,7 +315,7 @@ def _what_looks_brought(release: "Release") -> str | None:
         return None
     plain = ExactCalibration(*certificate.asked, certificate.bounds)
     rows = certificate.unit_rows
-    without = plain.bag_means(square=rows**2, rows=rows)
+    without = plain.least(BagMeans.of(plain.bounds, rows=rows, square=rows**2))
     cost = sum(float(event.pure_epsilon or 0) for event in looks)
     model = " and a model's part of the budget" if certificate.tells_of_model else ""
     ratio = means[0].number_sd / without.number_sd

@@ -15,18 +15,18 @@ from typing import Protocol
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.bagging.bags import Bags
 from bagwise.errors import DominatedWarning
-from bagwise.privacy.calibrate import SINGLE_LABELS, WORTHWHILE, Calibration, ExactCalibration
-from bagwise.privacy.grid import grid_step, labels_to_steps, one_hot
+from bagwise.privacy.calibrate import SINGLE_LABELS, WORTHWHILE, ExactCalibration
+from bagwise.privacy.grid import grid_step, one_hot
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import (
-    centred_steps,
-    hidden_class_picks,
-    hidden_means,
-    hidden_picks,
-    hidden_shares,
-    reported_labels,
+from bagwise.privacy.noise import centred_steps
+from bagwise.privacy.queries import (
+    BagLabels,
+    BagMeans,
+    BagPicks,
+    ClassPicks,
+    ClassShares,
+    SingleLabels,
 )
 from bagwise.privacy.units import ProtectedUnits
 from bagwise.requests.queries import Centring, Queries, Scores
@@ -40,9 +40,6 @@ class SizedBags(Protocol):
     def count_sizes(self) -> Mapping[int, int]:
         """Return how many bags there are of each size."""
 
-
-Pick = Callable[[Bags], IntArray]
-"""From bags to one row of each, drawn in secret."""
 
 Measure = Callable[[AnyArray, FloatArray | None], AnyArray]
 """From labels and what a model expects of them to what is told of each row, one amount or more."""
@@ -74,97 +71,77 @@ class Labelling:
     predicts: bool = False
 
 
-def tell(
-    measure: Measure,
-    combine: str,
-    labels: AnyArray,
-    predictions: FloatArray | None,
-    bags: Bags,
-    pick: Pick,
-) -> AnyArray:
-    """Return what is told of each bag, exactly: (amounts, bags)."""
-    measured = np.atleast_2d(measure(labels, predictions))
-    if combine == "pick":
-        return np.asarray(measured[:, pick(bags)])
-    combined = bags.mean if combine == "mean" else bags.sum
-    return np.stack([combined(amounts) for amounts in measured])
-
-
 def settle_labels(
     bags: SizedBags, units: ProtectedUnits, scores: Scores, centring: Centring, choice: Choice
 ) -> Labelling:
     """Settle the noise on the labels of bags, from public quantities alone."""
-    rule, source, picked = choice.calibration, choice.noise_source, choice.label_kind == "pick"
-    if choice.columns.classes is not None:
-        return _settle_classes(bags, units, choice, len(choice.columns.classes))
-    hide: Callable[..., FloatArray]
-    if rule is None:
-        clip = partial(_clipped, bounds=choice.bounds)
-        return Labelling((), clip, lambda told, _: told[0], "pick" if picked else "mean")
-    if picked:
-        picks, events = _settle_picks(rule, choice.bag_size, bags, units, scores)
-        hide = partial(hidden_picks, bounds=rule.bounds, event=picks, source=source)
-        steps = partial(_steps, bounds=rule.bounds, step=picks.grid_step)
-        return Labelling(events, steps, lambda told, sizes: hide(told[0], sizes), "pick")
-    if reports_singly(rule):  # every row is a bag of its own
-        channel = _hide_single(rule, units)
-        hide = partial(reported_labels, event=channel, source=source)
-        as_it_is = partial(_clipped, bounds=None)
-        return Labelling((*rule.prior, channel), as_it_is, lambda told, _: hide(told[0]), "mean")
-    means, events = settle_means(rule, bags, units, scores, centring)
-    if centring.limit is None:
-        hide = partial(hidden_means, bounds=rule.bounds, event=means, source=source)
-        steps = partial(_steps, bounds=rule.bounds, step=means.grid_step)
-        return Labelling(events, steps, lambda told, sizes: hide(told[0], sizes))
-    hide = partial(hidden_means, bounds=centring.bounds, event=means, source=source)
-    return Labelling(
-        events,
-        partial(_left_and_expected, bounds=centring.bounds, step=means.grid_step),
+    if choice.calibration is None:
+        return _without_noise(choice)
+    events, bounds = _settle(choice.calibration, bags, units, scores, centring, choice)
+    query, predicts = events[-1].of_bags, centring.limit is not None
+    classes = len(choice.columns.classes or ())
+    measure: Measure = partial(_measured, query=query, bounds=bounds, classes=classes)
+    if predicts:
+        measure = partial(_left_and_expected, bounds=bounds, step=query.grid_step)
+    draw = partial(events[-1].hide, low=bounds[0], source=choice.noise_source)
+
+    def hide(told: AnyArray, sizes: IntArray) -> FloatArray:
         # What a model expects is no secret.
-        lambda told, sizes: hide(told[0], sizes, expected=told[1]),
-        predicts=True,
-    )
+        return draw(told[:1], sizes, expected=told[1]) if predicts else draw(told, sizes)
+
+    return Labelling(events, measure, hide, query.combine, predicts)
 
 
-def _settle_classes(
-    bags: SizedBags, units: ProtectedUnits, choice: Choice, classes: int
-) -> Labelling:
-    """Settle how shares of classes are hidden, or picked classes."""
-    rule, source, rows = choice.calibration, choice.noise_source, units.largest
-    if choice.label_kind == "pick":
-        if rule is None:
-            shares = partial(one_hot, classes=classes)
-            return Labelling((), _codes, lambda told, _: shares(told[0]).astype(np.float64), "pick")
-        chosen = rule.class_picks(classes=classes, sizes=bags.count_sizes(), rows=rows)
-        pick = partial(hidden_class_picks, event=chosen, source=source)
-        return Labelling((chosen,), _codes, lambda told, sizes: pick(told[0], sizes), "pick")
-    count = partial(_one_hot_columns, classes=classes)
-    if rule is None:
-        return Labelling((), count, lambda told, sizes: np.asarray(told.T / sizes[:, None]))
-    square = units.square_in_bags(bags)  # bags of classes follow from features
-    event = rule.shares(square=square, rows=rows)
-    if (least := _with_any_noise(rule)) is not None:
-        _warn_of_noise(event, least.shares(square=square, rows=rows), bags)
-    hide = partial(hidden_shares, event=event, source=source)
-    return Labelling((event,), count, lambda told, sizes: hide(told.T, sizes))
+def _without_noise(choice: Choice) -> Labelling:
+    """Return how bags get exact labels."""
+    combine = "pick" if choice.label_kind == "pick" else "mean"
+    if choice.columns.classes is None:
+        clip = partial(_clipped, bounds=choice.bounds)
+        return Labelling((), clip, lambda told, _: told[0], combine)
+    shares = partial(_one_hot, classes=len(choice.columns.classes))
+    return Labelling((), shares, lambda told, _: np.asarray(told.T, dtype=np.float64), combine)
+
+
+def _settle(
+    rule: ExactCalibration,
+    bags: SizedBags,
+    units: ProtectedUnits,
+    scores: Scores,
+    centring: Centring,
+    choice: Choice,
+) -> tuple[tuple[Mechanism, ...], Bounds]:
+    """Return everything that is spent, the labels of bags last, and what these are clipped to."""
+    rows, picked = units.largest, choice.label_kind == "pick"
+    if choice.columns.classes is not None:
+        if picked:
+            query = ClassPicks(tuple(sorted(bags.count_sizes())), rows)
+            return (rule.class_picks(query, len(choice.columns.classes)),), rule.bounds
+        # Bags of classes follow from features, so that it is known where the rows of a unit are.
+        shares = ClassShares.of(rule.bounds, rows=rows, square=units.square_in_bags(bags))
+        event = rule.least(shares)
+        if (least := _with_any_noise(rule)) is not None:
+            _warn_of_noise(event, least.least(shares), bags)
+        return (event,), rule.bounds
+    if picked:
+        return _settle_picks(rule, choice.bag_size, bags, units, scores), rule.bounds
+    if reports_singly(rule):  # every row is a bag of its own
+        return (*rule.prior, _hide_single(rule, units)), rule.bounds
+    means = settle_means(rule, bags, units, scores, centring)
+    return means, rule.bounds if centring.limit is None else centring.bounds
 
 
 def _clipped(labels: AnyArray, _: FloatArray | None, *, bounds: Bounds | None) -> FloatArray:
     return labels if bounds is None else np.clip(labels, *bounds)
 
 
-def _codes(labels: AnyArray, _: FloatArray | None) -> IntArray:
-    return labels
-
-
-def _one_hot_columns(labels: AnyArray, _: FloatArray | None, *, classes: int) -> IntArray:
-    if labels.min() < 0 or labels.max() >= classes:
-        raise AssertionError("labels were found to be classes before")
+def _one_hot(labels: AnyArray, _: FloatArray | None, *, classes: int) -> IntArray:
     return one_hot(labels, classes).T
 
 
-def _steps(labels: AnyArray, _: FloatArray | None, *, bounds: Bounds, step: float) -> IntArray:
-    return labels_to_steps(labels, bounds=bounds, step=step)
+def _measured(
+    labels: AnyArray, _: FloatArray | None, *, query: BagLabels, bounds: Bounds, classes: int
+) -> AnyArray:
+    return query.measure(labels, bounds, classes)
 
 
 def _left_and_expected(
@@ -177,7 +154,7 @@ def _left_and_expected(
 
 
 def foreseen_events(
-    rule: Calibration,
+    rule: ExactCalibration,
     queries: Queries,
     bags: SizedBags | None,
     units: ProtectedUnits,
@@ -202,13 +179,13 @@ def foreseen_events(
 
 
 def settle_means(
-    rule: Calibration,
+    rule: ExactCalibration,
     bags: SizedBags,
     units: ProtectedUnits,
     scores: Scores,
     centring: Centring,
-) -> tuple[Mechanism, tuple[Mechanism, ...]]:
-    """Return the noise on means, and everything that is spent with it.
+) -> tuple[Mechanism, ...]:
+    """Return everything that is spent, the noise on means last.
 
     It is said where somebody insists on more noise than is needed.
     """
@@ -219,17 +196,17 @@ def settle_means(
         _warn_of_noise(means, _hide_means(least, known, units, spent), bags)
     if centring.limit is not None:
         means = means.on_grid(grid_step((-centring.limit, centring.limit)))
-    return means, (*rule.prior, *spent, means)
+    return (*rule.prior, *spent, means)
 
 
 def _settle_picks(
-    rule: Calibration,
+    rule: ExactCalibration,
     bag_size: int,
     bags: SizedBags,
     units: ProtectedUnits,
     scores: Scores,
-) -> tuple[Mechanism, tuple[Mechanism, ...]]:
-    """Return the noise on picks, and everything that is spent with it.
+) -> tuple[Mechanism, ...]:
+    """Return everything that is spent, the noise on picks last.
 
     It is said where other noise, or means, would carry less.
     """
@@ -239,48 +216,49 @@ def _settle_picks(
         _warn_of_noise(picks, _hide_picks(least, bag_size, bags, units, spent), bags)
     means = _hide_means(rule, None if spent else bags, units, spent)
     _warn_of_picks(picks, means, min(bags.count_sizes()))
-    return picks, (*rule.prior, *spent, picks)
+    return (*rule.prior, *spent, picks)
 
 
 def _hide_means(
-    rule: Calibration, bags: SizedBags | None, units: ProtectedUnits, spent: tuple[Mechanism, ...]
+    rule: ExactCalibration,
+    bags: SizedBags | None,
+    units: ProtectedUnits,
+    spent: tuple[Mechanism, ...],
 ) -> Mechanism:
     """Return the noise on means: known bags are counted, others could hold all rows of a unit."""
     rows = units.largest
     square = rows**2 if bags is None else units.square_in_bags(bags)
-    numbers = rows if bags is None else units.bags_touched(bags)
-    return rule.bag_means(square=square, rows=rows, numbers=numbers, spent=spent)
+    touched = rows if bags is None else units.bags_touched(bags)
+    query = BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched)
+    return rule.least(query, spent)
 
 
-def reports_singly(rule: Calibration | None) -> bool:
+def reports_singly(rule: ExactCalibration | None) -> bool:
     """Tell whether every label is reported by itself, by a table of chances."""
-    return isinstance(rule, ExactCalibration) and rule.noise in SINGLE_LABELS
+    return rule is not None and rule.noise in SINGLE_LABELS
 
 
-def _hide_single(rule: Calibration, units: ProtectedUnits) -> Mechanism:
-    if not isinstance(rule, ExactCalibration):
-        raise AssertionError("single labels have the exact rule")
-    return rule.single_labels(rule.noise, rows=units.largest)
+def _hide_single(rule: ExactCalibration, units: ProtectedUnits) -> Mechanism:
+    return rule.least(SingleLabels.of(rule.bounds, units.largest))
 
 
 def _hide_picks(
-    rule: Calibration,
+    rule: ExactCalibration,
     bag_size: int,
     bags: SizedBags | None,
     units: ProtectedUnits,
     spent: tuple[Mechanism, ...],
 ) -> Mechanism:
     """Return the noise on picks; sizes that depend on scores all get that of the smallest."""
-    sizes = {bag_size: 1} if bags is None else bags.count_sizes()
-    smallest = bag_size if spent else None
-    return rule.picks(sizes=sizes, rows=units.largest, spent=spent, smallest=smallest)
+    counts = {bag_size: 1} if bags is None else bags.count_sizes()
+    sizes = [*counts, bag_size] if spent else counts
+    query = BagPicks.of(rule.bounds, sizes, units.largest)
+    return rule.least(query, spent, counts=counts)
 
 
-def _with_any_noise(calibration: Calibration) -> ExactCalibration | None:
+def _with_any_noise(calibration: ExactCalibration) -> ExactCalibration | None:
     """Return the rule that may choose its noise; None where it has chosen already."""
-    if not isinstance(calibration, ExactCalibration) or calibration.noise == "auto":
-        return None
-    return calibration.with_noise("auto")
+    return None if calibration.noise == "auto" else calibration.with_noise("auto")
 
 
 def _warn_of_noise(chosen: Mechanism, free: Mechanism, bags: SizedBags) -> None:

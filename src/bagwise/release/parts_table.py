@@ -33,6 +33,7 @@ from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import tell
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.private_range import Distance, count_beyond
 from bagwise.release.bags_in_parts import (
@@ -46,7 +47,7 @@ from bagwise.release.bags_in_parts import (
 )
 from bagwise.release.exposure import report_exposure
 from bagwise.release.files import ReleaseFiles
-from bagwise.release.label_bags import Labelling, Measure, tell
+from bagwise.release.label_bags import Labelling, Measure
 from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import BAG_ID, Published, bag_schema
 from bagwise.release.tables import name_columns, remark_on_wide_bounds
@@ -442,14 +443,8 @@ def _sealed(
         raise AssertionError("labels were looked at before")
     bags = Bags.owning(part.table.column(BAG_ID).to_numpy().copy())
     predictions = None if expect is None else expect(part.table)
-    told = tell(
-        measure,
-        combine,
-        labels.astype(np.int64) if coded else labels,
-        predictions,
-        bags,
-        partial(_pick_in_part, part=part),
-    )
+    measured = measure(labels.astype(np.int64) if coded else labels, predictions)
+    told = tell(measured, combine, bags, partial(_pick_in_part, part=part))
     content = io.BytesIO()
     np.savez(content, told=told, sizes=bags.sizes)
     path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))

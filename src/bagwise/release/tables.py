@@ -6,6 +6,7 @@
 import dataclasses
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -25,12 +26,13 @@ from bagwise.errors import (
 )
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
-from bagwise.privacy.aggregate import pick_labels
+from bagwise.privacy.aggregate import pick_rows
 from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import tell
 from bagwise.privacy.units import Units
 from bagwise.release.cells import assign_by_cells
 from bagwise.release.exposure import report_exposure
-from bagwise.release.label_bags import Labelling, tell
+from bagwise.release.label_bags import Labelling
 from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import BAG_ID, Release
 from bagwise.release.verify import noise_per_bag
@@ -217,15 +219,9 @@ class LocalTable:
         """Give every bag its label: (bags,), or (bags, classes)."""
         if choice.calibration is None and choice.bounds is not None:
             _warn_of_clipping(self.labels, choice.bounds)
-        source = choice.noise_source
-
-        def pick(among: Bags) -> IntArray:
-            rows = pick_labels(np.arange(among.n_rows, dtype=np.float64), among, source)
-            return rows.astype(np.int64)
-
-        told = tell(
-            labelling.measure, labelling.combine, self.labels, centring.predictions, bags, pick
-        )
+        pick = partial(pick_rows, source=choice.noise_source)
+        measured = labelling.measure(self.labels, centring.predictions)
+        told = tell(measured, labelling.combine, bags, pick)
         return labelling.hide(told, bags.sizes)
 
     def report_exposure(self, bags: Bags, answers: FloatArray, choice: Choice) -> None:

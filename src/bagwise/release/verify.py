@@ -378,7 +378,8 @@ def _check_reach(release: "Release", noise: ClaimedNoise) -> str:
 def _check_frequencies(release: "Release") -> list[str]:
     """Refuse labels that are reported more or less often than their chances allow."""
     labels, sizes = release.labels, release.bags.sizes
-    found = [event.frequencies(labels, sizes) for event in release.certificate.events]
+    hiding = [event for event in release.certificate.events if event.query.labels_bags]
+    found = [event.frequencies(labels, sizes) for event in hiding]
     reports = [report for report in found if report is not None]
     for report in reports:
         if frequencies_p_value(*report) < FALSE_ALARMS:

@@ -13,9 +13,7 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import delivered
 from bagwise.privacy.calibrate import (
     NOISE_KINDS,
-    Calibration,
     ExactCalibration,
-    NoiseKind,
 )
 from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
 from bagwise.privacy.curves import check_delta, check_epsilon
@@ -41,7 +39,7 @@ class Budget:
 
     Attributes
     ----------
-    calibration : Calibration or None
+    calibration : ExactCalibration or None
         None where nothing is promised, and nothing is hidden.
     bounds : (lo, hi) or None
         Public range of a label; a stand-in until it is found or known.
@@ -55,7 +53,7 @@ class Budget:
     noise_source : NoiseSource
     """
 
-    calibration: Calibration | None = None
+    calibration: ExactCalibration | None = None
     bounds: Bounds | None = None
     unit: str | None = None
     noise_source: NoiseSource = field(default_factory=SecureNoise)
@@ -99,20 +97,27 @@ class Budget:
         ends = ANY_LABEL if family == "auto" else find_family(family).label_range
         limits = ends if found else check_bounds(asked)
         stand_in = limits is None or not np.isfinite(limits).all()
+        rule: ExactCalibration | None = None
         if calibration is not None:
-            rule: Calibration | None = _check_experiment(
+            rule = _check_experiment(
                 calibration, alone=epsilon is delta is None, not_private=not_private
             )
         elif _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
+            if epsilon is None:
+                raise BudgetError("a delta alone promises nothing; give an epsilon with it.")
+            delta = 0.0 if delta is None else delta
+            check_epsilon(epsilon)
+            check_delta(delta)
             within = _STAND_IN if stand_in or limits is None else limits
-            rule = _exact_calibration(epsilon, delta, within, noise)
-        else:
-            rule, limits = None, None if classes else limits
-        if found and not isinstance(rule, ExactCalibration):
+            rule = ExactCalibration(float(epsilon), float(delta), within, noise=noise)
+        elif classes:
+            limits = None
+        exact = rule is not None and rule.is_exact
+        if found and not exact:
             raise BoundsError(
                 "bounds='auto' are found privately: give an epsilon, or bounds=(lo, hi)."
             )
-        if noise != "auto" and not isinstance(rule, ExactCalibration):
+        if noise != "auto" and not exact:
             raise BudgetError(f"noise={noise!r} belongs to a promise; give an epsilon with it.")
         return cls(
             rule,
@@ -120,8 +125,21 @@ class Budget:
             unit,
             source,
             find_within=ends if found and stand_in else None,
-            unstated=limits is None and isinstance(rule, ExactCalibration),
+            unstated=limits is None and exact,
         )
+
+    @property
+    def rule(self) -> ExactCalibration:
+        """The rule for noise, where there is to be any."""
+        if self.calibration is None:
+            raise AssertionError("where nothing is promised there is no rule for noise")
+        return self.calibration
+
+    @property
+    def promises(self) -> bool:
+        """Whether anything is promised: no rule or noise of an experiment does."""
+        rule = self.calibration
+        return rule is not None and rule.is_exact and self.noise_source.is_secret
 
     @property
     def has_bounds(self) -> bool:
@@ -146,15 +164,14 @@ class Budget:
             )
         return self
 
-    def within(self, rule: Calibration | None, bounds: Bounds | None) -> Self:
+    def within(self, rule: ExactCalibration | None, bounds: Bounds | None) -> Self:
         """Return what private queries have left, within bounds that are known now."""
         return replace(self, calibration=rule, bounds=bounds, find_within=None)
 
     def check_rows(self, n_rows: int) -> None:
         """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
-        rule = self.calibration
-        if rule is not None and rule.is_exact and self.noise_source.is_secret:
-            check_promise(rule.epsilon, rule.delta, n_rows=n_rows)
+        if self.promises:
+            check_promise(self.rule.epsilon, self.rule.delta, n_rows=n_rows)
 
     def units_in(self, table: Rows) -> Units:
         """Return who is protected."""
@@ -181,19 +198,9 @@ def _wants_noise(
     return given
 
 
-def _exact_calibration(
-    epsilon: float | None, delta: float | None, bounds: Bounds, noise: NoiseKind
+def _check_experiment(
+    calibration: ExactCalibration, *, alone: bool, not_private: bool
 ) -> ExactCalibration:
-    """Return the rule for a promise; one without a delta is pure."""
-    if epsilon is None:
-        raise BudgetError("a delta alone promises nothing; give an epsilon with it.")
-    delta = 0.0 if delta is None else delta
-    check_epsilon(epsilon)
-    check_delta(delta)
-    return ExactCalibration(float(epsilon), float(delta), bounds, noise=noise)
-
-
-def _check_experiment(calibration: Calibration, *, alone: bool, not_private: bool) -> Calibration:
     if not alone:
         raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
     if calibration.is_exact:

@@ -55,7 +55,7 @@ from bagwise.glm.statistic import (
     family_to_release,
     fit_statistics,
 )
-from bagwise.privacy.calibrate import Calibration, ExactCalibration, ScoreNoise
+from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import Mechanism, noisy_choice
 from bagwise.privacy.noise import noisy_labels
@@ -86,9 +86,12 @@ from bagwise.privacy.private_range import (
     tightened,
 )
 from bagwise.privacy.promise import LARGEST_EPSILON
+from bagwise.privacy.queries import BagMeans, Labels, Statistic
+from bagwise.requests.budget import Budget
 from bagwise.rng import NoiseSource
-from bagwise.rows.blocks import BlockedRows, over_blocks, over_labelled_blocks
+from bagwise.rows.blocks import over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
+from bagwise.show.stages import Stages
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 Tighten = Literal["auto", "range", "none"]
@@ -111,11 +114,6 @@ WORTHWHILE = 0.35
 signal is strong. If it is weak, a model that a few hundredths of epsilon have bought is lost."""
 
 _GAUSSIAN_PART = 0.05  # of mu squared: about what as large a share of epsilon costs the bags
-
-EVEN = 0.5
-"""Share of the rows that weigh alike in a model that is released for its own sake. It costs 5 to 10
-percent of noise on tables with rare levels, next to nothing elsewhere, and real labels follow no
-model so closely that far-off weights would do them no harm."""
 
 NORMS: dict[ScoreNoise, Norm] = {"laplace": "L1", "gaussian": "L2"}
 """In which the columns of a model with this noise have length one."""
@@ -143,6 +141,8 @@ class ScoresRequest:
         Whether scores say how far rows are apart, and not which come after each other.
     for_picks : bool
         Whether bags get picked labels.
+    even : float
+        Share of the rows that weigh alike in a model.
     """
 
     kind: ScoresKind = "none"
@@ -150,9 +150,15 @@ class ScoresRequest:
     bag_size: int = 1
     metric: bool = False
     for_picks: bool = False
+    even: float = 0.0
 
 
 NO_SCORES = ScoresRequest()
+
+OWN_MODEL = ScoresRequest("model", share=1.0, metric=True, even=0.5)
+"""A model that is released for its own sake, with the whole budget. That half of the rows weigh
+alike costs 5 to 10 percent of noise on tables with rare levels, next to nothing elsewhere, and real
+labels follow no model so closely that far-off weights would do them no harm."""
 
 
 def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> ScoresKind:
@@ -195,17 +201,6 @@ def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> 
 
 
 @dataclass(frozen=True)
-class LabelsQuery:
-    """A noisy copy of every label, and the noise that it gets."""
-
-    event: Mechanism
-
-    def within(self, bounds: Bounds) -> "LabelsQuery":
-        """Return the same query, at the same price, of labels that are clipped to these bounds."""
-        return LabelsQuery(self.event.on_grid(grid_step(bounds)))
-
-
-@dataclass(frozen=True)
 class ModelQuery:
     """A private model: how its rows are weighed, its noise, and its share of the budget."""
 
@@ -233,8 +228,10 @@ class Queries:
         None: somebody has stated them.
     range : Mechanism or None
         None: the range is that of the bounds.
-    scores : LabelsQuery, ModelQuery or None
-        For scores that cost something.
+    labels : Mechanism or None
+        For a noisy copy of every label, to sort rows by.
+    scores : ModelQuery or None
+        For a model to sort rows or to measure them by.
     model : ModelQuery or None
         To centre on; None where the model of the scores serves for both.
     limit : Mechanism or None
@@ -243,29 +240,37 @@ class Queries:
 
     bounds: Mechanism | None = None
     range: Mechanism | None = None
-    scores: LabelsQuery | ModelQuery | None = None
+    labels: Mechanism | None = None
+    scores: ModelQuery | None = None
     model: ModelQuery | None = None
     limit: Mechanism | None = None
 
     @property
+    def searches(self) -> tuple[Mechanism, ...]:
+        """What is spent on bounds and a range, before anything else."""
+        return tuple(one for one in (self.bounds, self.range) if one is not None)
+
+    @property
     def spent(self) -> tuple[Mechanism, ...]:
         """What is spent between a range and the bags."""
-        priced = (query.event for query in (self.scores, self.model) if query is not None)
-        return (*priced, *(() if self.limit is None else (self.limit,)))
+        models = (None if one is None else one.event for one in (self.scores, self.model))
+        return tuple(one for one in (self.labels, *models, self.limit) if one is not None)
 
-    def within(self, rule: Calibration | None) -> "Queries":
+    def within(self, rule: ExactCalibration | None) -> "Queries":
         """Return the same queries, at the same price, of labels clipped to the range of a rule."""
-        if self.bounds is self.range is None or rule is None:
+        if not self.searches or rule is None:
             return self
+        step, bounds = grid_step(rule.bounds), rule.bounds
         return dataclasses.replace(
             self,
-            scores=None if self.scores is None else self.scores.within(rule.bounds),
-            model=None if self.model is None else self.model.within(rule.bounds),
+            labels=None if self.labels is None else self.labels.on_grid(step),
+            scores=None if self.scores is None else self.scores.within(bounds),
+            model=None if self.model is None else self.model.within(bounds),
         )
 
 
 def settle_queries(
-    rule: Calibration | None,
+    rule: ExactCalibration | None,
     X: Any,
     names: Sequence[str],
     *,
@@ -281,7 +286,7 @@ def settle_queries(
 
     Parameters
     ----------
-    rule : Calibration or None
+    rule : ExactCalibration or None
         What is promised. Only the exact rule has a range or a centre; None promises nothing.
     X, names
         The features as they are encoded, and their names.
@@ -295,8 +300,8 @@ def settle_queries(
     """
     if rule is None:
         return Queries()
-    if not isinstance(rule, ExactCalibration):
-        return Queries(scores=price_scores(rule, X, names, scores, unit_rows=unit_rows))
+    if not rule.is_exact:
+        return price_scores(rule, X, names, scores, unit_rows=unit_rows)
     n_rows = X.shape[0]
     bounds = None if stated else price_bounds(rule, n_rows=n_rows, unit_rows=unit_rows)
     rule = rule.after(bounds)
@@ -332,7 +337,7 @@ def settle_queries(
     if shared and model is not None:
         return Queries(bounds, ranged, scores=model, limit=limit)
     priced = price_scores(left, X, names, scores, unit_rows=unit_rows)
-    return Queries(bounds, ranged, scores=priced, model=model, limit=limit)
+    return dataclasses.replace(priced, bounds=bounds, range=ranged, model=model, limit=limit)
 
 
 def price_bounds(rule: ExactCalibration, *, n_rows: int, unit_rows: int) -> Mechanism:
@@ -371,22 +376,24 @@ def price_range(
 
 
 def price_scores(
-    rule: Calibration, X: Any, names: Sequence[str], asked: ScoresRequest, *, unit_rows: int
-) -> LabelsQuery | ModelQuery | None:
-    """Return the scores that the budget buys; None if they cost none.
+    rule: ExactCalibration, X: Any, names: Sequence[str], asked: ScoresRequest, *, unit_rows: int
+) -> Queries:
+    """Return the scores that the budget buys, if they cost any.
 
     Of Gaussian and Laplace noise a model has the one that leaves instance loss the smaller error,
     with the noise that each leaves for the bags. A model for a metric has the noise that leaves its
     coefficients the smaller error.
     """
     if asked.kind in ("none", "labels"):
-        return None
+        return Queries()
     if asked.for_picks and unit_rows > 1:
         # The bound for groups covers picks and scores at once, so both are set by row.
         rule, unit_rows = rule.per_row(unit_rows), 1
     if asked.kind == "noisy-labels":
         share = 0.5 if asked.share == "auto" else asked.share
-        return LabelsQuery(rule.labels(share=share, square=unit_rows))
+        every = Labels(grid_step(rule.bounds), unit_rows)
+        offers = [rule.part(every, noise, share) for noise in rule.score_noises]
+        return Queries(labels=min(offers, key=lambda offer: offer.number_sd))
     n_rows, bag_size = X.shape[0], asked.bag_size
 
     def share_of(design: ModelDesign, noise: ScoreNoise) -> float:
@@ -399,9 +406,8 @@ def price_scores(
     def error(model: ModelQuery) -> float:
         if asked.metric:
             return model.error
-        means = rule.bag_means(
-            square=unit_rows**2, rows=unit_rows, numbers=unit_rows, spent=(model.event,)
-        )
+        query = BagMeans.of(rule.bounds, rows=unit_rows, square=unit_rows**2)
+        means = rule.least(query, (model.event,))
         return instance_error(
             model.design,
             n_rows=n_rows,
@@ -410,29 +416,19 @@ def price_scores(
             sum_sd=means.number_sd / means.grid_step,
         )
 
-    return _cheapest(rule, Designs(X, names), unit_rows, share_of, error)
-
-
-def price_own_model(
-    rule: ExactCalibration, X: Any, names: Sequence[str], *, unit_rows: int
-) -> ModelQuery:
-    """Return the model that is released for its own sake, with the whole budget."""
-    designs = Designs(X, names, even=EVEN)
-    return _cheapest(rule, designs, unit_rows, lambda *_: 1.0, lambda model: model.error)
-
-
-def _cheapest(
-    rule: Calibration,
-    designs: Designs,
-    unit_rows: int,
-    share_of: Callable[[ModelDesign, ScoreNoise], float],
-    error: Callable[[ModelQuery], float],
-) -> ModelQuery:
-    """Return the model with the least error; of many rows, a sample tells which it is."""
-
     def priced(design: ModelDesign, noise: ScoreNoise) -> ModelQuery:
         return price_model(rule, design, noise, share_of(design, noise), unit_rows=unit_rows)
 
+    return Queries(scores=_cheapest(rule, Designs(X, names, even=asked.even), priced, error))
+
+
+def _cheapest(
+    rule: ExactCalibration,
+    designs: Designs,
+    priced: Callable[[ModelDesign, ScoreNoise], ModelQuery],
+    error: Callable[[ModelQuery], float],
+) -> ModelQuery:
+    """Return the model with the least error; of many rows, a sample tells which it is."""
     sketched = {noise: priced(designs.sketch(NORMS[noise]), noise) for noise in rule.score_noises}
     noise, *others = sketched
     if others:
@@ -441,16 +437,15 @@ def _cheapest(
 
 
 def price_model(
-    rule: Calibration, design: ModelDesign, noise: ScoreNoise, share: float, *, unit_rows: int
+    rule: ExactCalibration, design: ModelDesign, noise: ScoreNoise, share: float, *, unit_rows: int
 ) -> ModelQuery:
     """Return the model with this design and noise that a share of the budget buys."""
     steps = design.sensitivity_steps * unit_rows
     return ModelQuery(design, _model_noise(rule, noise, share, steps), share)
 
 
-def _model_noise(rule: Calibration, noise: ScoreNoise, share: float, steps: int) -> Mechanism:
-    calibrated = rule.laplace_model if noise == "laplace" else rule.model
-    return calibrated(share=share, sensitivity_steps=steps)
+def _model_noise(rule: ExactCalibration, noise: ScoreNoise, share: float, steps: int) -> Mechanism:
+    return rule.part(Statistic(grid_step(rule.bounds), steps, NORMS[noise]), noise, share)
 
 
 def _model_to_centre_on(
@@ -591,55 +586,36 @@ class Centring:
 NOT_CENTRED = Centring()
 
 
-def ask_bounds(
-    labels: Any, rule: Calibration, query: Mechanism, within: Bounds, source: NoiseSource
-) -> ExactCalibration:
-    """Return the rule for what finding bounds leaves, within these bounds."""
-    if not isinstance(rule, ExactCalibration):
-        raise AssertionError("bounds are found with the exact rule")
-    epsilon, rows = query.epsilon, query.unit_rows
-    return rule.within(
-        find_bounds(labels, within, epsilon=epsilon, rows=rows, source=source), query
-    )
+def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> Budget:
+    """Find bounds and a range, if they are asked for; return what is left of the budget.
 
-
-def ask_range(
-    labels: Any, rule: Calibration | None, query: Mechanism | None, source: NoiseSource
-) -> Calibration | None:
-    """Return the rule for what a private range leaves, within that range.
-
-    Without a query the range is the stated one, and the rule stays.
+    Its bounds are those that were found, or the stated ones; those of its rule are the range.
+    Bounds that were found to be 0 and 1 are those of an answer, and stay: a range was paid for, and
+    that it is not asked for follows from another answer.
     """
-    if query is None:
-        return rule
-    if not isinstance(rule, ExactCalibration):
-        raise AssertionError("a private range has the exact rule")
-    return take_range(labels, rule, query, source)
-
-
-def take_range(
-    labels: Any, rule: ExactCalibration, query: Mechanism, source: NoiseSource
-) -> ExactCalibration:
-    """Choose a range privately; return the rule for what is left, within that range.
-
-    Bounds that were found to be 0 and 1 are those of an answer, and stay: it was paid for, and that
-    it is not asked for follows from another answer.
-    """
-    epsilon, rows, bounds = query.epsilon, query.unit_rows, rule.bounds
-    if not rule.prior:
-        bounds = tightened(labels, bounds, epsilon=epsilon, rows=rows, source=source)
-    elif bounds != (0.0, 1.0):
-        bounds = tightened(
-            labels, bounds, epsilon=epsilon, rows=rows, source=source, terms=WITHIN_FOUND
-        )
-    return rule.within(bounds, query)
+    rule, bounds, source = budget.calibration, budget.bounds, budget.noise_source
+    if rule is None:
+        return budget
+    if (query := queries.bounds) is not None and budget.find_within is not None:
+        search: Any = {"epsilon": query.epsilon, "rows": query.unit_rows, "source": source}
+        with stage("finding bounds"):
+            bounds = find_bounds(labels, budget.find_within, **search)
+        rule = rule.within(bounds, query)
+    if (query := queries.range) is not None:
+        found, terms = rule.bounds, WITHIN_FOUND if rule.prior else OF_LABELS
+        search = {"epsilon": query.epsilon, "rows": query.unit_rows, "source": source}
+        with stage("finding a range"):
+            if not (rule.prior and found == (0.0, 1.0)):
+                found = tightened(labels, found, terms=terms, **search)
+        rule = rule.within(found, query)
+    return budget.within(rule, bounds)
 
 
 def ask_scores(
     kind: ScoresKind,
     labels: FloatArray | None,
     X: Any,
-    query: LabelsQuery | ModelQuery | None,
+    queries: Queries,
     *,
     bounds: Bounds | None,
     source: NoiseSource,
@@ -651,7 +627,7 @@ def ask_scores(
     """
     if kind == "none":
         return Scores(None)
-    if kind == "labels" or query is None or bounds is None:
+    if kind == "labels" or bounds is None:
         warnings.warn(
             "bags are formed by sorting the labels, so membership alone shows each row's label "
             "almost exactly. The release is NOT PRIVATE; use it only where the labels may be seen.",
@@ -659,15 +635,15 @@ def ask_scores(
             stacklevel=2,
         )
         return Scores(labels)
-    if isinstance(query, ModelQuery):
+    if (query := queries.scores) is not None:
         fitted = family_to_release(family)
         model = _linear(query, labels, X, family=fitted, bounds=bounds, source=source)
         values = None if labels is None else model.predict(X)
         return Scores(values, (query.event,), model)
-    if labels is None:
+    event = queries.labels
+    if labels is None or event is None:
         raise AssertionError("scores of rows on many machines are those of a model")
-    values = noisy_labels(labels, bounds=bounds, event=query.event, source=source)
-    return Scores(values, (query.event,))
+    return Scores(noisy_labels(labels, bounds=bounds, event=event, source=source), (event,))
 
 
 def ask_model(
@@ -727,7 +703,7 @@ def ask_centre(
     labels: FloatArray | None,
     X: Any,
     queries: Queries,
-    rule: Calibration | None,
+    rule: ExactCalibration | None,
     *,
     family: str,
     stated: Bounds | None,
@@ -742,7 +718,7 @@ def ask_centre(
     ----------
     labels : (n,) floats or None
         Secret. None where X is on many machines, and has its labels with it.
-    rule : Calibration or None
+    rule : ExactCalibration or None
         Its bounds are the range that labels are clipped to for the model.
     stated : (low, high) or None
         The bounds.
@@ -761,13 +737,14 @@ def ask_centre(
         model = _linear(query, labels, X, family=fitted, bounds=rule.bounds, source=source)
         events, error = (query.event, queries.limit), query.error
     # 2. A limit for what it leaves; whether centring pays is decided by that private limit.
-    predictions, signal, left = _leftovers(labels, X, model, stated)
+    left = Leftovers(X, labels, model, stated)
+    predictions = None if labels is None else expected_labels(model, X, stated)
     widest = (rule.bounds[1] - rule.bounds[0]) / 2
     limit = limit_of(
         left, widest, epsilon=queries.limit.epsilon, rows=queries.limit.unit_rows, source=source
     )
     pays = limit <= NARROWING * widest
-    return Centring(model, predictions, signal, stated, error, limit if pays else None, events)
+    return Centring(model, predictions, left.signal, stated, error, limit if pays else None, events)
 
 
 def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
@@ -776,30 +753,19 @@ def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
     return np.asarray(np.clip(mean, *bounds))
 
 
-def _leftovers(
-    labels: FloatArray | None, X: Any, model: LinearScores, bounds: Bounds
-) -> tuple[FloatArray | None, float, "FloatArray | SpreadLeftovers"]:
-    """Return what a model expects, how much that varies, and the sizes of what it leaves."""
-    if labels is None:
-        spread = SpreadLeftovers(X, model, bounds)
-        return None, spread.signal, spread
-    predictions = expected_labels(model, X, bounds)
-    left = np.abs(np.clip(labels, *bounds) - predictions)
-    return predictions, float(np.var(predictions)), left
-
-
 @dataclass(frozen=True)
-class SpreadLeftovers:
-    """What a model leaves of labels on many machines: it can be counted, and is secret."""
+class Leftovers:
+    """What a model leaves of labels, wherever they are: it can be counted, and is secret."""
 
-    X: BlockedRows
+    X: Any
+    labels: FloatArray | None
     model: LinearScores
     bounds: Bounds
 
     @property
     def size(self) -> int:
         """Number of labels."""
-        return self.X.shape[0]
+        return int(self.X.shape[0])
 
     @property
     def signal(self) -> float:
@@ -814,7 +780,8 @@ class SpreadLeftovers:
         work = partial(
             _count_left, model=self.model, bounds=self.bounds, distance=distance, limits=limits
         )
-        return np.asarray(np.sum(list(over_labelled_blocks(self.X, None, work, np.add)), axis=0))
+        blocks = over_labelled_blocks(self.X, self.labels, work, np.add)
+        return np.asarray(np.sum(list(blocks), axis=0))
 
 
 def _moments(X: FloatArray, *, model: LinearScores, bounds: Bounds) -> FloatArray:
@@ -857,7 +824,7 @@ class Outlook:
 
 def look_ahead(rule: ExactCalibration, centring: Centring) -> Outlook:
     """Return what is known for a plan, all of it paid for."""
-    means = rule.bag_means(spent=centring.events)
+    means = rule.least(BagMeans.of(rule.bounds), centring.events)
     width = rule.bounds[1] - rule.bounds[0]
     # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
     epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)

@@ -18,7 +18,6 @@ from bagwise.glm.statistic import check_bounds_of, family_to_release
 from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.calibrate import (
     SINGLE_LABELS,
-    Calibration,
     ExactCalibration,
     NoiseKind,
 )
@@ -51,7 +50,6 @@ class ModelRequest:
 
     columns: Columns
     budget: Budget
-    calibration: ExactCalibration
     family: Family
     tighten: Tighten
 
@@ -67,12 +65,12 @@ class ModelRequest:
     ) -> Self:
         """Check that there is a budget, and that the family can be released and has the bounds."""
         rule = budget.calibration
-        if not isinstance(rule, ExactCalibration):
+        if rule is None or not rule.is_exact:
             raise BudgetError("a private model needs an epsilon (--epsilon).")
         chosen = family_to_release(family, link)
         check_bounds_of(chosen, rule.bounds)
         look = resolve_tighten(tighten, budget, classes=False, family=chosen.name)
-        return cls(columns, budget, rule, chosen, look)
+        return cls(columns, budget, chosen, look)
 
     def of_type(self, kind: pa.DataType) -> Self:
         """Return the request for a label of this type; refuse one that has no bounds."""
@@ -98,7 +96,7 @@ class Choice:
     missing_labels: int | None = None
 
     @property
-    def calibration(self) -> Calibration | None:
+    def calibration(self) -> ExactCalibration | None:
         """The rule for noise, if there is any."""
         return self.budget.calibration
 
@@ -113,13 +111,9 @@ class Choice:
             for_picks=self.label_kind == "pick",
         )
 
-    def within(self, rule: Calibration | None) -> Self:
+    def within(self, rule: ExactCalibration | None) -> Self:
         """Return the same choice, under a rule for what private queries have left."""
         return replace(self, budget=replace(self.budget, calibration=rule))
-
-    def after(self, rule: Calibration | None, bounds: Bounds | None) -> Self:
-        """Return the same choice, within bounds that are known now, for what queries have left."""
-        return replace(self, budget=self.budget.within(rule, bounds))
 
     @property
     def bounds(self) -> Bounds | None:
@@ -194,7 +188,7 @@ class ReleaseRequest:
         if columns.by:  # there is nothing to plan: bags are given but for the smallest
             size = size or least or SMALLEST
             strategy = "groups" if strategy == AUTO else strategy
-        if isinstance(rule := budget.calibration, ExactCalibration) and rule.noise in SINGLE_LABELS:
+        if (rule := budget.calibration) is not None and rule.noise in SINGLE_LABELS:
             _check_single(rule.noise, columns, size, strategy, bagging.label_kind, centre)
             size, strategy, centre = 1, "random", "none"
         named = bagging.strategies
@@ -256,7 +250,8 @@ class ReleaseRequest:
         """Whether nothing was said about bags, so that every label may be reported by itself."""
         rule, columns = self.budget.calibration, self.columns
         return (
-            isinstance(rule, ExactCalibration)
+            rule is not None
+            and rule.is_exact
             and rule.noise == AUTO
             and (self.strategy, self.bag_size, self.min_bag_size) == (None, None, None)
             and (self.scores, self.score_share) == (AUTO, AUTO)
@@ -266,18 +261,11 @@ class ReleaseRequest:
 
     def reporting_singly(self, noise: NoiseKind) -> Self:
         """Return the same request, with every label reported by itself."""
-        rule = self.budget.calibration
-        if not isinstance(rule, ExactCalibration):
-            raise AssertionError("single labels have the exact rule")
-        return self.within(rule.with_noise(noise))
+        return self.within(self.budget.rule.with_noise(noise))
 
-    def within(self, rule: Calibration | None) -> Self:
+    def within(self, rule: ExactCalibration | None) -> Self:
         """Return the same request, under another rule."""
         return replace(self, budget=replace(self.budget, calibration=rule))
-
-    def after(self, rule: Calibration | None, bounds: Bounds | None) -> Self:
-        """Return the same request, within bounds that are known now, for what queries have left."""
-        return replace(self, budget=self.budget.within(rule, bounds))
 
     def of_type(self, kind: pa.DataType) -> Self:
         """Return the request for a label of this type; refuse one that has no bounds."""
@@ -457,7 +445,7 @@ def _resolve_query(
     """Return the option: "none" if nobody asks for what is needless, or for an experiment."""
     check_name(name, value, known, BudgetError)
     asked, none = known[known.index(cast(Any, value))], cast(L, "none")
-    if isinstance(budget.calibration, ExactCalibration):
+    if budget.calibration is not None and budget.calibration.is_exact:
         return none if asked == AUTO and needless else asked
     if asked not in (AUTO, "none"):
         raise BudgetError(f"{name}={value!r} asks the labels privately; give an epsilon for it.")

@@ -21,7 +21,6 @@ from bagwise.models.model import Software
 from bagwise.models.row_model import RowModel
 from bagwise.models.trees import TreeModel
 from bagwise.privacy import Certificate
-from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
 from bagwise.privacy.circumstances import EvaluatedModel, MeanLoss
 from bagwise.privacy.grid import LOSS_STEPS
@@ -34,9 +33,10 @@ from bagwise.privacy.private_loss import (
     release_mean_loss,
     sensitivities,
 )
+from bagwise.privacy.queries import MeanLoss as MeanLossQuery
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.columns import Columns
-from bagwise.requests.queries import ask_bounds, price_bounds
+from bagwise.requests.queries import Queries, ask_range, price_bounds
 from bagwise.requests.records import Privacy
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import find_column
@@ -304,9 +304,7 @@ def evaluate_rows_privately(
         privacy=Privacy(noise_source=noise_source), family=model.family,
         not_private=noise_source is not None and not noise_source.is_secret, what="evaluation",
     )  # fmt: skip
-    rule = budget.calibration
-    if not isinstance(rule, ExactCalibration):
-        raise AssertionError("epsilon always gives the exact rule")
+    rule = budget.rule
     stage = Stages(on_stage)
     with stage("reading the table"):
         data = read_table(table, index_names=columns.named)
@@ -332,18 +330,15 @@ def evaluate_rows_privately(
     # 2. Bounds that nobody has stated are the first query. The loss gets what they leave, whatever
     # they are: it is charged with them.
     if budget.find_within is not None:
-        found = price_bounds(rule, n_rows=labels.size, unit_rows=units.largest)
-        most = rule.after(found).mean_loss(
-            sensitivity_steps=LOSS_STEPS * units.largest, step=1 / LOSS_STEPS
-        )
-        account.charge((found, most))
-        with stage("finding bounds"):
-            rule = ask_bounds(labels, rule, found, budget.find_within, noise)
-        budget = budget.within(rule, rule.bounds)
+        queries = Queries(price_bounds(rule, n_rows=labels.size, unit_rows=units.largest))
+        most = MeanLossQuery(1 / LOSS_STEPS, LOSS_STEPS * units.largest)
+        account.charge((*queries.searches, rule.after(queries.bounds).least(most)))
+        budget = ask_range(queries, labels, budget, stage)
+        rule = budget.rule
     # 3. Set the noise on the loss: labels have no part in it but by bounds that were paid for.
     with stage("predicting"):
         design = _design(model, data, bounds=rule.bounds, loss=loss, clip=clip)
-    event = rule.mean_loss(sensitivity_steps=design.sensitivity_steps(units), step=design.step)
+    event = rule.least(MeanLossQuery(design.step, design.sensitivity_steps(units)))
     # 4. Charge, then draw.
     account.charge((*rule.prior, event))
     with stage("measuring the loss"):

@@ -8,9 +8,8 @@ worst mechanism of its epsilon, a coin (Kairouz, Oh and Viswanath 2015).
 from fractions import Fraction
 from typing import ClassVar
 
-from bagwise.privacy.curves import MEANINGLESS_EPSILON
+from bagwise.privacy.curves import MEANINGLESS_EPSILON, StepCurve, pure_curve
 from bagwise.privacy.laws.law import Law, Move, Norm
-from bagwise.privacy.loss_distributions import PureCurve
 
 
 class Exponential(Law, frozen=True, tag="exponential"):
@@ -20,9 +19,9 @@ class Exponential(Law, frozen=True, tag="exponential"):
 
     epsilon: float
 
-    def curve(self, move: Move) -> PureCurve:
+    def curve(self, move: Move) -> StepCurve:
         """Return that of a coin; epsilons of several units add up."""
-        return PureCurve(self.epsilon * move.times)
+        return pure_curve(self.epsilon * move.times)
 
     def pure_epsilon(self, move: Move) -> Fraction:
         """Return what a choice costs."""

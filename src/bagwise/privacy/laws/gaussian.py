@@ -6,15 +6,14 @@ seven digits; the tests measure the gap. Several compose exactly: ``mu = hypot(m
 (Dong, Roth and Su 2022, Corollary 3.3).
 """
 
-from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
-from bagwise.privacy.loss_distributions import GaussianCurve
+from bagwise.privacy.curves import GaussianCurve
+from bagwise.privacy.laws.law import Move, Norm, Scaled
 from bagwise.privacy.noise_laws import GaussianLaw
 from bagwise.privacy.samplers import discrete_gaussian
 from bagwise.rng import NoiseSource
@@ -23,18 +22,13 @@ LARGEST_SCALE = 2**31
 """Scales, in grid steps, whose square still fits 64 bits."""
 
 
-class Gaussian(Noise, frozen=True, tag="gaussian"):
+class Gaussian(Scaled, frozen=True, tag="gaussian"):
     """Integers y with probability proportional to ``exp(-y**2 / (2 scale**2))``."""
 
     norm: ClassVar[Norm] = "L2"
     needs_delta: ClassVar[bool] = True
 
-    scale: int
-
-    @classmethod
-    def least(cls, move: Move, cost: Fraction | float) -> Self:
-        """Return the least noise that makes a move cost this mu."""
-        return cls(whole_scale(move.steps * move.times / cost, largest=LARGEST_SCALE))
+    largest: ClassVar[int] = LARGEST_SCALE
 
     def curve(self, move: Move) -> GaussianCurve:
         """G."""
@@ -43,11 +37,6 @@ class Gaussian(Noise, frozen=True, tag="gaussian"):
     def pure_epsilon(self, move: Move) -> None:
         """Return None: without a delta it promises nothing."""
         del move
-
-    def is_possible(self, move: Move) -> bool:
-        """Tell whether it can be drawn."""
-        del move
-        return 1 <= self.scale <= LARGEST_SCALE
 
     @property
     def sd(self) -> float:

@@ -7,30 +7,24 @@ one coordinate that moves as far.
 
 import math
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
-from bagwise.privacy.loss_distributions import LaplaceCurve
+from bagwise.privacy.curves import LaplaceCurve
+from bagwise.privacy.laws.law import Move, Norm, Scaled
 from bagwise.privacy.noise_laws import LaplaceLaw
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_laplace
 from bagwise.rng import NoiseSource
 
 
-class Laplace(Noise, frozen=True, tag="laplace"):
+class Laplace(Scaled, frozen=True, tag="laplace"):
     """Integers y with probability proportional to ``exp(-|y| / scale)``."""
 
     norm: ClassVar[Norm] = "L1"
 
-    scale: int
-
-    @classmethod
-    def least(cls, move: Move, cost: Fraction | float) -> Self:
-        """Return the least noise that makes a move cost this epsilon."""
-        # In fractions: a quotient of doubles that should be whole may end just below it.
-        return cls(whole_scale(move.steps * move.times / cost, largest=LARGEST_SCALE))
+    largest: ClassVar[int] = LARGEST_SCALE
 
     def curve(self, move: Move) -> LaplaceCurve:
         """L."""
@@ -39,15 +33,6 @@ class Laplace(Noise, frozen=True, tag="laplace"):
     def pure_epsilon(self, move: Move) -> Fraction:
         """Return what a move costs; several are one that goes as far."""
         return Fraction(move.steps * move.times, self.scale)
-
-    def is_possible(self, move: Move) -> bool:
-        """Tell whether it can be drawn."""
-        del move
-        return 1 <= self.scale <= LARGEST_SCALE
-
-    def less_certain(self) -> Self:
-        """Return noise of one more step."""
-        return type(self)(self.scale + 1)
 
     @property
     def sd(self) -> float:

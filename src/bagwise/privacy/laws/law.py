@@ -17,7 +17,7 @@ import numpy as np
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
 from bagwise.files.records import Record
-from bagwise.privacy.loss_distributions import Curve
+from bagwise.privacy.curves import Curve
 from bagwise.privacy.noise_laws import NoiseLaw
 from bagwise.rng import NoiseSource
 
@@ -51,6 +51,15 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
     def kind(self) -> str:
         """The name that certificates and ``noise=`` know it by."""
         return self.called()
+
+    @classmethod
+    def least(cls, move: Move, cost: Fraction | float) -> Self | None:
+        """Return the least noise that makes a move cost so much; None if it cannot be drawn.
+
+        The cost is an epsilon, or mu for a law that needs a delta.
+        """
+        del move, cost
+        return None
 
     @abstractmethod
     def curve(self, move: Move) -> Curve:
@@ -120,13 +129,28 @@ class Noise(Law, frozen=True):
     It has a standard deviation, a density, draws and tails.
     """
 
-    @classmethod
-    @abstractmethod
-    def least(cls, move: Move, cost: Fraction | float) -> Self | None:
-        """Return the least noise that makes a move cost so much; None if it cannot be drawn.
 
-        The cost is an epsilon, or mu for a law that needs a delta.
-        """
+class Scaled(Noise, frozen=True):
+    """Noise that is proportional to a whole scale, and a move costs as much as it is long in it."""
+
+    largest: ClassVar[int]
+
+    scale: int
+
+    @classmethod
+    def least(cls, move: Move, cost: Fraction | float) -> Self:
+        """Return the least noise that makes a move cost this epsilon, or this mu."""
+        # In fractions: a quotient of doubles that should be whole may end just below it.
+        return cls(whole_scale(move.steps * move.times / cost, largest=cls.largest))
+
+    def is_possible(self, move: Move) -> bool:
+        """Tell whether it can be drawn."""
+        del move
+        return 1 <= self.scale <= self.largest
+
+    def less_certain(self) -> Self:
+        """Return noise of one more step."""
+        return type(self)(self.scale + 1)
 
 
 def exported_coin(epsilon: float, google: Any) -> Any:
@@ -145,3 +169,9 @@ def whole_scale(scale: float | Fraction, *, largest: int) -> int:
             "so little epsilon and delta asks for more noise than can be drawn safely."
         )
     return max(1, math.ceil(scale))
+
+
+def below(value: Fraction) -> float:
+    """Return the largest double that is not above a fraction, or the one before."""
+    near = float(value)
+    return near if Fraction(near) <= value else math.nextafter(near, 0.0)

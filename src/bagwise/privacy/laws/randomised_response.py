@@ -12,9 +12,9 @@ import numpy as np
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
+from bagwise.privacy.curves import Curve, GroupCurve, StepCurve
 from bagwise.privacy.grid import one_hot
 from bagwise.privacy.laws.law import LARGEST_COUNT, Law, Move, Norm
-from bagwise.privacy.loss_distributions import Curve, GroupCurve, KeptClassCurve
 from bagwise.rng import NoiseSource
 
 CHANCES = 2**32
@@ -39,7 +39,7 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
     keep: float
 
     @classmethod
-    def least(cls, classes: int, epsilon: float) -> Self:
+    def keeping(cls, classes: int, epsilon: float) -> Self:
         """Return the largest chance that costs `epsilon`, or a rounding more."""
         odds = math.exp(epsilon)  # of the kept class against each other one
         # A whole number of 2**-32, rounded down: less truth, more privacy.
@@ -55,8 +55,12 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
         return (1 - self.keep) / (self.classes - 1)
 
     def curve(self, move: Move) -> Curve:
-        """Return the curve of a class that becomes another."""
-        one = KeptClassCurve(self.classes, self.keep)
+        """Return the curve of a class that becomes another.
+
+        Under two different classes only these two have different chances, so that delta is ``keep -
+        exp(epsilon) other``, as long as a class is rather kept than not.
+        """
+        one = StepCurve(self.keep, math.log(self.keep) - math.log(self.other))
         return one if move.times == 1 else GroupCurve(one, move.times)
 
     def pure_epsilon(self, move: Move) -> Fraction:

@@ -39,7 +39,6 @@ of its inner width, Theorem 7. Sums over whole numbers in place of their integra
 """
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Self
@@ -47,23 +46,11 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.privacy.curves import Curve, GroupCurve, StepCurve
 from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
-from bagwise.privacy.loss_distributions import Curve, GroupCurve
 from bagwise.privacy.noise_laws import StaircaseLaw
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_staircase
 from bagwise.rng import NoiseSource
-
-
-@dataclass(frozen=True)
-class StaircaseCurve:
-    """One move by the width of a step; `exceeding` is a, and the module has the proof."""
-
-    exceeding: float
-    epsilon: float
-
-    def __call__(self, epsilon: FloatArray) -> FloatArray:
-        """Return delta."""
-        return self.exceeding * np.maximum(0.0, -np.expm1(epsilon - self.epsilon))
 
 
 class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
@@ -100,7 +87,7 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
 
     def curve(self, move: Move) -> Curve:
         """Return the exact curve; for several moves the general bound for groups."""
-        one, moves = StaircaseCurve(self.exceeding, self.shift / self.scale), self.moves(move)
+        one, moves = StepCurve(self.exceeding, self.shift / self.scale), self.moves(move)
         return one if moves == 1 else GroupCurve(one, moves)
 
     def pure_epsilon(self, move: Move) -> Fraction:

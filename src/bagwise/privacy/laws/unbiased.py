@@ -37,8 +37,8 @@ from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.laws.law import Law, Move, Norm
-from bagwise.privacy.loss_distributions import Curve, GroupCurve
+from bagwise.privacy.curves import Curve, GroupCurve
+from bagwise.privacy.laws.law import Law, Move, Norm, below
 from bagwise.rng import NoiseSource
 
 CHANCES = 2**48
@@ -125,9 +125,9 @@ class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
     chances: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def least(cls, epsilon: float) -> Self:
-        """Return the chances of the least variance that cost `epsilon` at most."""
-        return cls(*_solved(min(float(epsilon), _LARGEST)))
+    def least(cls, move: Move, cost: Fraction | float) -> Self:
+        """Return the chances of the least variance with which so many labels cost this epsilon."""
+        return cls(*_solved(min(below(Fraction(cost) / move.times), _LARGEST)))
 
     @cached_property
     def epsilon(self) -> float:
