@@ -104,8 +104,7 @@ def choice_of_limit(choose, values):
             found[0] = label
 
             def scores(count):
-                source = SecureNoise()
-                looked = {"epsilon": event.epsilon, "rows": event.unit_rows, "source": source}
+                looked = {"event": event, "source": SecureNoise()}
                 return np.array([choose(found, **looked) for _ in range(count)])
 
             return scores
@@ -127,7 +126,7 @@ def choice_of_bounds(event):
         found = np.array([far if label else -far] + [-far, far] * others + [0.0] * zeros)
 
         def score(source):
-            low, high = find_bounds(found, ANY_LABEL, epsilon=event.epsilon, rows=1, source=source)
+            low, high = find_bounds(found, ANY_LABEL, event=event, source=source)
             return float(low == 0 and high > 1)
 
         return lambda count: np.array([score(SecureNoise()) for _ in range(count)])

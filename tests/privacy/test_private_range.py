@@ -1,4 +1,6 @@
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagwise.privacy import private_range
+from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.private_range import (
     ANY_LABEL,
     OF_LEFTOVERS,
+    Lattice,
     cheapest,
-    depth,
     find_bounds,
     is_choice,
     is_limit,
@@ -20,6 +23,8 @@ from bagwise.privacy.private_range import (
 )
 from bagwise.privacy.samplers import discrete_exponential
 from bagwise.rng import SecureNoise, SimulatedNoise
+
+of_bounds, of_range, of_limit = (partial(noisy_choice, of) for of in ("bounds", "range", "limit"))
 
 
 def test_exponential_noise_has_the_stated_probabilities():
@@ -130,7 +135,7 @@ def test_rows_of_a_unit_may_move_counts_against_each_other():
 def test_a_range_is_within_the_bounds_and_as_wide_as_the_labels(low, high, bounds):
     labels = np.random.default_rng(0).uniform(low, high, size=40_000)
     for draw in range(20):
-        found = tightened(labels, bounds, epsilon=0.2, rows=1, source=SimulatedNoise(draw))
+        found = tightened(labels, bounds, event=of_range(0.2), source=SimulatedNoise(draw))
         assert bounds[0] <= found[0] < found[1] <= bounds[1]
         assert np.mean((labels < found[0]) | (labels > found[1])) < 0.02
         assert found[1] - found[0] < 8 * max(abs(low), abs(high))
@@ -141,7 +146,7 @@ def test_labels_beyond_the_bounds_count_as_on_them():
     far = np.where(labels > 60, 1e300, labels)
     near = np.where(labels > 60, 70.0, labels)
     found = [
-        tightened(y, (0.0, 70.0), epsilon=0.1, rows=1, source=SimulatedNoise(0))
+        tightened(y, (0.0, 70.0), event=of_range(0.1), source=SimulatedNoise(0))
         for y in (far, near)
     ]
     assert found[0] == found[1]
@@ -154,22 +159,22 @@ def test_rare_labels_are_not_clipped_away(epsilon):
     labels[::20] = 1.0
     source = SecureNoise()
     for _ in range(20):
-        _, high = tightened(labels, (0.0, 10.0), epsilon=epsilon, rows=1, source=source)
+        _, high = tightened(labels, (0.0, 10.0), event=of_range(epsilon), source=source)
         assert high >= 1.0
 
 
 def test_fewer_rows_narrow_less():
-    assert depth(1000, epsilon=0.05) < 1 < depth(9000, epsilon=0.05) < depth(10**6, epsilon=0.05)
-    assert depth(40_000, epsilon=0.05, rows=10) == pytest.approx(depth(40_000, epsilon=0.005))
+    assert Lattice(1000, 0.05).depth < 1 < Lattice(9000, 0.05).depth < Lattice(10**6, 0.05).depth
+    assert Lattice(40_000, 0.05, 10).depth == pytest.approx(Lattice(40_000, 0.005).depth)
     few = np.random.default_rng(0).uniform(0, 1, size=1000)
-    assert tightened(few, (0.0, 1e6), epsilon=0.01, rows=1, source=SecureNoise())[1] == 1e6
+    assert tightened(few, (0.0, 1e6), event=of_range(0.01), source=SecureNoise())[1] == 1e6
 
 
 def test_a_limit_leaves_about_as_many_as_its_price():
     rng = np.random.default_rng(0)
     left = np.abs(rng.normal(size=100_000))
     limits = [
-        limit_of(left, 50.0, epsilon=0.5, rows=1, source=SimulatedNoise(draw)) for draw in range(20)
+        limit_of(left, 50.0, event=of_limit(0.5), source=SimulatedNoise(draw)) for draw in range(20)
     ]
     beyond = [np.mean(left > limit) for limit in limits]
     # A quarter of a doubling must save a quarter of the price, or is not worth it.
@@ -177,41 +182,42 @@ def test_a_limit_leaves_about_as_many_as_its_price():
     assert max(limits) < 5.0
 
 
-SEARCHES = st.fixed_dictionaries({"epsilon": st.floats(1e-3, 2.0), "rows": st.integers(1, 5)})
+SEARCHES = st.builds(of_range, st.floats(1e-3, 2.0), st.integers(1, 5))
 
 
 @given(
     low=st.floats(-100.0, 100.0),
     width=st.floats(1.0, 1e6),
     size=st.integers(1, 3000),
-    search=SEARCHES,
+    event=SEARCHES,
     seed=st.integers(0, 2**31),
 )
-def test_every_answer_is_on_the_lattice_and_others_are_not(low, width, size, search, seed):
+def test_every_answer_is_on_the_lattice_and_others_are_not(low, width, size, event, seed):
     bounds = (low, low + width)
     values = np.random.default_rng(seed).uniform(*bounds, size=size)
-    found = tightened(values, bounds, source=SimulatedNoise(seed), **search)
-    assert is_range(found, bounds, n_values=size, **search)
+    search, source = {"n_values": size, "event": event}, SimulatedNoise(seed)
+    found = tightened(values, bounds, event=event, source=source)
+    assert is_range(found, bounds, **search)
     more = 0.0123 * (found[1] - found[0])
     for off in ((found[0], found[1] + more), (found[0] - more, found[1])):
-        assert not is_range(off, bounds, n_values=size, **search)
-    limit = limit_of(values - low, width, source=SimulatedNoise(seed), **search)
-    assert is_limit(limit, width, n_values=size, **search) == (limit <= width / 2)
-    assert not is_limit(limit * 1.0123, width, n_values=size, **search)
+        assert not is_range(off, bounds, **search)
+    limit = limit_of(values - low, width, event=event, source=SimulatedNoise(seed))
+    assert is_limit(limit, width, **search) == (limit <= width / 2)
+    assert not is_limit(limit * 1.0123, width, **search)
 
 
 def test_the_lattice_follows_from_rows_epsilon_and_units():
     """By hand: 40,000 rows and epsilon 0.01 halve a range five times, in quarters of a halving."""
-    search = {"n_values": 40_000, "epsilon": 0.01, "rows": 1}
+    search: Any = {"n_values": 40_000, "event": of_range(0.01)}
     bounds = (-1.0, 4.0)
     assert is_range((-1.0, 4 / 2**1.25), bounds, **search)
     assert is_range((-1 / 8, 1 / 8), bounds, **search)
     assert not is_range((-1.0, 4 / 2**1.3), bounds, **search)
     assert not is_range((-1 / 16, 1 / 16), bounds, **search)  # six halvings
-    assert is_range((-1 / 16, 1 / 16), bounds, **{**search, "epsilon": 0.02})
-    assert not is_range((-1 / 8, 1 / 8), bounds, **{**search, "rows": 2})
+    assert is_range((-1 / 16, 1 / 16), bounds, **{**search, "event": of_range(0.02)})
+    assert not is_range((-1 / 8, 1 / 8), bounds, **{**search, "event": of_range(0.01, 2)})
     # From one side, by half of epsilon each: the upper end first, then the lower from there.
-    search["epsilon"] = 0.02
+    search["event"] = of_range(0.02)
     assert is_range((2.0, 2.5), (2.0, 18.0), **search)
     assert is_range((6.0, 10.0), (2.0, 18.0), **search)
     assert not is_range((5.0, 10.0), (2.0, 18.0), **search)
@@ -232,7 +238,7 @@ LABELS = {
 def test_bounds_are_found_whatever_the_labels_are(name, epsilon):
     labels, near = LABELS[name]
     found = [
-        find_bounds(labels, ANY_LABEL, epsilon=epsilon, rows=1, source=SimulatedNoise(draw))
+        find_bounds(labels, ANY_LABEL, event=of_bounds(epsilon), source=SimulatedNoise(draw))
         for draw in range(40)
     ]
     assert all(map(is_choice, found))
@@ -243,7 +249,7 @@ def test_ends_that_labels_have_by_nature_are_kept():
     counts = np.arange(40_000) % 15 - 3.0  # noise of an earlier release, perhaps
     for draw in range(20):
         low, high = find_bounds(
-            counts, (0.0, math.inf), epsilon=0.1, rows=1, source=SimulatedNoise(draw)
+            counts, (0.0, math.inf), event=of_bounds(0.1), source=SimulatedNoise(draw)
         )
         assert low == 0
         assert 10 <= high <= 100

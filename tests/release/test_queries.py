@@ -576,7 +576,7 @@ def test_a_model_leaves_of_labels_what_it_leaves_wherever_they_are():
         assert np.isclose(one.signal, np.var(expected), rtol=1e-8)
         np.testing.assert_array_equal(one.count_beyond(distance, limits), counts)
     found = [
-        limit_of(one, 2.0, epsilon=1.0, rows=1, source=SimulatedNoise(4))
+        limit_of(one, 2.0, event=noisy_choice("limit", 1.0), source=SimulatedNoise(4))
         for one in (left, here, spread)
     ]
     assert found[0] == found[1] == found[2]

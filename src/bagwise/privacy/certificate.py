@@ -351,7 +351,6 @@ class Certificate:
         left, found = math.inf if self.asked is None else self.asked[0], False
         for event in searches:
             paid, own = event.epsilon, event.unit_rows
-            search: Any = {"n_values": n_rows, "epsilon": paid, "rows": own}
             if event.hides == "bounds":
                 prices = range_prices(left, None, n_rows=n_rows, unit_rows=rows)[:1]
                 possible = own == rows and is_choice(bounds)
@@ -359,12 +358,15 @@ class Certificate:
             elif event.hides == "range":
                 known = None if found else bounds
                 prices = range_prices(left, known, n_rows=n_rows, unit_rows=rows)
-                search["terms"] = WITHIN_FOUND if found else OF_LABELS
-                possible = own == rows and is_range((low, high), bounds, **search)
+                terms = WITHIN_FOUND if found else OF_LABELS
+                possible = own == rows and is_range(
+                    (low, high), bounds, n_values=n_rows, event=event, terms=terms
+                )
             else:
                 prices = limit_prices(left, n_rows=n_rows, unit_rows=rows)
                 possible = own == rows and (
-                    self.limit is None or is_limit(self.limit, (high - low) / 2, **search)
+                    self.limit is None
+                    or is_limit(self.limit, (high - low) / 2, n_values=n_rows, event=event)
                 )
             if not possible:
                 raise CertificateError(f"no search ends with the {event.hides} that is named.")

@@ -21,16 +21,17 @@ Sheldon 2020; Ding, Kifer and others 2021); that monotone counts need half the n
 exponential mechanism and of the sparse vector technique too (Lyu, Su and Li 2017, section 4.3).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.samplers import discrete_exponential
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
@@ -68,6 +69,59 @@ WITHIN_FOUND = Terms(price=0.0025, most=0.0075)
 
 OF_LEFTOVERS = Terms(price=0.005, most=0.05)
 """What a model leaves of labels is noise for the most part, and clipping it does less harm."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The candidates for a limit of so many values, by the epsilon of one choice: all public.
+
+    A protected unit has so many `rows`.
+    """
+
+    n_values: int
+    epsilon: float
+    rows: int = 1
+    terms: Terms = OF_LABELS
+
+    @property
+    def price(self) -> float:
+        """The price of a doubling, in scales of the noise."""
+        return max(PRICE_OF_DOUBLING, self.terms.price * self.n_values * self.epsilon / self.rows)
+
+    @property
+    def depth(self) -> float:
+        """How many times a range may be halved.
+
+        >>> [Lattice(n, epsilon).depth for n, epsilon in ((40_000, 0.01), (1000, 0.001))]
+        [5.0, 0.0125]
+        """
+        most = self.terms.most * self.n_values * self.epsilon
+        return min(_DEEPEST, most / (self.price * self.rows))
+
+    def limits(self, largest: float) -> FloatArray:
+        """Return the candidates, from the widest on."""
+        return np.asarray(largest * 0.5 ** np.arange(0.0, self.depth + 1e-9, _STEP))
+
+    def narrowed(
+        self,
+        values: "FloatArray | CountsItself",
+        distance: "Distance",
+        largest: float,
+        source: NoiseSource,
+    ) -> float:
+        """Choose the limit that costs least; it spends epsilon."""
+        limits = self.limits(largest)
+        beyond = _count(values, distance, limits)
+        place = cheapest(
+            beyond,
+            np.log2(limits),
+            epsilon=self.epsilon,
+            rows=self.rows,
+            source=source,
+            price=self.price,
+        )
+        return float(limits[place])
+
 
 MOST_SHARE, MOST_EPSILON = 0.1, 0.27
 """What all searches cost together at most where nobody asks for them, as a share of epsilon and as
@@ -136,14 +190,9 @@ def cheapest(
 
 
 def find_bounds(
-    values: "FloatArray | CountsItself",
-    within: Bounds,
-    *,
-    epsilon: float,
-    rows: int,
-    source: NoiseSource,
+    values: "FloatArray | CountsItself", within: Bounds, *, event: Mechanism, source: NoiseSource
 ) -> Bounds:
-    """Return bounds that few values leave, from `ENDS` on either side of zero; it spends epsilon.
+    """Return bounds that few values leave, from `ENDS` on either side of zero, as `event` says.
 
     An end that labels have by nature, as counts have 0, is taken as it is, and the other is chosen
     by all of epsilon. Where both are zero, the upper one is the next candidate: whatever the labels
@@ -151,13 +200,15 @@ def find_bounds(
 
     >>> from bagwise.rng import SimulatedNoise
     >>> labels = np.random.default_rng(0).uniform(-3, 700, size=20_000)
-    >>> find_bounds(labels, ANY_LABEL, epsilon=0.5, rows=1, source=SimulatedNoise(1))
+    >>> from bagwise.privacy.mechanisms import noisy_choice
+    >>> event = noisy_choice("bounds", 0.5)
+    >>> find_bounds(labels, ANY_LABEL, event=event, source=SimulatedNoise(1))
     (-5.0, 1000.0)
     """
     sides = (Distance(-math.inf, 0.0, 0.0), Distance(0.0, math.inf, 0.0))
     unknown = [side for side, end in zip(sides, within, strict=True) if math.isinf(end)]
     doublings = np.log2(np.maximum(ENDS, _ZERO))[::-1]
-    low, high = within
+    (low, high), epsilon, rows = within, event.epsilon, event.unit_rows
     for side in unknown:
         beyond = _count(values, side, ENDS[::-1])
         place = cheapest(
@@ -192,21 +243,6 @@ def is_choice(bounds: Bounds) -> bool:
     """Tell whether bounds are two of the public candidates."""
     low, high = bounds
     return low <= 0 <= high and low < high and {-low, high} <= set(ENDS.tolist())
-
-
-def depth(n_values: int, *, epsilon: float, rows: int = 1, terms: Terms = OF_LABELS) -> float:
-    """Return how many times a range may be halved by a choice that costs epsilon: public.
-
-    >>> depth(40_000, epsilon=0.01), depth(1000, epsilon=0.001), depth(10**6, epsilon=1.0)
-    (5.0, 0.0125, 10.0)
-    """
-    price = _price(terms, n_values, epsilon, rows)
-    return min(_DEEPEST, terms.most * n_values * epsilon / (price * rows))
-
-
-def _price(terms: Terms, n_values: int, epsilon: float, rows: int) -> float:
-    """Return the price of a doubling, in scales of the noise."""
-    return max(PRICE_OF_DOUBLING, terms.price * n_values * epsilon / rows)
 
 
 def looks_for_range(bounds: Bounds | None) -> int:
@@ -291,12 +327,11 @@ def tightened(
     values: FloatArray | CountsItself,
     bounds: Bounds,
     *,
-    epsilon: float,
-    rows: int,
+    event: Mechanism,
     source: NoiseSource,
     terms: Terms = OF_LABELS,
 ) -> Bounds:
-    """Return a range within the bounds that few values leave; it spends epsilon.
+    """Return a range within the bounds that few values leave, as `event` says.
 
     Between bounds of different signs it is as wide on both sides of zero, as far as the bounds
     reach: one choice. Elsewhere the upper end is chosen by half of epsilon, and then the lower one,
@@ -311,108 +346,78 @@ def tightened(
     --------
     >>> from bagwise.rng import SimulatedNoise
     >>> prices = np.random.default_rng(0).uniform(300, 19_000, size=40_000)
-    >>> low, high = tightened(
-    ...     prices, (0.0, 1e6), epsilon=0.05, rows=1, source=SimulatedNoise(0)
-    ... )
+    >>> from bagwise.privacy.mechanisms import noisy_choice
+    >>> event = noisy_choice("range", 0.05)
+    >>> low, high = tightened(prices, (0.0, 1e6), event=event, source=SimulatedNoise(0))
     >>> low, 15_000 < high < 60_000
     (0.0, True)
     """
-    look = partial(_narrowed, values, rows=rows, source=source, terms=terms)
-    return _range_by(look, bounds, epsilon)
+    lattice = Lattice(values.size, event.epsilon, event.unit_rows, terms)
+    return _range_by(
+        lambda one, distance, largest: one.narrowed(values, distance, largest, source),
+        bounds,
+        lattice,
+    )
 
 
 def is_range(
-    found: Bounds,
-    bounds: Bounds,
-    *,
-    n_values: int,
-    epsilon: float,
-    rows: int,
-    terms: Terms = OF_LABELS,
+    found: Bounds, bounds: Bounds, *, n_values: int, event: Mechanism, terms: Terms = OF_LABELS
 ) -> bool:
     """Tell whether `tightened` can end with this range, whatever the values are.
 
-    >>> search = {"n_values": 40_000, "epsilon": 0.05, "rows": 1}
+    >>> from bagwise.privacy.mechanisms import noisy_choice
+    >>> search = {"n_values": 40_000, "event": noisy_choice("range", 0.05)}
     >>> is_range((0.0, 31_250.0), (0.0, 1e6), **search)
     True
     >>> is_range((312.7, 18_996.2), (0.0, 1e6), **search)
     False
     """
 
-    def look(distance: Distance, largest: float, *, epsilon: float) -> float:
-        limits = _limits(largest, n_values, epsilon, rows, terms)
+    def nearest(lattice: Lattice, distance: Distance, largest: float) -> float:
+        limits = lattice.limits(largest)
         wanted = max(abs(end - distance.origin) for end in found)
         return float(limits[np.argmin(np.abs(limits - wanted))])
 
+    lattice = Lattice(n_values, event.epsilon, event.unit_rows, terms)
     # Powers may differ in the last digits on another machine.
     rounding = 1e-12 * max(map(abs, bounds))
-    return bool(np.allclose(found, _range_by(look, bounds, epsilon), rtol=0.0, atol=rounding))
+    return bool(np.allclose(found, _range_by(nearest, bounds, lattice), rtol=0.0, atol=rounding))
 
 
-def _range_by(look: Callable[..., float], bounds: Bounds, epsilon: float) -> Bounds:
+def _range_by(
+    look: Callable[[Lattice, Distance, float], float], bounds: Bounds, lattice: Lattice
+) -> Bounds:
     """Return the range that one or two choices of a limit lead to."""
     low, high = bounds
     if looks_for_range(bounds) == 1:
-        reach = look(Distance(low, high, 0.0), max(-low, high), epsilon=epsilon)
+        reach = look(lattice, Distance(low, high, 0.0), max(-low, high))
         return max(low, -reach), min(high, reach)
-    look = partial(look, epsilon=epsilon / 2)
+    lattice = dataclasses.replace(lattice, epsilon=lattice.epsilon / 2)
     # Rounding must not carry an end beyond the bounds.
-    upper = min(high, low + look(Distance(low, high, low), high - low))
-    lower = max(low, upper - look(Distance(low, upper, upper), upper - low))
+    upper = min(high, low + look(lattice, Distance(low, high, low), high - low))
+    lower = max(low, upper - look(lattice, Distance(low, upper, upper), upper - low))
     return lower, upper
 
 
 def limit_of(
-    sizes: FloatArray | CountsItself,
-    largest: float,
-    *,
-    epsilon: float,
-    rows: int,
-    source: NoiseSource,
+    sizes: FloatArray | CountsItself, largest: float, *, event: Mechanism, source: NoiseSource
 ) -> float:
-    """Return a limit, `largest` at most, that few of the sizes exceed; it spends epsilon.
+    """Return a limit, `largest` at most, that few of the sizes exceed, as `event` says.
 
     Parameters
     ----------
     sizes : (n,) floats
         Absolute values; secret.
     """
-    distance = Distance(0.0, math.inf, 0.0)
-    return _narrowed(
-        sizes, distance, largest, epsilon=epsilon, rows=rows, source=source, terms=OF_LEFTOVERS
-    )
+    lattice = Lattice(sizes.size, event.epsilon, event.unit_rows, OF_LEFTOVERS)
+    return lattice.narrowed(sizes, Distance(0.0, math.inf, 0.0), largest, source)
 
 
-def is_limit(found: float, largest: float, *, n_values: int, epsilon: float, rows: int) -> bool:
+def is_limit(found: float, largest: float, *, n_values: int, event: Mechanism) -> bool:
     """Tell whether `limit_of` can end with this limit, and centring on it would pay."""
-    limits = _limits(largest, n_values, epsilon, rows, OF_LEFTOVERS)
+    limits = Lattice(n_values, event.epsilon, event.unit_rows, OF_LEFTOVERS).limits(largest)
     pays = limits <= NARROWING * largest * (1 + 1e-12)
     return bool(np.isclose(found, limits[pays], rtol=1e-12, atol=0.0).any())
-
-
-def _limits(largest: float, n_values: int, epsilon: float, rows: int, terms: Terms) -> FloatArray:
-    """Return the candidates of one choice, from the widest on: public."""
-    halvings = depth(n_values, epsilon=epsilon, rows=rows, terms=terms)
-    return np.asarray(largest * 0.5 ** np.arange(0.0, halvings + 1e-9, _STEP))
-
-
-def _narrowed(
-    values: FloatArray | CountsItself,
-    distance: Distance,
-    largest: float,
-    *,
-    epsilon: float,
-    rows: int,
-    source: NoiseSource,
-    terms: Terms,
-) -> float:
-    limits = _limits(largest, values.size, epsilon, rows, terms)
-    beyond = _count(values, distance, limits)
-    price = _price(terms, values.size, epsilon, rows)
-    place = cheapest(
-        beyond, np.log2(limits), epsilon=epsilon, rows=rows, source=source, price=price
-    )
-    return float(limits[place])
 
 
 def _count(values: FloatArray | CountsItself, distance: Distance, limits: FloatArray) -> IntArray:

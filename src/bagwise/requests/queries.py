@@ -74,8 +74,8 @@ from bagwise.privacy.private_range import (
     RANGE_PART,
     WITHIN_FOUND,
     Distance,
+    Lattice,
     count_beyond,
-    depth,
     find_bounds,
     limit_of,
     limit_share,
@@ -369,7 +369,7 @@ def price_range(
     bounds, terms = (None, WITHIN_FOUND) if rule.prior else (rule.bounds, OF_LABELS)
     epsilon = range_epsilon(rule.left, bounds, n_rows=n_rows, unit_rows=unit_rows, part=most)
     each = epsilon / looks_for_range(bounds)
-    halvings = depth(n_rows, epsilon=each, rows=unit_rows, terms=terms)
+    halvings = Lattice(n_rows, each, unit_rows, terms).depth
     if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
         return None
     return noisy_choice("range", epsilon, unit_rows)
@@ -597,16 +597,14 @@ def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> B
     if rule is None:
         return budget
     if (query := queries.bounds) is not None and budget.find_within is not None:
-        search: Any = {"epsilon": query.epsilon, "rows": query.unit_rows, "source": source}
         with stage("finding bounds"):
-            bounds = find_bounds(labels, budget.find_within, **search)
+            bounds = find_bounds(labels, budget.find_within, event=query, source=source)
         rule = rule.within(bounds, query)
     if (query := queries.range) is not None:
         found, terms = rule.bounds, WITHIN_FOUND if rule.prior else OF_LABELS
-        search = {"epsilon": query.epsilon, "rows": query.unit_rows, "source": source}
         with stage("finding a range"):
             if not (rule.prior and found == (0.0, 1.0)):
-                found = tightened(labels, found, terms=terms, **search)
+                found = tightened(labels, found, event=query, source=source, terms=terms)
         rule = rule.within(found, query)
     return budget.within(rule, bounds)
 
@@ -740,9 +738,7 @@ def ask_centre(
     left = Leftovers(X, labels, model, stated)
     predictions = None if labels is None else expected_labels(model, X, stated)
     widest = (rule.bounds[1] - rule.bounds[0]) / 2
-    limit = limit_of(
-        left, widest, epsilon=queries.limit.epsilon, rows=queries.limit.unit_rows, source=source
-    )
+    limit = limit_of(left, widest, event=queries.limit, source=source)
     pays = limit <= NARROWING * widest
     return Centring(model, predictions, left.signal, stated, error, limit if pays else None, events)
 
