@@ -29,7 +29,7 @@ from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
 from bagwise.release import bags_in_parts, build, parts_table
 from bagwise.release.bags_in_parts import Moved, in_secret_order
-from bagwise.release.label_bags import Labelling, settle_means
+from bagwise.release.label_bags import Labelling, settle_events
 from bagwise.release.parts_table import CountedUnits, PartsTable, SealedSums, tell_all
 from bagwise.release.release import BAG_ID
 from bagwise.release.verify import predictions_of
@@ -424,7 +424,7 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     assert few.square_in_bags(release.bags) == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
     spent = model(rule, "laplace", share=0.1, reach=2**18)
-    after = settle_means(rule, release.bags, few, Scores(None, (spent,)), NOT_CENTRED)[-1]
+    after = settle_events(rule, release.bags, few, Scores(None, (spent,)), NOT_CENTRED)[-1]
     assert after == bag_means(rule, square=10**12, rows=10**6, touched=10**6, spent=(spent,))
 
 

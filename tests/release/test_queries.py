@@ -210,7 +210,9 @@ def test_a_label_moves_a_centred_sum_by_the_limit_at_most(monkeypatch):
     event = bag_means(rule).on_grid(2 * limit / LABEL_STEPS)
 
     # No noise, so that sums can be compared.
-    nothing = lambda self, count, source: np.zeros(count, dtype=np.int64)  # noqa: E731
+    def nothing(_law, count, _source):
+        return np.zeros(count, dtype=np.int64)
+
     monkeypatch.setattr(type(event.law), "draw", nothing)
     predictions = rng.uniform(*bounds, size=12)
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -75,11 +75,13 @@ def settle_labels(
     bags: SizedBags, units: ProtectedUnits, scores: Scores, centring: Centring, choice: Choice
 ) -> Labelling:
     """Settle the noise on the labels of bags, from public quantities alone."""
-    if choice.calibration is None:
+    rule, classes = choice.calibration, len(choice.columns.classes or ())
+    if rule is None:
         return _without_noise(choice)
-    events, bounds = _settle(choice.calibration, bags, units, scores, centring, choice)
+    kind: Any = {"label_kind": choice.label_kind, "bag_size": choice.bag_size}
+    events = settle_events(rule, bags, units, scores, centring, classes=classes, **kind)
     query, predicts = events[-1].of_bags, centring.limit is not None
-    classes = len(choice.columns.classes or ())
+    bounds = centring.bounds if predicts else rule.bounds
     measure: Measure = partial(_measured, query=query, bounds=bounds, classes=classes)
     if predicts:
         measure = partial(_left_and_expected, bounds=bounds, step=query.grid_step)
@@ -100,34 +102,6 @@ def _without_noise(choice: Choice) -> Labelling:
         return Labelling((), clip, lambda told, _: told[0], combine)
     shares = partial(_one_hot, classes=len(choice.columns.classes))
     return Labelling((), shares, lambda told, _: np.asarray(told.T, dtype=np.float64), combine)
-
-
-def _settle(
-    rule: ExactCalibration,
-    bags: SizedBags,
-    units: ProtectedUnits,
-    scores: Scores,
-    centring: Centring,
-    choice: Choice,
-) -> tuple[tuple[Mechanism, ...], Bounds]:
-    """Return everything that is spent, the labels of bags last, and what these are clipped to."""
-    rows, picked = units.largest, choice.label_kind == "pick"
-    if choice.columns.classes is not None:
-        if picked:
-            query = ClassPicks(tuple(sorted(bags.count_sizes())), rows)
-            return (rule.class_picks(query, len(choice.columns.classes)),), rule.bounds
-        # Bags of classes follow from features, so that it is known where the rows of a unit are.
-        shares = ClassShares.of(rule.bounds, rows=rows, square=units.square_in_bags(bags))
-        event = rule.least(shares)
-        if (least := _with_any_noise(rule)) is not None:
-            _warn_of_noise(event, least.least(shares), bags)
-        return (event,), rule.bounds
-    if picked:
-        return _settle_picks(rule, choice.bag_size, bags, units, scores), rule.bounds
-    if reports_singly(rule):  # every row is a bag of its own
-        return (*rule.prior, _hide_single(rule, units)), rule.bounds
-    means = settle_means(rule, bags, units, scores, centring)
-    return means, rule.bounds if centring.limit is None else centring.bounds
 
 
 def _clipped(labels: AnyArray, _: FloatArray | None, *, bounds: Bounds | None) -> FloatArray:
@@ -168,97 +142,75 @@ def foreseen_events(
     as it does in the end. Picks have the noise of the smallest bag that was asked for, whatever
     size they come from, and a larger one costs less.
     """
-    label: Mechanism
-    if label_kind == "pick":
-        label = _hide_picks(rule, bag_size, bags, units, queries.spent)
-    elif reports_singly(rule):
-        label = _hide_single(rule, units)
-    else:
-        label = _hide_means(rule, bags, units, queries.spent)
+    kind: Any = {"label_kind": label_kind, "bag_size": bag_size}
+    label = _settle_label(rule, bags=bags, units=units, spent=queries.spent, **kind)
     return (*rule.prior, *queries.spent, label)
 
 
-def settle_means(
+def settle_events(
     rule: ExactCalibration,
     bags: SizedBags,
     units: ProtectedUnits,
     scores: Scores,
     centring: Centring,
+    *,
+    label_kind: str = "mean",
+    bag_size: int = 1,
+    classes: int = 0,
 ) -> tuple[Mechanism, ...]:
-    """Return everything that is spent, the noise on means last.
+    """Return everything that is spent, the labels of bags last.
 
-    It is said where somebody insists on more noise than is needed.
+    It is said where somebody insists on more noise than is needed, or means would carry less.
     """
-    known = None if scores.events else bags
-    spent = (*scores.events, *centring.events)
-    means = _hide_means(rule, known, units, spent)
-    if (least := _with_any_noise(rule)) is not None:
-        _warn_of_noise(means, _hide_means(least, known, units, spent), bags)
+    spent, picked = (*scores.events, *centring.events), label_kind == "pick"
+    known = bags if picked or not scores.events else None
+    kind: Any = {"units": units, "spent": spent, "bag_size": bag_size, "classes": classes}
+    label = _settle_label(rule, bags=known, label_kind=label_kind, **kind)
+    if rule.noise != "auto" and not reports_singly(rule):
+        free = _settle_label(rule.with_noise("auto"), bags=known, label_kind=label_kind, **kind)
+        _warn_of_noise(label, free, bags)
+    if picked and not classes:
+        means = _settle_label(rule, bags=None if spent else bags, label_kind="mean", **kind)
+        _warn_of_picks(label, means, min(bags.count_sizes()))
     if centring.limit is not None:
-        means = means.on_grid(grid_step((-centring.limit, centring.limit)))
-    return (*rule.prior, *spent, means)
+        label = label.on_grid(grid_step((-centring.limit, centring.limit)))
+    return (*rule.prior, *spent, label)
 
 
-def _settle_picks(
+def _settle_label(
     rule: ExactCalibration,
-    bag_size: int,
-    bags: SizedBags,
-    units: ProtectedUnits,
-    scores: Scores,
-) -> tuple[Mechanism, ...]:
-    """Return everything that is spent, the noise on picks last.
-
-    It is said where other noise, or means, would carry less.
-    """
-    spent = scores.events
-    picks = _hide_picks(rule, bag_size, bags, units, spent)
-    if (least := _with_any_noise(rule)) is not None:
-        _warn_of_noise(picks, _hide_picks(least, bag_size, bags, units, spent), bags)
-    means = _hide_means(rule, None if spent else bags, units, spent)
-    _warn_of_picks(picks, means, min(bags.count_sizes()))
-    return (*rule.prior, *spent, picks)
-
-
-def _hide_means(
-    rule: ExactCalibration,
+    *,
     bags: SizedBags | None,
     units: ProtectedUnits,
     spent: tuple[Mechanism, ...],
+    label_kind: str,
+    bag_size: int,
+    classes: int = 0,
 ) -> Mechanism:
-    """Return the noise on means: known bags are counted, others could hold all rows of a unit."""
+    """Return the noise on the labels of bags.
+
+    Known bags are counted, others could hold all rows of a unit. Sizes that depend on scores all
+    get the noise on picks of the smallest.
+    """
     rows = units.largest
+    counts = {bag_size: 1} if bags is None else bags.count_sizes()
+    if classes and label_kind == "pick":
+        return rule.class_picks(ClassPicks(tuple(sorted(counts)), rows), classes)
+    if label_kind == "pick":
+        query = BagPicks.of(rule.bounds, [*counts, bag_size] if spent else counts, rows)
+        return rule.least(query, spent, counts=counts)
+    if reports_singly(rule):  # every row is a bag of its own
+        return rule.least(SingleLabels.of(rule.bounds, rows))
     square = rows**2 if bags is None else units.square_in_bags(bags)
+    if classes:
+        return rule.least(ClassShares.of(rule.bounds, rows=rows, square=square))
     touched = rows if bags is None else units.bags_touched(bags)
-    query = BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched)
-    return rule.least(query, spent)
+    return rule.least(BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched), spent)
 
 
 def reports_singly(rule: ExactCalibration | None) -> bool:
     """Tell whether every label is reported by itself, by a table of chances."""
     return rule is not None and rule.noise in SINGLE_LABELS
-
-
-def _hide_single(rule: ExactCalibration, units: ProtectedUnits) -> Mechanism:
-    return rule.least(SingleLabels.of(rule.bounds, units.largest))
-
-
-def _hide_picks(
-    rule: ExactCalibration,
-    bag_size: int,
-    bags: SizedBags | None,
-    units: ProtectedUnits,
-    spent: tuple[Mechanism, ...],
-) -> Mechanism:
-    """Return the noise on picks; sizes that depend on scores all get that of the smallest."""
-    counts = {bag_size: 1} if bags is None else bags.count_sizes()
-    sizes = [*counts, bag_size] if spent else counts
-    query = BagPicks.of(rule.bounds, sizes, units.largest)
-    return rule.least(query, spent, counts=counts)
-
-
-def _with_any_noise(calibration: ExactCalibration) -> ExactCalibration | None:
-    """Return the rule that may choose its noise; None where it has chosen already."""
-    return None if calibration.noise == "auto" else calibration.with_noise("auto")
 
 
 def _warn_of_noise(chosen: Mechanism, free: Mechanism, bags: SizedBags) -> None:
