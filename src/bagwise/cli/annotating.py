@@ -11,12 +11,10 @@ import typer
 from bagwise.cli.console import (
     answer,
     for_people,
-    out,
     print_grid,
     say,
     say_next,
     show_progress,
-    word,
 )
 from bagwise.cli.options import Asked, Tables, add_verbs, shared, split_names, values_of, verb
 from bagwise.cli.tables import csv_details, file_reserve, source_of
@@ -209,15 +207,14 @@ def _show_round(project: "AnnotationProject") -> None:
     if answer({"path": str(path), "round": last.number, "design": last.design, "labels": asked}):
         say(f"{asked} rows by {last.design} are in {path}: fill in {project.kind.name!r}.")
         say(reason(last.design, n_rows=project.n_rows, budget=asked))
-        out.print(
-            f"Next: [bold]bagwise annotate import {word(project.directory)} {word(path)}[/], or "
-            f"[bold]bagwise annotate serve {word(project.directory)}[/]"
-        )
+        verbs, place = ["bagwise", "annotate"], project.directory
+        say_next([*verbs, "import", place, path], [*verbs, "serve", place])
 
 
 def _say_what_next(directory: Path, n_open: int) -> None:
     if n_open:
-        out.print(f"{n_open} are open: [bold]bagwise annotate serve {word(directory)}[/]")
+        say(f"{n_open} are open.")
+        say_next(["bagwise", "annotate", "serve", directory])
     else:
         say_next(["bagwise", "annotate", "fit", directory, "-o", "model.json"])
 

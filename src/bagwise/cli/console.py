@@ -182,11 +182,6 @@ def safe(text: object) -> str:
     return escape(printable(str(text)))
 
 
-def word(path: object) -> str:
-    """Return a path as one word of a command to type, in markup."""
-    return safe(shlex.quote(str(path)))
-
-
 def say(text: str, *, style: str = "") -> None:
     """Print lines of plain text, whoever wrote them, without breaking them."""
     out.print(Text(printable(text, keep="\n"), style=style), soft_wrap=True)

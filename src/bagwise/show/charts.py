@@ -64,21 +64,10 @@ def bag_sizes(sizes: IntArray) -> Chart:
     if values.size > _MOST_BARS:
         number, edges = np.histogram(sizes, bins=_BINS)
         return histogram(edges, number, title="rows in a bag")
-    rows: Rows = [
-        {"rows": int(value), "bags": int(number)}
-        for value, number in zip(values, counts, strict=True)
-    ]
-    return (
-        alt.Chart(alt.InlineData(rows), height=200)
-        .mark_bar()
-        .encode(
-            x=alt.X(
-                "rows:O", title="rows in a bag", axis=alt.Axis(labelAngle=0, labelOverlap=True)
-            ),
-            y=alt.Y("bags:Q", title="bags", axis=alt.Axis(tickMinStep=1, tickCount=5)),
-            tooltip=["rows:Q", "bags:Q"],
-        )
-    )
+    pairs = zip(values.tolist(), counts.tolist(), strict=True)
+    rows: Rows = [{"rows": value, "bags": number} for value, number in pairs]
+    axis = alt.Axis(labelAngle=0, labelOverlap=True)
+    return _bags_by(alt.X("rows:O", title="rows in a bag", axis=axis), rows, ["rows:Q"])
 
 
 def kept_shares(kept: FloatArray) -> Chart:
@@ -251,16 +240,16 @@ def histogram(edges: FloatArray, counts: IntArray, *, title: str) -> Chart:
         {"from": float(low), "to": float(high), "bags": int(number)}
         for low, high, number in zip(edges[:-1], edges[1:], counts, strict=True)
     ]
-    return (
-        alt.Chart(alt.InlineData(rows), height=200)
-        .mark_bar()
-        .encode(
-            x=alt.X("from:Q", bin="binned", title=safe_name(title)),
-            x2="to:Q",
-            y=alt.Y("bags:Q", title="bags", axis=alt.Axis(tickMinStep=1, tickCount=5)),
-            tooltip=["from:Q", "to:Q", "bags:Q"],
-        )
-    )
+    x = alt.X("from:Q", bin="binned", title=safe_name(title))
+    return _bags_by(x, rows, ["from:Q", "to:Q"]).encode(x2="to:Q")
+
+
+def _bags_by(x: Any, rows: Rows, named: list[str]) -> Chart:
+    """Draw the number of bags in each of some rows as a bar; `named` says which bar it is."""
+    alt = altair("a plot of bags")
+    y = alt.Y("bags:Q", title="bags", axis=alt.Axis(tickMinStep=1, tickCount=5))
+    base = alt.Chart(alt.InlineData(rows), height=200)
+    return base.mark_bar().encode(x=x, y=y, tooltip=[*named, "bags:Q"])
 
 
 def _round_numbers(values: Sequence[float]) -> list[float]:
