@@ -124,11 +124,6 @@ class Design:
         intercept = (beta[-1] if self.fit_intercept else 0.0) - self.center @ coef
         return coef, np.asarray(intercept)
 
-    def beta(self, coef: FloatArray, intercept: float) -> FloatArray:
-        """Return beta of coefficients in the columns' own units."""
-        slopes = coef * self.scale
-        return np.append(slopes, intercept + self.center @ coef) if self.fit_intercept else slopes
-
     def to_own_units(self) -> FloatArray:
         """Return the matrix that maps beta to coefficients and, last, the intercept."""
         width = self.rows.shape[1]

@@ -21,7 +21,14 @@ from bagwise.rows.whitening import Axes, Moments
 _FEWEST = 10  # different labels; fewer are classes, or say nothing
 _REPEATED = 0.9  # share of rows whose label occurs again; a split may cut a bag down to one row
 _ALIKE = 3.0  # most that bags differ in size, between the tenth and the ninetieth percentile
-_CALLER = 4  # the line that called fit or a score
+_CALLER = 3  # the line that called fit or a score
+_REPEATS = (
+    "labels repeat as those of bags do, and no bags were given: every row counts as a bag "
+    "of its own, which pulls slopes towards zero and scores good models badly. Pass "
+    "bags= (for a release, **release.fit_params(); in scikit-learn's cross_val_score, "
+    "params={'bags': bags} with metadata routing enabled). If they are labels of single "
+    "rows, bags=range(n) says so."
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,8 @@ def read_bags(
     (array([1., 5.]), array([0.5, 0.5]))
     """
     if bags is None:
-        warn_of_repeats(y)
+        if look_like_bag_labels(y):
+            warnings.warn(_REPEATS, BiasWarning, stacklevel=_CALLER)
         bags = Bags.singletons(len(y))
     partition = bags if isinstance(bags, Bags) else Bags.from_labels(bags)
     if partition.n_rows != len(y):
@@ -184,20 +192,6 @@ def _noise_per_bag(noise_sd: Any, bags: Bags) -> FloatArray:
     return one_per_bag(noise, bags, "noise_sd")
 
 
-def warn_of_repeats(labels: AnyArray) -> None:
-    """Warn if labels, (n,) or (n, outputs), without bags look like those of bags."""
-    if look_like_bag_labels(labels):
-        warnings.warn(
-            "labels repeat as those of bags do, and no bags were given: every row counts as a bag "
-            "of its own, which pulls slopes towards zero and scores good models badly. Pass "
-            "bags= (for a release, **release.fit_params(); in scikit-learn's cross_val_score, "
-            "params={'bags': bags} with metadata routing enabled). If they are labels of single "
-            "rows, bags=range(n) says so.",
-            BiasWarning,
-            stacklevel=_CALLER,
-        )
-
-
 def look_like_bag_labels(labels: AnyArray) -> bool:
     """Tell whether labels repeat in blocks, or about equally often without being whole numbers.
 
@@ -213,7 +207,8 @@ def look_like_bag_labels(labels: AnyArray) -> bool:
     >>> look_like_bag_labels(means), look_like_bag_labels(np.arange(20).repeat(5))
     (False, False)
     """
-    values, which, counts = _distinct(labels)
+    values, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    which = np.ravel(which)
     if counts.size < _FEWEST or counts[which].size == counts.size:
         return False
     if np.mean(counts[which] > 1) < _REPEATED:
@@ -225,9 +220,3 @@ def look_like_bag_labels(labels: AnyArray) -> bool:
         return True
     few, many = np.quantile(counts, [0.1, 0.9])
     return bool(many <= _ALIKE * few) and not bool((values == np.round(values)).all())
-
-
-def _distinct(labels: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Return the different labels, which of them each row has, and how many rows each has."""
-    values, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-    return values, np.ravel(which), counts

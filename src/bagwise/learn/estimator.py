@@ -27,10 +27,46 @@ from bagwise.privacy.noise_laws import NoiseLaw, find_law
 from bagwise.rows.labels import check_bounds
 from bagwise.show import charts
 
+NO_OFFSETS = "loss='mixture' knows neither exposure nor offsets. Use loss='bag' (--loss bag)."
 POSTERIOR = (
     "Intervals: posterior, for slopes as small as the fit takes them to be. They cover on average "
     "over such slopes, and not each of them."
 )
+
+
+def check_ridge(ridge: float | Literal["auto"]) -> None:
+    """Refuse a penalty that is none."""
+    if ridge != "auto" and not 0 <= ridge < np.inf:
+        raise StrategyError(f"ridge must be finite and at least 0, or 'auto', got {ridge!r}.")
+
+
+def fit_bags(
+    setting: Setting,
+    loss: str,
+    *,
+    covariance: str = "auto",
+    threshold: float | Literal["auto", "shares"] = "auto",
+) -> Fitted:
+    """Fit a loss in the way that the bags ask for; say which chance makes a row count as 1."""
+    data, family = setting.data, setting.family
+    if setting.single_rows:  # there is nothing to shrink or to choose from
+        loss = "aggregate"
+    few = loss == "bag" and setting.has_few_bags
+    if loss == "mixture":
+        fitted = fit_mixture(setting)
+    elif few:
+        fitted = fit_few_bags(setting)
+    else:
+        fitted = fit_equations(setting, loss, covariance=covariance)
+    if family.name != "bernoulli" or (threshold == "auto" and not few):
+        return fitted
+    if threshold in ("auto", "shares"):
+        kept = fitted.kept(classes=False)
+        eta = data.X @ kept.coef + kept.intercept
+        chance = family.mean(eta if data.offset is None else eta + data.offset)
+        share = float(np.average(data.labels, weights=data.weight * data.sizes))
+        threshold = share_threshold(chance, share, data.row_weights)
+    return replace(fitted, threshold=float(threshold))
 
 
 class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -205,9 +241,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         offset = read_offset(len(X), family, exposure=exposure, offset=offset)
         if offset is not None and self.loss == "mixture":
-            raise StrategyError(
-                "loss='mixture' knows neither exposure nor offsets. Use loss='bag' (--loss bag)."
-            )
+            raise StrategyError(NO_OFFSETS)
         if counts is not None and self.loss not in ("bag", "aggregate"):
             raise StrategyError(f"counts belong to loss='bag' and 'aggregate', not {self.loss!r}.")
         data = read_bags(
@@ -228,7 +262,9 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             np.inf if self.bounds is None else self.bounds[1] - self.bounds[0],
         )
         self.n_bags_ = data.bags.n_bags
-        self._keep(self._fit(setting), setting)
+        loss = "bag" if self.debias else self.loss
+        fitted = fit_bags(setting, loss, covariance=self.covariance, threshold=self.threshold)
+        self._keep(fitted, setting)
         return self
 
     def predict(self, X: Any, *, exposure: Any = None, offset: Any = None) -> FloatArray:
@@ -360,16 +396,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             return "size" if self.debias else "equal"
         return self.weights
 
-    def _fit(self, setting: Setting) -> Fitted:
-        loss = "bag" if self.debias else self.loss
-        if setting.single_rows:  # there is nothing to shrink or to choose from
-            loss = "aggregate"
-        if loss == "mixture":
-            return fit_mixture(setting)
-        if loss == "bag" and setting.has_few_bags:
-            return fit_few_bags(setting)
-        return fit_equations(setting, loss, covariance=self.covariance)
-
     def _keep(self, fitted: Fitted, setting: Setting) -> None:
         kept = fitted.kept(classes=setting.family.has_classes)
         self.fitted_ = fitted
@@ -385,27 +411,12 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.unshrunk_ = kept.unshrunk
         uncertainty = fitted.uncertainty
         self.posterior_covariance_ = None if uncertainty is None else uncertainty.posterior
-        self.threshold_ = self._decide(setting)
-        if self.threshold_ not in (None, 0.5):
-            self.fitted_ = replace(fitted, threshold=self.threshold_)
+        self.threshold_: float | None = None
+        if setting.family.name == "bernoulli":
+            self.threshold_ = 0.5 if fitted.threshold is None else fitted.threshold
         fitted.warn(self.n_features_in_, self.n_bags_)
         if fitted.phi is None:  # as instance loss has it
             warn_of_shrinkage(setting.data, self.coef_)
-
-    def _decide(self, setting: Setting) -> float | None:
-        """Return the chance above which a row counts as 1."""
-        if setting.family.name != "bernoulli":
-            return None
-        by_shares = self.threshold == "shares" or (
-            self.threshold == "auto" and setting.has_few_bags and self.loss == "bag"
-        )
-        if not by_shares:
-            return 0.5 if self.threshold == "auto" else float(self.threshold)
-        data = setting.data
-        eta = data.X @ self.coef_ + self.intercept_
-        chance = setting.family.mean(eta if data.offset is None else eta + data.offset)
-        share = float(np.average(data.labels, weights=data.weight * data.sizes))
-        return share_threshold(chance, share, data.row_weights)
 
     def _names(self) -> list[str]:
         default = [f"x{i}" for i in range(self.n_features_in_)]
@@ -418,10 +429,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_name("loss", self.loss, LOSSES)
         check_name("weights", self.weights, ("known-noise", "equal"))
         check_name("covariance", self.covariance, COVARIANCES)
-        if self.ridge != "auto" and not 0 <= self.ridge < np.inf:
-            raise StrategyError(
-                f"ridge must be finite and at least 0, or 'auto', got {self.ridge!r}."
-            )
+        check_ridge(self.ridge)
         if self.debias and self.loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
         if not (self.threshold in ("auto", "shares") or 0 <= float(self.threshold) <= 1):

@@ -19,7 +19,7 @@ from bagwise.learn.remarks import warn_of_gap, warn_of_separation
 from bagwise.models.row_model import Estimates
 
 _FEW = 5
-_CALLER = 5  # warnings point at the line that called fit
+_CALLER = 4  # warnings point at the line that called fit
 BAGS_PER_COEFFICIENT = 5  # with fewer, the likelihood of the noise is no better than least squares
 _OFF = "No intervals: aggregate loss is off by more than they would be wide."
 _GAVE_UP = (

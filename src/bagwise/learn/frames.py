@@ -135,7 +135,9 @@ def fit_estimator(
         known["classes"] = list(release.classes)
     taken = model.get_params(deep=False)
     model.set_params(**{name: value for name, value in known.items() if name in taken})
-    model.fit(data.X, data.y, **data.fit_params())
+    bags = data.bags
+    labels, noise_sd = bags.repeat(data.labels), bags.repeat(data.noise_sd)
+    model.fit(data.X, labels, bags=bags.index, noise_sd=noise_sd)
     return FrameModel(
         estimator=model,
         encoder=release.encoder,

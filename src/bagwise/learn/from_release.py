@@ -16,14 +16,20 @@ from bagwise.errors import (
     BiasWarning,
     NotConvergedWarning,
     StrategyError,
+    check_name,
 )
 from bagwise.families import FAMILIES, Family, find_family
-from bagwise.learn.bag_data import read_bags
+from bagwise.glm.design import read_offset
+from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.convert import BaggedData, with_rows
-from bagwise.learn.estimator import BaggedGLM
+from bagwise.learn.estimator import NO_OFFSETS, check_ridge, fit_bags
+from bagwise.learn.losses import LOSSES, Setting
+from bagwise.learn.remarks import warn_of_shrinkage
 from bagwise.learn.row_variance import row_variance
+from bagwise.models.coefficients import INTERCEPT
 from bagwise.models.row_model import Estimates, RowModel
 from bagwise.privacy import Certificate
+from bagwise.privacy.noise_laws import NoiseLaw
 from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import Release, check_release, sorted_by_scores
@@ -92,40 +98,39 @@ def fit_release(
         family=family, link=link, loss=loss, target=target, debias=debias,
     )  # fmt: skip
     distorted = task.why_no_intervals()
-    estimator = BaggedGLM(
-        family=task.family,
-        loss=task.loss,
-        label_kind=release.label_kind,
-        debias=debias,
-        ridge=ridge,
-        fit_intercept=fit_intercept,
-        noise=release.noise_law,
-        bounds=release.certificate.clipped_to,
-    )
+    check_ridge(ridge)
     memory = Memory.of(memory_limit, gettempdir())
     data, exposure = data_to_fit(release, target, rows, rows_noise_sd, memory)
+    data = replace(data, offset=read_offset(len(data.X), task.family, exposure=exposure))
+    if data.offset is not None and task.loss == "mixture":
+        raise StrategyError(NO_OFFSETS)
+    if not data.noise_sd.any():
+        task.family.check_labels(data.labels)
+    setting = task.setting(data, ridge, release.noise_law, fit_intercept=fit_intercept)
     with warnings.catch_warnings():
         if release.is_sorted:  # instance loss is made for these bags
             warnings.simplefilter("ignore", BiasWarning)
-        estimator.fit(data.X, data.y, exposure=exposure, **data.fit_params())
+        fitted = fit_bags(setting, "bag" if debias else task.loss)
+        fitted.warn(data.X.shape[1], data.bags.n_bags)
+        kept = fitted.kept(classes=task.family.has_classes)
+        if fitted.phi is None:  # as instance loss has it
+            warn_of_shrinkage(data, kept.coef)
     own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
-    kept = estimator.fitted_.kept(classes=task.family.has_classes)
     model = task.model(kept, distorted, release.bags.n_rows, own_rows)
-    return _with_row_variance(model, data, exposure, label_kind=release.label_kind)
+    return _with_row_variance(model, data, label_kind=release.label_kind)
 
 
-def _with_row_variance(
-    model: RowModel, data: BaggedData, exposure: FloatArray | None, *, label_kind: str
-) -> RowModel:
+def _with_row_variance(model: RowModel, data: BagData, *, label_kind: str) -> RowModel:
     """Add how much single labels vary around predictions, for intervals."""
     family = find_family(model.family, model.link)
     if np.isfinite(family.label_range[1]) or not model.trained_on.converged:
         return model
-    mean = model.predict_encoded(data.X) * (1.0 if exposure is None else exposure)
-    read = read_bags(data.X, data.y, bags=data.bags, noise_sd=data.noise_sd)
-    off = read.labels - read.bags.mean(mean)
+    mean = model.predict_encoded(data.X)
+    if data.offset is not None:
+        mean = mean * np.exp(data.offset)  # the exposure
+    off, picked = data.labels - data.bags.mean(mean), label_kind == "pick"
     variance = row_variance(
-        data.X, read.bags, off, mean, read.noise_sd, family=family, picked=label_kind == "pick"
+        data.X, data.bags, off, mean, data.noise_sd, family=family, picked=picked
     )
     made = msgspec.structs.replace(model.trained_on, row_variance=variance)
     return replace(model, trained_on=made)
@@ -161,6 +166,9 @@ class ReleaseTask:
         kind = find_family(family_to_fit(made, certificate, family, target), link)
         if loss == "auto":
             loss = "instance" if sorted_by_scores(made) else "bag"
+        check_name("loss", loss, LOSSES)
+        if debias and loss != "instance":
+            raise StrategyError(f"debias belongs to loss='instance', not to {loss!r}.")
         if loss == "mixture" and made.classes and certificate.is_private:
             raise StrategyError(
                 "private picks of classes are replaced by chance, not noisy: loss='mixture' does "
@@ -189,6 +197,34 @@ class ReleaseTask:
         if plain and sorted_by_scores(made) and made.scores == "model":
             return "No intervals: slopes are shrunk a little, as far as the sorting missed them."
         return ""
+
+    def setting(
+        self,
+        data: BagData,
+        ridge: float | Literal["auto"],
+        law: NoiseLaw,
+        *,
+        fit_intercept: bool,
+    ) -> Setting:
+        """Return these data with everything about the fit but the loss."""
+        bounds, rule = self.certificate.clipped_to, "known-noise"
+        if self.loss == "instance":
+            rule = "size" if self.debias else "equal"
+        names = (*self.release.encoder.feature_names, INTERCEPT)
+        if self.family.has_classes:
+            classes = (self.release.provenance.classes or ())[1:]
+            names = tuple(f"{label}: {name}" for label in classes for name in names)
+        return Setting(
+            data,
+            self.family,
+            self.release.label_kind,
+            rule,
+            fit_intercept,
+            ridge,
+            names,
+            law,
+            np.inf if bounds is None else bounds[1] - bounds[0],
+        )
 
     def model(
         self, fit: Estimates, distorted: str, n_rows: int, n_labelled_rows: int = 0
@@ -352,8 +388,8 @@ def data_to_fit(
     rows: Any = None,
     rows_noise_sd: float = 0.0,
     memory: Memory | None = None,
-) -> tuple[BaggedData, FloatArray | None]:
-    """Return rows with the labels of their bags, and the exposure; on disk if X is too large.
+) -> tuple[BagData, FloatArray | None]:
+    """Return rows in bags with their labels, and the exposure; on disk if X is too large.
 
     The learner's own `rows` are encoded as the release is, and added as bags of one row.
     """
@@ -363,7 +399,6 @@ def data_to_fit(
     exposure, noise_sd = params.get("exposure"), params["noise_sd"]
     if memory is None or needed(n, 8 * n * d) <= memory.limit:
         X, y, bags = release.training_data(target)
-        data = BaggedData(X, y, bags, noise_sd=noise_sd)
     else:
         # Bag by bag, so that sums over bags go through the file from its beginning to its end.
         kept, bags = np.flatnonzero(release.bags.in_bag), params["bags"]
@@ -373,11 +408,10 @@ def data_to_fit(
         at_once = max(1, memory.at_once(n) // (8 * max(1, len(release.encoder.inputs))))
         with Stages()("writing the features to disk"):
             X = encode_to_disk(features, release.encoder, order, memory.spill, rows_at_once=at_once)
-        y = release.labels_of(target)[bags[order]]
-        data = BaggedData(X, y, bags[order], noise_sd=noise_sd[order])
+        y, bags, noise_sd = release.labels_of(target)[bags[order]], bags[order], noise_sd[order]
         exposure = None if exposure is None else exposure[order]
     if rows is None:
-        return data, exposure
+        return read_bags(X, y, bags=bags, noise_sd=noise_sd), exposure
 
     # 2. The learner's own.
     own, made = read_table(rows), release.provenance
@@ -386,7 +420,8 @@ def data_to_fit(
     else:
         labels = np.eye(len(made.classes))[label_codes(own, made.label, made.classes)]
         labels = labels if target is None else labels[:, made.classes.index(target)]
-    data = with_rows(data, release.encoder.transform(own), labels, noise_sd=rows_noise_sd)
+    given = BaggedData(X, y, bags, noise_sd=noise_sd)
+    added = with_rows(given, release.encoder.transform(own), labels, noise_sd=rows_noise_sd)
     if exposure is not None and made.exposure is not None:
         exposure = np.concatenate([exposure, exposure_vector(own, made.exposure)])
-    return data, exposure
+    return read_bags(added.X, added.y, bags=added.bags, noise_sd=added.noise_sd), exposure

@@ -24,7 +24,6 @@ from bagwise.glm.parts import held_here
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.fitting import fit_equations
 from bagwise.learn.from_release import ReleaseTask
-from bagwise.learn.losses import Setting
 from bagwise.learn.spark_chunks import bags_in_parts
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
@@ -111,12 +110,8 @@ def fit_on_spark(
             bags: Any = SimpleNamespace(sizes=sizes, n_bags=sizes.size, n_rows=int(sizes.sum()))
             rows, ones = np.zeros((0, len(names))), np.ones(sizes.size)
             data = BagData(rows, bags, labels, noise_sd, ones, axes=parts.axes, parts=parts)
-            bounds, rule = certificate.clipped_to, "equal" if by_row else "known-noise"
-            width = np.inf if bounds is None else bounds[1] - bounds[0]
-            fitted = fit_equations(
-                Setting(data, kind, "mean", rule, fit_intercept, ridge, names, law, width),
-                task.loss,
-            )
+            setting = task.setting(data, ridge, law, fit_intercept=fit_intercept)
+            fitted = fit_equations(setting, task.loss)
     finally:
         cluster.scratch.close()
 
