@@ -71,7 +71,7 @@ def main() -> None:
         model = bw.fit(rows, tables=tables)
         seconds = time.process_time() - started
         result = explained(y, model.predict(test))
-        print(f"  {model.n_cells} cells, {seconds:.0f} s: {result:.4f}", flush=True)
+        print(f"  {model.coef.size} cells, {seconds:.0f} s: {result:.4f}", flush=True)
         return result
 
     print("no noise, single columns")

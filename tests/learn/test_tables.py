@@ -64,8 +64,8 @@ def test_single_columns_give_what_row_labels_give():
 def test_pairs_that_add_up_to_singles_are_no_contradiction():
     rows, y, chance = draw(n=20_000)
     model = bw.fit(rows, tables=tables_of(rows, y))
-    assert model.converged
-    assert model.n_cells == 4 + 4 + 3 + 16 + 12 + 12
+    assert model.trained_on.converged
+    assert model.coef.size == 4 + 4 + 3 + 16 + 12 + 12
     assert model.predict(rows).mean() == pytest.approx(y.mean(), abs=1e-4)
     assert np.sqrt(np.mean((model.predict(rows) - chance) ** 2)) < 0.02
     # Sums of other labels teach nothing.

@@ -259,17 +259,14 @@ def explain_by_fit(
     release: Release,
     *,
     family: str = "auto",
-    link: str = "canonical",
-    loss: str = "auto",
-    target: str | None = None,
     sigma: float | None = None,
     misfit: float = DEFAULT_MISFIT,
 ) -> Explanation:
     """Explain the error to expect of a release, with coefficients from a fit to the release.
 
-    Parameters as for `fit_release`; `sigma` replaces the fitted standard deviation of a label, and
-    `misfit` is believed of the labels (`Release.explain`).
-    Where the fit is lost in the noise, all coefficients are taken to be zero.
+    `family` is as for `fit_release`; `sigma` replaces the fitted standard deviation of a label, and
+    `misfit` is believed of the labels (`Release.explain`). Where the fit is lost in the noise, all
+    coefficients are taken to be zero.
 
     Examples
     --------
@@ -282,25 +279,24 @@ def explain_by_fit(
     >>> explain_by_fit(release).predictions.shares()["label_noise"] > 0.99
     True
     """
-    if release.classes and target is None:
-        raise StrategyError(f"name one of the classes {', '.join(release.classes)} (--target).")
+    if release.classes:
+        raise StrategyError("the error to expect is that of numbers, and this label has classes.")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", BagwiseWarning)
-        model = fit_release(release, family=family, link=link, loss="bag", target=target)
+        model = fit_release(release, family=family, loss="bag")
     given = sigma
     if sigma is None:
         sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
-    if loss == "auto":
-        loss = "instance" if release.is_sorted else "bag"
-    if loss == "instance" and release.is_sorted:
+    loss = "instance" if release.is_sorted else "bag"
+    if release.is_sorted:
         # Bags sorted by a score tell bag loss one direction of the features. What it finds in the
         # others is noise, which would be taken for a signal that instance loss then misses.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BagwiseWarning)
-            model = fit_release(release, family=family, link=link, loss=loss, target=target)
+            model = fit_release(release, family=family, loss=loss)
     if any(issubclass(warning.category, NotConvergedWarning) for warning in said):
         # A fit that ran away in the noise would be taken for a strong signal.
-        mean = find_family(model.family).interior(float(np.mean(release.labels_of(target))))
+        mean = find_family(model.family).interior(float(np.mean(release.labels)))
         intercept = float(find_family(model.family, model.link).predictor(np.array(mean)))
         model = replace(model, coef=np.zeros_like(model.coef), intercept=intercept)
     explained = _explain(model, release, loss=loss, sigma=sigma, misfit=misfit)

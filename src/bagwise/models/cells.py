@@ -185,16 +185,6 @@ class TablesModel(RowModel):
     FILE: ClassVar[Any] = _TablesFile
     WHAT: ClassVar[str] = "a model of label sums"
 
-    @property
-    def n_cells(self) -> int:
-        """Number of coefficients beside the intercept."""
-        return len(self.coef)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the fit found what it looked for."""
-        return self.trained_on.converged
-
     def interval(self, rows: Any, *, level: float = 0.95) -> tuple[float, float]:
         """Return an interval of the mean expected label of some rows.
 

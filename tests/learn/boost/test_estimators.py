@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.errors import BagsError, LabelError, StrategyError
+from bagwise.learn.boost import estimators
 from bagwise.learn.boost.boosting import blend_weights
 from bagwise.learn.boost.estimators import _threads
 
@@ -189,6 +190,15 @@ def test_parameters_are_checked(wrong):
     X, eta, _, _, _ = bent(n=100)
     with pytest.raises(StrategyError):
         bw.BaggedBooster(**{**QUICK, **wrong}).fit(X, eta)
+
+
+@pytest.mark.parametrize(("many", "leaves"), [(50, {8, 16}), (1000, {4, 8})])
+def test_many_bags_bear_larger_trees(monkeypatch, many, leaves):
+    monkeypatch.setattr(estimators, "MANY_BAGS", many)
+    X, eta, bags, _, _ = bent(n=600)
+    model = bw.BaggedBooster(**{**QUICK, "leaves": None, "start": "constant"})
+    model.fit(X, bags.repeat(bags.mean(eta)), bags=bags)
+    assert {way["leaves"] for way in model.ways_} == leaves
 
 
 def test_bags_are_routed_through_searches_and_pipelines():
