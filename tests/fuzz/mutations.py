@@ -76,10 +76,13 @@ def make_originals(directory: Path) -> dict[str, Path]:
         "open": bw.make_release(table, label="y", bag_size=6, not_private=True, id="id"),
     }
     paths = {f"release {name}": made.save(directory / name) for name, made in releases.items()}
+    cells = pa.table({"city": ["Bonn", "Pune"], "x": ["1", "0"], "sum": [20.0, 30.0]})
+    tables = [bw.LabelTable(cells, ["city"]), bw.LabelTable(cells, ["x", "city"], {"x": [0.5]})]
     models = {
         "fitted": bw.fit_release(releases["open"]),
         "classes": bw.fit_release(releases["classes"]),
         "released": bw.release_model(table, **PRIVATE, bounds=(0, 10), exclude=["id"]),
+        "sums": bw.fit(table, tables=tables, label="y"),
     }
     for name, model in models.items():
         paths[f"model {name}"] = model.save(directory / f"model {name}.json", force=True)

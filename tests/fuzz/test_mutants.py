@@ -25,7 +25,7 @@ def read(mutant):
         release.verify()
         return release.summary(), release._repr_html_(), release.training_data()
     if mutant.kind == "model":
-        model = bw.RowModel.load(mutant.path)
+        model = bw.load_model(mutant.path)
         verify(mutant.path)
         return str(model.summary()), model._repr_html_(), model.coefficients()
     return verify(mutant.path)

@@ -1,5 +1,6 @@
 """Models with one coefficient for each cell of tables by public columns, whose cells share rows."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,6 +20,7 @@ from bagwise.rows.columns import find_column
 from bagwise.rows.table import read_table
 
 _STEPS = 5000  # of a conjugate gradient
+_MOST_CELLS = 2**62  # a key is one whole number
 
 
 class CellColumn(Record, frozen=True):
@@ -90,9 +92,10 @@ class Cells(Record, frozen=True):
         ordered: list[tuple[Any, ...]] = [self.keys]
         ordered += [part for column in self.columns for part in (column.levels, column.cuts or ())]
         return (
-            bool(self.columns)
+            0 < math.prod(self.widths) < _MOST_CELLS
+            and bool(self.columns)
             and all(list(values) == sorted(set(values)) for values in ordered)
-            and all(0 <= key < np.prod(self.widths) for key in self.keys)
+            and all(0 <= key < math.prod(self.widths) for key in self.keys)
         )
 
 
