@@ -121,8 +121,8 @@ def kills(folder):
 
 
 def totals(_folder):
+    from bagwise.ledger.filters import Cost, PrivacyFilter
     from bagwise.privacy.accounting import epsilon_of_releases
-    from bagwise.privacy.filters import Cost, PrivacyFilter
 
     rows = []
     for name, releases in histories().items():

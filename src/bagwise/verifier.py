@@ -11,6 +11,7 @@ from bagwise.errors import ModelFileError, ReleaseError, SignatureError
 from bagwise.files.json_files import read_json
 from bagwise.glm.statistic import RELEASED_NOTE
 from bagwise.ledger import Ledger
+from bagwise.ledger.filters import Cost, PrivacyFilter
 from bagwise.models.cells import TablesModel
 from bagwise.models.model import LARGEST, TrainedOn
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
@@ -19,7 +20,6 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.accounting import epsilon_of_releases
 from bagwise.privacy.certificate import NOT_PRIVATE
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
-from bagwise.privacy.filters import Cost, PrivacyFilter
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.release.files import MANIFEST, SIGNATURE
 from bagwise.release.release import Release

@@ -23,12 +23,12 @@ from scipy import stats as distributions
 import bagwise as bw
 from bagwise.auditor.mechanism import audit
 from bagwise.errors import BagwiseError, BudgetError, CertificateError
+from bagwise.ledger.filters import Cost
 from bagwise.privacy import queries
 from bagwise.privacy.accounting import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.curves import GroupCurve, gaussian_delta
-from bagwise.privacy.filters import Cost
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
 from bagwise.privacy.laws import (
     LAWS,

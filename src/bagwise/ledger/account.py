@@ -14,10 +14,10 @@ from bagwise._version import SOFTWARE
 from bagwise.errors import BagwiseError, BudgetError, LedgerError
 from bagwise.files.records import to_plain
 from bagwise.ledger.entries import Charge, Subset
+from bagwise.ledger.filters import Cost
 from bagwise.ledger.fingerprints import ids_in
 from bagwise.ledger.ledger import Ledger, now
 from bagwise.privacy.certificate import Certificate
-from bagwise.privacy.filters import Cost
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json
 from bagwise.rng import NoiseSource

@@ -13,10 +13,10 @@ from bagwise._version import SOFTWARE
 from bagwise.errors import BudgetError, ColumnError, LedgerError, check_name
 from bagwise.files.records import to_plain
 from bagwise.ledger.entries import SCHEMA, Charge, Subset, Terms, histories
+from bagwise.ledger.filters import Cost, PrivacyFilter
 from bagwise.ledger.store import Place, State, Store
 from bagwise.privacy.accounting import epsilon_of_releases
 from bagwise.privacy.circumstances import exact
-from bagwise.privacy.filters import Cost, PrivacyFilter
 from bagwise.privacy.mark import LONGEST_NAME, Mark, is_name
 from bagwise.privacy.mechanisms import Mechanism
 

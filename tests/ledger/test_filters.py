@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from bagwise.errors import BudgetError
+from bagwise.ledger.filters import Cost, PrivacyFilter, curve_renyi, pure_mu, pure_renyi
 from bagwise.privacy.accounting import epsilon_of_releases, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.curves import (
@@ -20,7 +21,6 @@ from bagwise.privacy.curves import (
     gaussian_mu,
     pure_curve,
 )
-from bagwise.privacy.filters import Cost, PrivacyFilter, curve_renyi, pure_mu, pure_renyi
 from bagwise.privacy.mechanisms import noisy_choice
 from tests.privacy.events import bag_means, bag_picks
 
