@@ -413,7 +413,7 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     assert release.certificate.unit_rows == local.certificate.unit_rows
     assert "person" not in read.instances.column_names
     units = units_of(table, "person").take(read.instances["key"].to_numpy() // 7)
-    square, touched = units.square_in_bags(read.bags), units.bags_touched(read.bags)
+    square, touched = units.reach(read.bags)
     assert reach_of_units(release.bags.parts, "person", BAG_ID) == (square, touched)
     rule = ExactCalibration(2.0, 0.0, (-9.0, 9.0))
     means = bag_means(rule, square=square, rows=units.largest, touched=touched)
@@ -421,7 +421,7 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     assert 1 < touched < square < units.largest**2
     # Half super-bags leave rows out, which count as if each was in a bag of its own.
     few = CountedUnits("person", 10**6)
-    assert few.square_in_bags(release.bags) == 10**6
+    assert few.reach(release.bags)[0] == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
     spent = model(rule, "laplace", share=0.1, reach=2**18)
     after = settle_events(rule, release.bags, few, Scores(None, (spent,)), NOT_CENTRED)[-1]

@@ -139,7 +139,7 @@ def test_a_unit_costs_what_its_rows_can_move(data):
     for who in np.unique(people):
         counts = np.bincount(bags.index[people == who], minlength=bags.n_bags)
         worst = max(worst, float(np.sqrt(np.sum(counts.astype(float) ** 2))))
-    assert units.square_in_bags(bags) == round(worst**2)
+    assert units.reach(bags)[0] == round(worst**2)
     ratio = person.certificate.events[0].number_sd / plain.certificate.events[0].number_sd
     assert ratio == pytest.approx(worst, rel=1e-4)
     assert "share a value of 'person'" in person.certificate.text()
@@ -154,7 +154,7 @@ def test_brute_force_sensitivity_of_a_unit(data):
     largest = max(
         float(np.linalg.norm(bags.sum((people == who) * 4.0) - low)) for who in np.unique(people)
     )
-    assert largest == pytest.approx(4.0 * np.sqrt(units.square_in_bags(bags)))
+    assert largest == pytest.approx(4.0 * np.sqrt(units.reach(bags)[0]))
 
 
 def test_a_person_without_a_name_is_refused(data):

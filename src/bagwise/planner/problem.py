@@ -174,13 +174,14 @@ class Problem:
         # 4. The same bags in the whole table.
         if not strategy.free_sizes:
             times = bag_size / size
-        units, rows = self.sample.units, self.sample.largest
+        # Bags that depend on labels could hold all rows of a unit; others are counted.
+        rows = self.sample.largest
+        square, touched = (rows**2, rows) if spent else self.sample.units.reach(bags)
         return Bagged(
             BagMoments.of(self.white, bags, self.functions, self.root).grown(times),
             repeats=self.sample.copies / times,
-            # Bags that depend on labels could hold all rows of a unit; others are counted.
-            square=rows**2 if spent else max(units.square_in_bags(bags), rows),
-            touched=rows if spent else units.bags_touched(bags),
+            square=max(square, rows),
+            touched=touched,
             spent=spent,
         )
 

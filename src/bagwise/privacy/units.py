@@ -20,11 +20,8 @@ class ProtectedUnits(Protocol):
     def largest(self) -> int:
         """Rows of the unit with the most."""
 
-    def square_in_bags(self, bags: Any) -> int:
-        """Return max over units of the sum over bags of (rows of the unit in the bag)^2."""
-
-    def bags_touched(self, bags: Any) -> int:
-        """Return the largest number of bags that the rows of one unit are in."""
+    def reach(self, bags: Any) -> tuple[int, int]:
+        """Return how far the labels of one unit move bag sums: by its square, and how many."""
 
 
 @dataclass(frozen=True)
@@ -46,28 +43,21 @@ class Units:
         """Rows of the unit with the most."""
         return 1 if self.index is None else int(np.bincount(self.index).max())
 
-    def square_in_bags(self, bags: Bags) -> int:
-        """Return max over units of the sum over bags of (rows of the unit in the bag)^2.
+    def reach(self, bags: Bags) -> tuple[int, int]:
+        """Return the most that a unit has of squared rows in a bag, added up, and of bags.
 
-        Its root, times the width of the bounds, is the exact L2 sensitivity of all bag sums. Rows
-        that are left out of bags count as if they were in one of their own: a certificate names
-        the rows of a unit, and its noise must allow for so many.
+        The root of the first, times the width of the bounds, is the exact L2 sensitivity of all bag
+        sums. Rows that are left out of bags count as if they were in one of their own: a
+        certificate names the rows of a unit, and its noise must allow for so many.
         """
         if self.index is None:
-            return 1
+            return 1, 1
         rows = np.flatnonzero(bags.in_bag)
         pairs = self.index[rows].astype(np.int64) * bags.n_bags + bags.index[rows]
         cells, counts = np.unique(pairs, return_counts=True)
         squares = np.bincount(cells // bags.n_bags, weights=counts.astype(np.float64) ** 2)
-        return max(int(squares.max()), self.largest)
-
-    def bags_touched(self, bags: Bags) -> int:
-        """Return the largest number of bags that the rows of one unit are in."""
-        if self.index is None:
-            return 1
-        rows = np.flatnonzero(bags.in_bag)
-        pairs = self.index[rows].astype(np.int64) * bags.n_bags + bags.index[rows]
-        return int(np.bincount(np.unique(pairs) // bags.n_bags).max())
+        touched = np.bincount(cells // bags.n_bags)
+        return max(int(squares.max()), self.largest), int(touched.max())
 
     def take(self, rows: IntArray) -> "Units":
         """Reorder rows."""

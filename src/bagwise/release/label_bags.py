@@ -201,10 +201,9 @@ def _settle_label(
         return rule.least(query, spent, counts=counts)
     if reports_singly(rule):  # every row is a bag of its own
         return rule.least(SingleLabels.of(rule.bounds, rows))
-    square = rows**2 if bags is None else units.square_in_bags(bags)
+    square, touched = (rows**2, rows) if bags is None else units.reach(bags)
     if classes:
         return rule.least(ClassShares.of(rule.bounds, rows=rows, square=square))
-    touched = rows if bags is None else units.bags_touched(bags)
     return rule.least(BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched), spent)
 
 

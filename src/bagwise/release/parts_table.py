@@ -77,16 +77,15 @@ class CountedUnits:
     column: str | None = None
     largest: int = 1
 
-    def square_in_bags(self, bags: PartBags) -> int:
-        """Return the most that a unit has of squared rows in a bag, added up.
+    def reach(self, bags: PartBags) -> tuple[int, int]:
+        """Return the most that a unit has of squared rows in a bag, added up, and of bags.
 
         Rows that are left out count as if they were in bags of their own, as in memory.
         """
-        return 1 if self.column is None else max(bags.reach_of(self.column)[0], self.largest)
-
-    def bags_touched(self, bags: PartBags) -> int:
-        """Return the largest number of bags that the rows of one unit are in."""
-        return 1 if self.column is None else bags.reach_of(self.column)[1]
+        if self.column is None:
+            return 1, 1
+        square, touched = bags.reach_of(self.column)
+        return max(square, self.largest), touched
 
 
 @dataclass(frozen=True)
