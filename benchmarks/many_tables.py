@@ -133,11 +133,11 @@ def measure_queries(table: RealTable, epsilon: float, *, draws: int) -> Record:
     ratios, centred, bag_means = [], 0, BagMeans.of(table.bounds)
     for source in map(SimulatedNoise, range(draws)):
         budget = Budget(rule, table.bounds, noise_source=source)
-        left = ask_range(queries, labels, budget, Stages()).rule
+        budget = ask_range(queries, labels, budget, Stages())
+        left = budget.rule
         centring = ask_centre(
-            labels, X, queries.within(left), left, family="gaussian", stated=table.bounds,
-            scored=None, source=source,
-        )  # fmt: skip
+            queries.within(left), labels, X, budget, family="gaussian", scored=None
+        )
         means = left.least(bag_means, centring.events)
         if centring.limit is not None:
             means = means.on_grid(grid_step((-centring.limit, centring.limit)))

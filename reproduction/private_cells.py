@@ -18,6 +18,7 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.queries import BagPicks
+from bagwise.requests.budget import Budget
 from bagwise.requests.queries import (
     Scores,
     ScoresKind,
@@ -104,7 +105,8 @@ def _make(
     names = [f"x{j}" for j in range(draw.d)]
     asked = ScoresRequest(kind, bag_size=cell.bag_size)
     queries = price_scores(calibration, X, names, asked, unit_rows=1)
-    scores = ask_scores(kind, labels, X, queries, bounds=calibration.bounds, source=source)
+    budget = Budget(calibration, calibration.bounds, noise_source=source)
+    scores = ask_scores(kind, queries, labels, X, budget)
     bags = _bags(draw, cell, scores, find_bags)
     counts = Counter(bags.sizes.tolist())
     query = BagPicks.of(calibration.bounds, counts, 1)

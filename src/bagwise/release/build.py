@@ -251,7 +251,7 @@ def _ask(
     `scored` is what bags will be formed by, and `bags` are None where they follow from the answers.
     On many machines X has its labels with it, and the table has none.
     """
-    budget, source, labels = request.budget, request.budget.noise_source, table.labels
+    budget, labels = request.budget, table.labels
     # 1. Settle, from public quantities alone, what is asked and how privately. Then pay.
     with stage("settling what to ask"):
         queries = settle_queries(
@@ -267,29 +267,12 @@ def _ask(
     _charge_ahead(account, queries, bags, table.units, request, bag_size=scored.bag_size)
     # 2. Ask in this order: each answer is paid for, so that the next question may depend on it.
     budget = ask_range(queries, table.counted, budget, stage)
-    rule, stated = budget.calibration, budget.bounds
-    queries = queries.within(rule)
+    queries = queries.within(budget.calibration)
+    family = request.family
     with stage("computing scores"):
-        scores = ask_scores(
-            scored.kind,
-            labels,
-            X,
-            queries,
-            family=request.family,
-            bounds=stated if rule is None else rule.bounds,
-            source=source,
-        )
+        scores = ask_scores(scored.kind, queries, labels, X, budget, family=family)
     with stage("centring the labels"):
-        centring = ask_centre(
-            labels,
-            X,
-            queries,
-            rule,
-            family=request.family,
-            stated=stated,
-            scored=scores.model,
-            source=source,
-        )
+        centring = ask_centre(queries, labels, X, budget, family=family, scored=scores.model)
     return Asked(queries, budget, scores, centring)
 
 
@@ -373,14 +356,7 @@ def build_model(
     if query is None:
         raise AssertionError("the model was settled")
     with stage("releasing the model"):
-        fit = ask_model(
-            query,
-            labels,
-            X,
-            family=request.family,
-            bounds=rule.bounds,
-            source=budget.noise_source,
-        )
+        fit = ask_model(query, labels, X, budget, request.family)
     # 4. What leaves, and what it promises.
     certificate = certify(
         (*rule.prior, query.event),

@@ -88,7 +88,6 @@ from bagwise.privacy.private_range import (
 from bagwise.privacy.promise import LARGEST_EPSILON
 from bagwise.privacy.queries import BagMeans, Labels, Statistic
 from bagwise.requests.budget import Budget
-from bagwise.rng import NoiseSource
 from bagwise.rows.blocks import over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
 from bagwise.show.stages import Stages
@@ -464,15 +463,16 @@ def _model_to_centre_on(
 
     def prospect(design: ModelDesign, noise: ScoreNoise) -> tuple[float, float]:
         whole = price_model(rule, design, noise, 1.0, unit_rows=unit_rows)
-        return _best_share(*by_share(whole.error / width**2, pure=noise == "laplace"))
+        shares, variance, lost = by_share(whole.error / width**2, pure=noise == "laplace")
+        best = int(np.argmin(lost))
+        return float(shares[best]), float(variance[best])
 
     # 1. What the best conceivable design would leave, by kind of noise.
     least = {}
     for noise in rule.score_noises:
         smallest = _model_noise(rule, noise, 1.0, LABEL_STEPS * unit_rows).number_sd
         error = designs.least_trace * (smallest / width) ** 2
-        _, narrowed, growth = by_share(error, pure=noise == "laplace")
-        least[noise] = float(np.min(narrowed * growth**2))
+        least[noise] = float(np.min(by_share(error, pure=noise == "laplace")[1]))
 
     # 2. What designs leave, from the most promising noise on, while the next could be better.
     best, chosen = bar, None
@@ -494,21 +494,13 @@ def _model_to_centre_on(
     return price_model(rule, design, noise, share, unit_rows=unit_rows)
 
 
-def _best_share(
-    shares: FloatArray, narrowed: FloatArray, growth: FloatArray
-) -> tuple[float, float]:
-    """Return the share that leaves the bags the least noise, and the variance of that noise."""
-    # What is lost if the signal is weak, growth alone, counts as well, half as much.
-    best = int(np.argmin(narrowed * growth**3))
-    return float(shares[best]), float(narrowed[best] * growth[best] ** 2)
-
-
 def _by_share(
     error: float, *, pure: bool, rule: ExactCalibration, n_rows: int, unit_rows: int, asked: Centre
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return shares of a model; what each leaves of the variance, and how the scale grows by it.
+    """Return shares of a model, the variance of the noise on bags that each leaves, and its loss.
 
-    What Gaussian noise leaves for the bags is taken from a line through what the accountant finds
+    What is lost if the signal is weak, growth of the noise alone, counts in that half as much. What
+    Gaussian noise leaves for the bags is taken from a line through what the accountant finds
     (it is within a hundredth between shares of 0.02 and 0.3); the noise itself is set by the
     accountant.
     """
@@ -527,7 +519,7 @@ def _by_share(
     else:
         model, growth = error / shares, (1.05 + 2.6 * shares) / (1 - limit)
     narrowed = np.minimum(1.0, (2 * REACH) ** 2 * (STRONG_NOISE**2 + model))
-    return shares, narrowed, growth
+    return shares, narrowed * growth**2, narrowed * growth**3
 
 
 # The answers
@@ -611,12 +603,11 @@ def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> B
 
 def ask_scores(
     kind: ScoresKind,
+    queries: Queries,
     labels: FloatArray | None,
     X: Any,
-    queries: Queries,
+    budget: Budget,
     *,
-    bounds: Bounds | None,
-    source: NoiseSource,
     family: str = "auto",
 ) -> Scores:
     """Return the scores and what they cost; the family is that of a private model.
@@ -625,7 +616,7 @@ def ask_scores(
     """
     if kind == "none":
         return Scores(None)
-    if kind == "labels" or bounds is None:
+    if kind == "labels":
         warnings.warn(
             "bags are formed by sorting the labels, so membership alone shows each row's label "
             "almost exactly. The release is NOT PRIVATE; use it only where the labels may be seen.",
@@ -634,30 +625,24 @@ def ask_scores(
         )
         return Scores(labels)
     if (query := queries.scores) is not None:
-        fitted = family_to_release(family)
-        model = _linear(query, labels, X, family=fitted, bounds=bounds, source=source)
+        model = _linear(query, labels, X, budget, family_to_release(family))
         values = None if labels is None else model.predict(X)
         return Scores(values, (query.event,), model)
     event = queries.labels
     if labels is None or event is None:
         raise AssertionError("scores of rows on many machines are those of a model")
+    bounds, source = budget.rule.bounds, budget.noise_source
     return Scores(noisy_labels(labels, bounds=bounds, event=event, source=source), (event,))
 
 
 def ask_model(
-    query: ModelQuery,
-    labels: FloatArray | None,
-    X: Any,
-    *,
-    family: Family,
-    bounds: Bounds,
-    source: NoiseSource,
+    query: ModelQuery, labels: FloatArray | None, X: Any, budget: Budget, family: Family
 ) -> StatisticsFit:
     """Release the statistics of a model, and fit the model of a family to them.
 
     Labels are None where X is on many machines, and has its labels with it.
     """
-    design = query.design
+    design, bounds = query.design, budget.rule.bounds
     if design.dropped:
         warnings.warn(
             f"features {', '.join(design.dropped)} follow from the others; the private "
@@ -668,7 +653,12 @@ def ask_model(
     # After this line no label is looked at: the fit knows features and noisy statistics.
     with threadpool_limits(1):  # as when the design was made
         released = release_statistics(
-            X, labels, design=design, bounds=bounds, event=query.event, source=source
+            X,
+            labels,
+            design=design,
+            bounds=bounds,
+            event=query.event,
+            source=budget.noise_source,
         )
         fit = fit_statistics(X, released, design=design, family=family, bounds=bounds)
     if not fit.converged:
@@ -682,45 +672,30 @@ def ask_model(
 
 
 def _linear(
-    query: ModelQuery,
-    labels: FloatArray | None,
-    X: Any,
-    *,
-    family: Family,
-    bounds: Bounds,
-    source: NoiseSource,
+    query: ModelQuery, labels: FloatArray | None, X: Any, budget: Budget, family: Family
 ) -> LinearScores:
     """Release a model as what may be published with bags."""
-    fit = ask_model(query, labels, X, family=family, bounds=bounds, source=source)
+    fit = ask_model(query, labels, X, budget, family)
     return LinearScores(
         float(fit.intercept), fit.coef, query.design.dropped, family.name, family.link
     )
 
 
 def ask_centre(
+    queries: Queries,
     labels: FloatArray | None,
     X: Any,
-    queries: Queries,
-    rule: ExactCalibration | None,
+    budget: Budget,
     *,
     family: str,
-    stated: Bounds | None,
     scored: LinearScores | None,
-    source: NoiseSource,
 ) -> Centring:
     """Release a model, or take the one that rows are sorted by; find a limit for what it leaves.
 
-    Without a query for a limit labels are not centred.
-
-    Parameters
-    ----------
-    labels : (n,) floats or None
-        Secret. None where X is on many machines, and has its labels with it.
-    rule : ExactCalibration or None
-        Its bounds are the range that labels are clipped to for the model.
-    stated : (low, high) or None
-        The bounds.
+    Without a query for a limit labels are not centred. They are None where X is on many machines,
+    and has its labels with it. For the model they are clipped to the range, the bounds of the rule.
     """
+    rule, stated = budget.calibration, budget.bounds
     if queries.limit is None or stated is None or rule is None:
         return NOT_CENTRED
     # 1. A model, unless rows are sorted by one.
@@ -732,13 +707,13 @@ def ask_centre(
         if queries.model is None:
             raise AssertionError("a model to centre on is settled where no scores bring one")
         query = queries.model
-        model = _linear(query, labels, X, family=fitted, bounds=rule.bounds, source=source)
+        model = _linear(query, labels, X, budget, fitted)
         events, error = (query.event, queries.limit), query.error
     # 2. A limit for what it leaves; whether centring pays is decided by that private limit.
     left = Leftovers(X, labels, model, stated)
     predictions = None if labels is None else expected_labels(model, X, stated)
     widest = (rule.bounds[1] - rule.bounds[0]) / 2
-    limit = limit_of(left, widest, event=queries.limit, source=source)
+    limit = limit_of(left, widest, event=queries.limit, source=budget.noise_source)
     pays = limit <= NARROWING * widest
     return Centring(model, predictions, left.signal, stated, error, limit if pays else None, events)
 
