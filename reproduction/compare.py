@@ -14,7 +14,7 @@ from bagwise.bagging import assign_bags, find_strategy
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, StrategyError, shielded
 from bagwise.learn import BaggedGLM
-from bagwise.privacy.aggregate import AGGREGATES
+from bagwise.privacy.aggregate import pick_rows
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.columns import find_column, select_features
 from bagwise.rows.encode import Encoder
@@ -113,7 +113,9 @@ def _run(
                 strategy, X[learnt], y[learnt], bag_size=bag_size, rng=rng
             )
         bags, kind = made[name, bag_size], LABEL_KINDS[loss]
-        labels = AGGREGATES[kind](y[learnt], bags, SimulatedNoise(rng))
+        labels = bags.mean(y[learnt])
+        if kind == "pick":
+            labels = y[learnt][pick_rows(bags, SimulatedNoise(rng))]
         model = BaggedGLM(loss=loss, label_kind=kind, ridge=0.0)
         model.fit(X[learnt], labels[bags.index], bags=bags)
         kept.append((ceiling - error(model)) / (ceiling - floor))

@@ -10,7 +10,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.learn import BaggedGLM
-from bagwise.privacy.aggregate import AGGREGATES
+from bagwise.privacy.aggregate import pick_rows
 from bagwise.rng import SimulatedNoise
 from bagwise.theory.exact import exact_risk
 from reproduction.cells import Cell
@@ -189,4 +189,6 @@ def _bags(draw: Draw, cell: Cell, labels: FloatArray, find_bags: FindBags) -> Ba
 
 def _bag_labels(draw: Draw, cell: Cell, labels: FloatArray, bags: Bags) -> FloatArray:
     source = SimulatedNoise(draw.stream("pick", cell))
-    return AGGREGATES[cell.label_kind](labels, bags, source)
+    if cell.label_kind == "mean":
+        return bags.mean(labels)
+    return np.asarray(labels[pick_rows(bags, source)])

@@ -13,7 +13,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.privacy.accounting import total_epsilon
-from bagwise.privacy.aggregate import pick_labels
+from bagwise.privacy.aggregate import pick_rows
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_bag_labels
@@ -140,7 +140,7 @@ def _plain_protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> 
     rng = draw.stream("plain", cell)
     noisy = labels + noise_sd * rng.standard_normal(draw.n)
     bags = _bags(draw, cell, Scores(noisy if cell.by_labels else None), find_bags)
-    picked = pick_labels(labels, bags, SimulatedNoise(rng))
+    picked = labels[pick_rows(bags, SimulatedNoise(rng))]
     picked += noise_sd * rng.standard_normal(bags.n_bags)
     return _train(draw, cell, X, bags, picked, truth, batch)
 

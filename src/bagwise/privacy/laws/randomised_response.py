@@ -57,10 +57,11 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
     def curve(self, move: Move) -> Curve:
         """Return the curve of a class that becomes another.
 
-        Under two different classes only these two have different chances, so that delta is ``keep -
-        exp(epsilon) other``, as long as a class is rather kept than not.
+        Under two different classes only these two have different chances, so that delta is
+        ``often - exp(epsilon) rarely``: a class is rather kept than not, or the other way round.
         """
-        one = StepCurve(self.keep, math.log(self.keep) - math.log(self.other))
+        often, rarely = max(self.keep, self.other), min(self.keep, self.other)
+        one = StepCurve(often, math.log(often) - math.log(rarely))
         return one if move.times == 1 else GroupCurve(one, move.times)
 
     def pure_epsilon(self, move: Move) -> Fraction:
