@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -236,24 +236,18 @@ def make_release(
     stage = Stages(engine.on_stage)
     check_name("engine", engine.name, ("auto", "local", "spark"))
     if engine.name == "spark" or is_frame(table):
-        if engine.name == "local":
-            raise StrategyError("a DataFrame of Spark is not read by the local engine.")
-        if reading.drop_missing_labels:
-            raise StrategyError(
-                "not on Spark: drop_missing_labels (--drop-missing-labels). Drop rows without a "
-                "label from the table first, and say so to whoever gets the release."
-            )
-        in_parts: Any = _release_on_spark(stage, table, request, ledger, confirmed, engine=engine)
-        return cast(Release, in_parts)  # what a caller does with one, it can do with the other
-    memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
-    with stage("reading the table"):
-        rows = open_rows(table, named=columns.named, memory=memory, label=label)
-        if reading.drop_missing_labels:
-            rows, missing = leave_out_missing(rows, label, columns.classes)
-            request = replace(request, missing_labels=missing)
-    if not request.budget.has_bounds:
-        request = request.of_type(find_column(rows, label, role="label").type)
-    account = _account(stage, ledger, rows, "release", request, columns, budget)
+        rows: Any = _open_on_spark(stage, table, request, reading, engine)
+        request = request.of_type(rows.schema.field(label).type)
+    else:
+        memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
+        with stage("reading the table"):
+            rows = open_rows(table, named=columns.named, memory=memory, label=label)
+            if reading.drop_missing_labels:
+                rows, missing = leave_out_missing(rows, label, columns.classes)
+                request = replace(request, missing_labels=missing)
+        if not request.budget.has_bounds:
+            request = request.of_type(find_column(rows, label, role="label").type)
+    account = _account(stage, ledger, rows, "release", request)
     if (paid := account.stored(_verified)) is not None:
         return paid
     made: Release = build(
@@ -262,23 +256,25 @@ def make_release(
     return made
 
 
-def _release_on_spark(
-    stage: Stages,
-    table: Any,
-    request: ReleaseRequest,
-    ledger: Ledger | str | Path | None,
-    confirmed: bool | Confirm,
-    *,
-    engine: Engine,
+def _open_on_spark(
+    stage: Stages, table: Any, request: ReleaseRequest, reading: Reading, engine: Engine
 ) -> Any:
-    """Make a release on Spark, whose modules are imported by nobody else."""
+    """Open a table on Spark, whose modules are imported by nobody else."""
     from bagwise.release.parts_table import refuse_in_parts
     from bagwise.rows.spark.opening import open_on_spark
 
-    columns, budget = request.columns, request.budget
-    refuse_in_parts(request)  # what cannot be done, before Spark starts
+    # What cannot be done is refused before Spark starts.
+    if engine.name == "local":
+        raise StrategyError("a DataFrame of Spark is not read by the local engine.")
+    if reading.drop_missing_labels:
+        raise StrategyError(
+            "not on Spark: drop_missing_labels (--drop-missing-labels). Drop rows without a label "
+            "from the table first, and say so to whoever gets the release."
+        )
+    refuse_in_parts(request)
+    columns = request.columns
     with stage("starting Spark, reading the table"):
-        rows = open_on_spark(
+        return open_on_spark(
             table,
             label=columns.label,
             classes=columns.classes,
@@ -286,11 +282,6 @@ def _release_on_spark(
             spill=engine.spill,
             settings=engine.spark,
         )
-    request = request.of_type(rows.schema.field(columns.label).type)
-    account = _account(stage, ledger, rows, "release", request, columns, budget)
-    if (paid := account.stored(_verified)) is not None:
-        return paid
-    return build(rows, request, account=account, confirmed=confirmed, on_stage=stage.on_stage)
 
 
 def _verified(path: Path) -> Release:
@@ -304,13 +295,12 @@ def _account(
     ledger: Ledger | str | Path | None,
     rows: Rows | Any,
     verb: Verb,
-    request: object,
-    columns: Columns,
-    budget: Budget,
+    request: ReleaseRequest | ModelRequest,
 ) -> Account:
     """Return where a request is charged; without a ledger nowhere."""
     if ledger is None:
         return Account()
+    columns, budget = request.columns, request.budget
     rule = budget.calibration
     with stage("looking into the ledger"):
         return open_account(
@@ -400,7 +390,7 @@ def release_model(
         rows = open_rows(table, named=columns.named, memory=memory, label=label)
     if not request.budget.has_bounds:
         request = request.of_type(find_column(rows, label, role="label").type)
-    account = _account(stage, ledger, rows, "release-model", request, columns, budget)
+    account = _account(stage, ledger, rows, "release-model", request)
     if (paid := account.stored(RowModel.load)) is not None:
         return paid
     return build_model(
