@@ -33,6 +33,8 @@ RELEASES = [
                  "by-noisy-labels", "found-bounds", "tightened-and-centred")
 ]  # fmt: skip
 HOSTILE = "<script>alert('x')</script>"
+ASKED = {"label": "y", "bounds": (0, 6), "bag_size": 8, "strategy": "random",
+         "privacy": bw.Privacy(tighten="none")}  # fmt: skip
 
 
 def page_of(path, **parts):
@@ -196,16 +198,8 @@ def ledger(tmp_path):
     made = bw.Ledger.create(tmp_path / "rents.ledger", epsilon_total=2.0, dataset=HOSTILE)
     table = pa.table({"x": np.arange(400.0), "y": np.arange(400.0) % 7})
     for epsilon in (0.5, 0.75):
-        bw.make_release(
-            table,
-            label="y",
-            bounds=(0, 6),
-            epsilon=epsilon,
-            bag_size=8,
-            strategy="random",
-            ledger=made,
-            privacy=bw.Privacy(tighten="none"),
-        ).save(tmp_path / f"out-{epsilon}")
+        release = bw.make_release(table, **ASKED, epsilon=epsilon, ledger=made)
+        release.save(tmp_path / f"out-{epsilon}")
     return made
 
 
@@ -290,15 +284,7 @@ def test_the_command_writes_a_page_of_each_kind(ledger, tmp_path):
 
 def test_figures_from_labels_are_said_to_be(tmp_path):
     table = pa.table({"x": np.arange(400.0), "city": ["a", "b"] * 200, "y": np.arange(400.0) % 7})
-    release = bw.make_release(
-        table,
-        label="y",
-        bounds=(0, 6),
-        epsilon=1.0,
-        bag_size=8,
-        strategy="random",
-        privacy=bw.Privacy(tighten="none"),
-    )
+    release = bw.make_release(table, **ASKED, epsilon=1.0)
     model = bw.fit_release(release)
     for labels in (table, None):
         said = report_on(release, groups=errors_by_group(release, model, "city", labels=labels))
