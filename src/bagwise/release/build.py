@@ -108,8 +108,7 @@ def build(
         choice = _choose(table, request, stage, asked.outlook)
         bags = _form_bags(table, X, asked.scores, choice, stage)
     else:
-        choice = _choose(table, request, stage)
-        request = request.as_chosen(choice)
+        request = choice = _choose(table, request, stage)
         check_bag_size(choice.bag_size, n_rows=table.n_rows)
         table.check_choice(choice)  # refused before anything is asked and charged for
         table, X = _look(table, request, choice, stage)

@@ -1,7 +1,7 @@
 """What is asked for, checked once: each verb makes a request of these records and hands it down."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import Literal, Self, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,6 @@ from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
 AUTO: Literal["auto"] = "auto"
-L = TypeVar("L", bound=str)
 
 Learner = Literal["linear", "flexible"]
 
@@ -77,53 +76,6 @@ class ModelRequest:
         budget = self.budget.of_type(kind, "release")
         needless = budget.find_within != self.budget.find_within and self.tighten == AUTO
         return replace(self, budget=budget, tighten="none" if needless else self.tighten)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Every decision about a release: nothing here is "auto" but the share of scores."""
-
-    columns: Columns
-    budget: Budget
-    bag_size: int
-    strategy: BaggingStrategy
-    scores: ScoresKind
-    score_share: float | Literal["auto"]
-    label_kind: LabelKind
-    keep_order: bool
-    seed: int | None
-    why: Reason | None = None
-    missing_labels: int | None = None
-
-    @property
-    def calibration(self) -> ExactCalibration | None:
-        """The rule for noise, if there is any."""
-        return self.budget.calibration
-
-    @property
-    def scores_request(self) -> ScoresRequest:
-        """The scores, as queries are settled by them."""
-        return ScoresRequest(
-            self.scores,
-            self.score_share,
-            self.bag_size,
-            metric=measures_by_scores(self.strategy),
-            for_picks=self.label_kind == "pick",
-        )
-
-    def within(self, rule: ExactCalibration | None) -> Self:
-        """Return the same choice, under a rule for what private queries have left."""
-        return replace(self, budget=replace(self.budget, calibration=rule))
-
-    @property
-    def bounds(self) -> Bounds | None:
-        """Public range of a label."""
-        return self.budget.bounds
-
-    @property
-    def noise_source(self) -> NoiseSource:
-        """Where secrets are drawn from."""
-        return self.budget.noise_source
 
 
 @dataclass(frozen=True)
@@ -230,6 +182,21 @@ class ReleaseRequest:
         )
 
     @property
+    def calibration(self) -> ExactCalibration | None:
+        """The rule for noise, if there is any."""
+        return self.budget.calibration
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Public range of a label."""
+        return self.budget.bounds
+
+    @property
+    def noise_source(self) -> NoiseSource:
+        """Where secrets are drawn from."""
+        return self.budget.noise_source
+
+    @property
     def plans_late(self) -> bool:
         """Whether bags are planned after private looks at the labels, with what these found.
 
@@ -248,7 +215,7 @@ class ReleaseRequest:
     @property
     def may_report_singly(self) -> bool:
         """Whether nothing was said about bags, so that every label may be reported by itself."""
-        rule, columns = self.budget.calibration, self.columns
+        rule, columns = self.calibration, self.columns
         return (
             rule is not None
             and rule.is_exact
@@ -276,26 +243,16 @@ class ReleaseRequest:
         centre: Centre = "none" if self.centre == AUTO else self.centre
         return replace(self, budget=budget, tighten=tighten, centre=centre)
 
-    def as_chosen(self, choice: Choice) -> Self:
-        """Return the same request, as far as a choice that is made before any query settles it.
-
-        The budget may be one of single labels. And labels are not centred unasked for bags whose
-        strategy needs no features: these are never made as a whole.
-        """
-        lean = self.centre == AUTO and not choice.strategy.needs_features
-        return replace(self, budget=choice.budget, centre="none" if lean else self.centre)
-
     def choose(
         self,
         strategy: BaggingStrategy,
         bag_size: int,
         scores: str,
         *,
-        score_share: float | None = None,
         why: Reason | None = None,
-    ) -> Choice:
-        """Return the choice of this strategy; `score_share` replaces what was asked."""
-        private = self.budget.calibration is not None
+    ) -> "Choice":
+        """Return the same request with this strategy; the size is checked with the rows."""
+        private = self.calibration is not None
         kind = resolve_scores(scores, strategy=strategy, private=private)
         if self.columns.classes is not None and kind != "none":
             raise StrategyError(
@@ -303,28 +260,45 @@ class ReleaseRequest:
             )
         if kind == "model":
             family = family_to_release(self.family)
-            if self.budget.bounds is not None:
-                check_bounds_of(family, self.budget.bounds)
-        return Choice(
-            columns=self.columns,
-            budget=self.budget,
-            bag_size=bag_size,  # checked with the rows
-            strategy=strategy,
-            scores=kind,
-            score_share=_check_share(score_share or self.score_share, kind),
-            label_kind=self.label_kind,
-            keep_order=self.keep_order,
-            seed=self.seed,
-            why=why,
-            missing_labels=self.missing_labels,
+            if self.bounds is not None:
+                check_bounds_of(family, self.bounds)
+        _check_share(self.score_share, kind)
+        # Labels are not centred unasked for bags that need no features: X is never made as a whole.
+        lean = self.centre == AUTO and not strategy.needs_features
+        chosen = {
+            "strategy": strategy,
+            "bag_size": bag_size,
+            "scores": kind,
+            "centre": "none" if lean else self.centre,
+        }
+        return Choice(**{**vars(self), **chosen}, why=why)
+
+
+@dataclass(frozen=True)
+class Choice(ReleaseRequest):
+    """A request with every decision made: nothing that bags need is "auto"."""
+
+    bag_size: int
+    strategy: BaggingStrategy
+    scores: ScoresKind
+    why: Reason | None = None
+
+    @property
+    def scores_request(self) -> ScoresRequest:
+        """The scores, as queries are settled by them."""
+        return ScoresRequest(
+            self.scores,
+            self.score_share,
+            self.bag_size,
+            metric=measures_by_scores(self.strategy),
+            for_picks=self.label_kind == "pick",
         )
 
 
 def check_learner(learner: str) -> Learner:
     """Return who bags are for."""
-    known: tuple[Learner, ...] = get_args(Learner)
-    check_name("learner", learner, known)
-    return known[known.index(cast(Learner, learner))]
+    check_name("learner", learner, get_args(Learner))
+    return cast(Learner, learner)
 
 
 def _resolve_size(
@@ -408,10 +382,10 @@ def resolve_tighten(tighten: str, budget: Budget, *, classes: bool, family: str)
     Bounds of 0 and 1 are those of an answer or of a share.
     """
     needless = classes or _is_yes_or_no(budget, family)
-    asked: Tighten = _resolve_query("tighten", tighten, get_args(Tighten), budget, needless)
+    asked = _resolve_query("tighten", tighten, get_args(Tighten), budget, needless)
     if asked == "range" and classes:
         raise BudgetError("classes have no range to tighten; leave tighten at 'auto'.")
-    return asked
+    return cast(Tighten, asked)
 
 
 def _resolve_centre(
@@ -423,14 +397,14 @@ def _resolve_centre(
     """
     uncentred = classes or label_kind == "pick"
     needless = uncentred or _is_yes_or_no(budget, family)
-    asked: Centre = _resolve_query("centre", centre, get_args(Centre), budget, needless)
+    asked = _resolve_query("centre", centre, get_args(Centre), budget, needless)
     if asked == "model" and uncentred:
         what = "classes" if classes else "picked labels"
         raise BudgetError(
             f"{what} cannot be centred: a changed label moves what a model leaves by as much as it "
             "moves itself. Leave centre at 'auto' (--centre auto)."
         )
-    return asked
+    return cast(Centre, asked)
 
 
 def _is_yes_or_no(budget: Budget, family: str) -> bool:
@@ -440,16 +414,15 @@ def _is_yes_or_no(budget: Budget, family: str) -> bool:
 
 
 def _resolve_query(
-    name: str, value: str, known: tuple[L, ...], budget: Budget, needless: bool
-) -> L:
+    name: str, value: str, known: tuple[str, ...], budget: Budget, needless: bool
+) -> str:
     """Return the option: "none" if nobody asks for what is needless, or for an experiment."""
     check_name(name, value, known, BudgetError)
-    asked, none = known[known.index(cast(Any, value))], cast(L, "none")
     if budget.calibration is not None and budget.calibration.is_exact:
-        return none if asked == AUTO and needless else asked
-    if asked not in (AUTO, "none"):
+        return "none" if value == AUTO and needless else value
+    if value not in (AUTO, "none"):
         raise BudgetError(f"{name}={value!r} asks the labels privately; give an epsilon for it.")
-    return none
+    return "none"
 
 
 def _check_seed(seed: int | None) -> int | None:
@@ -463,9 +436,8 @@ def _check_seed(seed: int | None) -> int | None:
     return int(seed)
 
 
-def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> float | Literal["auto"]:
+def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> None:
     if share != AUTO and kind not in ("noisy-labels", "model"):
         raise BudgetError("score_share belongs to scores that cost something; leave it at 'auto'.")
     if share != AUTO and not (isinstance(share, int | float) and 0 < share < 1):
         raise BudgetError(f"score_share must be above 0 and below 1, or 'auto', got {share!r}.")
-    return share
