@@ -156,7 +156,8 @@ def measure_quality(bags: Bags, X: Any) -> BagQuality:
     """Measure what bag means keep of the rows of X, (n, d), an array or a scipy sparse matrix.
 
     It takes O(n d^2) time and O(d^3) for the eigenvalues, and beyond X the memory of a few blocks
-    of rows, which are dense, and of d x d matrices. Left-out rows are not looked at.
+    of rows, which are dense, of the sums of bags, and of d x d matrices. Left-out rows are not
+    looked at.
     """
     X = X if sparse.issparse(X) else np.asarray(X)
     if len(X.shape) != 2 or X.shape[0] != bags.n_rows:
@@ -221,29 +222,22 @@ def _add_up(
     bags: Bags, take: Callable[[IntArray], AnyArray], d: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return S and N of the module's header, and the mean of the rows, in one pass over blocks."""
-    order = np.argsort(bags.index, kind="stable")
-    order = order[np.count_nonzero(~bags.in_bag) :]  # left-out rows have -1 and come first
+    rows = np.flatnonzero(bags.in_bag)
     step = max(_BLOCK // max(d, 1), d, 1)
     # Near the mean, so that squares keep the digits of columns that are far from zero.
-    origin = _check_finite(np.asarray(take(order[:step]), dtype=np.float64)).mean(axis=0)
-    total, rows, means = np.zeros(d), np.zeros((d, d)), np.zeros((d, d))
-    begun = np.zeros(d)  # sum of the bag that the last block left unfinished
-    for start in range(0, order.size, step):
-        x = _check_finite(np.asarray(take(order[start : start + step]), dtype=np.float64))
-        x -= origin
-        # One id more than rows in the block: it tells whether the last bag goes on.
-        ids = bags.index[order[start : start + step + 1]]
-        here = ids[: x.shape[0]]
-        sums = np.add.reduceat(x, np.flatnonzero(np.diff(here, prepend=-1)), axis=0)
-        sums[0] += begun
-        goes_on = ids.size > here.size and ids[-1] == here[-1]
-        sums, begun = (sums[:-1], sums[-1]) if goes_on else (sums, np.zeros(d))
-        scaled = sums / np.sqrt(bags.sizes[ids[0] : ids[0] + sums.shape[0], None])
-        total += x.sum(axis=0)
-        rows += x.T @ x
-        means += scaled.T @ scaled
-    drift = np.outer(total, total) / order.size
-    return rows - drift, means - drift, origin
+    origin = _check_finite(np.asarray(take(rows[:step]), dtype=np.float64)).mean(axis=0)
+    scatter, sums = np.zeros((d, d)), np.zeros((bags.n_bags, d))
+    for start in range(0, rows.size, step):
+        part = rows[start : start + step]
+        x = _check_finite(np.asarray(take(part), dtype=np.float64)) - origin
+        scatter += x.T @ x
+        order = np.argsort(bags.index[part])
+        ids = bags.index[part[order]]
+        firsts = np.flatnonzero(np.diff(ids, prepend=-1))
+        sums[ids[firsts]] += np.add.reduceat(x[order], firsts, axis=0)
+    total, scaled = sums.sum(axis=0), sums / np.sqrt(bags.sizes)[:, None]
+    drift = np.outer(total, total) / rows.size
+    return scatter - drift, scaled.T @ scaled - drift, origin
 
 
 def _compare_directions(
