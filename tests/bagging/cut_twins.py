@@ -1,9 +1,7 @@
-"""The compiled loops behind optimal cuts once more, in NumPy."""
+"""The compiled loop behind optimal cuts once more, in NumPy."""
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-
-_AT_ONCE = 2**18
 
 
 def extend_lengths(part, size, costs, lengths):
@@ -22,16 +20,3 @@ def extend_lengths(part, size, costs, lengths):
         fresh = total[np.arange(size), best] + squares[2 * size - 1 :]
         costs[:] = np.concatenate([costs[size:], fresh])
         costs -= costs.min()  # only differences matter, and small numbers keep them
-
-
-def trace_back(lengths):
-    """Sizes of the groups, from the last back to the first."""
-    sizes, end, first = [], lengths.size - 1, lengths.size
-    steps = []
-    while end > 0:
-        if end < first:  # a plain list is several times faster to walk, and larger
-            first = max(0, end + 1 - _AT_ONCE)
-            steps = lengths[first : end + 1].tolist()
-        sizes.append(steps[end - first])
-        end -= sizes[-1]
-    return np.array(sizes[::-1], dtype=np.int64)

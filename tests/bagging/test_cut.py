@@ -70,9 +70,9 @@ sorted_floats = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60).map(sort
 def test_compiled_and_numpy_agree_and_respect_sizes(ordered, size):
     if ordered.size < 2 * size:
         return
-    compiled_sizes = _kernels.trace_back(_cut.best_last_lengths(ordered, size))
+    compiled_sizes = _cut.trace_back(_cut.best_last_lengths(ordered, size))
     with mock.patch.object(_kernels, "extend_lengths", cut_twins.extend_lengths):
-        numpy_sizes = cut_twins.trace_back(_cut.best_last_lengths(ordered, size))
+        numpy_sizes = _cut.trace_back(_cut.best_last_lengths(ordered, size))
     scale = max(1.0, float(np.var(ordered)) * ordered.size)
     for sizes in (numpy_sizes, compiled_sizes):
         assert sizes.sum() == ordered.size
@@ -110,11 +110,11 @@ def test_values_that_are_looked_at_some_at_a_time_are_cut_the_same(count, monkey
     values = np.random.default_rng(count).normal(size=count)
     order = np.argsort(values).astype(np.int32)
     at_once = _cut.best_last_lengths(values[order], 5)
-    expected = _kernels.trace_back(at_once)
+    expected = _cut.trace_back(at_once)
     monkeypatch.setattr(_cut, "_AT_ONCE", 20)
     parts = _cut.best_last_lengths(_cut.InOrder(values, order), 5)
     assert np.array_equal(at_once, parts)
-    assert np.array_equal(_kernels.trace_back(parts), expected)
+    assert np.array_equal(_cut.trace_back(parts), expected)
     whole = np.empty(count, dtype=np.int64)
     whole[order] = _cut.group_index(expected)
     assert np.array_equal(_cut.rows_in_groups(order, expected), whole)

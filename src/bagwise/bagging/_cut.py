@@ -76,9 +76,16 @@ def optimal_sizes(ordered: Ordered, size: int) -> IntArray:
     """
     if size == 1 or ordered.size < 2 * size:
         return equal_sizes(ordered.size, size)
-    from bagwise.bagging import _kernels  # numba takes a second to import
+    return trace_back(best_last_lengths(ordered, size))
 
-    return _kernels.trace_back(best_last_lengths(ordered, size))
+
+def trace_back(lengths: AnyArray) -> IntArray:
+    """Return the sizes of the groups, found from the last back to the first."""
+    sizes, end = [], lengths.size - 1
+    while end > 0:
+        sizes.append(int(lengths[end]))
+        end -= sizes[-1]
+    return np.array(sizes[::-1], dtype=np.int64)
 
 
 def best_last_lengths(ordered: Ordered, size: int) -> AnyArray:
@@ -89,7 +96,7 @@ def best_last_lengths(ordered: Ordered, size: int) -> AnyArray:
     computes that many at once from a window of the last ``2*size - 1`` costs. So values are needed
     some at a time, and all that is kept of each is a length, in two bytes where they are enough.
     """
-    from bagwise.bagging import _kernels
+    from bagwise.bagging import _kernels  # numba takes a second to import
 
     kind = np.uint16 if 2 * size <= 2**16 else np.int64
     lengths = np.zeros((ordered.size // size + 1) * size, dtype=kind)

@@ -1,11 +1,8 @@
-"""Compiled inner loops: compiled on first use, and kept in numba's on-disk cache.
-
-Each has a twin of the same name in NumPy that the tests hold it against.
-"""
+"""The compiled inner loop of optimal cuts; the tests hold it against a twin in NumPy."""
 
 import numpy as np
 
-from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray
 from bagwise.cluster.arith import compiled
 
 
@@ -39,15 +36,3 @@ def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyA
         costs[: size - 1] = costs[size:]
         costs[size - 1 :] = fresh
         costs -= costs.min()
-
-
-@compiled
-def trace_back(lengths: AnyArray) -> IntArray:
-    """Sizes of the groups, from the last back to the first."""
-    sizes = np.empty(lengths.size, dtype=np.int64)
-    groups, end = 0, lengths.size - 1
-    while end > 0:
-        sizes[groups] = lengths[end]
-        end -= lengths[end]
-        groups += 1
-    return sizes[:groups][::-1].copy()

@@ -54,6 +54,21 @@ def mix(a: int, b: int) -> int:
 
 
 @kernel
+def leaving(state: Clusters, i: int) -> float:
+    """Return by how much the sum of squares falls without row i; its centre moves along."""
+    a = state.labels[i]
+    size = state.sizes[a]
+    return size / (size - 1.0) * squared_distance(state.Z, i, state.C, a)
+
+
+@kernel
+def joining(state: Clusters, i: int, b: int) -> float:
+    """Return by how much the sum of squares grows with row i in cluster b (Hartigan 1975)."""
+    size = state.sizes[b]
+    return size / (size + 1.0) * squared_distance(state.Z, i, state.C, b)
+
+
+@kernel
 def transfer(state: Clusters, i: int, b: int) -> None:
     """Move row i to cluster b, both centres and sizes included."""
     Z, C, sizes, labels = state

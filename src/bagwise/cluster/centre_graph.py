@@ -207,29 +207,14 @@ def link_leaves(
                     insert_nearest(lists, places[j], places[i], distance)
 
 
-@kernel
 def both_ways(graph: AnyArray) -> tuple[IntArray, AnyArray]:
     """Return the graph with every edge in both directions, as starts and neighbours."""
-    count = graph.shape[0]
-    starts = np.zeros(count + 1, dtype=np.int64)
-    for a in range(count):
-        for t in range(graph.shape[1]):
-            if graph[a, t] >= 0:
-                starts[a + 1] += 1
-                starts[graph[a, t] + 1] += 1
-    for a in range(count):
-        starts[a + 1] += starts[a]
-    filled = starts[:-1].copy()
-    neighbours = np.empty(starts[count], dtype=np.int32)
-    for a in range(count):
-        for t in range(graph.shape[1]):
-            b = graph[a, t]
-            if b >= 0:
-                neighbours[filled[a]] = b
-                neighbours[filled[b]] = a
-                filled[a] += 1
-                filled[b] += 1
-    return starts, neighbours
+    one, place = np.nonzero(graph >= 0)
+    other = graph[one, place]
+    ends = np.concatenate([one, other])
+    neighbours = np.concatenate([other, one.astype(graph.dtype)])
+    starts = np.cumsum(np.bincount(ends, minlength=graph.shape[0]))
+    return np.concatenate([[0], starts]), neighbours[np.argsort(ends, kind="stable")]
 
 
 @kernel

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.metric import make_points
 from bagwise.cluster.state import CHUNK, EffortName, SizeRange, sums_of_clusters
-from bagwise.cluster.workers import Workers
 
 # Up to this many clusters a start from ordinary k-means is tried too: with few and large clusters
 # the start decides, with many and small ones the search does.
@@ -46,7 +46,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState or None
         The same number gives the same clusters on the same machine, whatever `n_jobs`.
     n_jobs : int or None
-        Threads; None uses all cores, one below 30,000 rows.
+        Threads of `fit`; None uses all cores, one below 30,000 rows.
 
     Attributes
     ----------
@@ -138,24 +138,15 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> IntArray:
         """Return the cluster with the nearest centre for each row of X, (n, d)."""
-        from bagwise.cluster.centre_graph import exact_lists
-        from bagwise.cluster.compile import load_kernels
-
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        load_kernels()
-        nearest = []
         # Around a common origin, central whatever the outliers, no digits are lost.
-        origin = np.median(self.cluster_centers_, axis=0)
-        centres = np.ascontiguousarray(self.cluster_centers_ - origin, dtype=np.float64)
-        with Workers(self.n_jobs, n_rows=X.shape[0]) as workers:
-            for first in range(0, X.shape[0], CHUNK):
-                part = X[first : first + CHUNK]
-                dense = part.toarray() if sparse.issparse(part) else part
-                points = np.ascontiguousarray(dense - origin, dtype=np.float64)
-                lists = np.full((points.shape[0], 1), -1, dtype=np.int32)
-                exact_lists(points, centres, lists, workers)
-                nearest.append(lists[:, 0])
+        origin = np.median(self.cluster_centers_, axis=0).astype(np.float64)
+        centres, nearest = self.cluster_centers_ - origin, []
+        for first in range(0, X.shape[0], CHUNK):
+            part = X[first : first + CHUNK]
+            dense = part.toarray() if sparse.issparse(part) else part
+            nearest.append(pairwise_distances_argmin(dense - origin, centres))
         return np.concatenate(nearest).astype(np.int64)
 
     def _size_range(self, n: int) -> SizeRange | None:

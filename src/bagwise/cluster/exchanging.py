@@ -108,8 +108,7 @@ class Blocks(NamedTuple):
         )
         near_row = graph.refresh_with(self.centres, self.rows[places], min(BY_ROW, clusters))
         dealt = rng.integers(0, parts, size=clusters, dtype=np.int32)
-        nearest = min(NEAREST, clusters - 1)
-        return list_pairs(graph.lists, nearest, near_row, dealt, parts)
+        return list_pairs(graph.lists[:, :NEAREST], near_row, dealt, parts)
 
 
 class Bath(NamedTuple):
@@ -401,57 +400,23 @@ def farthest_rows(blocks: Blocks) -> IntArray:
     return places
 
 
-@kernel
 def list_pairs(
-    graph: AnyArray, nearest: int, extra: AnyArray, parts: AnyArray, n_parts: int
+    near: AnyArray, extra: AnyArray, parts: AnyArray, n_parts: int
 ) -> tuple[AnyArray, IntArray]:
     """Return the pairs to visit, grouped by the parts their clusters belong to, and the groups.
 
-    A pair that is in both lists is visited once. Pairs of parts p <= q form group p * n_parts + q:
-    groups without a common part touch different clusters and can run side by side.
+    Both lists have a row for each cluster; a pair that they name twice is visited once. Pairs of
+    parts p <= q form group p * n_parts + q: groups without a common part touch different clusters
+    and can run side by side.
     """
-    count = graph.shape[0]
-    groups = np.zeros(n_parts * n_parts + 1, dtype=np.int64)
-    pairs = np.empty((0, 2), dtype=np.int32)
-    for filling in range(2):
-        if filling == 1:
-            for g in range(n_parts * n_parts):
-                groups[g + 1] += groups[g]
-            pairs = np.empty((groups[n_parts * n_parts], 2), dtype=np.int32)
-        place = groups[:-1].copy()
-        for a in range(count):
-            for t in range(nearest + extra.shape[1]):
-                b = graph[a, t] if t < nearest else extra[a, t - nearest]
-                if b < 0 or b == a or _came_before(graph, nearest, extra, a, b, t):
-                    continue
-                p, q = min(parts[a], parts[b]), max(parts[a], parts[b])
-                group = p * n_parts + q
-                if filling == 0:
-                    groups[group + 1] += 1
-                else:
-                    pairs[place[group], 0], pairs[place[group], 1] = a, b
-                    place[group] += 1
-    return pairs, groups
-
-
-@kernel
-def _came_before(
-    graph: AnyArray, nearest: int, extra: AnyArray, a: int, b: int, place: int
-) -> bool:
-    """Whether the pair of `a` with the b at this place of its lists stands elsewhere too.
-
-    Of two places, that among the nearest counts, and then that of the smaller cluster.
-    """
-    if place < nearest:
-        return b < a and _lists(graph, nearest, b, a)
-    if _lists(graph, nearest, a, b) or _lists(graph, nearest, b, a):
-        return True
-    return b < a and _lists(extra, extra.shape[1], b, a)
-
-
-@kernel
-def _lists(lists: AnyArray, length: int, a: int, b: int) -> bool:
-    listed = False
-    for t in range(length):
-        listed = listed or lists[a, t] == b
-    return listed
+    count, others = near.shape[0], np.concatenate([near, extra], axis=1)
+    one, other = np.repeat(np.arange(count), others.shape[1]), others.ravel().astype(np.int64)
+    listed = (other >= 0) & (other != one)
+    one, other = one[listed], other[listed]
+    keys = np.sort(np.minimum(one, other) * count + np.maximum(one, other))
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    pairs = np.column_stack(np.divmod(keys, count)).astype(np.int32)
+    first, second = np.sort(parts[pairs], axis=1).T
+    group = (first * n_parts + second).astype(np.int16)
+    starts = np.cumsum(np.bincount(group, minlength=n_parts**2))
+    return pairs[np.argsort(group, kind="stable")], np.concatenate([[0], starts])

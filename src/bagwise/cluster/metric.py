@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.rows.whitening import Axes, Columns, RowValues
+from bagwise.rows.whitening import Columns, RowValues
 
 Scale = Literal["whiten", "std", "none"]
 ScaleOrModel = Literal["whiten", "std", "none", "model"]
@@ -73,14 +73,6 @@ def make_points(
     return points
 
 
-def regularised(axes: Axes) -> FloatArray:
-    """Return the map from columns in standard deviations to nearly white points, (d, r).
-
-    Nearly, so that columns that are almost collinear do not rule the distance.
-    """
-    return np.asarray(axes.vectors / np.sqrt(axes.values + RIDGE * axes.values.max(initial=0.0)))
-
-
 def linear_map(
     columns: Columns, scale: ScaleOrModel, scores: FloatArray | None = None
 ) -> FloatArray:
@@ -123,7 +115,11 @@ def _linear_map(columns: Columns, scale: ScaleOrModel, scores: FloatArray | None
             raise AssertionError("the metric of a model needs its scores")
         return sparse.diags_array(columns.units * importance(columns, scores)).tocsr()
     axes = columns.axes
-    return axes.units[:, None] * regularised(axes) if axes.rank else np.zeros((axes.units.size, 1))
+    if not axes.rank:
+        return np.zeros((axes.units.size, 1))
+    # Nearly white, so that columns that are almost collinear do not rule the distance.
+    ridge = RIDGE * axes.values.max()
+    return axes.units[:, None] * (axes.vectors / np.sqrt(axes.values + ridge))
 
 
 def _map_rows(X: Any, origin: FloatArray, W: Any) -> FloatArray:

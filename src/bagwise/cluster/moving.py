@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bagwise._types import AnyArray
-from bagwise.cluster.arith import kernel, squared_distance, transfer
+from bagwise.cluster.arith import joining, kernel, leaving, transfer
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.repair import repair_sizes
 from bagwise.cluster.state import Clusters, Rows, Search, geometric
@@ -113,7 +113,7 @@ def choose_moves(
     first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the best cluster of the rows of a batch into `wanted`, strips first..last of it."""
-    Z, C, sizes, labels = state
+    Z, _, sizes, labels = state
     least, most, weight, strict = rule
     for place in range(first * STRIP, last * STRIP):
         i = _row_of(place, batch, batches)
@@ -123,17 +123,12 @@ def choose_moves(
         wanted[i] = STAY
         if sizes[a] < 2 or (strict and sizes[a] <= least):
             continue
-        shrink = sizes[a] / (sizes[a] - 1.0)
-        lowest = shrink * squared_distance(Z, i, C, a) + cost_of_growing(
-            sizes[a] - 1, least, most, weight
-        )
+        lowest = leaving(state, i) + cost_of_growing(sizes[a] - 1, least, most, weight)
         for t in range(lists.shape[1]):
             b = lists[i, t]
             if b < 0 or b == a or (strict and sizes[b] >= most):
                 continue
-            cost = sizes[b] / (sizes[b] + 1.0) * squared_distance(Z, i, C, b) + cost_of_growing(
-                sizes[b], least, most, weight
-            )
+            cost = joining(state, i, b) + cost_of_growing(sizes[b], least, most, weight)
             if cost < lowest:
                 lowest = cost
                 wanted[i] = b
@@ -142,7 +137,7 @@ def choose_moves(
 @kernel
 def carry_out(state: Clusters, rule: Rule, wanted: AnyArray, batch: int, batches: int) -> int:
     """Move the rows of a batch where it still pays, and return how many; centres follow."""
-    Z, C, sizes, labels = state
+    Z, _, sizes, labels = state
     least, most, weight, strict = rule
     moved = 0
     for place in range(strips_of(Z.shape[0], batches) * STRIP):
@@ -155,11 +150,8 @@ def carry_out(state: Clusters, rule: Rule, wanted: AnyArray, batch: int, batches
         a = labels[i]
         if sizes[a] < 2 or (strict and (sizes[a] <= least or sizes[b] >= most)):
             continue
-        before = sizes[a] / (sizes[a] - 1.0) * squared_distance(Z, i, C, a)
-        after = sizes[b] / (sizes[b] + 1.0) * squared_distance(Z, i, C, b)
-        before += cost_of_growing(sizes[a] - 1, least, most, weight)
-        after += cost_of_growing(sizes[b], least, most, weight)
-        if after < before:
+        before = leaving(state, i) + cost_of_growing(sizes[a] - 1, least, most, weight)
+        if joining(state, i, b) + cost_of_growing(sizes[b], least, most, weight) < before:
             transfer(state, i, b)
             moved += 1
     return moved

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster.arith import kernel, squared_distance, transfer
+from bagwise.cluster.arith import joining, kernel, leaving, transfer
 from bagwise.cluster.bisection import ROUNDS, bisect
 from bagwise.cluster.centre_graph import CentreGraph, both_ways
 from bagwise.cluster.state import Clusters, Rows, Search
@@ -94,7 +94,7 @@ def reach_targets(state: Clusters, targets: IntArray, graph: AnyArray) -> None:
 def _offers(state: Clusters, targets: IntArray) -> tuple[IntArray, IntArray]:
     """Return rows of clusters with too many, and clusters with too few: the cheapest pairs first.
 
-    A pair costs what `_price` takes for a row that is handed on.
+    A pair costs what it takes to hand a row on. Clusters with too many rows have two at least.
     """
     Z, centres, sizes, labels = state
     needy = np.flatnonzero(sizes < targets)
@@ -102,8 +102,7 @@ def _offers(state: Clusters, targets: IntArray) -> tuple[IntArray, IntArray]:
     own = labels[rows]
     count = int(np.clip(PAIRS // rows.size, BRIDGES, needy.size))
     bridges = _bridges(centres, sizes, targets, count)[own]
-    left = np.where(sizes[own] > 1, sizes[own] / np.maximum(sizes[own] - 1, 1), 1.0)
-    right = sizes / (sizes + 1.0)
+    left, right = sizes[own] / (sizes[own] - 1.0), sizes / (sizes + 1.0)
     prices = np.empty(bridges.shape, dtype=np.float32)
     for first in range(0, rows.size, _AT_ONCE):
         part = slice(first, first + _AT_ONCE)
@@ -212,11 +211,12 @@ def _price_row(state: Clusters, way: Way, row: int, a: int, best: AnyArray) -> i
     sizes, (targets, starts, neighbours, steps) = state.sizes, way
     cheapest = -1
     best[row] = np.inf
+    saved = leaving(state, row)
     for t in range(starts[a], starts[a + 1]):
         b = neighbours[t]
         if steps[b] != steps[a] - 1 or (steps[b] == 0 and sizes[b] >= targets[b]):
             continue
-        price = _price(state, row, a, b)
+        price = joining(state, row, b) - saved
         if price < best[row]:
             best[row] = price
             cheapest = b
@@ -244,12 +244,3 @@ def _count_steps(sizes: IntArray, way: Way, queue: IntArray) -> None:
                 steps[b] = steps[a] + 1
                 queue[filled] = b
                 filled += 1
-
-
-@kernel
-def _price(state: Clusters, row: int, a: int, b: int) -> float:
-    Z, C, sizes, _ = state
-    here, there = squared_distance(Z, row, C, a), squared_distance(Z, row, C, b)
-    if sizes[a] < 2:
-        return there - here
-    return sizes[b] / (sizes[b] + 1.0) * there - sizes[a] / (sizes[a] - 1.0) * here
