@@ -101,7 +101,7 @@ class Prior:
 
     def text(self) -> str:
         """Return the belief in words."""
-        return prior_text(self)
+        return prior_text(self.signal_sd, self.label_noise_sd, self.factor, self.misfit)
 
 
 def read_prior(

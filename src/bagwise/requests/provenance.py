@@ -1,6 +1,6 @@
 """How a release was made: a record with exact fields, and the planner's reason in words of ours."""
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -49,9 +49,10 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
         >>> reason.text()[:15]
         'the safest choi'
         """
+        belief = prior_text(self.signal_sd, self.label_noise_sd, self.factor, self.misfit)
         return (
             "the safest choice across plausible signal strengths. A model fitted with "
-            f"{self.loss} loss {self.accuracy(n_classes)}, if {prior_text(self)}."
+            f"{self.loss} loss {self.accuracy(n_classes)}, if {belief}."
         )
 
     def is_hopeless(self, *, n_classes: int = 1) -> bool:
@@ -108,27 +109,14 @@ class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True
 Reason = LeastRegret | NothingToPlan | FlexibleLearner
 
 
-class Belief(Protocol):
-    """What is believed of labels before they are seen; `planner.Prior` explains its parts."""
-
-    @property
-    def signal_sd(self) -> float: ...  # noqa: D102
-    @property
-    def label_noise_sd(self) -> float: ...  # noqa: D102
-    @property
-    def factor(self) -> float: ...  # noqa: D102
-    @property
-    def misfit(self) -> float: ...  # noqa: D102
-
-
-def prior_text(prior: Belief) -> str:
-    """Return what is believed of the labels in words."""
-    total = prior.signal_sd**2 + prior.label_noise_sd**2
-    explained = prior.signal_sd**2 / total if total > 0 else 0.0
+def prior_text(signal_sd: float, label_noise_sd: float, factor: float, misfit: float) -> str:
+    """Return what is believed of the labels in words; `planner.Prior` explains the figures."""
+    total = signal_sd**2 + label_noise_sd**2
+    explained = signal_sd**2 / total if total > 0 else 0.0
     return (
         f"labels vary by {total**0.5:.3g} and the features explain {explained:.0%} of that "
-        f"variance, {prior.misfit:.0%} of which is not linear. Each may be wrong by a factor of "
-        f"{prior.factor:g}"
+        f"variance, {misfit:.0%} of which is not linear. Each may be wrong by a factor of "
+        f"{factor:g}"
     )
 
 
