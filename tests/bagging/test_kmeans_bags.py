@@ -265,14 +265,6 @@ def test_small_and_awkward_sizes(strategy, n, k):
     assert bags.sizes.max() - bags.sizes.min() <= 1
 
 
-@pytest.mark.parametrize("strategy", ["kmeans", "optimal"])
-def test_not_a_number_is_refused(strategy):
-    X = np.ones((20, 2))
-    X[3, 1] = np.nan
-    with pytest.raises(StrategyError, match="NaN"):
-        bw.make_bags(X, bag_size=5, strategy=strategy)
-
-
 @pytest.mark.parametrize(
     "parameters", [{"scale": "cm"}, {"effort": "hard"}, {"sizes": "any"}, {"time_budget": 0.0}]
 )

@@ -134,22 +134,6 @@ def test_real_releases_have_the_predicted_error(private):
     assert not stats.mean_is(errors, 4 * candidate.predictions.total, alpha=1e-12)
 
 
-def test_labels_change_nothing(tmp_path):
-    rng = np.random.default_rng(0)
-    X = features(400)
-    columns = {f"x{j}": X[:, j] for j in range(3)}
-    plans = []
-    for seed in range(2):
-        table = pa.table({**columns, "y": np.random.default_rng(seed).normal(size=400)})
-        found = bw.plan(features_of(table, Columns.of("y")), not_private=True, bag_sizes=[10])
-        plans.append(json.dumps(found.to_json()))
-    assert plans[0] == plans[1]
-    other = bw.plan(
-        pa.table({**columns, "z": rng.normal(size=400)}), not_private=True, bag_sizes=[10]
-    )
-    assert json.dumps(other.to_json()) != plans[0]
-
-
 def as_frame(X, labels):
     return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": labels})
 
