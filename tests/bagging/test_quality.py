@@ -332,7 +332,7 @@ def test_matrices_that_do_not_fit_are_refused(X, message):
 
 def test_figures_can_be_printed_and_kept():
     found = Bags(np.array([0, 0, 1, 1, -1])).quality(np.arange(5.0)[:, None])
-    assert isinstance(found, bw.BagQuality)
+    assert isinstance(found, quality.BagQuality)
     kept = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert kept["n_rows"] == 5
     assert kept["left_out"] == 1
