@@ -8,8 +8,8 @@ import numpy as np
 from bagwise.cluster import arith, bisection, centre_graph, exchanging, moving, repair, swapping
 from bagwise.cluster.exchanging import Blocks
 from bagwise.cluster.search import find_clusters
-from bagwise.cluster.state import Rows
-from bagwise.cluster.workers import Patience, Workers
+from bagwise.cluster.state import OrderedRows
+from bagwise.cluster.workers import Patience, Threads
 
 KERNEL_MODULES = (arith, bisection, centre_graph, exchanging, moving, repair, swapping)
 
@@ -61,7 +61,7 @@ def changes_of(labels, least, most):
 def pack(Z, labels, clusters, most):
     """Blocks of the rows of Z, whose ids are their places in Z."""
     ids = np.arange(labels.size, dtype=np.int32)
-    return Blocks.pack(Rows.of(Z.copy(), ids, labels.astype(np.int32), clusters), most)
+    return Blocks.pack(OrderedRows.of(Z.copy(), ids, labels.astype(np.int32), clusters), most)
 
 
 def labels_in(blocks, n):
@@ -91,7 +91,7 @@ def search_labels(Z, sizes, *, seed=0, effort="default", threads=1, starts=(), l
 
 @contextlib.contextmanager
 def one_worker():
-    with Workers(1, n_rows=1) as workers:
+    with Threads(1, n_rows=1) as workers:
         yield workers
 
 

@@ -8,14 +8,14 @@ from hypothesis.extra import numpy as arrays
 
 from bagwise.cluster import bisection
 from bagwise.cluster.bisection import Order, bisect
-from bagwise.cluster.workers import Workers
+from bagwise.cluster.workers import Threads
 from tests.cluster import reference
 
 
 def bisected(Z, starts, *, rounds=3, seed=0, threads=1):
     """Ids in their new order; the rows have gone along."""
     moved, ids = Z.copy(), np.arange(Z.shape[0], dtype=np.int32)
-    with Workers(threads, n_rows=10**9) as workers:
+    with Threads(threads, n_rows=10**9) as workers:
         bisect(moved, ids, starts, rounds=rounds, seed=seed, workers=workers)
     assert np.array_equal(np.sort(ids), np.arange(Z.shape[0]))
     assert np.array_equal(moved, Z[ids])

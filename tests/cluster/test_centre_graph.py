@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bagwise.cluster import arith, centre_graph
 from bagwise.cluster.centre_graph import CentreGraph, exact_lists
-from bagwise.cluster.workers import Workers
+from bagwise.cluster.workers import Threads
 from tests.cluster import reference
 
 
@@ -101,11 +101,11 @@ def test_more_centres_than_are_looked_at_together_and_more_rows_than_a_block(mon
     expected = np.argsort(distances_of(points, centres), axis=1)[:, :6]
     for threads in (1, 3):
         lists = np.full((95, 6), -1, dtype=np.int32)
-        with Workers(threads, n_rows=10**6) as workers:
+        with Threads(threads, n_rows=10**6) as workers:
             exact_lists(points, centres, lists, workers)
         assert np.array_equal(lists, expected)
         others = np.full((300, 6), -1, dtype=np.int32)
-        with Workers(threads, n_rows=10**6) as workers:
+        with Threads(threads, n_rows=10**6) as workers:
             exact_lists(centres, centres, others, workers, own=True)
         own = np.argsort(distances_of(centres, centres, own=True), axis=1)[:, :6]
         assert np.array_equal(others, own)
@@ -202,7 +202,7 @@ def test_threads_do_not_change_lists_that_are_searched(approximate):
     Z, labels = rng.normal(size=(2000, 4)).astype(np.float32), rng.integers(0, 1200, 2000)
     results = []
     for threads in (1, 3):
-        with Workers(threads, n_rows=10**6) as workers:
+        with Threads(threads, n_rows=10**6) as workers:
             graph = CentreGraph(1200, seed=5, workers=workers)
             near = graph.refresh_with(centres, Z[:1200], 5)
             lists = np.full((2000, 8), -1, dtype=np.int32)

@@ -9,7 +9,7 @@ from scipy import stats as distributions
 from bagwise.cluster import exchanging
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import NOISE, Bath, Blocks, exchange_rows, tournament
-from bagwise.cluster.state import EFFORTS, Effort, Rows, Search, SizeRange
+from bagwise.cluster.state import EFFORTS, Effort, OrderedRows, Search, SizeRange
 from bagwise.cluster.workers import Patience
 from tests import stats
 from tests.cluster import reference
@@ -310,7 +310,7 @@ def test_packing_keeps_rows_and_leaves_room_up_to_the_most(case, extra):
     Z, labels, _, most = case
     most += extra
     clusters = labels.max() + 1
-    rows = Rows.of(Z.copy(), np.arange(labels.size, dtype=np.int32), labels.copy(), clusters)
+    rows = OrderedRows.of(Z.copy(), np.arange(labels.size, dtype=np.int32), labels.copy(), clusters)
     shuffle = np.random.default_rng(0).permutation(labels.size)
     rows.Z, rows.ids, rows.labels = rows.Z[shuffle], rows.ids[shuffle], rows.labels[shuffle]
     blocks = Blocks.pack(rows, most)
@@ -351,7 +351,7 @@ def search(sizes, effort, workers, *, seed=0, report=lambda what, share: None):
 
 def exchanged(Z, labels, sizes, effort, *, sweeps=0, seed=0, report=lambda what, share: None):
     ids = np.arange(labels.size, dtype=np.int32)
-    rows = Rows.of(Z.copy(), ids, labels.astype(np.int32), sizes.clusters)
+    rows = OrderedRows.of(Z.copy(), ids, labels.astype(np.int32), sizes.clusters)
     with reference.one_worker() as workers:
         graph = CentreGraph(sizes.clusters, seed=0, workers=workers)
         one = search(sizes, effort, workers, seed=seed, report=report)

@@ -6,8 +6,8 @@ import pytest
 from bagwise.cluster import repair
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.repair import repair_sizes, replace_the_nearly_empty
-from bagwise.cluster.state import EFFORTS, Rows, Search, SizeRange
-from bagwise.cluster.workers import Patience, Workers
+from bagwise.cluster.state import EFFORTS, OrderedRows, Search, SizeRange
+from bagwise.cluster.workers import Patience, Threads
 
 
 def islands(count, rows, seed=0):
@@ -29,7 +29,7 @@ def test_islands_without_neighbours_reach_their_targets_at_little_more_cost(monk
     costs = {}
     for pairs in (0, repair.PAIRS):  # 0: every row is compared with few clusters in need
         monkeypatch.setattr(repair, "PAIRS", pairs)
-        rows = Rows.of(Z.copy(), np.arange(600), labels.copy(), 60)
+        rows = OrderedRows.of(Z.copy(), np.arange(600), labels.copy(), 60)
         graph = np.full((60, 1), -1, dtype=np.int32)
         targets = near.nearest(rows.sizes)
         repair.reach_targets(rows.state, targets, graph)
@@ -40,7 +40,7 @@ def test_islands_without_neighbours_reach_their_targets_at_little_more_cost(monk
 
 
 def search_for(sizes):
-    workers = Workers(1, n_rows=10)
+    workers = Threads(1, n_rows=10)
     return Search(sizes, EFFORTS["default"], 0, workers, Patience(), lambda *_: None)
 
 
@@ -57,7 +57,7 @@ def one_crowd(m=40, k=10):
 
 def test_clusters_that_are_nearly_empty_are_replaced():
     Z, labels, m = one_crowd()
-    rows = Rows.of(Z, np.arange(len(Z)), labels, m)
+    rows = OrderedRows.of(Z, np.arange(len(Z)), labels, m)
     sizes = SizeRange.near_equal(len(Z), 10)
     surplus = int(np.maximum(rows.sizes - 10, 0).sum())
     replaced = replace_the_nearly_empty(rows, sizes.nearest(rows.sizes), search_for(sizes))
@@ -72,15 +72,15 @@ def test_clusters_that_are_nearly_empty_are_replaced():
 def test_sizes_are_in_range_with_and_without_it(much, monkeypatch):
     monkeypatch.setattr(repair, "MUCH", much)
     Z, labels, m = one_crowd()
-    rows = Rows.of(Z, np.arange(len(Z)), labels, m)
-    graph = CentreGraph(m, seed=0, workers=Workers(1, n_rows=10))
+    rows = OrderedRows.of(Z, np.arange(len(Z)), labels, m)
+    graph = CentreGraph(m, seed=0, workers=Threads(1, n_rows=10))
     repair_sizes(rows, graph, search_for(SizeRange.near_equal(len(Z), 10)))
     assert set(rows.sizes) == {10}
 
 
 def test_few_rows_too_many_are_handed_on():
     Z, labels, m = one_crowd()
-    rows = Rows.of(Z, np.arange(len(Z)), labels, m)
+    rows = OrderedRows.of(Z, np.arange(len(Z)), labels, m)
     targets = rows.sizes.copy()
     targets[0] -= 1
     targets[-1] += 1

@@ -9,7 +9,7 @@ from bagwise.cluster import moving
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.moving import Rule, move_rows
 from bagwise.cluster.repair import repair_sizes
-from bagwise.cluster.state import EFFORTS, Clusters, Rows, Search, SizeRange
+from bagwise.cluster.state import EFFORTS, Clusters, OrderedRows, Search, SizeRange
 from bagwise.cluster.workers import Patience
 from tests.cluster import reference
 
@@ -162,7 +162,7 @@ def test_a_choice_that_no_longer_pays_is_not_carried_out():
 
 def moved(Z, labels, sizes, *, effort="default"):
     ids = np.arange(labels.size, dtype=np.int32)
-    rows = Rows.of(Z.copy(), ids, labels.astype(np.int32), sizes.clusters)
+    rows = OrderedRows.of(Z.copy(), ids, labels.astype(np.int32), sizes.clusters)
     with reference.one_worker() as workers:
         graph = CentreGraph(sizes.clusters, seed=0, workers=workers)
         search = Search(sizes, EFFORTS[effort], 0, workers, Patience(), lambda what, share: None)
@@ -170,7 +170,7 @@ def moved(Z, labels, sizes, *, effort="default"):
     assert np.array_equal(rows.sizes, np.bincount(rows.labels, minlength=sizes.clusters))
     expected = reference.centres_of(Z, rows.labels, sizes.clusters)
     assert np.allclose(rows.centres, expected, atol=1e-4)
-    afresh = Rows.of(rows.Z, rows.ids, rows.labels, sizes.clusters)
+    afresh = OrderedRows.of(rows.Z, rows.ids, rows.labels, sizes.clusters)
     assert np.array_equal(rows.centres, afresh.centres)  # without the rounding of updates
     assert rows.spread == pytest.approx(reference.spread(Z, rows.labels), rel=1e-4)
     return rows
@@ -223,7 +223,7 @@ def test_repair_leaves_sizes_alone_that_are_in_range():
     Z, labels = rng.normal(size=(40, 2)), rng.permutation(np.repeat(np.arange(4), [8, 9, 11, 12]))
     for limits, changed in ((SizeRange(4, 8, 12), 0), (SizeRange(4, 9, 12), 1)):
         ids = np.arange(40, dtype=np.int32)
-        rows = Rows.of(Z.copy(), ids, labels.astype(np.int32), 4)
+        rows = OrderedRows.of(Z.copy(), ids, labels.astype(np.int32), 4)
         with reference.one_worker() as workers:
             graph = CentreGraph(4, seed=0, workers=workers)
             search = Search(limits, EFFORTS["fast"], 0, workers, Patience(), lambda *_: None)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bagwise.cluster import plain
 from bagwise.cluster.plain import (
-    Clusters,
+    Members,
     bisect_plainly,
     find_clusters_plainly,
     is_small,
@@ -79,7 +79,7 @@ def test_clusters_are_nearly_as_compact_as_those_of_the_kernels(d):
     options = {"least": 10, "effort": "default", "seed": 0, "waiting": Patience()}
     best = spread_of(Z, find_clusters(Z.copy(), sizes, **options))
     order = bisect_plainly(Z, sizes.starts(2000), np.random.default_rng(0))
-    start = Clusters.cut(Z, order, sizes.starts(2000)).spread
+    start = Members.cut(Z, order, sizes.starts(2000)).spread
     found = spread_of(Z, search(Z, 10))
     assert found < 1.1 * best < 0.95 * start
 
@@ -100,7 +100,7 @@ def test_annealing_that_made_it_worse_is_thrown_away(monkeypatch):
     monkeypatch.setattr(plain, "COLD", 1e6)
     monkeypatch.setitem(plain.SWEEPS, "default", (5, 0))
     order = bisect_plainly(Z, SizeRange.near_equal(300, 5).starts(300), np.random.default_rng(0))
-    start = Clusters.cut(Z, order, SizeRange.near_equal(300, 5).starts(300)).spread
+    start = Members.cut(Z, order, SizeRange.near_equal(300, 5).starts(300)).spread
     assert spread_of(Z, search(Z, 5)) == pytest.approx(start, rel=1e-5)
     assert before < start
 

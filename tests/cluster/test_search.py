@@ -11,7 +11,7 @@ from bagwise.cluster import centre_graph, exchanging, workers
 from bagwise.cluster import search as search_module
 from bagwise.cluster.search import find_effort, free_range, partition
 from bagwise.cluster.state import EFFORTS, Effort, Search, SizeRange, effective_dimension
-from bagwise.cluster.workers import Patience, Workers
+from bagwise.cluster.workers import Patience, Threads
 from bagwise.show.stages import progress_to
 from tests.cluster import reference
 
@@ -21,7 +21,7 @@ QUICK = Effort(passes=4, list_length=8, sweeps=3, greedy_sweeps=2, idle=0.0)
 
 
 def partitioned(Z, sizes, effort, *, seed=0, waiting=None, starts=(), threads=1):
-    with Workers(threads, n_rows=Z.shape[0]) as crew:
+    with Threads(threads, n_rows=Z.shape[0]) as crew:
         waiting = waiting or Patience()
         search = Search(sizes, effort, seed, crew, waiting, lambda what, share: None)
         return partition(Z.copy(), search, starts=starts)
@@ -140,7 +140,7 @@ def test_it_ends_when_patience_does_and_sizes_hold(monkeypatch):
                 waiting.interrupted = left[0] == 0
                 left[0] -= 1
 
-            with Workers(1, n_rows=500) as crew:
+            with Threads(1, n_rows=500) as crew:
                 search = Search(sizes, QUICK, 0, crew, waiting, stop)
                 found = partition(Z.copy(), search)
             counts = np.bincount(found, minlength=sizes.clusters)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagwise.cluster import state
-from bagwise.cluster.state import Rows, geometric
+from bagwise.cluster.state import OrderedRows, geometric
 from tests.cluster import reference
 
 
@@ -12,7 +12,7 @@ from tests.cluster import reference
 def test_centres_sizes_and_spread_come_from_the_labels(n, clusters, seed, chunk):
     rng = np.random.default_rng(seed)
     Z, labels = rng.normal(size=(n, 3)), rng.integers(0, clusters, size=n).astype(np.int32)
-    rows = Rows.of(Z, np.arange(n, dtype=np.int32), labels, clusters)
+    rows = OrderedRows.of(Z, np.arange(n, dtype=np.int32), labels, clusters)
     for _ in range(2):
         assert rows.sizes.tolist() == [np.sum(rows.labels == a) for a in range(clusters)]
         for a in np.unique(rows.labels):
@@ -26,7 +26,7 @@ def test_centres_sizes_and_spread_come_from_the_labels(n, clusters, seed, chunk)
 
 
 def test_an_empty_cluster_has_a_finite_centre():
-    rows = Rows.of(
+    rows = OrderedRows.of(
         np.ones((4, 2), dtype=np.float32), np.arange(4), np.array([0, 0, 2, 2], dtype=np.int32), 3
     )
     assert rows.sizes.tolist() == [2, 0, 2]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bagwise.cluster.workers import ROWS_WORTH_A_THREAD, Patience, Workers, patience
+from bagwise.cluster.workers import ROWS_WORTH_A_THREAD, Patience, Threads, patience
 
 
 @given(st.integers(0, 5000), st.integers(1, 6), st.integers(1, 100))
 def test_ranges_cover_everything_once(count, threads, at_least):
-    ranges = Workers(threads, n_rows=10**6).ranges(count, at_least=at_least)
+    ranges = Threads(threads, n_rows=10**6).ranges(count, at_least=at_least)
     covered = [i for low, high in ranges for i in range(low, high)]
     assert covered == list(range(count))
     assert len(ranges) <= (4 * threads if threads > 1 else 1)
@@ -24,7 +24,7 @@ def test_ranges_cover_everything_once(count, threads, at_least):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_come_in_the_order_of_the_pieces(threads):
-    with Workers(threads, n_rows=10**6) as workers:
+    with Threads(threads, n_rows=10**6) as workers:
         assert workers.run(lambda a, b: a - b, [(i, 1) for i in range(50)]) == list(range(-1, 49))
         assert workers.run(lambda a: a, []) == []
         assert workers.run(threading.current_thread, [()]) == [threading.main_thread()]
@@ -32,7 +32,7 @@ def test_results_come_in_the_order_of_the_pieces(threads):
 
 def test_pieces_run_side_by_side():
     barrier = threading.Barrier(3)
-    with Workers(3, n_rows=10**6) as workers:
+    with Threads(3, n_rows=10**6) as workers:
         assert sorted(
             workers.run(lambda _: barrier.wait(timeout=20), [(i,) for i in range(3)])
         ) == [
@@ -43,22 +43,22 @@ def test_pieces_run_side_by_side():
 
 
 def test_an_error_in_a_thread_reaches_the_caller():
-    with Workers(2, n_rows=10**6) as workers, pytest.raises(ZeroDivisionError):
+    with Threads(2, n_rows=10**6) as workers, pytest.raises(ZeroDivisionError):
         workers.run(lambda a: 1 // a, [(1,), (0,)])
 
 
 def test_few_rows_are_not_worth_threads():
-    assert Workers(8, n_rows=ROWS_WORTH_A_THREAD - 1).threads == 1
-    assert Workers(8, n_rows=ROWS_WORTH_A_THREAD).threads == 8
-    assert Workers(None, n_rows=ROWS_WORTH_A_THREAD).threads == joblib.cpu_count()
-    assert Workers(0, n_rows=ROWS_WORTH_A_THREAD).threads == 1
+    assert Threads(8, n_rows=ROWS_WORTH_A_THREAD - 1).threads == 1
+    assert Threads(8, n_rows=ROWS_WORTH_A_THREAD).threads == 8
+    assert Threads(None, n_rows=ROWS_WORTH_A_THREAD).threads == joblib.cpu_count()
+    assert Threads(0, n_rows=ROWS_WORTH_A_THREAD).threads == 1
 
 
 def test_libraries_below_use_one_thread_while_the_workers_are_open():
     np.ones((2, 2)) @ np.ones((2, 2))
     with threadpool_limits(2):
         before = [pool["num_threads"] for pool in threadpool_info()]
-        with Workers(2, n_rows=10**6):
+        with Threads(2, n_rows=10**6):
             assert {pool["num_threads"] for pool in threadpool_info()} <= {1}
         assert [pool["num_threads"] for pool in threadpool_info()] == before
 

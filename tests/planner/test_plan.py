@@ -22,7 +22,7 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.planner import features_of
-from bagwise.planner.problem import Problem
+from bagwise.planner.problem import PlanProblem
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.search import regrets
 from bagwise.requests.budget import Budget
@@ -463,7 +463,7 @@ def test_strategies_that_sort_need_a_bag_size():
 def metric_bought(found, **sample):
     (strategy,) = {candidate.bagging for candidate in found.candidates}
     assert strategy == METRIC
-    return Problem(dataclasses.replace(found.problem.sample, **sample), found.problem.request)
+    return PlanProblem(dataclasses.replace(found.problem.sample, **sample), found.problem.request)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])

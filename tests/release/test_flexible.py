@@ -20,7 +20,7 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.planner.flexible import FEWEST_BAGS, best_size, lost, lost_singly
-from bagwise.planner.problem import Problem
+from bagwise.planner.problem import PlanProblem
 from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import Sample
 from bagwise.privacy import total_delta
@@ -322,7 +322,7 @@ def problem_of(epsilon, n_rows=20_000, *, least=10, **sample):
     budget = Budget.of(epsilon, 0.0 if epsilon else None, bounds=(0.0, 1.0) if epsilon else None,
                        not_private=epsilon is None)  # fmt: skip
     request = PlanRequest.of(budget, prior=(0.088, 0.088), min_bag_size=least, learner="flexible")
-    return Problem(Sample(np.zeros((n_rows, 1)), **sample), request)
+    return PlanProblem(Sample(np.zeros((n_rows, 1)), **sample), request)
 
 
 def test_bags_grow_with_the_noise_and_shrink_with_the_rows():

@@ -6,7 +6,7 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.arith import kernel, mix
-from bagwise.cluster.workers import Workers
+from bagwise.cluster.workers import Threads
 
 ROUNDS = 3  # of 2-means in each cut
 SUBTREES = 32  # nodes from which on each is one piece of work, together with all below it
@@ -23,7 +23,7 @@ class Order(NamedTuple):
 
 
 def bisect(
-    Z: AnyArray, ids: AnyArray, starts: IntArray, *, rounds: int, seed: int, workers: Workers
+    Z: AnyArray, ids: AnyArray, starts: IntArray, *, rounds: int, seed: int, workers: Threads
 ) -> None:
     """Reorder Z and ids so that the rows starts[g]..starts[g+1] form the compact group g."""
     order = Order(Z, ids, np.empty(Z.shape[0], dtype=Z.dtype), np.empty(Z.shape[0], dtype=Z.dtype))

@@ -12,7 +12,7 @@ import numpy as np
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.arith import kernel, squared_distance
 from bagwise.cluster.bisection import bisect
-from bagwise.cluster.workers import Workers
+from bagwise.cluster.workers import Threads
 
 # A pair costs its features and a constant for being looked at; in these units exact lists of
 # 50,000 rows and 5,000 centres in 32 dimensions (1.2e10) take about half a second of one core.
@@ -37,7 +37,7 @@ class Lists(NamedTuple):
 class CentreGraph:
     """The nearest other centres of each centre, kept up to date while the centres move."""
 
-    def __init__(self, clusters: int, *, seed: int, workers: Workers, length: int = 16) -> None:
+    def __init__(self, clusters: int, *, seed: int, workers: Threads, length: int = 16) -> None:
         self._seed = seed
         self._workers = workers
         self._trees = 0
@@ -97,7 +97,7 @@ class CentreGraph:
 
 
 def exact_lists(
-    points: AnyArray, centres: AnyArray, lists: AnyArray, workers: Workers, *, own: bool = False
+    points: AnyArray, centres: AnyArray, lists: AnyArray, workers: Threads, *, own: bool = False
 ) -> None:
     """Fill `lists` with the nearest centres of each point; `own` if the points are the centres.
 

@@ -21,7 +21,7 @@ import numpy as np
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.arith import kernel, mix, squared_distance
 from bagwise.cluster.centre_graph import CentreGraph
-from bagwise.cluster.state import CHUNK, Rows, Search, geometric
+from bagwise.cluster.state import CHUNK, OrderedRows, Search, geometric
 
 FIRST_HEAT, LAST_HEAT = 0.7, 0.3  # in units of what one row has to gain
 NEAREST = 8  # neighbours by centre that a cluster visits in a sweep
@@ -58,7 +58,7 @@ class Blocks(NamedTuple):
     offsets: AnyArray
 
     @classmethod
-    def pack(cls, rows: Rows, most: int) -> "Blocks":
+    def pack(cls, rows: OrderedRows, most: int) -> "Blocks":
         """Copy the rows into blocks with room for `most` at most.
 
         They are taken away from `rows` to save memory.
@@ -80,7 +80,7 @@ class Blocks(NamedTuple):
         settle_all(blocks)
         return blocks
 
-    def unpack(self, rows: Rows) -> None:
+    def unpack(self, rows: OrderedRows) -> None:
         """Give the rows back."""
         taken = self.ids >= 0
         labels = np.repeat(np.arange(self.sizes.size, dtype=np.int32), np.diff(self.starts))
@@ -123,7 +123,7 @@ class Bath(NamedTuple):
 
 
 def exchange_rows(
-    rows: Rows, graph: CentreGraph, scale: float, sweeps: int, search: Search
+    rows: OrderedRows, graph: CentreGraph, scale: float, sweeps: int, search: Search
 ) -> None:
     """Sweep over pairs of neighbouring clusters: `sweeps` times with falling heat, then without.
 

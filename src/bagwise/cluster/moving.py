@@ -14,7 +14,7 @@ from bagwise._types import AnyArray
 from bagwise.cluster.arith import joining, kernel, leaving, transfer
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.repair import repair_sizes
-from bagwise.cluster.state import Clusters, Rows, Search, geometric
+from bagwise.cluster.state import Clusters, OrderedRows, Search, geometric
 
 REFRESH_EVERY = 4  # passes between two looks at which clusters are near
 BATCHES = 32  # of a pass; each sees the centres as the ones before have left them
@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     strict: bool
 
 
-def move_rows(rows: Rows, graph: CentreGraph, scale: float, search: Search) -> None:
+def move_rows(rows: OrderedRows, graph: CentreGraph, scale: float, search: Search) -> None:
     """Let rows move while the price of sizes out of range rises, then repair what is left.
 
     Sizes that may float first find the dense regions; squeezing them slowly keeps what was found.
@@ -59,7 +59,7 @@ def move_rows(rows: Rows, graph: CentreGraph, scale: float, search: Search) -> N
 class _Passes:
     """Passes over all rows, with the lists of clusters that each row considers."""
 
-    def __init__(self, rows: Rows, graph: CentreGraph, search: Search) -> None:
+    def __init__(self, rows: OrderedRows, graph: CentreGraph, search: Search) -> None:
         self._rows, self._graph, self._search = rows, graph, search
         length = min(search.effort.list_length, search.sizes.clusters)
         self._lists: AnyArray = np.full((rows.labels.size, length), -1, dtype=np.int32)

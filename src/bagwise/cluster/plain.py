@@ -39,7 +39,7 @@ def find_clusters_plainly(
     rng = np.random.default_rng(seed)
     starts = sizes.starts(Z.shape[0])
     order = bisect_plainly(Z, starts, rng)
-    clusters = Clusters.cut(Z, order, starts)
+    clusters = Members.cut(Z, order, starts)
     first, spread = clusters.labels(), clusters.spread
     annealed, greedy = SWEEPS[effort]
     scale = 2.0 / effective_dimension(Z[order], sizes.clusters)
@@ -50,7 +50,7 @@ def find_clusters_plainly(
 
 
 @dataclass
-class Clusters:
+class Members:
     """Rows in clusters, one line of `members` for each; -1 fills the shorter lines."""
 
     Z: AnyArray
@@ -58,7 +58,7 @@ class Clusters:
     centres: AnyArray
 
     @classmethod
-    def cut(cls, Z: AnyArray, order: IntArray, starts: IntArray) -> "Clusters":
+    def cut(cls, Z: AnyArray, order: IntArray, starts: IntArray) -> "Members":
         """Make clusters of the rows that follow each other in an order."""
         sizes = np.diff(starts)
         places = starts[:-1, None] + np.arange(sizes.max())
@@ -141,7 +141,7 @@ def _ordered(centred: AnyArray, axis: AnyArray, part: IntArray) -> IntArray:
     return np.lexsort((np.einsum("ij,ij->i", centred, axis[part]), part))
 
 
-def _sweep(clusters: Clusters, heat: float, rng: np.random.Generator) -> int:
+def _sweep(clusters: Members, heat: float, rng: np.random.Generator) -> int:
     """Look at all pairs of neighbouring clusters once; return how many rows were exchanged."""
     edges = _neighbours(clusters.centres)
     edges = edges[rng.permutation(len(edges))]
@@ -204,7 +204,7 @@ def swap_gains(A: AnyArray, B: AnyArray, g: AnyArray, w: AnyArray) -> AnyArray:
 
 
 def _exchange(
-    clusters: Clusters, a: IntArray, b: IntArray, heat: float, rng: np.random.Generator
+    clusters: Members, a: IntArray, b: IntArray, heat: float, rng: np.random.Generator
 ) -> int:
     """Let each pair of clusters exchange two rows, or none: a heat bath at this temperature."""
     A, in_a = clusters.offsets(a)

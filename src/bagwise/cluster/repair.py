@@ -19,7 +19,7 @@ from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.arith import joining, kernel, leaving, transfer
 from bagwise.cluster.bisection import ROUNDS, bisect
 from bagwise.cluster.centre_graph import CentreGraph, both_ways
-from bagwise.cluster.state import Clusters, Rows, Search
+from bagwise.cluster.state import Clusters, OrderedRows, Search
 
 HANDINGS_ON = 20  # rounds: what neighbours lead to is mostly reached by then
 BRIDGES = 8  # clusters with too few that a row is offered to, at least
@@ -37,7 +37,7 @@ class Way(NamedTuple):
     steps: IntArray
 
 
-def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
+def repair_sizes(rows: OrderedRows, graph: CentreGraph, search: Search) -> None:
     """Bring all sizes into range."""
     targets = search.sizes.nearest(rows.sizes)
     if np.array_equal(targets, rows.sizes):
@@ -49,7 +49,7 @@ def repair_sizes(rows: Rows, graph: CentreGraph, search: Search) -> None:
     rows.settle()
 
 
-def replace_the_nearly_empty(rows: Rows, targets: IntArray, search: Search) -> int:
+def replace_the_nearly_empty(rows: OrderedRows, targets: IntArray, search: Search) -> int:
     """Make clusters of what others have too many, in place of clusters that few rows are left in.
 
     In many dimensions rows far from all others keep clusters to themselves, which nobody else
@@ -72,7 +72,7 @@ def replace_the_nearly_empty(rows: Rows, targets: IntArray, search: Search) -> i
     return int(empty.size)
 
 
-def _farthest(rows: Rows, counts: IntArray) -> IntArray:
+def _farthest(rows: OrderedRows, counts: IntArray) -> IntArray:
     """Return so many rows of each cluster, those that are farthest from its centre."""
     affected = np.flatnonzero(counts[rows.labels])
     label = rows.labels[affected]

@@ -29,12 +29,12 @@ from bagwise.cluster.state import (
     EFFORTS,
     Effort,
     EffortName,
-    Rows,
+    OrderedRows,
     Search,
     SizeRange,
     effective_dimension,
 )
-from bagwise.cluster.workers import Patience, Workers, patience
+from bagwise.cluster.workers import Patience, Threads, patience
 from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import report_progress
 
@@ -95,7 +95,7 @@ def find_clusters(
     kernels.load_kernels()
     if kernels.are_to_be_kept():
         compile_kernels()
-    with Workers(threads, n_rows=n) as workers:
+    with Threads(threads, n_rows=n) as workers:
         if sizes is None:
             sizes = free_range(points, least, seed=seed, workers=workers)
         search = Search(sizes, find_effort(effort, n), seed, workers, waiting, report_progress)
@@ -106,7 +106,7 @@ def compile_kernels() -> None:
     """Search once among rows that need every kernel, and note on disk that all are there."""
     points = np.random.default_rng(0).normal(size=(COMPILED_FOR, 8)).astype(np.float32)
     sizes = SizeRange.near_equal(COMPILED_FOR, 10)
-    with Workers(1, n_rows=COMPILED_FOR) as workers:
+    with Threads(1, n_rows=COMPILED_FOR) as workers:
         search = Search(sizes, EFFORTS["default"], 0, workers, Patience(), lambda *_: None)
         partition(points, search)
     kernels.mark_compiled()
@@ -121,7 +121,7 @@ def find_effort(name: str, n_rows: int) -> Effort:
     return replace(effort, sweeps=sweeps, restarts=tries)
 
 
-def free_range(Z: AnyArray, least: int, *, seed: int, workers: Workers) -> SizeRange:
+def free_range(Z: AnyArray, least: int, *, seed: int, workers: Threads) -> SizeRange:
     """Choose how many clusters of at least `least` rows to make, from a sample of the rows."""
     n = Z.shape[0]
     sample = Z[:: max(1, n // SAMPLED_ROWS)].copy()
@@ -160,7 +160,7 @@ def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntAr
     ids = np.arange(Z.shape[0], dtype=np.int32)
     bisect(Z, ids, starts, rounds=ROUNDS, seed=search.seed, workers=search.workers)
     labels = np.repeat(np.arange(search.sizes.clusters, dtype=np.int32), np.diff(starts))
-    rows = Rows.of(Z, ids, labels, search.sizes.clusters)
+    rows = OrderedRows.of(Z, ids, labels, search.sizes.clusters)
     first, first_spread = _in_order(rows), rows.spread
     if first_spread == 0:
         return first, first_spread
@@ -183,7 +183,7 @@ def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntAr
     return (_in_order(rows), spread) if spread <= first_spread else (first, first_spread)
 
 
-def _in_order(rows: Rows) -> IntArray:
+def _in_order(rows: OrderedRows) -> IntArray:
     labels = np.empty(rows.ids.size, dtype=np.int64)
     labels[rows.ids] = rows.labels
     return labels

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster.workers import Patience, Workers
+from bagwise.cluster.workers import Patience, Threads
 
 EffortName = Literal["fast", "default", "best"]
 
@@ -105,7 +105,7 @@ class Search:
     sizes: SizeRange
     effort: Effort
     seed: int
-    workers: Workers
+    workers: Threads
     patience: Patience
     report: Callable[[str, float], None]
 
@@ -120,7 +120,7 @@ class Clusters(NamedTuple):
 
 
 @dataclass
-class Rows:
+class OrderedRows:
     """Rows in an order of their own: `ids` says which row stands where, `labels` its cluster."""
 
     Z: AnyArray
@@ -130,7 +130,7 @@ class Rows:
     centres: AnyArray
 
     @classmethod
-    def of(cls, Z: AnyArray, ids: AnyArray, labels: AnyArray, clusters: int) -> "Rows":
+    def of(cls, Z: AnyArray, ids: AnyArray, labels: AnyArray, clusters: int) -> "OrderedRows":
         """Describe rows with known labels."""
         rows = cls(Z, ids, labels, np.empty(0, dtype=np.int64), np.empty((clusters, 0)))
         rows.settle()

@@ -13,8 +13,8 @@ from bagwise.cluster.arith import kernel, squared_distance
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.compile import load_kernels
 from bagwise.cluster.exchanging import Blocks, draw_swap, price_side, settle, swap_rows
-from bagwise.cluster.state import Rows, sums_of_clusters
-from bagwise.cluster.workers import Patience, Workers
+from bagwise.cluster.state import OrderedRows, sums_of_clusters
+from bagwise.cluster.workers import Patience, Threads
 from bagwise.show.stages import report_progress
 
 WORTHWHILE = 1e-4  # relative improvement that a sweep must bring to be followed by another
@@ -49,7 +49,7 @@ def lower_trace(
         return labels
     P = np.linalg.inv(scatter)
     rng = np.random.default_rng(seed)
-    with Workers(threads, n_rows=X.shape[0]) as workers:
+    with Threads(threads, n_rows=X.shape[0]) as workers:
         graph = CentreGraph(clusters, seed=seed, workers=workers)
         for turn in range(sweeps):
             if waiting.is_over:
@@ -62,7 +62,9 @@ def lower_trace(
             size = np.abs(images).max(axis=1)
             usual = float(np.median(size)) or float(size.max()) or 1.0
             images = np.ascontiguousarray(images / usual, dtype=np.float32)
-            blocks = Blocks.pack(Rows.of(images, ids, labels.astype(np.int32), clusters), most=0)
+            blocks = Blocks.pack(
+                OrderedRows.of(images, ids, labels.astype(np.int32), clusters), most=0
+            )
             rows = X[blocks.ids]
             pairs, _ = blocks.pairs(graph, rng, farthest=turn % 2 == 0)
             visits = max(1, int(sizes.mean()) // ROWS_PER_VISIT)

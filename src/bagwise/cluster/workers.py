@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 ROWS_WORTH_A_THREAD = 30_000  # below this many rows, handing out work costs more than it saves
 
 
-class Workers:
+class Threads:
     """Run kernels over pieces of the data. What they compute does not depend on how many there are.
 
     Libraries below are held to one thread each: two layers of threads get in each other's way.

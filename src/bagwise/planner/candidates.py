@@ -16,7 +16,7 @@ import numpy as np
 
 from bagwise.bagging import BaggingStrategy, find_strategy, settings_of
 from bagwise.errors import BudgetError
-from bagwise.planner.problem import Problem, title
+from bagwise.planner.problem import PlanProblem, title
 from bagwise.planner.request import BAGS_PER_COEFFICIENT, Prior
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
@@ -119,7 +119,7 @@ class Candidate:
 
 
 def candidates_of(
-    problem: Problem, strategy: BaggingStrategy, bag_size: int
+    problem: PlanProblem, strategy: BaggingStrategy, bag_size: int
 ) -> Iterator[Candidate]:
     """Yield bags of one strategy and size with each kind of label whose noise is known."""
     bagged = problem.bag(strategy, bag_size)
@@ -146,7 +146,7 @@ def candidates_of(
 
 
 def at_epsilons(
-    problem: Problem, candidate: Candidate, epsilons: Sequence[float]
+    problem: PlanProblem, candidate: Candidate, epsilons: Sequence[float]
 ) -> tuple[tuple[float, float], ...]:
     """Return the error of a candidate at other epsilons; its bags stay the same."""
     bagged, points = problem.bag(candidate.bagging, candidate.bag_size), []
@@ -197,7 +197,7 @@ def response_of(channel: Mechanism, label_sd: float) -> Response:
     return Response(slope, math.sqrt(max(around, 0.0)))
 
 
-def single_response(problem: Problem) -> Callable[[Prior], Response] | None:
+def single_response(problem: PlanProblem) -> Callable[[Prior], Response] | None:
     """Return what single labels would tell by a belief; None where they cannot be reported."""
     rule = problem.rule
     if rule is None or problem.request.classes is not None:
@@ -210,7 +210,7 @@ def single_response(problem: Problem) -> Callable[[Prior], Response] | None:
     return lambda prior: response_of(channel, math.hypot(prior.signal_sd, prior.label_noise_sd))
 
 
-def single_labels(problem: Problem) -> list[Candidate]:
+def single_labels(problem: PlanProblem) -> list[Candidate]:
     """Return single labels, each reported by an unbiased randomizer, if labels are numbers."""
     strategy, response = find_strategy("random"), single_response(problem)
     bagged = problem.bag(strategy, 1)
@@ -228,7 +228,7 @@ def single_labels(problem: Problem) -> list[Candidate]:
     return [Candidate(strategy, 1, bagged.n_bags, problem.coefficients, risks, 0.0, noise=SINGLY)]
 
 
-def direct_release(problem: Problem, rule: ExactCalibration) -> Risk:
+def direct_release(problem: PlanProblem, rule: ExactCalibration) -> Risk:
     """Return the error of a linear model that is released directly, the yardstick.
 
     It has the noise of the kind that leaves it less error, as `release_model` has, and is shrunk as

@@ -26,7 +26,7 @@ from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import BudgetError, StrategyError
 from bagwise.planner.candidates import Candidate, candidates_of, single_labels, single_response
-from bagwise.planner.problem import Problem
+from bagwise.planner.problem import PlanProblem
 from bagwise.planner.request import powers, usable
 from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.queries import BagPicks
@@ -54,7 +54,7 @@ and 8 gained by it in bags of 20 and 50, and one at 55 lost."""
 _LARGEST = 1e6  # times what could be learnt: nothing is left, and numbers stay finite
 
 
-def for_flexible(problem: Problem) -> list[Candidate]:
+def for_flexible(problem: PlanProblem) -> list[Candidate]:
     """Return bags at the best size and those next to it, and single labels where they may be.
 
     They are in the order of what a flexible learner should lose.
@@ -78,7 +78,7 @@ def for_flexible(problem: Problem) -> list[Candidate]:
     return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def bags_for_flexible(problem: Problem) -> BaggingStrategy:
+def bags_for_flexible(problem: PlanProblem) -> BaggingStrategy:
     """Return the strategy for learners that are not linear; features and promise decide."""
     bought = problem.buy_metric()
     if bought is None or bought.error > AFFORDABLE * problem.prior.signal_sd**2:
@@ -86,31 +86,31 @@ def bags_for_flexible(problem: Problem) -> BaggingStrategy:
     return KMeansBags(scale="model")
 
 
-def sizes_for(problem: Problem) -> list[int]:
+def sizes_for(problem: PlanProblem) -> list[int]:
     """Return the sizes worth a comparison, from the least on."""
     n_rows, request = problem.sample.n_rows, problem.request
     wanted = powers(n_rows // FEWEST_BAGS, request.min_bag_size)
     return usable(wanted, n_rows=n_rows, most=request.max_bag_size)
 
 
-def best_size(problem: Problem, kind: LabelKind = "mean") -> int:
+def best_size(problem: PlanProblem, kind: LabelKind = "mean") -> int:
     """Return the size at which least is lost."""
     return min(sizes_for(problem), key=lambda size: lost(problem, size, kind))
 
 
-def lost(problem: Problem, bag_size: int, kind: LabelKind = "mean") -> float:
+def lost(problem: PlanProblem, bag_size: int, kind: LabelKind = "mean") -> float:
     """Return about which share of what could be learnt is lost; to compare sizes by."""
     return noise_lost(problem, bag_size, kind) + MIXING * float(np.log(bag_size))
 
 
-def noise_lost(problem: Problem, bag_size: int, kind: LabelKind = "mean") -> float:
+def noise_lost(problem: PlanProblem, bag_size: int, kind: LabelKind = "mean") -> float:
     """Return the share of the signal that is lost to noise on the labels of bags."""
     own = problem.prior.label_noise_sd**2 / (bag_size if kind == "mean" else 1)
     per_bag = own + _privacy_sd(problem, bag_size, kind) ** 2
     return _lost_to(problem, PARAMETERS * per_bag * bag_size)
 
 
-def lost_singly(problem: Problem) -> float:
+def lost_singly(problem: PlanProblem) -> float:
     """Return the share that is lost if every label is reported by itself; all of it is noise."""
     response, prior = single_response(problem), problem.prior
     if response is None:
@@ -119,12 +119,12 @@ def lost_singly(problem: Problem) -> float:
     return _lost_to(problem, PARAMETERS_ON_ROWS * variance)
 
 
-def _lost_to(problem: Problem, variance: float) -> float:
+def _lost_to(problem: PlanProblem, variance: float) -> float:
     signal = (problem.prior.signal_sd or problem.prior.label_noise_sd) ** 2
     return min(_LARGEST, float(variance / (problem.sample.n_rows * signal)))
 
 
-def _privacy_sd(problem: Problem, bag_size: int, kind: LabelKind) -> float:
+def _privacy_sd(problem: PlanProblem, bag_size: int, kind: LabelKind) -> float:
     rule, rows = problem.rule, problem.sample.largest
     if rule is None:
         return 0.0

@@ -61,7 +61,7 @@ class Bagged:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlanProblem:
     """The features of a plan, and what is asked for."""
 
     sample: Sample

@@ -14,7 +14,7 @@ from bagwise.errors import StrategyError, check_name
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
 from bagwise.planner.candidates import Candidate, at_epsilons, direct_release
-from bagwise.planner.problem import Problem
+from bagwise.planner.problem import PlanProblem
 from bagwise.planner.request import Prior
 from bagwise.requests.verbs import Learner
 from bagwise.rows.labels import Bounds
@@ -68,7 +68,7 @@ class Plan:
     """
 
     candidates: tuple[Candidate, ...]
-    problem: Problem = field(repr=False)
+    problem: PlanProblem = field(repr=False)
     label: str = "LABEL"
     options: str = ""
     table: str = "TABLE"

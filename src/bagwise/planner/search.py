@@ -34,7 +34,7 @@ from bagwise.bagging import BaggingStrategy, check_bag_size, find_strategy
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import flexible
 from bagwise.planner.candidates import SINGLY, Candidate, candidates_of, single_labels
-from bagwise.planner.problem import Problem, title
+from bagwise.planner.problem import PlanProblem, title
 from bagwise.planner.ranking import Plan
 from bagwise.planner.request import PlanRequest, Prior, grid, usable, without_intervals
 from bagwise.planner.sample import Population, Sample, sample_rows
@@ -52,7 +52,7 @@ to prefer it: they would be about a model that says next to nothing."""
 
 def rank(sample: Sample, request: PlanRequest) -> Plan:
     """Rank what is asked for by its error on a sample of the features."""
-    problem = Problem(sample, request)
+    problem = PlanProblem(sample, request)
     if request.learner == "flexible":
         candidates = flexible.for_flexible(problem)
     else:
@@ -65,7 +65,7 @@ def rank(sample: Sample, request: PlanRequest) -> Plan:
     return Plan(tuple(candidates), problem)
 
 
-def _search(problem: Problem) -> list[Candidate]:
+def _search(problem: PlanProblem) -> list[Candidate]:
     """Return what is worth a comparison."""
     request, n_rows, p = problem.request, problem.sample.n_rows, problem.coefficients
     wanted = request.bag_sizes or grid(n_rows=n_rows, coefficients=p, least=request.min_bag_size)
@@ -93,7 +93,7 @@ def _search(problem: Problem) -> list[Candidate]:
 class _Tried:
     """Candidates so far; no bagging is tried twice."""
 
-    def __init__(self, problem: Problem, *, expected: int) -> None:
+    def __init__(self, problem: PlanProblem, *, expected: int) -> None:
         self._problem, self._expected = problem, expected
         self._sizes: set[tuple[str, int]] = set()
         self.candidates: list[Candidate] = []
@@ -129,14 +129,14 @@ def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) 
     return np.asarray(total / len(scenarios) + few)
 
 
-def is_hopeless(candidates: Sequence[Candidate], problem: Problem) -> bool:
+def is_hopeless(candidates: Sequence[Candidate], problem: PlanProblem) -> bool:
     """Tell whether whatever has intervals would lose most of a signal as it is believed to be."""
     limit = HOPELESS * problem.numbers * problem.prior.signal_sd**2
     return all(one.predictions.total > limit for one in candidates if not one.few_bags)
 
 
 def ranked(
-    candidates: Sequence[Candidate], problem: Problem, *, intervals_first: bool
+    candidates: Sequence[Candidate], problem: PlanProblem, *, intervals_first: bool
 ) -> list[Candidate]:
     """Return the candidates by their regret, those with intervals before all others if asked for.
 
@@ -182,7 +182,7 @@ def decide(
     asked = _asked(request, outlook, most)
     # 2. For a learner that is not linear: the strategy of its kind, or no bags at all.
     if request.learner == "flexible":
-        problem, kind = Problem(sample, asked), request.label_kind
+        problem, kind = PlanProblem(sample, asked), request.label_kind
         chosen = size or flexible.best_size(problem, kind)
         singly = asked.single_labels and request.may_report_singly
         if singly and (lost := flexible.lost_singly(problem)) < flexible.lost(problem, chosen):
