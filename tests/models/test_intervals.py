@@ -42,14 +42,19 @@ def test_an_interval_covers_the_share_that_it_says(kind, family):
 
 
 def test_noise_on_labels_is_no_part_of_an_interval():
-    """The variance of rows is told within four of its deviations, 0.06; the twin has the noise."""
+    """Eight draws tell 0.5 to 0.014, a quarter of the tolerance; the twin claims noise of 0.27."""
     rng = np.random.default_rng(0)
-    X, bags = rng.uniform(size=(16000, 2)), bw.Bags(np.arange(16000) // 8)
-    off = bags.mean(np.sqrt(0.5) * rng.normal(size=16000)) + 0.3 * rng.normal(size=2000)
+    bags = bw.Bags(np.arange(16000) // 8)
     options = {"family": find_family("gaussian"), "picked": False}
-    noise, mean = np.full(2000, 0.3), np.zeros(16000)
-    assert row_variance(X, bags, off, mean, noise, **options) == pytest.approx(0.5, abs=0.24)
-    assert row_variance(X, bags, off, mean, 0 * noise, **options) > 0.5 + 8 * 0.3**2 - 0.24
+    found, twin = [], []
+    for _ in range(8):
+        X = rng.uniform(size=(16000, 2))
+        off = bags.mean(np.sqrt(0.5) * rng.normal(size=16000)) + 0.3 * rng.normal(size=2000)
+        for results, noise in ((found, 0.3), (twin, 0.27)):
+            known = np.full(2000, noise)
+            results.append(row_variance(X, bags, off, np.zeros(16000), known, **options))
+    assert np.mean(found) == pytest.approx(0.5, abs=0.056)
+    assert np.mean(twin) > 0.556
 
 
 def test_misfit_that_bags_share_is_not_taken_for_noise_of_rows():

@@ -40,6 +40,7 @@ from bagwise.rows.matrix import encode_to_disk
 from bagwise.rows.spilled import Memory, needed
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
+from bagwise.theory.accuracy import shrunk
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 _QUICK = 2e7  # numbers in a table that is looked through in a second or two
@@ -284,9 +285,7 @@ def explain_by_fit(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", BagwiseWarning)
         model = fit_release(release, family=family, loss="bag")
-    given = sigma
-    if sigma is None:
-        sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
+    varies = model.trained_on
     loss = "instance" if release.is_sorted else "bag"
     if release.is_sorted:
         # Bags sorted by a score tell bag loss one direction of the features. What it finds in the
@@ -299,22 +298,27 @@ def explain_by_fit(
         mean = find_family(model.family).interior(float(np.mean(release.labels)))
         intercept = float(find_family(model.family, model.link).predictor(np.array(mean)))
         model = replace(model, coef=np.zeros_like(model.coef), intercept=intercept)
-    explained = _explain(model, release, loss=loss, sigma=sigma, misfit=misfit)
-    if given is not None and explained.within is not None:
-        return replace(explained, noise=sigma**2, within=None)
-    return explained
+    model = replace(model, trained_on=varies)
+    return _explain(model, release, loss=loss, sigma=sigma, misfit=misfit)
 
 
 def _explain(
-    model: RowModel, release: Release, *, loss: str, sigma: float, misfit: float = DEFAULT_MISFIT
+    model: RowModel,
+    release: Release,
+    *,
+    loss: str,
+    sigma: float | None = None,
+    misfit: float = DEFAULT_MISFIT,
 ) -> Explanation:
+    """Explain a model; how much single labels vary is given as sigma, or what residuals say."""
+    made = model.trained_on
     intercept = float(model.intercept)
     if release.exposure is not None:  # as if every row had the mean of all
         intercept += float(np.log(release.exposure.mean()))
-    return explain_release(
+    explained = explain_release(
         release,
         theta=model.coef,
-        sigma=sigma,
+        sigma=float(np.sqrt(made.dispersion or 0.0)) if sigma is None else sigma,
         intercept=intercept,
         family=model.family,
         link=model.link,
@@ -322,6 +326,13 @@ def _explain(
         misfit=misfit,
         is_fitted=loss != "instance",
     )
+    if sigma is not None or explained.noise is None:
+        return explained
+    # Residuals show the whole error of a prediction, with what the fit is off by. Shares of classes
+    # have no one mean that labels lie around.
+    seen = None if release.classes is not None else made.row_variance
+    excess = shrunk(explained.predictions.total, explained.signal)
+    return replace(explained, noise=None if seen is None else max(0.0, seen - excess))
 
 
 def error_to_expect(model: Any, release: Release) -> str | None:
@@ -337,9 +348,8 @@ def error_to_expect(model: Any, release: Release) -> str | None:
     if not same or model.classes is not None or release.bags.n_rows * model.coef.size > _QUICK:
         return None
     loss = "instance" if model.loss == "instance" and release.is_sorted else "bag"
-    sigma = float(np.sqrt(model.trained_on.dispersion or 0.0))
     try:
-        return f"The model {_explain(model, release, loss=loss, sigma=sigma).accuracy}."
+        return f"The model {_explain(model, release, loss=loss).accuracy}."
     except BagwiseError:  # bags that do not determine all coefficients have no such error
         return None
 

@@ -176,7 +176,8 @@ class Model(ABC):
         With an `interval`, such as 0.9, there are three numbers a row, (n, 3): the prediction, and
         the ends of a range that has the label of so large a share of the rows. It allows for the
         variation of single labels and for what the model has not learned, as residuals of bags
-        show them. Where bags are large and noisy it is rather too wide.
+        show them. Where rows of one bag are not independent, such as several of one person, it is
+        too wide.
         """
         return self.predict_rows(read_table(table), rate=rate, clip=clip, interval=interval)
 
@@ -222,11 +223,16 @@ class Model(ABC):
             return np.asarray(
                 mean[:, None] + np.sqrt(variance)[:, None] * scipy.stats.norm.ppf(tails)
             )
+        if self.family == "poisson":
+            # Counts that vary more than Poisson's: negative binomial ones. Most of a lower tail is
+            # often at zero, and what it leaves over belongs to the upper one.
+            relative = max(relative, 1.0 + 1e-6)
+            counts = scipy.stats.nbinom(mean / (relative - 1.0), 1.0 / relative)
+            low_end = counts.ppf(tails[0])
+            return np.column_stack([low_end, counts.ppf(counts.cdf(low_end - 1) + level)])
         # Labels above zero: a gamma distribution of that mean and variance.
         scale = (variance / mean)[:, None]
         ends = scipy.stats.gamma.ppf(tails, mean[:, None] / scale, scale=scale)
-        if self.family == "poisson":
-            ends = np.column_stack([np.floor(ends[:, 0]), np.ceil(ends[:, 1])])
         return np.asarray(ends)
 
     def predict_table(

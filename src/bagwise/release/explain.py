@@ -5,7 +5,7 @@ learner would find (theta) and how much single labels vary (sigma) are given: by
 guess, or from a fit to the release itself.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,13 +66,10 @@ class Explanation:
     signal : float
         Variance of the predictions themselves: what an error is to be compared with.
     noise : float or None
-        Variance of single labels around the expected ones; None where the family, or the privacy
-        noise, does not let it be known.
+        Variance of single labels around the expected ones; None where it is not known.
     other_losses : dict of str to float
         Expected error of predictions with the other losses.
     remarks : tuple of str
-    within : (float, float) or None
-        Ends of the typical error of one prediction, where `noise` is not known.
     """
 
     loss: str
@@ -84,7 +81,6 @@ class Explanation:
     noise: float | None
     other_losses: dict[str, float]
     remarks: tuple[str, ...]
-    within: tuple[float, float] | None = None
 
     def text(self) -> str:
         """Return the account in words."""
@@ -109,13 +105,12 @@ class Explanation:
 
     def _accuracy_of(self, excess: float) -> Accuracy:
         """Return the accuracy of a learner that shrinks its coefficients as the noise asks for."""
-        accuracy = Accuracy.of(
+        return Accuracy.of(
             shrunk(excess, self.signal),
             with_labels=shrunk(self.rows, self.signal),
             signal=self.signal,
             noise=self.noise,
         )
-        return replace(accuracy, within=self.within)
 
     @property
     def accuracy(self) -> Accuracy:
@@ -233,10 +228,6 @@ def explain_release(
         **{**settings, "label_kind": "mean", "noise_sd": 0.0},
     )
     signal = float(np.var(X @ theta))
-    known = fitted.name == "gaussian" and not _is_hidden(release, float(sigma))
-    # Shares of classes have no one mean that labels lie around.
-    numbers = known and is_fitted and release.classes is None
-    within = _within(release, float(sigma)) if numbers else None
     return Explanation(
         loss=loss,
         family=fitted.name,
@@ -244,8 +235,7 @@ def explain_release(
         predictions=risks[loss],
         rows=rows.total,
         signal=signal_of_shrunk(signal, risks[loss].total) if is_fitted else signal,
-        noise=float(sigma) ** 2 if known and within is None else None,
-        within=within,
+        noise=float(sigma) ** 2 if fitted.name == "gaussian" else None,
         other_losses={name: risk.total for name, risk in risks.items() if name != loss},
         remarks=_remarks(release, fitted, loss, float(sigma)),
     )
@@ -289,23 +279,6 @@ def _is_hidden(release: "Release", sigma: float) -> bool:
     return bool(np.median(sigma / np.sqrt(rows) / np.maximum(release.noise_sd, 1e-300)) < _SEEN)
 
 
-def _within(release: "Release", sigma: float) -> tuple[float, float] | None:
-    """Return the ends of the error of one prediction, for a sigma that was fitted to bags.
-
-    Bag labels that are off may be so by the noise of single labels, of which a mean keeps a small
-    part, or because the model lacks something, which a mean keeps whole: nothing in them tells
-    which. Labels in a range vary by (high - mean) (mean - low) at most (Bhatia and Davis 2000).
-    """
-    if release.label_kind != "mean" or release.bags.sizes.max() == 1:
-        return None
-    high = sigma
-    if release.certificate.clipped_to is not None:
-        ends = release.certificate.clipped_to
-        mean = float(np.clip(np.average(release.labels, weights=release.bags.sizes), *ends))
-        high = min(high, float(np.sqrt((ends[1] - mean) * (mean - ends[0]))))
-    return min(sigma / float(np.sqrt(np.median(release.bags.sizes))), high), high
-
-
 def _what_looks_brought(release: "Release") -> str | None:
     """Say what a private range and a model to centre on have cost, and what noise they saved."""
     certificate = release.certificate
@@ -329,9 +302,8 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
     remarks = []
     if not family.knows_dispersion and _is_hidden(release, sigma):
         remarks.append(
-            "The privacy noise of these bags hides how much single labels vary, so the typical "
-            f"error of one prediction is not known; {sigma:.3g} is assumed. Say what it is with "
-            "sigma (--sigma)."
+            "The privacy noise of these bags hides most of how much single labels vary; "
+            f"{sigma:.3g} is assumed. Say what it is with sigma (--sigma)."
         )
     if family.name != "gaussian":
         remarks.append("For this family the figures hold to first order, where they are small.")

@@ -47,8 +47,6 @@ class Accuracy:
         The same for a model that was fitted to the true labels of all rows.
     kept : float
         Share, 0 to 1, of what that model explains beyond the mean label.
-    within : (float, float) or None
-        Ends between which the error lies, where no more is known of it.
 
     Examples
     --------
@@ -59,7 +57,6 @@ class Accuracy:
     error: float | None
     with_labels: float | None
     kept: float
-    within: tuple[float, float] | None = None
 
     @classmethod
     def of(
@@ -97,9 +94,7 @@ class Accuracy:
     def __str__(self) -> str:
         said = f"keeps {self.about} of what true labels would give"
         if self.error is None or self.with_labels is None:
-            between = "" if self.within is None else "{:.3g} and {:.3g}".format(*self.within)
-            known = f". The typical error of one prediction is between {between}"
-            return said + (known if between else "")
+            return said
         added = f"{self.error - self.with_labels:.2g}" if self.error else "0"
         return (
             f"{said}. The typical error of one prediction is {self.error:.3g}, of which bags and "
