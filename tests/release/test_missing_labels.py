@@ -1,5 +1,6 @@
 """Rows without a label: refused, or left out and counted where somebody says so."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,6 +14,7 @@ import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import LabelError, ReleaseError, StrategyError
 from bagwise.files.records import to_plain
+from bagwise.privacy.circumstances import MissingLabels
 from bagwise.requests.records import filed
 from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spilled import Memory, SpilledRows
@@ -46,8 +48,13 @@ def check(release, tmp_path):
     assert sorted(again.instances["key"].to_pylist()) == KEPT.tolist()
     assert declared(again) == MISSING
     assert f"there were {MISSING}. That a label is missing is taken for public" in " ".join(
-        again.provenance.remarks
+        again.certificate.remarks
     )
+    bare = dataclasses.replace(again.certificate, circumstances=())
+    dataclasses.replace(again, certificate=bare).verify()  # as the first versions wrote it
+    other = dataclasses.replace(again.certificate, circumstances=(MissingLabels(MISSING + 1),))
+    with pytest.raises(ReleaseError, match="does not mention what the manifest tells"):
+        dataclasses.replace(again, certificate=other).verify()
     return again
 
 

@@ -251,7 +251,7 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
         say(made.certificate.spends_less)
     for query in made.certificate.looks:
         say(query)
-    for remark in (*made.certificate.remarks, *made.provenance.remarks):
+    for remark in made.certificate.remarks:
         say(f"Note: {remark}")
 
 

@@ -6,7 +6,9 @@ and compares.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from bagwise.errors import CertificateError
 from bagwise.files.records import Record, read_record
@@ -65,6 +67,19 @@ class KeptOrder(Record, tag="kept-order", tag_field="kind", frozen=True):
         )
 
 
+class MissingLabels(Record, tag="missing-labels", tag_field="kind", frozen=True):
+    """Rows without a label were left out."""
+
+    n_rows: Annotated[int, Meta(ge=0, le=2**48)]
+
+    def text(self, _events: Sequence[Mechanism]) -> str:
+        """Return the circumstance in words."""
+        return (
+            f"Rows whose label is missing were left out; there were {self.n_rows}. That a label is "
+            "missing is taken for public, and nothing here protects it."
+        )
+
+
 class MeanLoss(Record, tag="mean-loss", tag_field="kind", frozen=True):
     """What was released is the mean loss of a model."""
 
@@ -98,7 +113,15 @@ class EvaluatedModel(Record, tag="evaluated-model", tag_field="kind", frozen=Tru
         )
 
 
-Circumstance = SimulatedNoise | OtherRule | SortedByLabels | KeptOrder | MeanLoss | EvaluatedModel
+Circumstance = (
+    SimulatedNoise
+    | OtherRule
+    | SortedByLabels
+    | KeptOrder
+    | MissingLabels
+    | MeanLoss
+    | EvaluatedModel
+)
 
 
 def circumstances_from_json(entries: Any) -> tuple[Circumstance, ...]:

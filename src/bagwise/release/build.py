@@ -139,12 +139,13 @@ def build(
             table.report_exposure(bags, answers, choice)
 
     # 4. What leaves, and what it promises.
+    provenance = _provenance(choice, centring)
     certificate = certify(
         labelling.events,
         choice.budget,
         unit_rows=table.units.largest,
         smallest_bag=min(bags.count_sizes()),
-        circumstances=circumstances_of(scores=choice.scores, kept_order=choice.keep_order),
+        circumstances=circumstances_of(provenance),
         tightened=asked.tightened,
         limit=centring.limit,
         mark=account.mark,
@@ -155,7 +156,7 @@ def build(
         labelling.events,
         certificate=certificate,
         label_kind=choice.label_kind,
-        provenance=_provenance(choice, centring),
+        provenance=provenance,
         model=asked.model,
     )
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import UnsetType
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import (
@@ -19,6 +20,7 @@ from bagwise.errors import ReleaseError, shielded
 from bagwise.privacy.circumstances import (
     Circumstance,
     KeptOrder,
+    MissingLabels,
     OtherRule,
     SimulatedNoise,
     SortedByLabels,
@@ -33,6 +35,7 @@ from bagwise.privacy.dispersion import (
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import LinearScores
 from bagwise.requests.columns import carried_columns, read_given
+from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import expected_labels
 from bagwise.rng import SimulatedNoise as SimulatedSource
 from bagwise.rows.columns import exposure_vector, number_groups, reads_like
@@ -101,10 +104,10 @@ def verify_release(release: "Release", *, strict: bool = False) -> Verification:
             checks.extend([_check_dispersion(release, noise), _check_reach(release, noise)])
         checks.extend(_check_frequencies(release))
         unchecked.extend(_unseen_privacy(release))
-    if release.provenance.remarks:
+    if not isinstance(release.provenance.missing_labels, UnsetType):
         unchecked.append(
-            f"whether {release.provenance.missing_labels} rows had no label, as the manifest "
-            "declares, and whether that is public"
+            f"whether {release.provenance.missing_labels} rows had no label, as is declared, and "
+            "whether that is public"
         )
     return Verification(
         headline=release.certificate.headline,
@@ -130,12 +133,13 @@ def _unseen_privacy(release: "Release") -> list[str]:
     return unseen
 
 
-def circumstances_of(
-    *, scores: Literal["none", "labels", "noisy-labels", "model"], kept_order: bool
-) -> tuple[Circumstance, ...]:
+def circumstances_of(made: Provenance) -> tuple[Circumstance, ...]:
     """Return what a certificate must mention of how bags were made."""
-    by_labels: tuple[Circumstance, ...] = (SortedByLabels(),) if scores == "labels" else ()
-    return (*by_labels, *((KeptOrder(),) if kept_order else ()))
+    said: list[Circumstance] = [SortedByLabels()] if made.scores == "labels" else []
+    said += [KeptOrder()] if made.row_order == "kept" else []
+    if not isinstance(made.missing_labels, UnsetType):
+        said.append(MissingLabels(made.missing_labels))
+    return tuple(said)
 
 
 def noise_per_bag(events: Sequence[Mechanism], sizes: IntArray) -> FloatArray:
@@ -196,12 +200,15 @@ def _check_certificate(release: "Release") -> None:
 def _check_circumstances(release: "Release") -> None:
     """Refuse a certificate that does not mention what the manifest tells, or something else."""
     certificate, made = release.certificate, release.provenance
-    expected = circumstances_of(scores=made.scores, kept_order=made.row_order == "kept")
+    expected = circumstances_of(made)
     if certificate.noise_source == SimulatedSource.name:
         expected = (SimulatedNoise(), *expected)
     rules = tuple(c for c in certificate.circumstances if isinstance(c, OtherRule))
     free = bool(rules) and not certificate.is_private and bool(certificate.events)
-    if certificate.circumstances != ((*rules[:1], *expected) if free else expected):
+    expected = (*rules[:1], *expected) if free else expected
+    # Before certificates said so, only the manifest told of missing labels.
+    before = tuple(c for c in expected if not isinstance(c, MissingLabels))
+    if certificate.circumstances not in (expected, before):
         raise ReleaseError("the certificate does not mention what the manifest tells.")
 
 

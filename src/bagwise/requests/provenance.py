@@ -166,13 +166,3 @@ class Provenance(Record, frozen=True):
     within: tuple[str, ...]
     exposure: str | None
     missing_labels: Annotated[int, Meta(ge=0, le=2**48)] | UnsetType = UNSET
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What is declared beside the certificate, in words."""
-        if isinstance(self.missing_labels, UnsetType):
-            return ()
-        return (
-            f"Rows whose label is missing were left out; there were {self.missing_labels}. That a "
-            "label is missing is taken for public, and nothing here protects it.",
-        )
