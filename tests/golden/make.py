@@ -135,6 +135,12 @@ def make_releases(directory: Path) -> dict[str, Any]:
             {"label": "y", "id": "key", "bag_size": 9, "strategy": "sorted", "not_private": True},
         ),
         "single-labels": (few, {"label": "y", "bounds": (0, 10), **PURE, "noise": "unbiased"}),
+        "missing-labels": (
+            few.set_column(
+                1, "y", pa.array(few["y"].to_numpy(), mask=np.arange(len(few)) % 9 == 4)
+            ),
+            {**PURE, "label": "y", "bounds": (0, 10), "bag_size": 9, "drop_missing_labels": True},
+        ),
         "given": (
             with_exposure(table),
             {**NUMERIC, **PURE, "bag_size": 9, "by": "city", "within": "old", "exposure": "years"},
