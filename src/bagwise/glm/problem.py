@@ -16,7 +16,7 @@ bag           bag                    average of its rows' means    average of sl
 
 For the Gaussian family bag and aggregate loss coincide, and for bags of one row all three do.
 
-`Problem` is what the solver knows. `BagProblem` has labels of bags and their rows; in
+`FitProblem` is what the solver knows. `BagProblem` has labels of bags and their rows; in
 `classes.ClassProblem` labels are shares of classes, and in `parts.PartsProblem` the rows are in
 parts, each of them a problem of its own.
 """
@@ -109,7 +109,7 @@ class Equations(NamedTuple):
     information: FloatArray
 
 
-class Problem(ABC):
+class FitProblem(ABC):
     """What a solver knows of noisy answers about labels: sums at a beta, under weights of its own.
 
     Attributes
@@ -159,7 +159,7 @@ class Problem(ABC):
 
 
 @dataclass(frozen=True)
-class BagProblem(Problem):
+class BagProblem(FitProblem):
     """A loss on labels that are numbers: of rows, of centroids, or of bags with all their rows.
 
     Attributes

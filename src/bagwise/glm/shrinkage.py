@@ -1,7 +1,7 @@
 """How far to trust noisy labels: slopes are shrunk as much as the labels themselves suggest.
 
 The noise of each bag label is known, so that a penalty need not be guessed. Close to a fit, the
-labels are a linear model (`Problem.working`),
+labels are a linear model (`FitProblem.working`),
 
     response = intercept + H a + error,     a ~ N(0, tau^2 I),    error ~ N(0, omega)
 
@@ -32,7 +32,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.families import Family
 from bagwise.glm.linear import LinearModel
-from bagwise.glm.problem import BagProblem, Problem
+from bagwise.glm.problem import BagProblem, FitProblem
 from bagwise.glm.solver import P, P_co, Penalty, Solution, solve
 from bagwise.rows.whitening import Axes, Columns
 from bagwise.theory.importance import mean_square, root_of, weigh_features
@@ -353,7 +353,7 @@ def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P
     return None
 
 
-def least_dispersion(problem: Problem) -> float:
+def least_dispersion(problem: FitProblem) -> float:
     """Return the least that phi can be.
 
     Counts and chances have phi = 1 by their nature. What a model of them misses makes labels vary

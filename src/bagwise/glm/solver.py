@@ -6,11 +6,11 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.glm.problem import BagProblem, Problem
+from bagwise.glm.problem import BagProblem, FitProblem
 from bagwise.rows.whitening import principal_axes, rounding
 
-P = TypeVar("P", bound=Problem)
-P_co = TypeVar("P_co", bound=Problem, covariant=True)
+P = TypeVar("P", bound=FitProblem)
+P_co = TypeVar("P_co", bound=FitProblem, covariant=True)
 
 STEPS = 100
 HALVINGS = 40
@@ -40,7 +40,7 @@ class Penalty:
         form = np.diag(np.tile(problem.design.penalty(ridge), problem.outputs))
         return cls(form, of_sum=False)
 
-    def beside(self, problem: Problem) -> FloatArray:
+    def beside(self, problem: FitProblem) -> FloatArray:
         """Return the form in units of the mean loss as the problem weighs it."""
         return np.asarray(self.form / problem.total) if self.of_sum else self.form
 
@@ -52,7 +52,7 @@ class Solution(Generic[P_co]):
     Attributes
     ----------
     beta : (p,)
-    problem : Problem
+    problem : FitProblem
         With the weights that belong to beta.
     rank : int
         Directions of beta that the data determine.
@@ -133,7 +133,7 @@ def solve(
 
 
 def _halve(
-    problem: Problem, penalty: Penalty, beta: FloatArray, step: FloatArray, decrement: float
+    problem: FitProblem, penalty: Penalty, beta: FloatArray, step: FloatArray, decrement: float
 ) -> float:
     """Return the largest of 1, 1/2, 1/4, … that lowers the loss, or 0."""
     form = penalty.beside(problem)

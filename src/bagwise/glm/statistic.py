@@ -9,10 +9,10 @@ noisy sums u are a linear model,
 
 with ``m = sum_i b_i (mean_i - middle)``, ``J = sum_i b_i slope_i z_i'``, s the noise and V_i the
 variance of a label. Divided by a root of the covariance the errors are independent, and from there
-on it is a `Problem` as bag labels are one: the first coordinate of z is constant and the others are
-white, so that the solver, the belief that slopes are N(0, tau^2) and the choice of tau are the same
-(`solver`, `shrinkage`). As many sums as coefficients say nothing of phi, but the sum of squared
-labels does:
+on it is a `FitProblem` as bag labels are one: the first coordinate of z is constant and the others
+are white, so that the solver, the belief that slopes are N(0, tau^2) and the choice of tau are the
+same (`solver`, `shrinkage`). As many sums as coefficients say nothing of phi, but the sum of
+squared labels does:
 
     E sum_i (y_i - middle)^2 = sum_i (mean_i - middle)^2 + phi sum_i V_i
 
@@ -34,7 +34,7 @@ from bagwise._types import FloatArray
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import Family, find_family
 from bagwise.glm.linear import LinearModel, Working, all_added
-from bagwise.glm.problem import Equations, Problem
+from bagwise.glm.problem import Equations, FitProblem
 from bagwise.glm.shrinkage import SlopePrior, has_ends, solve_shrunk
 from bagwise.glm.weights import LabelVariance
 from bagwise.models.row_model import Estimates
@@ -180,7 +180,7 @@ class _Near(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StatisticProblem(Problem):
+class StatisticProblem(FitProblem):
     """Noisy sums over labels as a problem: features, how rows are weighed, and the sums.
 
     Attributes

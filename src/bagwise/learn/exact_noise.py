@@ -57,7 +57,7 @@ class NoisyLabels:
 
     Attributes
     ----------
-    problem : Problem
+    problem : BagProblem
         Whose labels are single numbers, means over their bags.
     law : NoiseLaw
     prior : SlopePrior
