@@ -19,7 +19,6 @@ TUTORIAL = (
     "tutorial/options.md",
     "tutorial/other-tables.md",
     "release-format/manifest.md",
-    "release-format/writing.md",
 )
 LEARNING = ("learning/command-line.md",)
 ANNOTATE = ("annotate.md",)

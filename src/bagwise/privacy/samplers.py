@@ -54,7 +54,13 @@ LONGEST = 11.0
 #   gamma             61 * 2**-53 as long as gamma < 11.2, for E > gamma < 2**-47
 #
 # Together less than 0.64 * 2**-45. A logarithm 9 units off would still be covered. Staircase noise
-# adds up to `MOST_ZEROS` times ln 2 to E, and comes to 0.80 * 2**-45: docs/noise/exactness.md.
+# compares (E + k ln 2) scale / shift, k up to `MOST_ZEROS`, which adds
+#
+#   k ln 2            k times 2**-54, and one rounding below 32          < 0.12 * 2**-45
+#   sum               one rounding below 32                              < 0.07 * 2**-45
+#   ratio, product    relative 2**-53 each, of 30.6                      < 0.24 * 2**-45
+#
+# to 0.38 * 2**-45 of E itself: less than 0.81 * 2**-45.
 MARGIN = 2.0**-45
 
 LN_2 = log(2)
