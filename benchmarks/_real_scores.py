@@ -6,9 +6,6 @@ from sklearn.metrics import roc_auc_score
 
 from bagwise._types import FloatArray
 
-MEASURES = {"gaussian": "rmse", "poisson": "deviance", "bernoulli": "log_loss"}
-"""The error that is shown, by family. Shares are those of its `loss`: squared error for rmse."""
-
 _LEAST_CHANCE = 1e-15
 
 
@@ -57,11 +54,3 @@ def kept(loss: float, *, floor: float, ceiling: float) -> float:
     0.75
     """
     return (ceiling - loss) / (ceiling - floor)
-
-
-def mean_and_error(values: list[float]) -> tuple[float, float | None]:
-    """Return the mean and its standard error; None for a single value."""
-    mean = float(np.mean(values))
-    if len(values) == 1 or not np.isfinite(mean):
-        return mean, None
-    return mean, float(np.std(values, ddof=1) / len(values) ** 0.5)

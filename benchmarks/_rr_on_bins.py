@@ -33,27 +33,13 @@ _STEPS = 2**10  # noise on counts is drawn on a grid of so many steps for each r
 
 @dataclass(frozen=True)
 class Bins:
-    """Intervals of possible labels, and what is reported for each.
+    """Intervals of possible labels, and what is reported for each."""
 
-    Attributes
-    ----------
-    bin_of : (k,) integers
-        Interval of each possible label; never falls.
-    outputs : (d,) floats
-        The number that stands for each interval, chosen for the least squared error.
-    means : (d,) floats
-        Mean label in each interval, by the prior.
-    shares : (d,) floats
-        Chance of each interval, by the prior.
-    loss : float
-        Expected squared error of a reported label.
-    """
-
-    bin_of: IntArray
-    outputs: FloatArray
-    means: FloatArray
-    shares: FloatArray
-    loss: float
+    bin_of: IntArray  # the interval of each possible label; never falls
+    outputs: FloatArray  # the number that stands for each, of the least squared error
+    means: FloatArray  # mean label in each, by the prior
+    shares: FloatArray  # chance of each, by the prior
+    loss: float  # expected squared error of a reported label
 
     @property
     def count(self) -> int:
@@ -63,19 +49,11 @@ class Bins:
 
 @dataclass(frozen=True)
 class RandomisedLabels:
-    """What leaves: the intervals, and one of them for each row.
-
-    Attributes
-    ----------
-    bins : Bins
-    reported : (n,) integers
-    keep : int
-        Chance that an interval is the true one, out of `CHANCES`.
-    """
+    """What is published: the intervals, and one of them for each row."""
 
     bins: Bins
     reported: IntArray
-    keep: int
+    keep: int  # chance that an interval is the true one, out of `CHANCES`
 
     @property
     def labels(self) -> FloatArray:
@@ -112,27 +90,8 @@ def randomise_labels(
 ) -> RandomisedLabels:
     """Report every label under epsilon label privacy, by randomised response on the best bins.
 
-    Parameters
-    ----------
-    labels : (n,) floats
-        Secret; each counts as the nearest of `values`.
-    values : (k,) floats
-        Possible labels, public, rising.
-    epsilon : float
-        What the histogram and the responses spend together; delta is 0.
-    source : NoiseSource
-    prior_share : float
-        Share of epsilon for the histogram.
-
-    Examples
-    --------
-    >>> from bagwise.rng import SecureNoise
-    >>> found = randomise_labels(
-    ...     np.array([0.0, 1.0] * 5000), values=np.array([0.0, 1.0]), epsilon=2.0,
-    ...     source=SecureNoise(),
-    ... )
-    >>> bool(abs(found.unbiased.mean() - 0.5) < 0.1)
-    True
+    `labels` count as the nearest of `values`, which are public and rising. The histogram takes a
+    `prior_share` of epsilon.
     """
     if not (epsilon > 0 and 0 < prior_share < 1):
         raise BudgetError("epsilon must be positive, and the prior's share between 0 and 1.")
@@ -182,7 +141,20 @@ def best_bins(values: FloatArray, prior: FloatArray, *, epsilon: float) -> Bins:
         totals.append(before[-1])
     losses = np.array(totals) / (np.arange(k) + math.exp(epsilon))
     count = int(losses.argmin()) + 1
-    return _described(values, prior, _cut(starts, count, k), epsilon, float(losses[count - 1]))
+    # Read the intervals backwards from the last one, and describe them.
+    bin_of = np.empty(k, dtype=np.int64)
+    end = k
+    for number in range(count - 1, -1, -1):
+        start = int(starts[number][end - 1])
+        bin_of[start:end] = number
+        end = start
+    growth = math.expm1(epsilon)
+    shares = np.bincount(bin_of, weights=prior, minlength=count)
+    sums = np.bincount(bin_of, weights=prior * values, minlength=count)
+    plain = np.bincount(bin_of, weights=values, minlength=count) / np.bincount(bin_of)
+    means = np.where(shares > 0, sums / np.where(shares > 0, shares, 1.0), plain)
+    outputs = (prior @ values + growth * sums) / (1 + growth * shares)
+    return Bins(bin_of, outputs, means, shares, float(losses[count - 1]))
 
 
 def _interval_costs(values: FloatArray, prior: FloatArray, epsilon: float) -> FloatArray:
@@ -204,30 +176,6 @@ def _sums(parts: FloatArray) -> FloatArray:
     """Return the sum of parts i to j at [i, j]; below the diagonal it means nothing."""
     upto = np.concatenate([[0.0], np.cumsum(parts)])
     return np.triu(upto[None, 1:] - upto[:-1, None])
-
-
-def _cut(starts: list[IntArray], count: int, k: int) -> IntArray:
-    """Return the interval of each of k labels, read backwards from the last one."""
-    bin_of = np.empty(k, dtype=np.int64)
-    end = k
-    for number in range(count - 1, -1, -1):
-        start = int(starts[number][end - 1])
-        bin_of[start:end] = number
-        end = start
-    return bin_of
-
-
-def _described(
-    values: FloatArray, prior: FloatArray, bin_of: IntArray, epsilon: float, loss: float
-) -> Bins:
-    growth = math.expm1(epsilon)
-    count = int(bin_of[-1]) + 1
-    shares = np.bincount(bin_of, weights=prior, minlength=count)
-    sums = np.bincount(bin_of, weights=prior * values, minlength=count)
-    plain = np.bincount(bin_of, weights=values, minlength=count) / np.bincount(bin_of)
-    means = np.where(shares > 0, sums / np.where(shares > 0, shares, 1.0), plain)
-    outputs = (prior @ values + growth * sums) / (1 + growth * shares)
-    return Bins(bin_of, outputs, means, shares, loss)
 
 
 def keep_chance(count: int, epsilon: float) -> int:

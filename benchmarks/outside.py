@@ -91,10 +91,7 @@ def _table(name: str, parts: list[pd.DataFrame], label: str, **about: Any) -> Ou
     train, test = (
         pa.Table.from_pandas(part.reset_index(drop=True), preserve_index=False) for part in parts
     )
-    values = np.linspace(*about["bounds"], 101)
-    return Outside(
-        name=name, source="", about="", train=train, test=test, label=label, values=values, **about
-    )
+    return Outside(name=name, train=train, test=test, label=label, **about)
 
 
 def _split(frame: pd.DataFrame, seed: int) -> list[pd.DataFrame]:

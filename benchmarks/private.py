@@ -17,46 +17,28 @@ from reproduction.problems import isotropic_problem, public_bounds
 EPSILON, DELTA, D = 1.0, 1e-5, 32
 BOUNDS = public_bounds(D)
 
+SORTED = {"strategy": "sorted", "scores": "model"}
+NOISY = {"strategy": "sorted", "scores": "noisy-labels"}
+PURE = {"delta": 0.0, "noise": "auto"}
+# Draws, options of the release, and the loss of the fit.
 WAYS = {
     "release_model": (60, None, None),
-    "model scores, bags of 500, instance loss": (
-        60,
-        {"strategy": "sorted", "scores": "model", "bag_size": 500},
-        "instance",
-    ),
-    "model scores, bags of 50, instance loss": (
-        15,
-        {"strategy": "sorted", "scores": "model", "bag_size": 50},
-        "instance",
-    ),
+    "model scores, bags of 500, instance loss": (60, {**SORTED, "bag_size": 500}, "instance"),
+    "model scores, bags of 50, instance loss": (15, {**SORTED, "bag_size": 50}, "instance"),
     "model scores, picks from 500, instance loss": (
-        15,
-        {"strategy": "sorted", "scores": "model", "bag_size": 500, "label_kind": "pick"},
-        "instance",
+        15, {**SORTED, "bag_size": 500, "label_kind": "pick"}, "instance"
     ),
-    "noisy labels, bags of 50, instance loss": (
-        15,
-        {"strategy": "sorted", "scores": "noisy-labels", "bag_size": 50},
-        "instance",
-    ),
-    "noisy labels, bags of 10, instance loss": (
-        15,
-        {"strategy": "sorted", "scores": "noisy-labels", "bag_size": 10},
-        "instance",
-    ),
+    "noisy labels, bags of 50, instance loss": (15, {**NOISY, "bag_size": 50}, "instance"),
+    "noisy labels, bags of 10, instance loss": (15, {**NOISY, "bag_size": 10}, "instance"),
     "k-means, bags of 500, bag loss, delta = 0": (
-        15,
-        {"strategy": "kmeans", "bag_size": 500, "delta": 0.0, "noise": "auto"},
-        "bag",
+        15, {"strategy": "kmeans", "bag_size": 500, **PURE}, "bag"
     ),
     "random, bags of 50, bag loss": (15, {"strategy": "random", "bag_size": 50}, "bag"),
     "random, bags of 10, bag loss": (15, {"strategy": "random", "bag_size": 10}, "bag"),
     "random, bags of 50, bag loss, delta = 0": (
-        15,
-        {"strategy": "random", "bag_size": 50, "delta": 0.0, "noise": "auto"},
-        "bag",
+        15, {"strategy": "random", "bag_size": 50, **PURE}, "bag"
     ),
-}
+}  # fmt: skip
 
 
 def error(problem, table, options, loss):

@@ -188,10 +188,9 @@ def by_bins(table: RealTable, epsilon: float) -> FloatArray | None:
     """Report every label by randomised response on bins, and fit a model to what is reported."""
     if table.classes:
         return None
-    values = np.unique(np.clip(table.values, *table.bounds))
-    if values.size > 200:
-        values = np.linspace(*table.bounds, 101)
-    reported = randomise_labels(table.clipped, values=values, epsilon=epsilon, source=SecureNoise())
+    reported = randomise_labels(
+        table.clipped, values=table.values, epsilon=epsilon, source=SecureNoise()
+    )
     # Of the two numbers that may stand for a bin, the unbiased one: a linear model wants no less.
     labels, noise_sd = reported.unbiased, reported.unbiased_noise_sd
     X, held_out = table.encoded

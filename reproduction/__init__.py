@@ -21,8 +21,6 @@ measured       jobs, and results by cell
 agreement      how near theory comes to the minimisers, and the protocol to what is printed
 claims         what the paper says about its tables, judged
 tables         results as tables
-figures        results as plots
-document       headings, paragraphs, tables and figures as Markdown
-report         all of it together
+report         all of it together, as Markdown
 =============  ==================================================================================
 """

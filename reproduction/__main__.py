@@ -2,22 +2,13 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bagwise.cli.console import (
     answer,
@@ -83,9 +74,8 @@ def reproduce(
     [bold]python -m reproduction --data rents.csv --label rent[/]
     """
     from reproduction.cells import Cell
-    from reproduction.figures import check_plots
     from reproduction.report import summary, write_report
-    from reproduction.reproduce import QUICK, Scale, cell_jobs
+    from reproduction.reproduce import QUICK, Scale, cell_jobs, table_jobs
 
     talk(quiet=quiet, as_json=as_json)
     if data is not None or label is not None:
@@ -100,11 +90,10 @@ def reproduce(
         return
     table = table or "all"
     tables = _tables(table)
-    check_plots()
     directory = output or _default_directory(table, quick)
     if directory.is_dir() and any(directory.iterdir()) and not (directory / "report.md").exists():
         raise StrategyError(f"{directory} has other files in it. Choose another name.")
-    found = _run(_jobs(tables, scale, seed), workers, quiet or as_json)
+    found = _run(table_jobs(tables, scale, seed=seed), workers, quiet or as_json)
     command = _command(table, scale, seed, quick, output)
     write_report(found, directory, scale=scale, command=command)
     if as_json:
@@ -138,32 +127,14 @@ def _run(jobs: "Sequence[Job]", workers: int | None, quiet: bool) -> "list[Resul
     from reproduction.reproduce import reproduce as run_jobs
 
     jobs = list(dict.fromkeys(jobs))
-    with _show_count(quiet, "runs of cells", len(jobs)) as on_done:
+    shown = TextColumn("runs of cells"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*shown, console=err, transient=True, disable=quiet) as progress:
+        task = progress.add_task("", total=len(jobs))
         return run_jobs(
             jobs,
             workers=workers or os.cpu_count() or 1,
-            on_results=lambda results: on_done(len(results)),
+            on_results=lambda results: progress.update(task, advance=len(results)),
         )
-
-
-@contextmanager
-def _show_count(quiet: bool, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how many of many like pieces are done, and how much time is left."""
-    if quiet or not err.is_terminal:
-        yield lambda _done: None
-        return
-    spent = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    columns = SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), *spent
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, advance=done)
-
-
-def _jobs(tables: Sequence[int], scale: "Scale", seed: int) -> "list[Job]":
-    from reproduction.reproduce import curve_jobs, table_jobs
-
-    jobs = table_jobs(tables, scale, seed=seed)
-    return [*jobs, *curve_jobs(scale, seed=seed)] if len(tables) > 1 else jobs
 
 
 def _tables(text: str) -> list[int]:
@@ -226,7 +197,7 @@ def _show_tables(results: "Sequence[Result]", scale: "Scale", directory: Path) -
         print_grid("What the paper says of its tables", [["claim", "verdict", "runs"], *rows])
     if scale.is_papers and (line := explained_text(measured)):
         say(f"· {line}")
-    say(f"The tables and figures are in {directory / 'report.md'}.")
+    say(f"The tables are in {directory / 'report.md'}.")
 
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")

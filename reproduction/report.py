@@ -1,8 +1,7 @@
-"""Everything that was found, as Markdown and as HTML."""
+"""Everything that was found, as Markdown."""
 
 import json
 import platform
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,6 @@ from reproduction.agreement import (
 )
 from reproduction.cells import APPENDIX, PRINTED_RUNS, Cell, printed_values
 from reproduction.claims import SIMILAR, Verdict, judge_claims
-from reproduction.document import (
-    Block,
-    Command,
-    Figure,
-    Grid,
-    Heading,
-    Paragraph,
-    to_markdown,
-)
-from reproduction.figures import make_figures
 from reproduction.measured import Measured, Result
 from reproduction.private_cells import DELTA
 from reproduction.protocol import BATCH_BAGS
@@ -77,23 +66,14 @@ _VERDICTS = (
 
 
 def write_report(results: Sequence[Result], directory: Path, *, scale: Scale, command: str) -> None:
-    """Write report.md and the figures into a directory."""
-    drawn = make_figures(results, scale)
-    figures = [
-        Figure(title, _file_name(title), svg) for title, svg in drawn.items() if svg is not None
-    ]
-    blocks = list(_blocks(results, figures, scale, command))
+    """Write report.md and results.json into a directory."""
     contents = {
-        "report.md": to_markdown(blocks),
+        "report.md": "\n\n".join(_blocks(results, scale, command)) + "\n",
         "results.json": json.dumps([result.to_dict() for result in results]) + "\n",
-        **{figure.name: figure.svg for figure in figures},
     }
     for name, content in contents.items():
         with new_file(directory / name, force=True) as draft:
             draft.write_text(content, encoding="utf-8")
-    for title, svg in drawn.items():
-        if svg is None:  # perhaps an earlier report had it
-            (directory / _file_name(title)).unlink(missing_ok=True)
 
 
 def summary(results: Sequence[Result], scale: Scale) -> dict[str, Any]:
@@ -166,57 +146,56 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
     return rows
 
 
-def _blocks(
-    results: Sequence[Result], figures: Sequence[Figure], scale: Scale, command: str
-) -> Iterator[Block]:
+def _blocks(results: Sequence[Result], scale: Scale, command: str) -> Iterator[str]:
+    """Yield headings, paragraphs and tables."""
     measured = Measured(results, rows=scale.rows)
-    yield Heading(TITLE, 1)
-    yield Paragraph(
+    yield f"# {TITLE}"
+    yield (
         "“Aggregating Data for Optimal and Private Learning” prints five tables of errors of "
         "linear models learned from bags. Here they are beside what the same experiments give."
     )
-    yield Paragraph(_made_with(results))
-    yield Command(command)
+    yield _made_with(results)
+    yield f"```sh\n{command}\n```"
     if other := _other_setting(scale):
-        yield Paragraph(other)
-    yield from _findings(measured, scale)
-    yield from _claims(measured)
-    if figures:
-        yield Heading("Figures")
-        yield Paragraph(
-            f"Means over {scale.runs} runs where a point is in a table, and over "
-            f"{min(scale.runs, scale.curve_runs)} elsewhere."
-        )
-        yield from figures
-    yield Heading("Tables")
-    yield Paragraph(_DATA)
-    yield Paragraph(_COLUMNS)
-    for table, title in TITLES.items():
-        grid = make_table(table, measured)
-        if len(grid) > 1:
-            yield Heading(title, 3)
-            if table == 2:
-                yield Paragraph(_PRIVATE)
-            yield Grid(grid)
-    yield Heading("The protocol")
-    yield Paragraph(_PROTOCOL)
-
-
-def _findings(measured: Measured, scale: Scale) -> Iterator[Block]:
-    yield Heading("What was found")
+        yield other
+    yield "## What was found"
     if scale.is_papers:
-        for text in (explained_text(measured), _private_text(measured)):
-            if text:
-                yield Paragraph(text)
-    predicted = theory_agreement(measured)
-    if predicted:
-        yield Paragraph(
+        yield from filter(None, (explained_text(measured), _private_text(measured)))
+    if predicted := theory_agreement(measured):
+        yield (
             "Errors of the exact minimisers against what theory expects of them. The ratio is the "
             "median over cells of the mean over runs. z is a cell's distance from what is expected "
             "in standard deviations that theory gives too: its root mean square is about 1 if "
             "theory holds, and hardly a cell is beyond 3."
         )
-        yield Grid(_theory_rows(predicted))
+        yield in_markdown(_theory_rows(predicted))
+    if verdicts := judge_claims(measured):
+        yield "## What the paper says of its tables"
+        yield _VERDICTS
+        yield in_markdown(verdict_rows(verdicts))
+    yield from ("## Tables", _DATA, _COLUMNS)
+    for table, title in TITLES.items():
+        grid = make_table(table, measured)
+        if len(grid) > 1:
+            yield f"### {title}"
+            if table == 2:
+                yield _PRIVATE
+            yield in_markdown(grid)
+    yield from ("## The protocol", _PROTOCOL)
+
+
+def in_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table, whose first row is the heading.
+
+    Examples
+    --------
+    >>> print(in_markdown([["k", "error"], ["10", "0.5"]]))
+    | k | error |
+    |---|---|
+    | 10 | 0.5 |
+    """
+    heading, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join((heading, "|" + "---|" * len(rows[0]), *body))
 
 
 def explained_text(measured: Measured) -> str:
@@ -267,14 +246,6 @@ def _theory_rows(predicted: Sequence[Predicted]) -> list[list[str]]:
     return rows
 
 
-def _claims(measured: Measured) -> Iterator[Block]:
-    verdicts = judge_claims(measured)
-    if verdicts:
-        yield Heading("What the paper says of its tables")
-        yield Paragraph(_VERDICTS)
-        yield Grid(verdict_rows(verdicts))
-
-
 def _made_with(results: Sequence[Result]) -> str:
     seeds = sorted({result.job.seed for result in results})
     hours = sum(result.seconds for result in results) / 3600
@@ -301,7 +272,3 @@ def _other_setting(scale: Scale) -> str:
             + (": much stays undecided." if scale.runs < PRINTED_RUNS else ".")
         )
     return " ".join(said)
-
-
-def _file_name(title: str) -> str:
-    return f"figures/{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}.svg"

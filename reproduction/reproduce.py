@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, product
+from itertools import groupby
 
 import joblib
 from threadpoolctl import threadpool_limits
@@ -22,10 +22,6 @@ OnResults = Callable[[Sequence[Result]], None]
 
 PAPER_ROWS, FEATURES = 50_000, 32
 
-CURVE_SIZES = (5, 10, 20, 50, 100, 200)
-CURVE_ROWS = (5_000, 10_000, 20_000, 50_000)
-CURVE_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-
 
 @dataclass(frozen=True)
 class Scale:
@@ -37,13 +33,10 @@ class Scale:
         Rows of the data; the paper has 50,000.
     runs : int
         Runs of each cell; the paper has 15.
-    curve_runs : int
-        Runs of what is only in the figures; no more than `runs`.
     """
 
     rows: int = PAPER_ROWS
     runs: int = PRINTED_RUNS
-    curve_runs: int = 5
 
     @property
     def is_papers(self) -> bool:
@@ -63,12 +56,12 @@ class Scale:
         """
         return max(1, round(BATCH_BAGS * self.rows / PAPER_ROWS))
 
-    def job(self, cell: Cell, *, run: int, seed: int, rows: int | None = None) -> Job:
+    def job(self, cell: Cell, *, run: int, seed: int) -> Job:
         """Return one run of a cell at this scale."""
-        return Job(cell, rows or self.rows, self.batch, run, seed)
+        return Job(cell, self.rows, self.batch, run, seed)
 
 
-QUICK = Scale(rows=20_000, runs=3, curve_runs=2)
+QUICK = Scale(rows=20_000, runs=3)
 
 
 def table_jobs(tables: Iterable[int], scale: Scale, *, seed: int) -> list[Job]:
@@ -80,34 +73,6 @@ def table_jobs(tables: Iterable[int], scale: Scale, *, seed: int) -> list[Job]:
 def cell_jobs(cells: Iterable[Cell], scale: Scale, *, seed: int) -> list[Job]:
     """Return all runs of cells."""
     return [scale.job(cell, run=run, seed=seed) for cell in cells for run in range(scale.runs)]
-
-
-def curve_jobs(scale: Scale, *, seed: int) -> list[Job]:
-    """Return what is needed for the figures besides the tables, as far as the rows allow."""
-    sizes = [
-        (Cell(loss, "iso", size, 0.5, strategy), scale.rows)
-        for loss, size, strategy in product(
-            ("bag", "aggregate", "instance"), CURVE_SIZES, ("random", "kmeans", "sorted")
-        )
-    ]
-    counts = [
-        (Cell(loss, "iso", 10, 0.5, strategy), rows * scale.rows // PAPER_ROWS)
-        for loss, rows, strategy in product(
-            ("bag", "instance"), CURVE_ROWS, ("random", "kmeans", "sorted")
-        )
-    ]
-    epsilons = [
-        (Cell("instance", "iso", 10, 0.5, strategy, epsilon), scale.rows)
-        for epsilon, strategy in product(CURVE_EPSILONS, ("kmeans", "sorted"))
-    ]
-    points = dict.fromkeys(
-        (cell, rows) for cell, rows in (*sizes, *counts, *epsilons) if _fits(cell, rows)
-    )
-    return [
-        scale.job(cell, run=run, seed=seed, rows=rows)
-        for cell, rows in points
-        for run in range(min(scale.runs, scale.curve_runs))
-    ]
 
 
 def reproduce(

@@ -3,7 +3,6 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import _real_tables as tables
-from benchmarks import _real_ways as ways
 
 
 @pytest.fixture
@@ -12,15 +11,11 @@ def data():
     X = rng.normal(size=(500, 2))
     y = 5 + X @ [1.0, -0.5] + 0.3 * rng.normal(size=500)
     table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y})
-    yield tables.RealTable(
+    return tables.RealTable(
         name="made up",
-        source="nowhere",
-        about="Two columns.",
         train=table[:400],
         test=table[400:],
         label="y",
         family="gaussian",
         bounds=(0.0, 10.0),
-        values=np.linspace(0, 10, 21),
     )
-    ways.forget_bags()

@@ -39,10 +39,3 @@ def test_noise_is_of_the_kind_and_the_size_that_a_setting_names():
     assert event.noise == "staircase"
     assert event.number_sd < replace(setting, noise="laplace").event().number_sd
     assert replace(setting, noise=None).event() is None
-
-
-def test_settings_that_were_measured_again_replace_older_ones():
-    first, second = list(coverage.SETTINGS)[:2]
-    before = [{"setting": second, "mean": 1}, {"setting": first, "mean": 1}, {"setting": "gone"}]
-    found = coverage.merged(before, [{"setting": first, "mean": 2}])
-    assert found == [{"setting": first, "mean": 2}, {"setting": second, "mean": 1}]

@@ -5,13 +5,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 import bagwise as bw
-from bagwise.requests.records import filed
-from bagwise.rng import SecureNoise, SimulatedNoise
 from benchmarks import defaults
-from benchmarks._redrawn import can_be_redrawn, redrawn
-from tests import stats
-
-DRAWS = 400
 
 
 @pytest.fixture(autouse=True)
@@ -19,54 +13,6 @@ def quietly():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bw.BagwiseWarning)
         yield
-
-
-# Noise that is drawn again
-
-
-def test_redrawn_noise_is_that_of_a_release_made_anew(data):
-    design, exact = defaults.Design("kmeans", 40), data.clipped
-    release = design.release(data, 1.0, partition=0)
-    means = release.bags.mean(exact)
-
-    again = np.array(
-        [redrawn(release, data.labels, SecureNoise()).labels - means for _ in range(DRAWS)]
-    )
-    anew = np.array(
-        [design.release(data, 1.0, partition=0).labels - means for _ in range(DRAWS // 8)]
-    )
-
-    standard = again / release.noise_sd
-    assert stats.mean_is(standard.ravel(), 0)
-    assert stats.mean_is(standard.ravel() ** 2, 1)
-    assert not stats.mean_is(standard.ravel() ** 2, 1.4)
-    alike = scipy_stats.ks_2samp(again.ravel(), anew.ravel())
-    assert alike.pvalue > stats.ALPHA
-
-
-def test_redrawn_releases_keep_their_bags_and_repeat_by_seed(data):
-    release = defaults.Design("kmeans", 40).release(data, 4.0, partition=0)
-    first, second, other = (
-        redrawn(release, data.labels, SimulatedNoise(seed)) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first.labels, second.labels)
-    assert (first.labels != other.labels).any()
-    assert first.bags is release.bags
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [{"keep_order": False}, {"strategy": "sorted", "scores": "model"}, {"label_kind": "pick"}],
-)
-def test_only_means_of_bags_by_features_in_the_tables_order_are_redrawn(data, asked):
-    options = {"keep_order": True, "strategy": "kmeans", **asked}
-    release = bw.make_release(
-        data.train,
-        **filed(label="y", bag_size=40, bounds=data.bounds, epsilon=1.0, delta=1e-6, **options),
-    )
-    assert not can_be_redrawn(release)
-    with pytest.raises(ValueError, match="are redrawn"):
-        redrawn(release, data.labels, SecureNoise())
 
 
 # The comparison
@@ -105,13 +51,3 @@ def test_the_interval_of_paired_differences_is_students():
     assert middle == 1
     assert interval == pytest.approx([known.low, known.high])
     assert defaults.paired_difference([1.0, -np.inf], theirs[:2]) == (None, None)
-
-
-def test_rows_of_a_table_and_epsilon_replace_older_ones_and_nothing_else():
-    def row(table, epsilon, draws=1):
-        return {"part": "table", "table": table, "epsilon": epsilon, "draws": draws}
-
-    paper = {"part": "paper", "way": "shortest"}
-    before = [row("visits", 1.0), row("diamonds", 1.0), paper]
-    found = defaults.merged(before, [row("visits", 2.0), row("diamonds", 1.0, draws=2)])
-    assert found == [row("diamonds", 1.0, 2), row("visits", 1.0), row("visits", 2.0), paper]

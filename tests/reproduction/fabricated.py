@@ -4,9 +4,9 @@ import numpy as np
 
 from reproduction.cells import printed_values
 from reproduction.measured import Result
-from reproduction.reproduce import Scale, curve_jobs, table_jobs
+from reproduction.reproduce import Scale, table_jobs
 
-SCALE = Scale(runs=6, curve_runs=2)
+SCALE = Scale(runs=6)
 OPEN = ("exact", "expected", "expected_sd", "protocol", "along_start")
 PRIVATE = (
     *("printed_noise", "correct_noise", "model", "protocol", "protocol_plain", "true_epsilon"),
@@ -16,9 +16,7 @@ PRIVATE = (
 
 
 def all_jobs(scale=SCALE):
-    return list(
-        dict.fromkeys([*table_jobs((1, 2, 3, 4, 5), scale, seed=0), *curve_jobs(scale, seed=0)])
-    )
+    return list(dict.fromkeys(table_jobs((1, 2, 3, 4, 5), scale, seed=0)))
 
 
 def fabricate(error, *, scale=SCALE):

@@ -10,7 +10,7 @@ from reproduction.measured import Measured, printed_means
 from reproduction.reproduce import Scale
 from tests.reproduction.fabricated import SCALE, as_printed, fabricate
 
-MANY = Scale(runs=15, curve_runs=1)
+MANY = Scale(runs=15)
 CELLS = [cell for table in APPENDIX for cell in table_cells(table)]
 
 

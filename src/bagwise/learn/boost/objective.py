@@ -16,7 +16,7 @@ together. Where slopes are positive, Cauchy and Schwarz give for any moves d_i
 so that ``hessian_i = w / k * slope_i * (mean slope of the bag)`` never takes the loss for flatter
 than it is, and is exact if the rows of a bag move alike, as they do in compact bags. What the
 diagonal of the Gauss-Newton matrix says instead, ``w / k^2 * slope_i^2``, is k times too small for
-those moves: steps go too far by that much. `benchmarks.learners` measures both.
+those moves: steps go too far by that much.
 
 For classes the slopes of all shares by all scores are added up in the same way, regardless of
 their signs.
