@@ -44,9 +44,7 @@ smartquotes = False
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-# A page that was opened as a file may not read others, which summaries of a search would need.
-html_show_search_summary = False
-# Pages whose title has the word come first.
+# Pages whose title has the word come first; excerpts follow where the site comes from a server.
 html_search_scorer = str(HERE / "scorer.js")
 html_title = f"bagwise {__version__}"
 html_copy_source = False

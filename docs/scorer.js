@@ -1,3 +1,6 @@
+// A page that was opened as a file may not read others, so its search shows titles without excerpts.
+if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+
 // Points for a page in the search: titles before objects before text.
 var Scorer = {
   objNameMatch: 40,

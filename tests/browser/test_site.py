@@ -2,12 +2,25 @@
 
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from playwright.sync_api import expect
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "docs"
+
+
+@contextmanager
+def served():
+    handler = partial(SimpleHTTPRequestHandler, directory=SITE)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def test_the_site_is_read_and_searched_without_a_network(page):
@@ -27,6 +40,11 @@ def test_the_site_is_read_and_searched_without_a_network(page):
     page.goto(f"{(SITE / 'search.html').as_uri()}?q=staircase")
     # Results come one by one, so the fourth is waited for instead of counting those that are there.
     expect(page.locator("#search-results li a").nth(3)).to_be_visible()
+    expect(page.locator("#search-results .context")).to_have_count(0)
+    with served() as address:  # from a server there are excerpts, and titles come first
+        page.goto(f"{address}/search.html?q=ledger")
+        expect(page.locator("#search-results .context").nth(3)).to_be_visible()
+        expect(page.locator("#search-results li a").first).to_contain_text("Ledger")
     page.goto((SITE / "_generated" / "command-line.html").as_uri())
     page.locator("article").get_by_role("link", name="bagwise report").click()
     expect(page.locator("#bagwise-report")).to_contain_text("--audit")
