@@ -339,21 +339,19 @@ def measure(name: str, place: Path, draws: int) -> list[dict[str, Any]]:
 
 
 def in_markdown(rows: list[dict[str, Any]]) -> str:
-    """Return a table with a line for each way, and a column for each epsilon and bag size."""
-    columns = list(dict.fromkeys((row["bag_size"], row["epsilon"]) for row in rows))
-    lines = [["way", "by"], ["---", "---"]]
-    for size, epsilon in columns:
-        promise = "not private" if epsilon is None else f"epsilon {epsilon:g}"
-        lines[0].append(f"bags of {size}, {promise}" if size else promise)
-        lines[1].append("---:")
-    for way, who in dict.fromkeys((row["way"], row["by"]) for row in rows):
-        cells = dict.fromkeys(columns, "")
-        for row in rows:
-            if row["way"] == way:
-                digits = 4 if row["mean"] < 0.1 else 3
-                mean, error = f"{row['mean']:.{digits}f}", f"{row['error']:.{digits}f}"
-                cells[row["bag_size"], row["epsilon"]] = f"{mean} ± {error}"
-        lines.append([way, who, *cells.values()])
+    """Return a table with a line for each way, and a column for each bag size, or each epsilon."""
+    sized = any(row["bag_size"] for row in rows)
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        promise = "not private" if row["epsilon"] is None else f"epsilon {row['epsilon']:g}"
+        size = f"bags of {row['bag_size']}" if row["bag_size"] else "single rows, or as planned"
+        digits = 4 if row["mean"] < 0.1 else 3
+        way = f"{row['way']}, {promise}" if sized and row["by"] != "row labels" else row["way"]
+        line = cells.setdefault((way, row["by"]), {})
+        line[size if sized else promise] = f"{row['mean']:.{digits}f} ± {row['error']:.{digits}f}"
+    heads = list(dict.fromkeys(head for line in cells.values() for head in line))
+    lines = [["way", "by", *heads], ["---", "---", *("---:" for _ in heads)]]
+    lines += [[*key, *(line.get(head, "") for head in heads)] for key, line in cells.items()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

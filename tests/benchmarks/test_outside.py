@@ -70,3 +70,15 @@ def test_the_best_constant_rate_has_all_of_its_own_deviance(tmp_path):
     rate = years.ClaimNb.sum() / years.Exposure.sum()
     assert table.score(rate * years.Exposure.to_numpy()) == pytest.approx(1)
     assert table.score(np.full(ROWS, 9.0)) > 1
+
+
+def test_a_line_has_a_figure_for_each_promise_or_size():
+    row = {"way": "bags", "by": "bagwise", "error": 0.01, "bag_size": None}
+    rows = [{**row, "epsilon": e, "mean": m} for e, m in ((None, 0.05), (1.0, 1.5))]
+    assert tables.in_markdown(rows).splitlines()[2] == (
+        "| bags | bagwise | 0.0500 ± 0.0100 | 1.500 ± 0.010 |"
+    )
+    sized = [{**each, "bag_size": 8} for each in rows]
+    assert tables.in_markdown(sized).splitlines()[3] == (
+        "| bags, epsilon 1 | bagwise | 1.500 ± 0.010 |"
+    )
