@@ -4,8 +4,9 @@ import dataclasses
 import warnings
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 from scipy.special import expit
 
 import bagwise as bw
@@ -15,7 +16,7 @@ from bagwise.glm.shrinkage import SlopePrior, solve_shrunk
 from bagwise.glm.weights import NOTHING
 from bagwise.learn import losses
 from bagwise.learn.bag_data import read_bags
-from bagwise.learn.doubt import best_of_others, evidence
+from bagwise.learn.doubt import best_of_others, evidence, level
 from bagwise.learn.losses import Setting, problem_of
 from bagwise.privacy.noise_laws import LAWS
 
@@ -102,6 +103,37 @@ def test_evidence_is_the_ratio_of_integrals():
     assert evidence(shrunk, LAWS["gaussian"]) == pytest.approx(
         2 * np.log(with_slopes / without), abs=0.3
     )
+
+
+@pytest.mark.parametrize("mean", [-0.9, 0.06, 1.2])
+def test_the_level_is_the_posterior_mean_among_factors_that_rates_can_have(mean):
+    labels, ones = mean + np.tile([5.0, -5.0], 25), np.ones(50)
+    error = 5 / np.sqrt(50)  # of the labels' deviation, 1 is noise
+    wanted = stats.truncnorm.mean(-mean / error, np.inf, loc=mean, scale=error)
+    found = level(labels, 2 * ones, ones, LAWS["gaussian"], unsure=0.0)
+    assert found == pytest.approx(wanted / 2, rel=1e-3)
+
+
+def test_bags_of_another_law_tell_a_level_as_well_as_that_law_lets_them():
+    """Of Laplace noise the median knows it best; the mean square is half of that of the mean."""
+    rng, ones = np.random.default_rng(3), np.ones(200)
+    labels = 3.0 + rng.laplace(size=(200, 200))
+    found = [level(each, ones, 2**0.5 * ones, LAWS["laplace"], unsure=0.0) for each in labels]
+    assert np.var(found) < 0.75 * np.var(labels.mean(axis=1))
+    assert abs(np.mean(found) - 3.0) < 4 * np.std(found) / np.sqrt(200)
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+def test_rates_whose_mean_is_hidden_are_on_average_what_bags_expect():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(4000, 4))
+    table = pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "y": rng.poisson(0.3, 4000) * 1.0})
+    release = bw.make_release(table, label="y", bounds=(0, 10), epsilon=0.1, bag_size=20)
+    model = bw.fit(release, family="poisson")
+    bags = np.asarray(release.labels), np.ones(release.bags.n_bags), np.asarray(release.noise_sd)
+    wanted = level(*bags, release.noise_law, unsure=0.0)
+    assert wanted > 0
+    assert model.predict(table).mean() == pytest.approx(wanted, rel=1e-3)
 
 
 def test_rates_in_which_noise_hides_every_slope_are_the_mean():

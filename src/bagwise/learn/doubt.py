@@ -1,6 +1,6 @@
 """Whether a fit says more than the mean of the labels.
 
-Two ways in which it may not:
+Three ways in which it may not:
 
 - **The labels say nothing.** Slopes that the noise has made up do little harm to chances and to
   linear models, but rates of rows far out grow with their exponential. So slopes of log rates need
@@ -9,6 +9,9 @@ Two ways in which it may not:
 - **The fit says nothing of what the labels say.** Labels that vary by more than their noise can
   make them, by a chi-square, and a fit that has next to none of it: then other fits are tried, and
   the one is taken that predicts left-out bags best (Allen 1974).
+- **Not even the mean is known.** The most likely rate may be next to 0, where a loss is largest,
+  and slopes that noise has made up carry rates away together. Then the level is the rate to expect
+  of bags that are all alike, whatever the slopes are (`level`).
 
 References
 ----------
@@ -25,10 +28,13 @@ from bagwise.glm.problem import BagProblem
 from bagwise.glm.shrinkage import TOLERANCE, Shrunk, least_dispersion, shrink_further, spectrum_of
 from bagwise.glm.solver import inverse_symmetric, solve
 from bagwise.learn.exact_noise import NoisyLabels
-from bagwise.privacy.noise_laws import NoiseLaw
+from bagwise.privacy.noise_laws import NoiseLaw, log_density
 
 _BEYOND_CHANCE = 4.0  # standard errors by which labels vary more than their noise
 _NEXT_TO_NOTHING = 0.1  # of what is left to explain
+_REACH = 6.0  # standard errors from the mean of the bags, beyond which no level is sought
+_LEVELS = 120
+_RESTS = np.array([0.0, 0.1, 0.3, 1.0])  # of the variance besides the noise, as it looks
 _UNSHRUNK = 1e4  # times the variance of slopes: as good as no belief about them
 
 
@@ -44,6 +50,48 @@ def evidence(shrunk: Shrunk[BagProblem], law: NoiseLaw) -> float:
     gain = here.objective(level, label_sd) - here.objective(shrunk.solution.beta, label_sd)
     values = spectrum_of(shrunk.working, shrunk.prior, 1.0).values * shrunk.prior.variance
     return float(2 * gain - np.log1p(values).sum())
+
+
+def level(
+    labels: FloatArray,
+    expected: FloatArray,
+    noise_sd: FloatArray,
+    law: NoiseLaw,
+    *,
+    unsure: float,
+    most: float = np.inf,
+) -> float | None:
+    """Return by what to multiply expectations of bags that are all alike: the posterior mean.
+
+    Before the labels no factor from 0 to `most` is likelier than another. Around it labels vary by
+    their noise, and by what else they do, which is nearly normal and of any size. None where bags
+    know the factor better than by `unsure`, a share of it.
+
+    >>> from bagwise.privacy.noise_laws import LAWS
+    >>> labels, ones = np.array([2.9, 1.1] * 50), np.ones(100)
+    >>> level(labels, ones, ones, LAWS["gaussian"], unsure=0.1)
+    >>> round(level(labels, ones, ones, LAWS["gaussian"], unsure=0.01), 6)
+    2.0
+    """
+    # 1. By least squares, which also says what labels vary by besides the noise.
+    weights = expected / noise_sd**2
+    around = weights @ labels / (weights @ expected)
+    noise = np.mean(noise_sd**2)
+    beyond = max(0.0, float(np.mean((labels - around * expected) ** 2) - noise))
+    error = np.sqrt(1 / np.sum(expected**2 / (beyond + noise_sd**2)))
+    if error < unsure * around:
+        return None
+    # 2. The posterior mean, by the law of the noise. Long tails hide how large the rest is.
+    nearest = min(max(around, 0.0), most)
+    ends = max(nearest - _REACH * error, 0.0), min(nearest + _REACH * error, most)
+    factors = np.linspace(*ends, 2 * _LEVELS + 1)[1::2]
+    values = np.empty((len(_RESTS), _LEVELS))
+    for row, rest in enumerate(np.sqrt(_RESTS * beyond)):
+        for column, factor in enumerate(factors):
+            off, label_sd = labels - factor * expected, np.full_like(labels, rest)
+            values[row, column] = log_density(law, off, label_sd, noise_sd)[0].sum()
+    likely = np.exp(values - values.max()).sum(axis=0)
+    return float(likely @ factors / likely.sum())
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,10 @@ from bagwise.errors import (
 )
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.glm.design import read_offset
+from bagwise.glm.shrinkage import has_ends
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.convert import BaggedData, with_rows
+from bagwise.learn.doubt import level
 from bagwise.learn.estimator import NO_OFFSETS, check_ridge, fit_bags
 from bagwise.learn.losses import LOSSES, Setting
 from bagwise.learn.remarks import warn_of_shrinkage
@@ -35,7 +37,7 @@ from bagwise.release.manifest import Manifest
 from bagwise.release.release import Release, check_release, sorted_by_scores
 from bagwise.requests.provenance import Provenance
 from bagwise.rows.columns import exposure_vector
-from bagwise.rows.labels import label_codes, label_vector
+from bagwise.rows.labels import Bounds, label_codes, label_vector
 from bagwise.rows.matrix import encode_to_disk
 from bagwise.rows.spilled import Memory, needed
 from bagwise.rows.table import read_table
@@ -43,6 +45,8 @@ from bagwise.show.stages import Stages
 from bagwise.theory.accuracy import shrunk
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
+_UNSURE = 0.02  # of a mean: bags that know it better need no help
+_ROUNDS = 5
 _QUICK = 2e7  # numbers in a table that is looked through in a second or two
 
 
@@ -116,9 +120,34 @@ def fit_release(
         kept = fitted.kept(classes=task.family.has_classes)
         if fitted.phi is None:  # as instance loss has it
             warn_of_shrinkage(data, kept.coef)
+    one = has_ends(task.family) and not task.family.has_classes
+    if one and fit_intercept and ridge == "auto" and task.loss == "bag":
+        kept = _at_level(kept, setting, release.certificate.clipped_to)
     own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
     model = task.model(kept, distorted, release.bags.n_rows, own_rows)
     return _with_row_variance(model, data, label_kind=release.label_kind)
+
+
+def _at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimates:
+    """Move the intercept where noise hides even the mean, until rows have what bags let expect."""
+    data, family, most = setting.data, setting.family, setting.family.label_range[1]
+    if setting.label_kind != "mean" or not data.noise_sd.all():
+        return fit
+    given = np.ones(len(data.X)) if data.offset is None else np.exp(data.offset)  # the exposure
+    shares = data.bags.mean(given)
+    factor = level(data.labels, shares, data.noise_sd, setting.law, unsure=_UNSURE, most=most)
+    if factor is None:
+        return fit
+    # Predictions end at the bounds, so rows far out count as these.
+    highest, eta = np.inf if bounds is None else bounds[1], data.X @ fit.coef
+    wanted, intercept = float(family.predictor(np.array(factor * given.mean()))), fit.intercept
+    for _ in range(_ROUNDS):
+        mean = np.minimum(family.mean(eta + intercept) * given, highest).mean()
+        intercept += wanted - float(family.predictor(np.array(mean)))
+    unshrunk = fit.unshrunk
+    if unshrunk is not None:
+        unshrunk = np.append(unshrunk[:-1], unshrunk[-1] + intercept - fit.intercept)
+    return replace(fit, intercept=intercept, unshrunk=unshrunk)
 
 
 def _with_row_variance(model: RowModel, data: BagData, *, label_kind: str) -> RowModel:
