@@ -104,6 +104,7 @@ class LossDistribution:
 
         Guarantee: its curve is at least `curve` everywhere.
 
+        >>> from bagwise.privacy.curves import pure_curve
         >>> coin = LossDistribution.from_curve(pure_curve(1.0), step=0.25)
         >>> coin.delta(0.5) - float(pure_curve(1.0)(np.array(0.5))) < 1e-12
         True
@@ -261,6 +262,7 @@ def composed_delta_of(curves: Iterable[Curve], epsilon: float) -> float:
 
     Examples
     --------
+    >>> from bagwise.privacy.curves import LaplaceCurve, pure_curve
     >>> both = [GaussianCurve(0.5), LaplaceCurve(shift=100, scale=200)]
     >>> f"{composed_delta_of(both, 2.0):.3e}"
     '2.100e-04'
@@ -278,6 +280,7 @@ def composed_epsilon_of(curves: Iterable[Curve], delta: float) -> float:
 
     >>> round(composed_epsilon_of([GaussianCurve(0.3), GaussianCurve(0.4)], 1e-5), 4)
     1.9931
+    >>> from bagwise.privacy.curves import pure_curve
     >>> composed_epsilon_of([pure_curve(0.5)] * 10, 0.0)
     5.0
     """
