@@ -31,11 +31,11 @@ from bagwise.requests.columns import Columns
 from bagwise.requests.records import Bagging, Engine, Privacy, Reading, says_where
 from bagwise.requests.verbs import ModelRequest, ReleaseRequest
 from bagwise.rng import Seed, make_generator
-from bagwise.rows import Rows
 from bagwise.rows.columns import find_column
 from bagwise.rows.opening import leave_out_missing, open_rows
 from bagwise.rows.spark.session import is_frame
 from bagwise.rows.spilled import Memory
+from bagwise.rows.table import Rows
 from bagwise.show.stages import Stages
 
 

@@ -26,22 +26,23 @@ from bagwise.files.json_files import canonical
 from bagwise.privacy.private_model import design_model
 from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise, SimulatedNoise
-from bagwise.rows import Rows
+from bagwise.rows import spilled
 from bagwise.rows.encode import Encoder
-from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.opening import open_rows
-from bagwise.rows.spilled import Memory, SpilledRows, needed
+from bagwise.rows.row_order import feature_order
+from bagwise.rows.spilled import Memory, SpilledRows
 from bagwise.rows.summary import ColumnSummary, exact_sum
+from bagwise.rows.table import Rows
 
 SCRATCH = tempfile.TemporaryDirectory()
 
 
-def on_disk(table, *, spooled=False):
+def on_disk(table, *, arrow=False):
     """The rows of a table in a file, of which hardly any may be in memory at once."""
     folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))  # files must stay as long as their rows
-    path = folder / ("table.arrow" if spooled else "table.parquet")
-    if spooled:
+    path = folder / ("table.arrow" if arrow else "table.parquet")
+    if arrow:
         feather.write_feather(table, path)
     else:
         pq.write_table(table, path, row_group_size=17)
@@ -51,20 +52,10 @@ def on_disk(table, *, spooled=False):
     return rows
 
 
-def streamed(table):
-    """The rows of a stream, whose first batches are in memory when the limit is reached."""
-    limit = needed(34, table.slice(0, 34).nbytes) if table.num_rows > 34 else 1
-    memory = Memory(limit, Path(tempfile.mkdtemp(dir=SCRATCH.name)))
-    rows = open_rows(table.to_reader(max_chunksize=17), memory=memory)
-    assert isinstance(rows, SpilledRows)
-    return rows
-
-
 ENGINES = {
-    "local": LocalRows,
+    "local": Rows,
     "spilled": on_disk,
-    "spooled": functools.partial(on_disk, spooled=True),
-    "streamed": streamed,
+    "mapped": functools.partial(on_disk, arrow=True),
 }
 
 N = 120
@@ -91,6 +82,7 @@ def some_table():
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     monkeypatch.setattr(stored, "BATCH", 16)
+    monkeypatch.setattr(spilled, "BATCH", 16)
 
 
 @pytest.fixture(params=ENGINES.values(), ids=list(ENGINES))
@@ -128,7 +120,7 @@ def test_what_leaves_has_no_list_of_levels(engine):
 
 
 def test_the_order_by_features_is_that_of_the_values_missing_ones_last(engine):
-    order = engine(some_table()).feature_order(["count", "city", "a"], SecureNoise())
+    order = feature_order(engine(some_table()), ["count", "city", "a"], SecureNoise())
     rows = some_table().take(order).select(["count", "city", "a"]).to_pylist()
     keys = [(r["count"], r["city"] is None, r["city"] or "", r["a"]) for r in rows]
     assert keys == sorted(keys)

@@ -337,7 +337,7 @@ def test_a_sample_of_units_has_all_rows_of_each_and_the_largest(monkeypatch):
     table = labelled(who=who)
     columns = Columns.of("y", unit="who")
     budget = Budget.of(1.0, 1e-5, bounds=BOUNDS, unit="who")
-    from bagwise.rows.local import read_rows
+    from bagwise.rows.table import read_rows
 
     sample = sample_rows(read_rows(table), columns, budget, names=["x0", "x1", "x2"])
     assert set(np.bincount(sample.units.index)) <= {0, 4, 20}

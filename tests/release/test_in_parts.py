@@ -48,12 +48,12 @@ from bagwise.rows.counts import (
     sample_units,
 )
 from bagwise.rows.keys import new_secret
-from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.row_order import feature_order
 from bagwise.rows.spark import opening
 from bagwise.rows.spark.opening import open_files
+from bagwise.rows.table import Rows
 from bagwise.show.stages import Stages
 from tests.contracts.this_machine import ThisMachine
 from tests.privacy.events import bag_means, bag_picks, model
@@ -366,7 +366,7 @@ def test_the_planner_chooses_what_it_chooses_in_memory(make, table, files, worke
     names = tuple(request.columns.features_in(table))
     assert parts.everyone == Population(names, release.encoder, N)
     chosen = build._choose(parts, request, Stages())
-    assert chosen == decide(LocalRows(table), request)
+    assert chosen == decide(Rows(table), request)
     assert chosen.why is not None
 
 

@@ -21,7 +21,7 @@ from bagwise.privacy.certificate import Certificate
 from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json
 from bagwise.rng import NoiseSource
-from bagwise.rows import Rows
+from bagwise.rows.table import Rows
 
 Verb = Literal["release", "release-model", "evaluate"]
 

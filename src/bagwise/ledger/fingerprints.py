@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from bagwise.errors import ColumnError, LedgerError
 from bagwise.files.json_files import canonical
 from bagwise.files.regular_files import open_regular
-from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, without_dictionary
 from bagwise.rows.parts import Parts
+from bagwise.rows.table import Rows
 
 _LENGTH = 32
 

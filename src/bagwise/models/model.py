@@ -34,15 +34,13 @@ from bagwise.files.json_files import canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
 from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN
-from bagwise.rows import Rows
 from bagwise.rows.columns import exposure_vector, find_column
 from bagwise.rows.labels import Bounds
 from bagwise.rows.opening import open_rows
-from bagwise.rows.sources import open_source
-from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
+from bagwise.rows.sources import ScannedSource, open_source
 from bagwise.rows.spark.session import is_frame
 from bagwise.rows.spilled import Memory
-from bagwise.rows.table import read_table
+from bagwise.rows.table import Rows, read_table
 from bagwise.rows.workers import guarded
 
 AT_ONCE = 2**18  # rows that are encoded together
@@ -390,7 +388,7 @@ def open_in_parts(
     has to be written elsewhere.
     """
     source = table if isinstance(table, Rows) else open_source(table)
-    if limit is None and isinstance(source, ParquetFiles | DatasetSource):
+    if limit is None and isinstance(source, ScannedSource):
         limit = _READ_IN_PARTS
     return open_rows(source, memory=Memory.of(limit, spill), named=named)
 

@@ -25,8 +25,7 @@ from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import Bagging, Reading, says_where
 from bagwise.rows.columns import select_features
-from bagwise.rows.local import read_rows
-from bagwise.rows.table import read_table
+from bagwise.rows.table import read_rows, read_table
 
 _EPSILONS = tuple(float(f"{epsilon:.3g}") for epsilon in np.geomspace(0.01, 20, 157))
 """What a plan for a given error tries: three digits each, in steps of about 5 %."""

@@ -14,9 +14,9 @@ from bagwise.privacy.units import Units
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.rng import SecureNoise
-from bagwise.rows import Rows
 from bagwise.rows.encode import Encoder
-from bagwise.rows.local import LocalRows
+from bagwise.rows.row_order import feature_order
+from bagwise.rows.table import Rows
 
 SEED = 0
 
@@ -76,8 +76,8 @@ class Sample:
 def sample_matrix(X: FloatArray, *, n_rows: int) -> Sample:
     """Return a sample of the rows of X, which stand for `n_rows`."""
     names = [str(j) for j in range(X.shape[1])]
-    rows = LocalRows(pa.table({name: X[:, j] for j, name in enumerate(names)}))
-    chosen = _few(rows.feature_order(names, SecureNoise()))
+    rows = Rows(pa.table({name: X[:, j] for j, name in enumerate(names)}))
+    chosen = _few(feature_order(rows, names, SecureNoise()))
     return Sample(np.ascontiguousarray(X[chosen]), copies=n_rows / len(chosen))
 
 
@@ -95,11 +95,11 @@ def sample_rows(
     else:
         encoder, n_rows = population.encoder, population.n_rows
     if budget.unit is None:
-        order = rows.feature_order(names, SecureNoise())
+        order = feature_order(rows, names, SecureNoise())
         X = encoder.transform(rows.take(_few(order)))
         return Sample(X, copies=n_rows / len(X))
     # Rows that have the same features may belong to different units: these decide as well.
-    ordered = rows.take(rows.feature_order([*names, budget.unit], SecureNoise()))
+    ordered = rows.take(feature_order(rows, [*names, budget.unit], SecureNoise()))
     units = budget.units_in(ordered)
     chosen = _few_units(units)
     X = encoder.transform(ordered.take(chosen))

@@ -42,7 +42,7 @@ from bagwise.requests.columns import read_given
 from bagwise.requests.provenance import FlexibleLearner, LeastRegret, NothingToPlan
 from bagwise.requests.queries import Outlook
 from bagwise.requests.verbs import Choice, ReleaseRequest
-from bagwise.rows import Rows
+from bagwise.rows.table import Rows
 from bagwise.show.stages import report_progress
 
 HOPELESS = 0.5

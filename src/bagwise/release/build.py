@@ -70,10 +70,10 @@ from bagwise.requests.queries import (
 )
 from bagwise.requests.verbs import Choice, ModelRequest, ReleaseRequest
 from bagwise.rows.labels import Bounds
-from bagwise.rows.local import read_rows
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.parts import Parts
 from bagwise.rows.row_order import secret_order
+from bagwise.rows.table import read_rows
 from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 Table = LocalTable | PartsTable

@@ -16,8 +16,8 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import BaggingStrategy, assign_bags
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
-from bagwise.rows import Rows
 from bagwise.rows.matrix import EncodedRows
+from bagwise.rows.table import Rows
 from bagwise.rows.whitening import Columns
 
 SAMPLED = 2**17

@@ -62,9 +62,9 @@ from bagwise.rows.facts import gather_facts
 from bagwise.rows.keys import SealedBox, row_blocks, seal
 from bagwise.rows.label_copies import equals_label, note_likely_copies
 from bagwise.rows.labels import check_label, label_vector
-from bagwise.rows.local import LocalRows
 from bagwise.rows.matrix import PartsMatrix, blocks_of
 from bagwise.rows.parts import Part, Parts
+from bagwise.rows.table import Rows
 
 ROWS_PER_FILE = 2**20
 """Rows of a file where nobody says how many."""
@@ -246,7 +246,7 @@ class PartsTable:
         """The labels, to be counted where they are."""
         return CountedLabels(self.parts, self.moved.label)
 
-    def for_a_plan(self) -> tuple[LocalRows, Population]:
+    def for_a_plan(self) -> tuple[Rows, Population]:
         """Return a sample of the rows, by their features or units, and what it stands for."""
         unit, largest = self.units.column, self.units.largest
         if unit is None:
@@ -254,7 +254,7 @@ class PartsTable:
         else:
             names = self.everyone.names
             drawn = sample_units(self.source, names, unit, MOST_ROWS, largest=largest)
-        return LocalRows(drawn), self.everyone
+        return Rows(drawn), self.everyone
 
     def check_choice(self, choice: Choice) -> None:
         """Refuse a strategy that cannot work in parts."""

@@ -41,7 +41,6 @@ from bagwise.requests.columns import Columns, carried_columns, read_given
 from bagwise.requests.queries import Centring, Scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rng import make_generator
-from bagwise.rows import Rows
 from bagwise.rows.columns import find_column, refuse_lookalikes, without_dictionary
 from bagwise.rows.encode import Encoder
 from bagwise.rows.label_copies import (
@@ -51,7 +50,8 @@ from bagwise.rows.label_copies import (
 )
 from bagwise.rows.labels import Bounds, label_codes, label_vector
 from bagwise.rows.matrix import EncodedRows
-from bagwise.rows.row_order import inverse_order, secret_order
+from bagwise.rows.row_order import feature_order, inverse_order, secret_order
+from bagwise.rows.table import Rows
 from bagwise.show.operator_notes import tell_operator
 
 _LEAST_USED = 0.01  # of the width of the bounds
@@ -152,7 +152,7 @@ class LocalTable:
         """Put rows into a secret order, or one that the features decide where it must repeat."""
         source = request.budget.noise_source
         if request.keep_order or request.seed is not None:
-            order = self.rows.feature_order(self.names, source)
+            order = feature_order(self.rows, self.names, source)
         else:
             order = secret_order(self.n_rows, source)
         return dataclasses.replace(self.take(order), kept=order if request.keep_order else None)

@@ -24,9 +24,9 @@ from bagwise.privacy.promise import check_promise
 from bagwise.privacy.units import Units, units_of
 from bagwise.requests.records import Privacy
 from bagwise.rng import NoiseSource, SecureNoise
-from bagwise.rows import Rows
 from bagwise.rows.columns import find_column
 from bagwise.rows.labels import Bounds, check_bounds
+from bagwise.rows.table import Rows
 
 AnyBounds = Sequence[float] | Literal["auto"] | None
 _STAND_IN: Bounds = (0.0, 1.0)  # nothing is settled by where bounds are: true and false have these

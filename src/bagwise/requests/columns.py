@@ -8,7 +8,6 @@ from bagwise.bagging import Given
 from bagwise.errors import ColumnError
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.records import Bagging, Names, Reading
-from bagwise.rows import Rows
 from bagwise.rows.columns import (
     exposure_vector,
     find_column,
@@ -19,6 +18,7 @@ from bagwise.rows.columns import (
 from bagwise.rows.encode import DEFAULT_MAX_LEVELS, Encoder
 from bagwise.rows.labels import check_classes
 from bagwise.rows.summary import ColumnSummary
+from bagwise.rows.table import Rows
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.files import stored
 from bagwise.files.atomic import allocate
 from bagwise.files.spill import SpillDirectory
-from bagwise.rows import Rows
 from bagwise.rows.blocks import BLOCK, BlockedRows
 from bagwise.rows.columns import as_float
 from bagwise.rows.encode import Encoder
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.row_order import inverse_order
+from bagwise.rows.table import Rows
 
 T = TypeVar("T")
 
@@ -38,9 +38,9 @@ class EncodedRows:
     deviation of columns, and its product with a vector. All go through the rows in their order.
 
     >>> import pyarrow as pa
-    >>> from bagwise.rows.local import LocalRows
+    >>> from bagwise.rows.table import Rows
     >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
-    >>> X = EncodedRows(LocalRows(table), Encoder.for_table(table, ["x"]))
+    >>> X = EncodedRows(Rows(table), Encoder.for_table(table, ["x"]))
     >>> X.shape, X[1:].tolist(), X.mean(axis=0), X @ np.array([2.0])
     ((3, 1), [[2.0], [6.0]], array([3.]), array([ 2., 4., 12.]))
     """

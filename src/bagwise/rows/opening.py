@@ -5,27 +5,23 @@ counts with the same number of bytes in each row, whatever is in it.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from bagwise.errors import LabelError, TableError, shielded
-from bagwise.files.spill import SpillDirectory, sweep_spills
-from bagwise.files.stored import StoredTable, store
-from bagwise.rows import Rows
+from bagwise.errors import LabelError, Shield, TableError, shielded
+from bagwise.files.spill import sweep_spills
 from bagwise.rows.columns import find_column, is_text
 from bagwise.rows.labels import has_label
-from bagwise.rows.local import read_rows
-from bagwise.rows.sources import StreamedSource, open_source
-from bagwise.rows.sources.arrow_files import DatasetSource, ParquetFiles
-from bagwise.rows.spilled import Memory, ScannedTable, SpilledRows, needed, row_bytes, shown
-from bagwise.rows.table import choose_columns, refuse_empty
+from bagwise.rows.sources import ScannedSource, Stream, open_source
+from bagwise.rows.sources.arrow_files import ParquetFiles
+from bagwise.rows.spilled import Memory, SpilledRows, needed, row_bytes, shown
+from bagwise.rows.table import Rows, choose_columns, read_rows, refuse_empty
 
 WORTH_TELLING = 2**30
 
@@ -38,7 +34,7 @@ _FIRST = 1000  # rows that show how long text is
 class Estimate:
     """What is known of a table before it is read."""
 
-    n_rows: int | None
+    n_rows: int
     needed: int
 
     def is_large(self, memory: Memory) -> bool:
@@ -48,9 +44,9 @@ class Estimate:
     def sentence(self, memory: Memory) -> str:
         """Say how much memory it takes, and what is done about it."""
         fits = self.needed <= memory.limit
-        rows = "" if self.n_rows is None else f"{self.n_rows} rows, "
         return (
-            f"{rows}about {shown(self.needed)} in memory; the limit is {shown(memory.limit)}: "
+            f"{self.n_rows} rows, about {shown(self.needed)} in memory; the limit is "
+            f"{shown(memory.limit)}: "
             f"{'in memory' if fits else 'out of core, with a private directory beside the output'}"
         )
 
@@ -64,25 +60,22 @@ def open_rows(
 ) -> Rows:
     """Return the rows of a source: in memory if they fit, and on disk if not.
 
-    Without a limit they are in memory. A stream, whose size nobody knows, is in memory until it has
-    used up the limit; then all of it goes to disk. `label` is a column that is secret.
+    Without a limit they are in memory. A stream, whose size nobody knows, is refused where it is
+    larger than the limit: on disk its copy would have labels. `label` is a column that is secret.
     """
     if memory is None or isinstance(source, Rows):
         return read_rows(source, named=named)
     sweep_spills(memory.spill)  # what a killed run has left there may hold labels
     source = open_source(source)
+    if isinstance(source, Stream):
+        return read_rows(_read_stream(source, memory, label), named=named)
     estimate = estimate_size(source, label=label)
-    if estimate is None and isinstance(source, StreamedSource):
-        return _read_stream(source, memory, named, label)
     if estimate is None or estimate.needed <= memory.limit:
         return read_rows(source, named=named)
-    spill = SpillDirectory(memory.spill)
-    if isinstance(source, ParquetFiles | DatasetSource):
-        dataset = source.open()
-        names = choose_columns(dataset.schema.empty_table(), named)
-        return _spilled(ScannedTable(dataset, names), memory, spill)
-    reader = source.batches(named)
-    return _spilled(_spooled(reader, reader.schema, spill, named), memory, spill)
+    dataset = source.open()
+    names = choose_columns(dataset.schema.empty_table(), named)
+    refuse_empty(estimate.n_rows, len(names))
+    return SpilledRows(dataset, names, memory)
 
 
 def leave_out_missing(rows: Rows, label: str, classes: Sequence[str] | None) -> tuple[Rows, int]:
@@ -95,96 +88,58 @@ def leave_out_missing(rows: Rows, label: str, classes: Sequence[str] | None) -> 
         raise LabelError(f"label {label!r} is missing in every row.")
     if not missing:
         return rows, 0
-    left = rows.labelled(label, classes) if isinstance(rows, SpilledRows) else rows.take(there)
-    return left, missing
+    return rows.take(there), missing
 
 
 def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
     """Estimate what a release of a source needs; None where nobody can tell without reading it.
 
-    Cells count by their types, and text by how long it is in the first rows. What Parquet files say
-    of bytes depends on the label as well: how well it is packed, and, where a writer counts bytes,
-    how many row groups all columns are cut into.
+    Cells count by their types, and text by how long it is in the first rows. What files say of
+    bytes depends on the label as well: how well it is packed, and, where a writer counts bytes, how
+    many row groups all columns are cut into.
     """
-    if isinstance(source, ParquetFiles):
-        import pyarrow.parquet as pq  # noqa: PLC0415 (only for files of this kind)
-
-        paths = source.files.paths
-        n_rows = sum(shielded(partial(pq.read_metadata, path), _damaged).num_rows for path in paths)
-        with shielded(partial(pq.ParquetFile, paths[0]), _damaged) as file:
-            size = n_rows * shielded(partial(_row_bytes, file, label), _damaged)
-        return Estimate(n_rows, needed(n_rows, size))
-    if isinstance(source, DatasetSource):
-        dataset = source.open()
-        n_rows = shielded(dataset.count_rows, _damaged)
-        return Estimate(n_rows, needed(n_rows, n_rows * row_bytes(dataset.schema)))
-    return None  # also for files whose size tells how labels are spelled, or how well they pack
-
-
-def _row_bytes(file: Any, label: str | None) -> int:
-    """Return about how many bytes a row of a file takes in memory."""
-    schema = file.schema_arrow
-    text = [field.name for field in schema if is_text(field.type) and field.name != label]
-    fixed = [field for field in schema if field.name not in {*text, label}]
-    first, batches = schema.empty_table().select(text), file.iter_batches(_FIRST, columns=text)
-    while text and first.num_rows < _FIRST and (batch := next(batches, None)) is not None:
-        first = pa.concat_tables([first, pa.Table.from_batches([batch])])
+    if not isinstance(source, ScannedSource):
+        return None  # also for files whose size tells how labels are spelled, or how well they pack
+    with Shield(_damaged):
+        if isinstance(source, ParquetFiles):  # without waiting for pyarrow's datasets
+            n_rows = sum(pq.read_metadata(path).num_rows for path in source.files.paths)
+            with pq.ParquetFile(source.files.paths[0]) as file:
+                schema, text = file.schema_arrow, _texts(file.schema_arrow, label)
+                first = schema.empty_table().select(text)
+                batches = file.iter_batches(_FIRST, columns=text) if text else iter(())
+                while first.num_rows < _FIRST and (batch := next(batches, None)) is not None:
+                    first = pa.concat_tables([first, pa.Table.from_batches([batch])])
+        else:
+            dataset = source.open()
+            n_rows, schema = dataset.count_rows(), dataset.schema
+            text = _texts(schema, label)
+            first = dataset.scanner(columns=text, batch_size=_FIRST).head(_FIRST)
     cells = [column.cast(pa.large_string()) for column in first.slice(0, _FIRST).columns]
     letters = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in cells)
-    looked_at: int = max(1, min(_FIRST, first.num_rows))
-    known = row_bytes(pa.schema(fixed)) + _secret_bytes(1, label)
-    return known + _OFFSET_BYTES * len(text) + math.ceil(letters / looked_at)
+    fixed = pa.schema([field for field in schema if field.name not in {*text, label}])
+    size = row_bytes(fixed) + (0 if label is None else _LABEL_BYTES) + _OFFSET_BYTES * len(text)
+    size += math.ceil(letters / max(1, min(_FIRST, first.num_rows)))
+    return Estimate(n_rows, needed(n_rows, n_rows * size))
 
 
-def _secret_bytes(n_rows: int, label: str | None) -> int:
-    return 0 if label is None else _LABEL_BYTES * n_rows
+def _texts(schema: pa.Schema, label: str | None) -> list[str]:
+    return [field.name for field in schema if is_text(field.type) and field.name != label]
 
 
-def _read_stream(
-    source: StreamedSource, memory: Memory, named: Sequence[str], label: str | None
-) -> Rows:
-    """Read a stream, which is there once: into memory, or to disk as soon as it is too large."""
-    reader, read, n_rows, size = source.batches(named), list[pa.RecordBatch](), 0, 0
-    while needed(n_rows, size) <= memory.limit:
-        batch = shielded(lambda: next(reader, None), _damaged)
-        if batch is None:
-            return read_rows(pa.Table.from_batches(read, reader.schema), named=named)
+def _read_stream(source: Stream, memory: Memory, label: str | None) -> pa.Table:
+    """Read a stream, which is there once, as long as it fits."""
+    reader, read, n_rows, size = source.batches(), list[pa.RecordBatch](), 0, 0
+    while (batch := shielded(lambda: next(reader, None), _damaged)) is not None:
         read.append(batch)
-        public = batch.select([name for name in batch.schema.names if name != label])
         n_rows += batch.num_rows
-        size += int(public.nbytes) + _secret_bytes(batch.num_rows, label)
-    spill = SpillDirectory(memory.spill)
-    waiting = _emptying(read)
-    return _spilled(_spooled(chain(waiting, reader), reader.schema, spill, named), memory, spill)
-
-
-def _spilled(
-    stored: ScannedTable | StoredTable, memory: Memory, spill: SpillDirectory
-) -> SpilledRows:
-    refuse_empty(stored.num_rows, len(stored.schema))
-    return SpilledRows(stored, memory, spill)
-
-
-def _spooled(
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    spill: SpillDirectory,
-    named: Sequence[str],
-) -> StoredTable:
-    names = choose_columns(schema.empty_table(), named)
-    kept = pa.schema([schema.field(name).remove_metadata() for name in names])
-    return shielded(lambda: store(_selected(batches, kept), kept, spill.new_file("rows")), _damaged)
-
-
-def _emptying(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    batches.reverse()
-    while batches:
-        yield batches.pop()
-
-
-def _selected(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.record_batch([batch[name] for name in schema.names], schema=schema)
+        size += int(batch.select([name for name in batch.schema.names if name != label]).nbytes)
+        if needed(n_rows, size + (0 if label is None else _LABEL_BYTES * n_rows)) > memory.limit:
+            raise TableError(
+                f"the stream is larger than the limit of {shown(memory.limit)} allows, and is not "
+                "copied to disk, since it has labels. Write it as Parquet and give that file, or "
+                "raise the limit (memory_limit, --memory-limit)."
+            )
+    return pa.Table.from_batches(read, reader.schema)
 
 
 def _damaged(_error: Exception) -> TableError:

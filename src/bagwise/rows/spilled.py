@@ -1,8 +1,7 @@
 """The engine for tables that do not fit into memory, and how much of it a release may use.
 
-Parquet files are read where they are, a column or a batch at a time. Other sources that come in
-batches are first written to a private directory. Only columns that leave are ever brought into
-another order on disk, so that labels of Parquet files are in no file but their own.
+Files are read where they are, a column or a batch at a time. Only columns that leave are ever
+brought into another order on disk, so that labels are in no file but their own.
 """
 
 import copy
@@ -21,15 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import IntArray, index_type
-from bagwise.errors import OutputError, TableError, shielded
+from bagwise.errors import OutputError, Shield, TableError, shielded
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.spill import SpillDirectory
 from bagwise.files.stored import BATCH, StoredTable, arrange
-from bagwise.rng import NoiseSource
 from bagwise.rows.columns import without_dictionary
-from bagwise.rows.labels import has_label
-from bagwise.rows.row_order import feature_order, inverse_order
+from bagwise.rows.row_order import inverse_order
 from bagwise.rows.summary import ColumnSummary
+from bagwise.rows.table import Rows
 
 SUMMARISED = 2**22
 """Rows of a column that are summarised together."""
@@ -114,46 +112,6 @@ def machine_memory() -> int:
         return _USUAL
 
 
-class ScannedTable:
-    """Parquet files as they are, opened as a dataset of pyarrow."""
-
-    def __init__(self, dataset: Any, names: Sequence[str]) -> None:
-        self._dataset = dataset
-        self.schema: pa.Schema = pa.schema([dataset.schema.field(name) for name in names])
-        self.num_rows: int = shielded(dataset.count_rows, _unreadable)
-
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of all rows, in the order of the files."""
-        scanner = self._dataset.scanner(
-            columns=list(names), batch_size=BATCH, batch_readahead=2, fragment_readahead=1
-        )
-        batches = iter(shielded(scanner.to_reader, _unreadable))
-        while (batch := shielded(lambda: next(batches, None), _unreadable)) is not None:
-            yield batch
-
-
-class LabelledRows:
-    """Those rows of a table on disk that have a label.
-
-    They are left out whenever the table is read, so that nothing is written for it: labels of
-    Parquet files stay in no file but their own.
-    """
-
-    def __init__(
-        self, stored: ScannedTable | StoredTable, label: str, classes: Sequence[str] | None
-    ) -> None:
-        self._stored, self._label, self._classes = stored, label, classes
-        self.schema: pa.Schema = stored.schema
-        self.num_rows: int = sum(batch.num_rows for batch in self.batches([label]))
-
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of these rows, in the order of the table."""
-        read = list(dict.fromkeys([*names, self._label]))
-        for batch in self._stored.batches(read):
-            there = has_label(batch.column(self._label), self._classes)
-            yield batch.select(list(names)).filter(there)
-
-
 class ParkedOrder:
     """An order of rows in a file without a name.
 
@@ -174,51 +132,32 @@ class ParkedOrder:
         return np.fromfile(self._file, dtype=self._type)
 
 
-class SpilledRows:
+class SpilledRows(Rows):
     """Rows on disk, of which single columns, and vectors with one number a row, fit into memory."""
 
-    def __init__(
-        self,
-        stored: ScannedTable | StoredTable | LabelledRows,
-        memory: Memory,
-        spill: SpillDirectory,
-    ) -> None:
-        self._base, self._memory, self._spill = stored, memory, spill
-        self._order: ParkedOrder | None = None
-        self._num_rows = stored.num_rows
-        self._arranged: StoredTable | None = None
-
-    def labelled(self, label: str, classes: Sequence[str] | None) -> "SpilledRows":
-        """Return the rows of the table that have a label, in the order of the table."""
-        if isinstance(self._base, LabelledRows):
-            return self
-        return SpilledRows(LabelledRows(self._base, label, classes), self._memory, self._spill)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return self._num_rows
+    def __init__(self, dataset: Any, names: Sequence[str], memory: Memory) -> None:
+        self._dataset, self._memory = dataset, memory
+        self._spill = SpillDirectory(memory.spill)
+        self._schema: pa.Schema = pa.schema([dataset.schema.field(name) for name in names])
+        self._n_stored: int = shielded(dataset.count_rows, _unreadable)
+        self._parked: ParkedOrder | None = None
+        self.num_rows = self._n_stored
 
     @property
     def column_names(self) -> list[str]:
         """Names of all columns."""
-        return list(self._base.schema.names)
+        return list(self._schema.names)
 
     @property
     def rows_at_once(self) -> int:
         """How many rows may be in memory with all their columns."""
-        at_once = self._memory.at_once(self._base.num_rows)
-        return max(1, at_once // row_bytes(self._base.schema))
-
-    @property
-    def stored(self) -> StoredTable | None:
-        """The rows that were handed over, as they are on disk."""
-        return self._arranged
+        at_once = self._memory.at_once(self._n_stored)
+        return max(1, at_once // row_bytes(self._schema))
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one column."""
         column = self._read(name)
-        return column if self._order is None else column.take(pa.array(self._order.read()))
+        return column if self._parked is None else column.take(pa.array(self._parked.read()))
 
     def _read(self, name: str) -> pa.ChunkedArray:
         """Read one column in the order of the files; numbers go to where they stay at once.
@@ -226,12 +165,12 @@ class SpilledRows:
         Put together of batches, a column would be there twice, and its pieces would be kept for
         others like them.
         """
-        kind = self._base.schema.field(name).type
+        kind = self._schema.field(name).type
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
             return self._read_batches(name, kind)
-        values = np.empty(self._base.num_rows, dtype=kind.to_pandas_dtype())
+        values = np.empty(self._n_stored, dtype=kind.to_pandas_dtype())
         start = 0
-        for batch in self._base.batches([name]):
+        for batch in _scan(self._dataset, [name]):
             part = batch.column(0)
             if part.null_count:
                 return self._read_batches(name, kind)
@@ -240,37 +179,33 @@ class SpilledRows:
         return pa.chunked_array([pa.array(values)], type=kind)
 
     def _read_batches(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-        chunks = [batch.column(0) for batch in self._base.batches([name])]
+        chunks = [batch.column(0) for batch in _scan(self._dataset, [name])]
         pa.default_memory_pool().release_unused()  # of the columns before
         column = pa.chunked_array(chunks, type=kind)
         return pc.cast(column, pa.large_string()) if pa.types.is_string_view(kind) else column
 
     def n_bytes(self, names: Sequence[str]) -> int:
         """Return about how many bytes some columns take."""
-        return self._num_rows * row_bytes(pa.schema([self._base.schema.field(n) for n in names]))
+        return self.num_rows * row_bytes(pa.schema([self._schema.field(n) for n in names]))
 
     def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of all rows, some rows at a time."""
-        ordered = self._base if self._order is None else self._arrange(names)
-        for batch in ordered.batches(names):
+        here = self._parked is None
+        for batch in _scan(self._dataset, names) if here else self._arrange(names).batches(names):
             yield pa.Table.from_batches([batch])
 
     def take(self, order: IntArray) -> Self:
         """Return these rows, in this order."""
         taken = copy.copy(self)
-        chosen = order if self._order is None else self._order.read()[order]
-        chosen = chosen.astype(index_type(self._base.num_rows), copy=False)
-        taken._order = ParkedOrder(chosen, self._spill)
-        taken._num_rows, taken._arranged = order.size, None
+        chosen = order if self._parked is None else self._parked.read()[order]
+        chosen = chosen.astype(index_type(self._n_stored), copy=False)
+        taken._parked = ParkedOrder(chosen, self._spill)
+        taken.num_rows, taken.stored = order.size, None
         return taken
 
     def block(self, names: Sequence[str], start: int, stop: int) -> pa.Table:
         """Return some columns of the rows from `start` on, up to `stop`."""
         return self._arrange(names).block(names, start, stop)
-
-    def feature_order(self, names: Sequence[str], source: NoiseSource) -> IntArray:
-        """Return the order of the rows by columns, those that are equal in all in secret order."""
-        return feature_order(self, names, source)
 
     def summarise(self, names: Sequence[str]) -> dict[str, ColumnSummary]:
         """Return the facts about columns that an encoder needs."""
@@ -278,7 +213,7 @@ class SpilledRows:
 
     def _summary(self, name: str) -> ColumnSummary:
         # Facts do not depend on the order, and to bring a column into its order takes long.
-        whole = self._num_rows == self._base.num_rows
+        whole = self.num_rows == self._n_stored
         column = self._read(name) if whole else self.column(name)
         parts = range(0, len(column), SUMMARISED)
 
@@ -299,64 +234,60 @@ class SpilledRows:
 
     def _arrange(self, names: Sequence[str]) -> StoredTable:
         """Return a file in which the rows, with these columns at least, are in their order."""
-        held = self._arranged
+        held = self.stored
         if held is None or not set(names) <= set(held.schema.names):
-            self._arranged = held = self._write(names)
+            self.stored = held = self._write(names)
         return held
 
     def _write(self, names: Sequence[str]) -> StoredTable:
-        empty = self._base.schema.empty_table().select(list(names))
+        empty = self._schema.empty_table().select(list(names))
         plain = pa.table([without_dictionary(one) for one in empty.columns], names=list(names))
         schema = as_parquet_keeps_it(plain).schema  # the types that they will have in a release
-        n = self._base.num_rows
-        order = np.arange(n) if self._order is None else self._order.read()
-        batches = _cast(self._base.batches(names), schema)
-        if order.size == n:
-            places = inverse_order(order)
-        else:  # some of the rows
+        n = self._n_stored
+        order = np.arange(n) if self._parked is None else self._parked.read()
+        if some := order.size < n:
             places = np.full(n, -1)
             places[order] = np.arange(order.size)
-            batches = _those_with_a_place(batches, places)
-            places = places[places >= 0]
+        else:
+            places = inverse_order(order)
         del order
-        return arrange(batches, schema, places, self._spill.path, rows_at_once=self.rows_at_once)
+
+        scanned = _scan(self._dataset, names)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            start = 0
+            for batch in scanned:
+                here = places[start : start + batch.num_rows] >= 0
+                start += batch.num_rows
+                chosen = batch.filter(pa.array(here)) if some else batch
+                columns = zip(chosen.columns, schema, strict=True)
+                with Shield(_unwritable):
+                    cells = [pc.cast(column, field.type) for column, field in columns]
+                yield pa.record_batch(cells, schema=schema)
+
+        kept = places[places >= 0] if some else places
+        return arrange(batches(), schema, kept, self._spill.path, rows_at_once=self.rows_at_once)
 
 
-def _cast(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        columns = [
-            _plain(column, field.type) for column, field in zip(batch.columns, schema, strict=True)
-        ]
-        yield pa.record_batch(columns, schema=schema)
-
-
-def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return shielded(
-        lambda: column if column.type == kind else pc.cast(column, kind),
-        lambda _: TableError("a column has a type that Parquet cannot hold."),
+def _scan(dataset: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of all rows, in the order of the files."""
+    scanner = dataset.scanner(
+        columns=list(names), batch_size=BATCH, batch_readahead=2, fragment_readahead=1
     )
-
-
-def _those_with_a_place(
-    batches: Iterator[pa.RecordBatch], places: IntArray
-) -> Iterator[pa.RecordBatch]:
-    start = 0
-    for batch in batches:
-        yield batch.filter(pa.array(places[start : start + batch.num_rows] >= 0))
-        start += batch.num_rows
+    batches = iter(shielded(scanner.to_reader, _unreadable))
+    while (batch := shielded(lambda: next(batches, None), _unreadable)) is not None:
+        yield batch
 
 
 def row_bytes(schema: pa.Schema) -> int:
-    """Return about how many bytes a row takes in memory."""
-    return sum(_bytes_of(field.type) for field in schema)
-
-
-def _bytes_of(kind: pa.DataType) -> int:
-    """Return how many bytes a cell takes, or a guess where cells have lengths of their own."""
-    try:
-        return max(1, int(kind.bit_width) // 8)
-    except (ValueError, AttributeError):
-        return 32
+    """Return about how many bytes a row takes in memory: a guess where cells have own lengths."""
+    total = 0
+    for field in schema:
+        try:
+            total += max(1, int(field.type.bit_width) // 8)
+        except (ValueError, AttributeError):
+            total += 32
+    return total
 
 
 def _full(_error: Exception) -> OutputError:
@@ -368,3 +299,7 @@ def _unreadable(_error: Exception) -> TableError:
         "the table cannot be read: a file is damaged or missing, or a column has types that do not "
         "go together."
     )
+
+
+def _unwritable(_error: Exception) -> TableError:
+    return TableError("a column has a type that Parquet cannot hold.")

@@ -1,19 +1,113 @@
-"""Tables in and out: whatever holds rows becomes one Arrow table."""
+"""Tables in and out: whatever holds rows becomes one Arrow table, and its rows can be reordered."""
 
+import copy
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bagwise._types import IntArray
 from bagwise.errors import ColumnError, TableError
 from bagwise.files.atomic import new_file
-from bagwise.rows.columns import refuse_doubled_columns
+from bagwise.files.stored import StoredTable
+from bagwise.rows.columns import refuse_doubled_columns, without_dictionary
 from bagwise.rows.sources import open_source
 from bagwise.rows.sources.source import NUMBERED, refuse_cells_as_names
+from bagwise.rows.summary import ColumnSummary
+
+
+class Rows:
+    """The rows of a table in an order of their own: in memory, of which no second copy is made.
+
+    What is called as in Arrow does what it does there: whoever looks at one column after the other
+    takes a table, too. `spilled.SpilledRows` has the same for rows on disk.
+
+    >>> import numpy as np
+    >>> rows = Rows(pa.table({"x": [10, 20, 30]})).take(np.array([2, 0]))
+    >>> rows.column("x").to_pylist(), rows.hand_over(["x"]).num_rows
+    ([30, 10], 2)
+
+    Attributes
+    ----------
+    num_rows : int
+    stored : StoredTable or None
+        What was handed over, where it is on disk: to be read without mapping it.
+    """
+
+    stored: StoredTable | None = None
+
+    def __init__(self, table: pa.Table) -> None:
+        # Shared with whatever is taken of these rows, so that columns handed over are freed.
+        self._columns = dict(zip(table.column_names, table.columns, strict=True))
+        self._order: IntArray | None = None
+        self.num_rows: int = table.num_rows
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of all columns, the label among them."""
+        return list(self._columns)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows may be in memory with all their columns."""
+        return self.num_rows
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return one column."""
+        column = self._columns[name]
+        return column if self._order is None else column.take(pa.array(self._order))
+
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return about how many bytes some columns take."""
+        return sum(int(self._columns[name].nbytes) for name in names)
+
+    def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of all rows, one table after the other."""
+        yield pa.table({name: self.column(name) for name in names})
+
+    def take(self, order: IntArray) -> Self:
+        """Return these rows, none twice, in this order, without touching them yet."""
+        taken = copy.copy(self)
+        taken._order = order if self._order is None else self._order[order]
+        taken.num_rows = order.size
+        return taken
+
+    def block(self, names: Sequence[str], start: int, stop: int) -> pa.Table:
+        """Return some columns of the rows from `start` on, up to `stop`."""
+        if self._order is not None:
+            # Blocks are read many times over: each column is brought into its order once.
+            self._columns = {name: self.column(name) for name in self._columns}
+            self._order = None
+        return pa.table({name: self._columns[name].slice(start, stop - start) for name in names})
+
+    def summarise(self, names: Sequence[str]) -> dict[str, ColumnSummary]:
+        """Return the facts about columns that an encoder needs; exact, so that no order shows."""
+        # In any order, where all rows are there.
+        whole = all(len(column) == self.num_rows for column in self._columns.values())
+        read = self._columns.__getitem__ if whole else self.column
+        return {name: ColumnSummary.of(name, read(name), whole=True) for name in names}
+
+    def hand_over(self, names: Sequence[str]) -> pa.Table:
+        """Return columns as they leave, and forget them: these rows are not used again."""
+        leaving = {}
+        for name in names:
+            # Categories leave as plain values: a list of levels may name some that no row here has.
+            leaving[name] = without_dictionary(self.column(name))
+            del self._columns[name]  # also from the rows that these were taken of
+        return pa.table(leaving)
+
+
+def read_rows(source: Any, *, named: Iterable[str] = ()) -> Rows:
+    """Return the rows of a file or a frame; rows as they are.
+
+    >>> read_rows(pa.table({"x": [1, 2]})).num_rows
+    2
+    """
+    return source if isinstance(source, Rows) else Rows(read_table(source, index_names=named))
 
 
 def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:

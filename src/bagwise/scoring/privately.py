@@ -40,8 +40,7 @@ from bagwise.requests.queries import Queries, ask_range, price_bounds
 from bagwise.requests.records import Privacy
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import find_column
-from bagwise.rows.local import LocalRows
-from bagwise.rows.table import read_table
+from bagwise.rows.table import Rows, read_table
 from bagwise.scoring.openly import row_labels
 from bagwise.show import html
 from bagwise.show.stages import OnStage, Stages, ignore_stage
@@ -315,7 +314,7 @@ def evaluate_rows_privately(
         with stage("looking into the ledger"):
             account = open_account(
                 ledger,
-                LocalRows(data),
+                Rows(data),
                 verb="evaluate",
                 request=[columns, budget, model.digest, loss, clip],
                 label=columns.label,

@@ -15,7 +15,7 @@ from bagwise.rows.sources.arrow_files import ArrowFiles, DatasetSource, ParquetF
 from bagwise.rows.sources.csv_files import Csv
 from bagwise.rows.sources.locate import STANDARD_INPUT, Files, Kind, find_files
 from bagwise.rows.sources.queries import Query
-from bagwise.rows.sources.source import Source, StreamedSource
+from bagwise.rows.sources.source import ScannedSource, Source
 from bagwise.rows.sources.streams import Frame, Piped, Stream
 
 _FILES: dict[Kind, Callable[[Files], Source]] = {
@@ -50,4 +50,4 @@ def open_source(source: Any) -> Source:
     return Frame(source)
 
 
-__all__ = ["Csv", "Query", "Source", "StreamedSource", "open_source"]
+__all__ = ["Csv", "Query", "ScannedSource", "Source", "Stream", "open_source"]

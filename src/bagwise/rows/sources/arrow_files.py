@@ -11,32 +11,22 @@ import pyarrow.parquet as pq
 
 from bagwise.errors import TableError, shielded
 from bagwise.rows.sources.locate import Files, shown
-from bagwise.rows.sources.source import StreamedSource
+from bagwise.rows.sources.source import ScannedSource
 
 
 @dataclass(frozen=True)
-class DatasetSource(StreamedSource):
+class DatasetSource(ScannedSource):
     """A `pyarrow.dataset.Dataset` that the caller opened."""
 
     dataset: Any
 
     def open(self) -> Any:
-        """Return the dataset, from which single columns can be read."""
+        """Return the dataset."""
         return self.dataset
-
-    def read(self, wanted: Collection[str] = ()) -> pa.Table:
-        """Return all of its rows, in the order of its fragments."""
-        del wanted
-        return shielded(self.dataset.to_table, _dataset_error)
-
-    def batches(self, wanted: Collection[str] = ()) -> pa.RecordBatchReader:
-        """Return its rows as they are scanned."""
-        del wanted
-        return shielded(lambda: self.dataset.scanner().to_reader(), _dataset_error)
 
 
 @dataclass(frozen=True)
-class ParquetFiles(StreamedSource):
+class ParquetFiles(ScannedSource):
     """Parquet files; what their directories say of partitions (``year=2020``) becomes columns."""
 
     files: Files
@@ -46,15 +36,14 @@ class ParquetFiles(StreamedSource):
         if self.files.root is None and len(self.files.paths) == 1:
             path = self.files.paths[0]
             return shielded(lambda: read_parquet(path), lambda _: unreadable(path, "Parquet"))
-        return DatasetSource(self.open()).read(wanted)
-
-    def batches(self, wanted: Collection[str] = ()) -> pa.RecordBatchReader:
-        """Return the rows of all files as they are scanned."""
-        return DatasetSource(self.open()).batches(wanted)
+        return super().read(wanted)
 
     def open(self) -> Any:
         """Return the files as a dataset of pyarrow, from which single columns can be read."""
-        schemas = [_schema_of(path) for path in self.files.paths]
+        schemas = [
+            shielded(partial(pq.read_schema, path), partial(_not_parquet, path))
+            for path in self.files.paths
+        ]
         _refuse_other_columns(self.files, schemas)
         return shielded(
             lambda: self._open(schemas),
@@ -80,8 +69,8 @@ class ParquetFiles(StreamedSource):
 
 
 @dataclass(frozen=True)
-class ArrowFiles(StreamedSource):
-    """Files or streams in Arrow's own format."""
+class ArrowFiles(ScannedSource):
+    """Files or streams in Arrow's own format; they are mapped, not copied into memory."""
 
     files: Files
 
@@ -100,9 +89,11 @@ class ArrowFiles(StreamedSource):
             lambda _: _other_types(self.files),
         )
 
-    def batches(self, wanted: Collection[str] = ()) -> pa.RecordBatchReader:
-        """Return the rows of all files; they are mapped, not copied into memory."""
-        return self.read(wanted).to_reader()
+    def open(self) -> Any:
+        """Return the mapped rows as a dataset."""
+        import pyarrow.dataset as ds
+
+        return ds.dataset(self.read())
 
 
 def read_parquet(path: Path) -> pa.Table:
@@ -126,8 +117,8 @@ def _read_arrow(path: Path) -> pa.Table:
             return pa.ipc.open_stream(source).read_all()
 
 
-def _schema_of(path: Path) -> pa.Schema:
-    return shielded(lambda: pq.read_schema(path), lambda _: unreadable(path, "Parquet"))
+def _not_parquet(path: Path, _error: Exception) -> TableError:
+    return unreadable(path, "Parquet")
 
 
 def _refuse_other_columns(files: Files, schemas: Sequence[pa.Schema]) -> None:
@@ -151,11 +142,4 @@ def _other_types(files: Files) -> TableError:
     return TableError(
         f"a column has types that do not go together in {files} files: numbers in one and text in "
         "another, for example. Bring them to one type."
-    )
-
-
-def _dataset_error(_error: Exception) -> TableError:
-    return TableError(
-        "the dataset cannot be read: a file is damaged or missing, or a column has types that do "
-        "not go together."
     )

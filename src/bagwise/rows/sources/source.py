@@ -3,10 +3,11 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from bagwise.errors import TableError
+from bagwise.errors import TableError, shielded
 from bagwise.rows.columns import header_is_data, reads_as_number
 
 
@@ -14,8 +15,7 @@ class Source(ABC):
     """A table that has not been read yet.
 
     Making one looks at names and kinds of files at most, so that mistakes are found before any
-    work; what cannot be read says so when it is read. Those that come in pieces by themselves are
-    asked for pieces where a table does not fit (`batches`).
+    work; what cannot be read says so when it is read.
 
     Nothing that a source raises quotes a cell, and none of its messages is linked to an exception
     that does.
@@ -26,12 +26,23 @@ class Source(ABC):
         """Return the whole table; `wanted` are columns that the caller asks for by name."""
 
 
-class StreamedSource(Source):
-    """A source that comes in pieces, so that it need never be in memory as a whole."""
+class ScannedSource(Source):
+    """A source that can be read again and again, so that it need never be in memory as a whole."""
 
     @abstractmethod
-    def batches(self, wanted: Collection[str] = ()) -> pa.RecordBatchReader:
-        """Return the table piece by piece. What raises later may quote a cell: shield it."""
+    def open(self) -> Any:
+        """Return a dataset of pyarrow, from which single columns can be read."""
+
+    def read(self, wanted: Collection[str] = ()) -> pa.Table:
+        """Return all of its rows, in the order of its fragments."""
+        del wanted
+        return shielded(
+            self.open().to_table,
+            lambda _: TableError(
+                "the dataset cannot be read: a file is damaged or missing, or a column has types "
+                "that do not go together."
+            ),
+        )
 
 
 FIRST_LINE = (

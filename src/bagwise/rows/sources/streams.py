@@ -15,7 +15,6 @@ from bagwise.rows.sources.dialect import Told
 from bagwise.rows.sources.source import (
     NUMBERED,
     Source,
-    StreamedSource,
     read_standard_input,
     refuse_cells_as_names,
 )
@@ -27,18 +26,18 @@ _NOT_COMPUTED = (
 
 
 @dataclass(frozen=True)
-class Stream(StreamedSource):
+class Stream(Source):
     """Batches as somebody else makes them: a reader, a DuckDB relation; most can be read once."""
 
     producer: Any
 
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
         """Return all of its rows."""
-        return shielded(lambda: self.batches(wanted).read_all(), self._failed)
-
-    def batches(self, wanted: Collection[str] = ()) -> pa.RecordBatchReader:
-        """Return its rows as they come."""
         del wanted
+        return shielded(lambda: self.batches().read_all(), self._failed)
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return its rows as they come. What raises later may quote a cell: shield it."""
         return shielded(lambda: pa.RecordBatchReader.from_stream(self.producer), self._failed)
 
     def _failed(self, error: Exception) -> TableError:
