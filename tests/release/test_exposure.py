@@ -67,7 +67,7 @@ def test_means_are_measured_as_by_hand(drawn):
     found = groups(labels, bags)
     everything = [y for group in found for y in group]
     least, most, n = min(everything), max(everything), len(everything)
-    exposure = Exposure.of_means(labels.astype(float), bags, bags.mean(labels))
+    exposure = Exposure.of(labels.astype(float), bags, bags.mean(labels))
     fixed = [g for g in found if len(g) == 1 or sum(g) in (least * len(g), most * len(g))]
     assert exposure.fixed == pytest.approx(sum(map(len, fixed)) / n)
     assert exposure.homogeneous == sum(len(g) for g in found if len(set(g)) == 1) / n
@@ -85,7 +85,7 @@ def test_picks_are_measured_as_by_hand(drawn, data):
     found = groups(labels, bags)
     everything = [y for group in found for y in group]
     picks = [data.draw(st.sampled_from(group)) for group in found]
-    exposure = Exposure.of_picks(labels.astype(float), bags, np.array(picks, dtype=float))
+    exposure = Exposure.of(labels.astype(float), bags, np.array(picks, dtype=float), picked=True)
     assert exposure.fixed == sum(len(g) == 1 for g in found) / len(everything)
     assert exposure.close == pytest.approx(close_share(found, picks, everything))
     assert exposure.dominated == 0.0
@@ -97,11 +97,11 @@ def test_classes_are_measured_as_by_hand(drawn):
     found = groups(codes, bags)
     everything = [y for group in found for y in group]
     shares = bags.mean(np.eye(4)[codes])
-    exposure = Exposure.of_classes(codes, bags, shares, picked=False)
+    exposure = Exposure.of(codes, bags, shares, picked=False)
     pure = sum(len(g) for g in found if len(set(g)) == 1) / len(everything)
     assert exposure.fixed == exposure.homogeneous == exposure.close == pytest.approx(pure)
     assert exposure.guessed == max(Counter(everything).values()) / len(everything)
-    picked = Exposure.of_classes(codes, bags, np.eye(4)[[g[0] for g in found]], picked=True)
+    picked = Exposure.of(codes, bags, np.eye(4)[[g[0] for g in found]], picked=True)
     assert picked.fixed == sum(len(g) == 1 for g in found) / len(everything)
     told = sum(g.count(g[0]) for g in found) / len(everything)
     assert picked.close == pytest.approx(told)
@@ -114,7 +114,7 @@ def test_rare_labels_are_fixed_as_often_as_theory_says(prevalence):
     rng = np.random.default_rng(3)
     labels = (rng.random(m * k) < prevalence).astype(float)
     bags = Bags(rng.permutation(np.repeat(np.arange(m), k)))
-    fixed = Exposure.of_means(labels, bags, bags.mean(labels)).fixed
+    fixed = Exposure.of(labels, bags, bags.mean(labels)).fixed
 
     def is_plausible(p):
         low, high = binom.ppf([ALPHA / 2, 1 - ALPHA / 2], m, (1 - p) ** k + p**k)
@@ -124,14 +124,14 @@ def test_rare_labels_are_fixed_as_often_as_theory_says(prevalence):
     assert not is_plausible(1.2 * prevalence)
     assert not is_plausible(prevalence / 1.2)
     codes = labels.astype(np.int64)
-    by_class = Exposure.of_classes(codes, bags, bags.mean(np.eye(2)[codes]), picked=False)
+    by_class = Exposure.of(codes, bags, bags.mean(np.eye(2)[codes]), picked=False)
     assert by_class.fixed == fixed
 
 
 def test_constant_labels_are_all_told_without_a_numeric_warning():
     bags = Bags(np.array([0, 0, 0, 1, 1, 1]))
     with np.errstate(all="raise"):
-        found = Exposure.of_means(np.full(6, 0.1), bags, bags.mean(np.full(6, 0.1)))
+        found = Exposure.of(np.full(6, 0.1), bags, bags.mean(np.full(6, 0.1)))
     assert (found.fixed, found.homogeneous, found.close, found.guessed) == (1, 1, 1, 1)
     assert found.dominated == 0
 

@@ -29,9 +29,9 @@ from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
 from bagwise.release import bags_in_parts, build, parts_table
 from bagwise.release.bags_in_parts import Moved, in_secret_order
-from bagwise.release.label_bags import Labelling, settle_events
-from bagwise.release.parts_table import CountedUnits, PartsTable, SealedSums, tell_all
-from bagwise.release.release import BAG_ID
+from bagwise.release.label_bags import Labelling, Reach, settle_events
+from bagwise.release.manifest import BAG_ID
+from bagwise.release.parts_table import PartsInBags, PartsTable, SealedSums, tell_all
 from bagwise.release.verify import predictions_of
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
@@ -420,11 +420,12 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     assert release.certificate.events == (means,)
     assert 1 < touched < square < units.largest**2
     # Half super-bags leave rows out, which count as if each was in a bag of its own.
-    few = CountedUnits("person", 10**6)
-    assert few.reach(release.bags)[0] == 10**6
+    few: Any = SimpleNamespace(unit="person", largest_unit=10**6)
+    assert PartsInBags(few, release.bags).reach.square == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
+    reach = Reach.at_worst(release.bags.sizes, 10**6)
     spent = model(rule, "laplace", share=0.1, reach=2**18)
-    after = settle_events(rule, release.bags, few, Scores(None, (spent,)), NOT_CENTRED)[-1]
+    after = settle_events(rule, reach, Scores(None, (spent,)), NOT_CENTRED)[-1]
     assert after == bag_means(rule, square=10**12, rows=10**6, touched=10**6, spent=(spent,))
 
 

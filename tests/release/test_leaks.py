@@ -25,8 +25,8 @@ STAGES = [
     "tables.LocalTable.matrix",
     "build.ask_scores",
     "tables.assign_bags",
-    "tables.LocalTable.as_they_leave",
-    "tables.LocalTable.answer",
+    "tables.LocalBags.leaving",
+    "tables.LocalLeaving.release",
 ]
 
 

@@ -15,7 +15,7 @@ from bagwise.rows import label_copies
 from bagwise.rows.label_copies import (
     FEWEST_ROWS,
     note_likely_copies,
-    refuse_copies_of_label,
+    refuse_copies,
 )
 from bagwise.rows.labels import label_vector
 from bagwise.show.operator_notes import operator_notes_to
@@ -229,8 +229,8 @@ def test_a_copy_of_the_label_is_refused_whatever_its_type(copy):
     table = pa.table({"copy": pa.array(copy), "y": [1.0, 2.0, 2.0]})
     labels = label_vector(table, "y")
     with pytest.raises(ColumnError, match="column 'copy' equals the label 'y'"):
-        refuse_copies_of_label(table, ["copy"], labels, label="y")
-    refuse_copies_of_label(pa.table({"other": [1.0, 2.0, 3.0]}), ["other"], labels, label="y")
+        refuse_copies(table, ["copy"], labels, label="y")
+    refuse_copies(pa.table({"other": [1.0, 2.0, 3.0]}), ["other"], labels, label="y")
 
 
 def test_a_copy_is_one_if_every_part_of_it_is(monkeypatch):
@@ -243,4 +243,4 @@ def test_a_copy_is_one_if_every_part_of_it_is(monkeypatch):
         (["1", "2", "3", "4", "x"], False),
         ([1.0, 2.0, None, 4.0, 5.0], False),
     ):
-        assert label_copies.is_copy(pa.chunked_array([values]), labels) == is_copy
+        assert label_copies.spells(pa.chunked_array([values]), labels) == is_copy

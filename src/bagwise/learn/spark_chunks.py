@@ -27,8 +27,7 @@ from bagwise.files.regular_files import open_regular
 from bagwise.glm.design import read_offset
 from bagwise.glm.parts import BagParts, Chunk
 from bagwise.release.files import BAGS, instance_files
-from bagwise.release.manifest import Manifest
-from bagwise.release.release import BAG_ID
+from bagwise.release.manifest import BAG_ID, Manifest
 from bagwise.rows.encode import Encoder
 from bagwise.rows.matrix import blocks_of
 from bagwise.rows.parts import Reader, Split
@@ -93,7 +92,7 @@ def bags_in_parts(
 
 
 def _splits_of(cluster: Cluster, path: Path, manifest: Manifest) -> list[Split]:
-    names = instance_files(manifest)
+    names = instance_files(manifest.files)
     hashed = [(str((path / name).absolute()), manifest.files[name]) for name in names]
     groups = cluster.each(hashed, _check_file)
     splits, first = list[Split](), 0

@@ -1,7 +1,6 @@
 """The protected unit when a person has several rows: how far their labels move what is hidden."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,17 +10,6 @@ from bagwise._types import IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ColumnError
 from bagwise.rows.columns import without_dictionary
-
-
-class ProtectedUnits(Protocol):
-    """Who is protected, wherever the rows are; bags are where the rows are, too."""
-
-    @property
-    def largest(self) -> int:
-        """Rows of the unit with the most."""
-
-    def reach(self, bags: Any) -> tuple[int, int]:
-        """Return how far the labels of one unit move bag sums: by its square, and how many."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Strategies see features and scores that were paid for.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -21,11 +21,11 @@ from bagwise.bagging.assigning import check_strata
 from bagwise.errors import StrategyError
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of
-from bagwise.release.release import BAG_ID
+from bagwise.release.manifest import BAG_ID
 from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import as_float, without_dictionary
-from bagwise.rows.counts import Strata, reach_of_units
+from bagwise.rows.counts import Strata
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import codes_of
 from bagwise.rows.matrix import PartsMatrix, blocks_of, sampled_rows
@@ -104,14 +104,11 @@ class PartBags:
         Bags of each part.
     sizes : dict of int to int
         How many bags have so many rows.
-    reached : dict of str to (square, touched)
-        How far the units of a column reach into bags, as far as it was asked.
     """
 
     parts: Parts
     counts: tuple[int, ...]
     sizes: dict[int, int]
-    reached: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def n_bags(self) -> int:
@@ -131,12 +128,6 @@ class PartBags:
     def count_sizes(self) -> dict[int, int]:
         """Return how many bags there are of each size."""
         return self.sizes
-
-    def reach_of(self, unit: str) -> tuple[int, int]:
-        """Return how far units reach into the bags: it is counted once."""
-        if unit not in self.reached:
-            self.reached[unit] = reach_of_units(self.parts, unit, BAG_ID)
-        return self.reached[unit]
 
 
 def check_formable(strategy: BaggingStrategy) -> None:

@@ -24,7 +24,7 @@
 Rules that keep it safe:
 
 1. How privately each query is asked is settled before the first draw, from public quantities alone
-   (`settle_queries`), and everything is charged before it (`_charge_ahead`).
+   (`settle_queries`), and everything is charged before it (`_ask`).
 2. Strategies and the planner see features and paid answers, never labels.
 3. A seed drives the partition only. Noise, picks and the order of rows have none.
 4. A step that fails tells its name and never a label (`show.stages`).
@@ -43,13 +43,12 @@ from bagwise.bagging import check_bag_size, parameters_of
 from bagwise.ledger import Account
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.search import decide
-from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.promise import warn_of_strong_promise
-from bagwise.privacy.units import ProtectedUnits
-from bagwise.release.label_bags import SizedBags, foreseen_events, settle_labels
-from bagwise.release.parts_table import PartsTable
+from bagwise.release.label_bags import Reach, foreseen_events, settle_labels
+from bagwise.release.parts_table import PartsInBags, PartsRelease, PartsTable
 from bagwise.release.preview import Confirm, confirm_columns
-from bagwise.release.tables import LocalTable
+from bagwise.release.release import Release
+from bagwise.release.tables import LocalBags, LocalTable
 from bagwise.release.verify import circumstances_of
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.provenance import Provenance
@@ -79,6 +78,9 @@ from bagwise.show.stages import OnStage, Stages, ignore_stage
 Table = LocalTable | PartsTable
 """Rows in memory or on disk, or those that many machines read: both know the same steps."""
 
+Formed = LocalBags | PartsInBags
+"""Such rows in their bags."""
+
 
 def build(
     source: Any,
@@ -87,14 +89,9 @@ def build(
     account: Account | None = None,
     confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
-) -> Any:
-    """Carry out a request for a release: a `Release`, or a `PartsRelease` where rows are in parts.
-
-    Bags are those of the rows, wherever these are, and so are answers: only a table knows them.
-    """
+) -> Release | PartsRelease:
+    """Carry out a request for a release; it is in parts where the rows are."""
     stage, account = Stages(on_stage), Account() if account is None else account
-    bags: Any
-    answers: Any
     # 1. Say all that is wrong with a table at once, and show what will be published of it.
     table = _read(source, request, stage)
     _confirm(table, request.budget, confirmed)
@@ -105,8 +102,9 @@ def build(
         table, X = _look(table, request, None, stage)
         asked = _ask(table, X, NO_SCORES, None, request, account, stage)
         request = dataclasses.replace(request, budget=asked.budget)
-        choice = _choose(table, request, stage, asked.outlook)
-        bags = _form_bags(table, X, asked.scores, choice, stage)
+        choice = _choose(table, request, stage, look_ahead(asked.budget.rule, asked.centring))
+        formed = _form_bags(table, X, asked.scores, choice, stage)
+        reach = _reach(formed, asked.scores)
     else:
         request = choice = _choose(table, request, stage)
         check_bag_size(choice.bag_size, n_rows=table.n_rows)
@@ -114,51 +112,47 @@ def build(
         table, X = _look(table, request, choice, stage)
         if choice.scores == "none":
             # The noise may depend on the bags: on their sizes, and where the rows of a unit are.
-            bags = _form_bags(table, X, Scores(None), choice, stage)
-            asked = _ask(table, X, choice.scores_request, bags, request, account, stage)
+            formed = _form_bags(table, X, Scores(None), choice, stage)
+            reach = formed.reach
+            asked = _ask(table, X, choice.scores_request, reach, request, account, stage)
         else:
             asked = _ask(table, X, choice.scores_request, None, request, account, stage)
-            bags = _form_bags(table, X, asked.scores, choice, stage)
-    del X
+            formed = _form_bags(table, X, asked.scores, choice, stage)
+            reach = _reach(formed, asked.scores)
+    del table, X
     choice = dataclasses.replace(choice, budget=asked.budget)
-    scores, centring = asked.scores, asked.centring
-    # Scores have done their work, and there is one for each row.
-    asked = dataclasses.replace(asked, scores=dataclasses.replace(scores, values=None))
+    model, centring, tightened = asked.scores.model, asked.centring, asked.tightened
+    scores = Scores(None, asked.scores.events)
+    del asked  # there is a score for each row, which has done its work
 
-    # 3. One label a bag: settled, charged, and drawn once.
+    # 3. Take the rows that leave, and settle what hides their labels. Then pay.
     with stage("taking the rows"):
-        left: tuple[Table, Any, Centring] = table.as_they_leave(bags, centring, choice)
-        table, bags, centring = left
+        leaving = formed.leaving(centring, choice)
+        del formed
     with stage("aggregating labels"):
-        labelling = settle_labels(bags, table.units, asked.scores, centring, choice)
+        labelling = settle_labels(reach, scores, centring, choice)
         if labelling.events:
             account.charge(labelling.events)
-        answers = table.answer(bags, labelling, centring, choice)
-    if choice.calibration is None:
-        with stage("looking for exposed labels"):
-            table.report_exposure(bags, answers, choice)
 
-    # 4. What leaves, and what it promises.
-    provenance = _provenance(choice, centring)
-    certificate = certify(
-        labelling.events,
-        choice.budget,
-        unit_rows=table.units.largest,
-        smallest_bag=min(bags.count_sizes()),
-        circumstances=circumstances_of(provenance),
-        tightened=asked.tightened,
-        limit=centring.limit,
-        mark=account.mark,
-    )
-    return table.release(
-        bags,
-        answers,
-        labelling.events,
-        certificate=certificate,
-        label_kind=choice.label_kind,
-        provenance=provenance,
-        model=asked.model,
-    )
+        # 4. One label a bag, drawn once, with what is promised of it.
+        provenance = _provenance(choice, centring)
+        certificate = certify(
+            labelling.events,
+            choice.budget,
+            unit_rows=reach.rows,
+            smallest_bag=min(reach.sizes),
+            circumstances=circumstances_of(provenance),
+            tightened=tightened,
+            limit=centring.limit,
+            mark=account.mark,
+        )
+        return leaving.release(
+            labelling,
+            choice,
+            certificate,
+            provenance=provenance,
+            model=centring.model or model,
+        )
 
 
 @dataclass(frozen=True)
@@ -169,25 +163,10 @@ class Asked:
     and its rule is one within a private range if that was asked for.
     """
 
-    queries: Queries
     budget: Budget
+    tightened: Bounds | None
     scores: Scores
     centring: Centring
-
-    @property
-    def outlook(self) -> Outlook:
-        """What a plan may know."""
-        return look_ahead(self.budget.rule, self.centring)
-
-    @property
-    def tightened(self) -> Bounds | None:
-        """The private range, if one was asked for."""
-        return None if self.queries.range is None else self.budget.rule.bounds
-
-    @property
-    def model(self) -> LinearScores | None:
-        """The model that is published with the bags, if one was bought."""
-        return self.centring.model or self.scores.model
 
 
 def _read(source: Any, request: ReleaseRequest, stage: Stages) -> Table:
@@ -231,24 +210,31 @@ def _look(
         return table, table.matrix(request, choice)
 
 
-def _form_bags(table: Table, X: Any, scores: Scores, choice: Choice, stage: Stages) -> Any:
+def _form_bags(table: Table, X: Any, scores: Scores, choice: Choice, stage: Stages) -> Formed:
     """Put rows into bags; a strategy sees features and paid scores, never labels."""
     with stage("forming bags"):
         return table.form_bags(X, scores, choice)
+
+
+def _reach(formed: Formed, scores: Scores) -> Reach:
+    """Return what noise has to know of bags that may follow from scores."""
+    if scores.events:
+        return Reach.at_worst(formed.sizes, formed.table.largest_unit)
+    return formed.reach
 
 
 def _ask(
     table: Table,
     X: Any,
     scored: ScoresRequest,
-    bags: SizedBags | None,
+    reach: Reach | None,
     request: ReleaseRequest,
     account: Account,
     stage: Stages,
 ) -> Asked:
     """Settle every query, charge, and ask: bounds, a range, scores, what labels are centred on.
 
-    `scored` is what bags will be formed by, and `bags` are None where they follow from the answers.
+    `scored` is what bags will be formed by; there is no `reach` of bags that follow from answers.
     On many machines X has its labels with it, and the table has none.
     """
     budget, labels = request.budget, table.labels
@@ -258,13 +244,19 @@ def _ask(
             budget.calibration,
             X,
             table.encoder.feature_names,
-            unit_rows=table.units.largest,
+            unit_rows=table.largest_unit,
             tighten=request.tighten,
             centre=request.centre,
             scores=scored,
             stated=budget.find_within is None,
         )
-    _charge_ahead(account, queries, bags, table.units, request, bag_size=scored.bag_size)
+    if budget.calibration is not None and queries != Queries():
+        # With what bags will cost. Where nothing is asked, they are charged when labelled.
+        reach = reach or Reach.at_worst({scored.bag_size: 1}, table.largest_unit)
+        left, kind = budget.calibration.after(*queries.searches), request.label_kind
+        account.charge(
+            foreseen_events(left, queries, reach, label_kind=kind, bag_size=scored.bag_size)
+        )
     # 2. Ask in this order: each answer is paid for, so that the next question may depend on it.
     budget = ask_range(queries, table.counted, budget, stage)
     queries = queries.within(budget.calibration)
@@ -273,25 +265,8 @@ def _ask(
         scores = ask_scores(scored.kind, queries, labels, X, budget, family=family)
     with stage("centring the labels"):
         centring = ask_centre(queries, labels, X, budget, family=family, scored=scores.model)
-    return Asked(queries, budget, scores, centring)
-
-
-def _charge_ahead(
-    account: Account,
-    queries: Queries,
-    bags: SizedBags | None,
-    units: ProtectedUnits,
-    request: ReleaseRequest,
-    *,
-    bag_size: int,
-) -> None:
-    """Charge for everything before the first query; without any, bags are charged when labelled."""
-    rule = request.budget.calibration
-    if rule is None or queries == Queries():
-        return
-    rule = rule.after(*queries.searches)
-    kind = request.label_kind
-    account.charge(foreseen_events(rule, queries, bags, units, label_kind=kind, bag_size=bag_size))
+    tightened = None if queries.range is None else budget.rule.bounds
+    return Asked(budget, tightened, scores, centring)
 
 
 def _provenance(choice: Choice, centring: Centring) -> Provenance:
@@ -333,7 +308,7 @@ def build_model(
         table = LocalTable.checked(rows, columns, budget)
     _confirm(table, budget, confirmed)
     table = table.take(secret_order(rows.num_rows, budget.noise_source))
-    labels, encoder, unit_rows = table.labels, table.encoder, table.units.largest
+    labels, encoder, unit_rows = table.labels, table.encoder, table.largest_unit
     X = EncodedRows(table.rows, encoder)
     # 2. Settle what is asked: perhaps bounds and a range, and with all that they leave the model.
     # Then pay.

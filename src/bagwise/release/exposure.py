@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import LeakWarning
 from bagwise.show.operator_notes import tell_operator
@@ -59,7 +59,7 @@ class Exposure:
     --------
     >>> bags = Bags(np.array([0, 0, 1, 1]))
     >>> labels = np.array([0.0, 0.0, 0.0, 1.0])
-    >>> found = Exposure.of_means(labels, bags, bags.mean(labels))
+    >>> found = Exposure.of(labels, bags, bags.mean(labels))
     >>> found.fixed, found.homogeneous, found.close
     (0.5, 0.5, 0.5)
     """
@@ -71,43 +71,29 @@ class Exposure:
     dominated: float
 
     @classmethod
-    def of_means(cls, labels: FloatArray, bags: Bags, means: FloatArray) -> Self:
-        """Measure a release of bag means, (m,), of labels, (n,)."""
-        runs = _Runs.of(labels, bags)
-        extreme = (runs.smallest == runs.smallest.min()) | (runs.largest == runs.largest.max())
-        certain = (runs.alike & extreme) | (bags.sizes == 1)
-        return cls(
-            fixed=_share_of_rows(bags, certain),
-            homogeneous=_share_of_rows(bags, runs.alike),
-            close=_close(labels, bags, means),
-            guessed=_guessed(labels[bags.in_bag]),
-            dominated=float(np.mean(runs.dominated)),
-        )
+    def of(cls, labels: AnyArray, bags: Bags, answers: FloatArray, *, picked: bool = False) -> Self:
+        """Measure a release of bag means, (m,), or of the labels of picked rows, of labels, (n,).
 
-    @classmethod
-    def of_picks(cls, labels: FloatArray, bags: Bags, picks: FloatArray) -> Self:
-        """Measure a release of the label of one row of each bag, (m,)."""
+        Labels are numbers of classes where the answers are their shares, (m, classes).
+        """
+        kept, runs = bags.in_bag, _Runs.of(labels.astype(np.float64), bags)
+        alone, chosen = bags.sizes == 1, labels[kept]
+        if answers.ndim == 2:
+            certain, dominated = runs.alike, 0.0
+            close = answers[bags.index[kept], chosen] >= 1 - CLOSE - _ROUNDING
+            guessed = float(np.bincount(chosen).max() / chosen.size)
+        else:
+            extreme = (runs.smallest == runs.smallest.min()) | (runs.largest == runs.largest.max())
+            certain, dominated = (runs.alike & extreme) | alone, float(np.mean(runs.dominated))
+            close = np.abs(chosen - answers[bags.index[kept]]) <= _reach(chosen)
+            guessed = _guessed(chosen)
+        rows = bags.sizes.sum()
         return cls(
-            fixed=_share_of_rows(bags, bags.sizes == 1),
-            homogeneous=_share_of_rows(bags, _Runs.of(labels, bags).alike),
-            close=_close(labels, bags, picks),
-            guessed=_guessed(labels[bags.in_bag]),
-            dominated=0.0,
-        )
-
-    @classmethod
-    def of_classes(cls, codes: IntArray, bags: Bags, shares: FloatArray, *, picked: bool) -> Self:
-        """Measure a release of the shares of classes, (m, c), or of one row's class as such."""
-        alike = _Runs.of(codes.astype(np.float64), bags).alike
-        certain = bags.sizes == 1 if picked else alike
-        kept = bags.in_bag
-        told = shares[bags.index[kept], codes[kept]]
-        return cls(
-            fixed=_share_of_rows(bags, certain),
-            homogeneous=_share_of_rows(bags, alike),
-            close=float(np.mean(told >= 1 - CLOSE - _ROUNDING)),
-            guessed=float(np.bincount(codes[kept]).max() / kept.sum()),
-            dominated=0.0,
+            fixed=float(bags.sizes[alone if picked else certain].sum() / rows),
+            homogeneous=float(bags.sizes[runs.alike].sum() / rows),
+            close=float(np.mean(close)),
+            guessed=guessed,
+            dominated=0.0 if picked else dominated,
         )
 
     @property
@@ -155,12 +141,8 @@ def report_exposure(
     warn : bool
         False where a stronger warning was given already.
     """
-    if bag_labels.ndim == 2:
-        found = Exposure.of_classes(labels, bags, bag_labels, picked=label_kind == "pick")
-    else:
-        measure = Exposure.of_picks if label_kind == "pick" else Exposure.of_means
-        clipped = labels if bounds is None else np.clip(labels, *bounds)
-        found = measure(clipped, bags, bag_labels)
+    clipped = labels if bounds is None else np.clip(labels, *bounds)
+    found = Exposure.of(clipped, bags, bag_labels, picked=label_kind == "pick")
     tell_operator(found.text())
     if warn and found.is_alarming:
         warnings.warn(
@@ -200,16 +182,6 @@ class _Runs:
         if np.isin(amounts, (0.0, amounts.max())).all():
             dominated = np.zeros_like(dominated)  # they count something, and have no amounts
         return cls(by_bag[starts], by_bag[ends - 1], dominated)
-
-
-def _share_of_rows(bags: Bags, chosen: AnyArray) -> float:
-    return float(bags.sizes[chosen].sum() / bags.sizes.sum())
-
-
-def _close(labels: FloatArray, bags: Bags, bag_labels: FloatArray) -> float:
-    kept = bags.in_bag
-    off = np.abs(labels[kept] - bag_labels[bags.index[kept]])
-    return float(np.mean(off <= _reach(labels[kept])))
 
 
 def _guessed(labels: FloatArray) -> float:

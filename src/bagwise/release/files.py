@@ -122,7 +122,7 @@ def read_release(path: Path, *, key: Path | None = None) -> ReleaseFiles:
     """
     files = read_without_rows(path, key=key)
     hashes = files.manifest.files
-    parts = instance_files(files.manifest)
+    parts = instance_files(hashes)
     rows = read_parts(
         [path / name for name in parts],
         error=ReleaseError,
@@ -180,7 +180,7 @@ def _check_names(path: Path, manifest: Manifest) -> None:
     """Refuse a manifest that lists other files than a release has, and files that it does not."""
     scored = [SCORES] if SCORES in manifest.files else []
     always = (BAGS, CERTIFICATE, CROISSANT)
-    if list(manifest.files) != sorted([*_instances(manifest.files), *always, *scored]):
+    if list(manifest.files) != sorted([*instance_files(manifest.files), *always, *scored]):
         raise ReleaseError(f"{path / MANIFEST} does not list the files of a release.")
     if strangers := {entry.name for entry in path.iterdir()} - {
         *manifest.files,
@@ -200,13 +200,8 @@ def _refuse_missing(path: Path, names: Collection[str]) -> None:
         raise ReleaseError(f"{path} is not a complete release: {shown} is missing.")
 
 
-def instance_files(manifest: Manifest) -> list[str]:
-    """Return the names of the files that the rows are in, in their order."""
-    return _instances(manifest.files)
-
-
-def _instances(names: Collection[str]) -> list[str]:
-    """Return the files that the table of rows must be in, if so many of them are listed."""
+def instance_files(names: Collection[str]) -> list[str]:
+    """Return the files that the table of rows is in, in their order, if so many are listed."""
     parts = sum(_PART.fullmatch(name) is not None for name in names)
     return [_part(number) for number in range(1, parts + 1)] if parts > 1 else [INSTANCES]
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Self
 
 import numpy as np
 
@@ -28,17 +28,39 @@ from bagwise.privacy.queries import (
     ClassShares,
     SingleLabels,
 )
-from bagwise.privacy.units import ProtectedUnits
 from bagwise.requests.queries import Centring, Queries, Scores
 from bagwise.requests.verbs import Choice
 from bagwise.rows.labels import Bounds
 
 
-class SizedBags(Protocol):
-    """Bags, wherever their rows are."""
+@dataclass(frozen=True)
+class Reach:
+    """What noise has to know of bags, and of the units whose rows are in them.
 
-    def count_sizes(self) -> Mapping[int, int]:
-        """Return how many bags there are of each size."""
+    Attributes
+    ----------
+    sizes : mapping
+        How many bags there are of each size.
+    rows : int
+        Of the unit with the most.
+    square : int
+        The largest sum over bags of (rows of a unit in the bag)^2.
+    touched : int
+        The largest number of bags that the rows of one unit are in.
+    """
+
+    sizes: Mapping[int, int]
+    rows: int
+    square: int
+    touched: int
+
+    @classmethod
+    def at_worst(cls, sizes: Mapping[int, int], rows: int) -> Self:
+        """Return what holds of any bags of these sizes: one could hold all rows of a unit.
+
+        Bags that follow from answers are not counted: the noise allows for any.
+        """
+        return cls(sizes, rows, rows**2, rows)
 
 
 Measure = Callable[[AnyArray, FloatArray | None], AnyArray]
@@ -71,15 +93,20 @@ class Labelling:
     predicts: bool = False
 
 
-def settle_labels(
-    bags: SizedBags, units: ProtectedUnits, scores: Scores, centring: Centring, choice: Choice
-) -> Labelling:
+def settle_labels(reach: Reach, scores: Scores, centring: Centring, choice: Choice) -> Labelling:
     """Settle the noise on the labels of bags, from public quantities alone."""
     rule, classes = choice.calibration, len(choice.columns.classes or ())
     if rule is None:
         return _without_noise(choice)
-    kind: Any = {"label_kind": choice.label_kind, "bag_size": choice.bag_size}
-    events = settle_events(rule, bags, units, scores, centring, classes=classes, **kind)
+    events = settle_events(
+        rule,
+        reach,
+        scores,
+        centring,
+        label_kind=choice.label_kind,
+        bag_size=choice.bag_size,
+        classes=classes,
+    )
     query, predicts = events[-1].of_bags, centring.limit is not None
     bounds = centring.bounds if predicts else rule.bounds
     measure: Measure = partial(_measured, query=query, bounds=bounds, classes=classes)
@@ -128,29 +155,21 @@ def _left_and_expected(
 
 
 def foreseen_events(
-    rule: ExactCalibration,
-    queries: Queries,
-    bags: SizedBags | None,
-    units: ProtectedUnits,
-    *,
-    label_kind: str,
-    bag_size: int,
+    rule: ExactCalibration, queries: Queries, reach: Reach, *, label_kind: str, bag_size: int
 ) -> tuple[Mechanism, ...]:
     """Return all events of a release before the first of them: what a ledger is charged for.
 
-    `bags` are None where they follow from an answer. Then the noise on means allows for any bags,
+    Where bags follow from an answer, `reach` is that of any bags: noise on means allows for them,
     as it does in the end. Picks have the noise of the smallest bag that was asked for, whatever
     size they come from, and a larger one costs less.
     """
-    kind: Any = {"label_kind": label_kind, "bag_size": bag_size}
-    label = _settle_label(rule, bags=bags, units=units, spent=queries.spent, **kind)
+    label = _settle_label(rule, reach, queries.spent, label_kind=label_kind, bag_size=bag_size)
     return (*rule.prior, *queries.spent, label)
 
 
 def settle_events(
     rule: ExactCalibration,
-    bags: SizedBags,
-    units: ProtectedUnits,
+    reach: Reach,
     scores: Scores,
     centring: Centring,
     *,
@@ -163,15 +182,13 @@ def settle_events(
     It is said where somebody insists on more noise than is needed, or means would carry less.
     """
     spent, picked = (*scores.events, *centring.events), label_kind == "pick"
-    known = bags if picked or not scores.events else None
-    kind: Any = {"units": units, "spent": spent, "bag_size": bag_size, "classes": classes}
-    label = _settle_label(rule, bags=known, label_kind=label_kind, **kind)
+    settle = partial(_settle_label, reach=reach, spent=spent, bag_size=bag_size, classes=classes)
+    label = settle(rule, label_kind=label_kind)
     if rule.noise != "auto" and not reports_singly(rule):
-        free = _settle_label(rule.with_noise("auto"), bags=known, label_kind=label_kind, **kind)
-        _warn_of_noise(label, free, bags)
+        free = settle(rule.with_noise("auto"), label_kind=label_kind)
+        _warn_of_noise(label, free, reach.sizes)
     if picked and not classes:
-        means = _settle_label(rule, bags=None if spent else bags, label_kind="mean", **kind)
-        _warn_of_picks(label, means, min(bags.count_sizes()))
+        _warn_of_picks(label, settle(rule, label_kind="mean"), min(reach.sizes))
     if centring.limit is not None:
         label = label.on_grid(grid_step((-centring.limit, centring.limit)))
     return (*rule.prior, *spent, label)
@@ -179,21 +196,18 @@ def settle_events(
 
 def _settle_label(
     rule: ExactCalibration,
-    *,
-    bags: SizedBags | None,
-    units: ProtectedUnits,
+    reach: Reach,
     spent: tuple[Mechanism, ...],
+    *,
     label_kind: str,
     bag_size: int,
     classes: int = 0,
 ) -> Mechanism:
     """Return the noise on the labels of bags.
 
-    Known bags are counted, others could hold all rows of a unit. Sizes that depend on scores all
-    get the noise on picks of the smallest.
+    Sizes that depend on scores all get the noise on picks of the smallest.
     """
-    rows = units.largest
-    counts = {bag_size: 1} if bags is None else bags.count_sizes()
+    rows, counts = reach.rows, reach.sizes
     if classes and label_kind == "pick":
         return rule.class_picks(ClassPicks(tuple(sorted(counts)), rows), classes)
     if label_kind == "pick":
@@ -201,9 +215,9 @@ def _settle_label(
         return rule.least(query, spent, counts=counts)
     if reports_singly(rule):  # every row is a bag of its own
         return rule.least(SingleLabels.of(rule.bounds, rows))
-    square, touched = (rows**2, rows) if bags is None else units.reach(bags)
     if classes:
-        return rule.least(ClassShares.of(rule.bounds, rows=rows, square=square))
+        return rule.least(ClassShares.of(rule.bounds, rows=rows, square=reach.square))
+    square, touched = reach.square, reach.touched
     return rule.least(BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched), spent)
 
 
@@ -212,9 +226,9 @@ def reports_singly(rule: ExactCalibration | None) -> bool:
     return rule is not None and rule.noise in SINGLE_LABELS
 
 
-def _warn_of_noise(chosen: Mechanism, free: Mechanism, bags: SizedBags) -> None:
+def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]) -> None:
     """Say so where somebody insists on more noise than the promise needs; all of it is public."""
-    sizes, times = (np.array(list(some)) for some in zip(*bags.count_sizes().items(), strict=True))
+    sizes, times = (np.array(list(some)) for some in zip(*counts.items(), strict=True))
     # In steps of the grid, since bounds may be so wide that squares overflow.
     noises = (
         np.linalg.norm(one.noise_sd(sizes) / one.grid_step * np.sqrt(times))

@@ -11,6 +11,8 @@ from bagwise.rows.encode import Encoder
 
 SCHEMA: Final = "bagwise-release/2"
 
+BAG_ID: Final = "bag_id"
+
 Software = Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
 Count = Annotated[int, Meta(ge=0)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from bagwise.files.spill import SpillDirectory
 from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import tell
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.private_range import Distance, count_beyond
@@ -46,17 +45,24 @@ from bagwise.release.bags_in_parts import (
     leaving_rows,
 )
 from bagwise.release.exposure import report_exposure
-from bagwise.release.files import ReleaseFiles
-from bagwise.release.label_bags import Labelling, Measure
+from bagwise.release.label_bags import Labelling, Measure, Reach
+from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns
-from bagwise.release.release import BAG_ID, Published, bag_schema
+from bagwise.release.release import Published, bag_schema
 from bagwise.release.tables import name_columns, remark_on_wide_bounds
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests.provenance import Provenance
-from bagwise.requests.queries import Centring, Scores, expected_labels, resolve_scores
+from bagwise.requests.queries import NOT_CENTRED, Centring, Scores, expected_labels, resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.columns import as_float, without_dictionary
-from bagwise.rows.counts import Strata, count_strata, largest_unit, sample_rows, sample_units
+from bagwise.rows.counts import (
+    Strata,
+    count_strata,
+    largest_unit,
+    reach_of_units,
+    sample_rows,
+    sample_units,
+)
 from bagwise.rows.encode import Encoder
 from bagwise.rows.facts import gather_facts
 from bagwise.rows.keys import SealedBox, row_blocks, seal
@@ -68,24 +74,6 @@ from bagwise.rows.table import Rows
 
 ROWS_PER_FILE = 2**20
 """Rows of a file where nobody says how many."""
-
-
-@dataclass(frozen=True)
-class CountedUnits:
-    """Who is protected, as far as it is counted: every row by itself without a column."""
-
-    column: str | None = None
-    largest: int = 1
-
-    def reach(self, bags: PartBags) -> tuple[int, int]:
-        """Return the most that a unit has of squared rows in a bag, added up, and of bags.
-
-        Rows that are left out count as if they were in bags of their own, as in memory.
-        """
-        if self.column is None:
-            return 1, 1
-        square, touched = bags.reach_of(self.column)
-        return max(square, self.largest), touched
 
 
 @dataclass(frozen=True)
@@ -134,7 +122,7 @@ class PartsRelease(Published):
     def _row_schema(self) -> pa.Schema:
         return self.columns
 
-    def _to_files(self, rows_per_file: int | None) -> ReleaseFiles:
+    def _tables(self, rows_per_file: int | None) -> tuple[list[WrittenTable], WrittenTable]:
         parts = self.bags.parts.write(
             partial(leaving_rows, schema=self.columns, firsts=self.bags.firsts.tolist()),
             [*self.columns.names, BAG_ID],
@@ -143,7 +131,7 @@ class PartsRelease(Published):
         )
         if sum(part.rows for part in parts) != self.n_rows:
             raise AssertionError("every row leaves once")
-        return self._files_of(parts, self.bag_table)
+        return parts, self.bag_table
 
 
 @dataclass(frozen=True)
@@ -169,7 +157,7 @@ class PartsTable:
     schema: pa.Schema
     encoder: Encoder
     preview: Preview
-    units: CountedUnits
+    unit: str | None
     everyone: Population
     moved: Moved
     strata: Strata | None
@@ -212,9 +200,7 @@ class PartsTable:
             remark_on_wide_bounds(kinds.field(label).type, ends, bounds=budget.calibration.bounds)
         encoder = columns.encoder_from(facts.columns)
         # 3. Units, strata and groups, by what they are called.
-        units = CountedUnits()
-        if budget.unit is not None:
-            units = CountedUnits(budget.unit, largest_unit(table, budget.unit))
+        largest = 1 if budget.unit is None else largest_unit(table, budget.unit)
         groups = count_strata(table, columns.by, role="by") if columns.by else None
         strata, smallest = None, None
         if columns.within:
@@ -229,8 +215,8 @@ class PartsTable:
             schema=schema,
             encoder=encoder,
             preview=preview_columns(facts.columns, encoder, columns),
-            units=units,
-            everyone=Population(tuple(names), encoder, table.num_rows, units.largest, smallest),
+            unit=budget.unit,
+            everyone=Population(tuple(names), encoder, table.num_rows, largest, smallest),
             moved=Moved.of(leaving, columns),
             strata=strata,
             groups=groups,
@@ -242,18 +228,27 @@ class PartsTable:
         return self.source.num_rows
 
     @property
+    def largest_unit(self) -> int:
+        """Rows of the unit with the most."""
+        return self.everyone.largest_unit
+
+    @property
+    def scratch(self) -> SpillDirectory:
+        """The private directory of the run."""
+        return self.source.workers.scratch
+
+    @property
     def counted(self) -> CountedLabels:
         """The labels, to be counted where they are."""
         return CountedLabels(self.parts, self.moved.label)
 
     def for_a_plan(self) -> tuple[Rows, Population]:
         """Return a sample of the rows, by their features or units, and what it stands for."""
-        unit, largest = self.units.column, self.units.largest
-        if unit is None:
-            drawn = sample_rows(self.source, self.everyone.names, MOST_ROWS)
+        names, largest = self.everyone.names, self.largest_unit
+        if self.unit is None:
+            drawn = sample_rows(self.source, names, MOST_ROWS)
         else:
-            names = self.everyone.names
-            drawn = sample_units(self.source, names, unit, MOST_ROWS, largest=largest)
+            drawn = sample_units(self.source, names, self.unit, MOST_ROWS, largest=largest)
         return Rows(drawn), self.everyone
 
     def check_choice(self, choice: Choice) -> None:
@@ -275,9 +270,9 @@ class PartsTable:
         """Return X where the rows are."""
         return PartsMatrix(self.parts, self.encoder, self.moved.label)
 
-    def form_bags(self, X: PartsMatrix, scores: Scores, choice: Choice) -> PartBags:
+    def form_bags(self, X: PartsMatrix, scores: Scores, choice: Choice) -> "PartsInBags":
         """Put rows into bags, each of which lives in one part."""
-        return form_bags(
+        bags = form_bags(
             choice.strategy,
             X,
             scores.model,
@@ -287,31 +282,71 @@ class PartsTable:
             strata=self.strata,
             groups=self.groups,
         )
+        return PartsInBags(self, bags)
 
-    def as_they_leave(
-        self, bags: PartBags, centring: Centring, _choice: Choice
-    ) -> tuple[Self, PartBags, Centring]:
-        """Return all as it is: rows of parts are in a secret order since bags were formed."""
-        return self, bags, centring
 
-    def answer(
-        self, bags: PartBags, labelling: Labelling, centring: Centring, choice: Choice
-    ) -> WrittenTable:
-        """Give every bag its label: what is told is sealed first; then noise is drawn, once."""
-        sums = tell_all(bags, labelling, self.encoder, centring, choice, self.scratch)
-        return _draw(sums, labelling, bags, bag_schema(choice.columns.classes), self.scratch)
+@dataclass(frozen=True)
+class PartsInBags:
+    """Rows in parts with their bags; they leave in the secret order that they have since then."""
+
+    table: PartsTable
+    bags: PartBags
+    centring: Centring = NOT_CENTRED
 
     @property
-    def scratch(self) -> SpillDirectory:
-        """The private directory of the run."""
-        return self.source.workers.scratch
+    def sizes(self) -> dict[int, int]:
+        """How many bags there are of each size."""
+        return self.bags.sizes
 
-    def report_exposure(self, bags: PartBags, answers: WrittenTable, choice: Choice) -> None:
+    @property
+    def reach(self) -> Reach:
+        """What noise has to know of the bags.
+
+        Rows that are left out count as if they were in bags of their own, as in memory.
+        """
+        unit, largest = self.table.unit, self.table.largest_unit
+        if unit is None:
+            return Reach(self.sizes, 1, 1, 1)
+        square, touched = reach_of_units(self.bags.parts, unit, BAG_ID)
+        return Reach(self.sizes, largest, max(square, largest), touched)
+
+    def leaving(self, centring: Centring, _choice: Choice) -> Self:
+        """Return all as it is, to be labelled."""
+        return dataclasses.replace(self, centring=centring)
+
+    def release(
+        self,
+        labelling: Labelling,
+        choice: Choice,
+        certificate: Certificate,
+        *,
+        provenance: Provenance,
+        model: LinearScores | None,
+    ) -> PartsRelease:
+        """Give every bag its label: what is told is sealed first; then noise is drawn, once."""
+        bags, encoder, scratch = self.bags, self.table.encoder, self.table.scratch
+        sums = tell_all(bags, labelling, encoder, self.centring, choice, scratch)
+        drawn = _draw(sums, labelling, bags, bag_schema(choice.columns.classes), scratch)
+        if choice.calibration is None:
+            self._report_exposure(drawn, choice)
+        return PartsRelease(
+            bags=bags,
+            scratch=scratch,
+            columns=self.table.schema,
+            bag_table=drawn,
+            certificate=certificate,
+            provenance=provenance,
+            encoder=encoder,
+            label_kind=choice.label_kind,
+            model=model,
+        )
+
+    def _report_exposure(self, drawn: WrittenTable, choice: Choice) -> None:
         """Tell the operator what bags without noise show, by those of the first part."""
         label, classes = choice.columns.label, choice.columns.classes
-        (rows,) = bags.parts.head().map(lambda part: part.table, [label, BAG_ID])
+        (rows,) = self.bags.parts.head().map(lambda part: part.table, [label, BAG_ID])
         labels, some = rows[label].to_numpy(), Bags(rows[BAG_ID].to_numpy())
-        told = pq.read_table(answers.path).slice(0, some.n_bags)
+        told = pq.read_table(drawn.path).slice(0, some.n_bags)
         columns = [told[name].to_numpy() for name in told.column_names[2:-1]]
         report_exposure(
             labels if classes is None else labels.astype(np.int64),
@@ -320,23 +355,6 @@ class PartsTable:
             label_kind=choice.label_kind,
             bounds=choice.bounds,
             warn=choice.scores != "labels",  # of which the scores have warned already
-        )
-
-    def release(
-        self,
-        bags: PartBags,
-        answers: WrittenTable,
-        _events: tuple[Mechanism, ...],
-        **described: Any,
-    ) -> PartsRelease:
-        """Return what leaves: drawn, and not yet written."""
-        return PartsRelease(
-            bags=bags,
-            scratch=self.scratch,
-            columns=self.schema,
-            bag_table=answers,
-            encoder=self.encoder,
-            **described,
         )
 
 

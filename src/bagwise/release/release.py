@@ -27,9 +27,10 @@ from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
+from bagwise.release.bags_in_parts import PartBags
 from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.files import ReleaseFiles
-from bagwise.release.manifest import SCHEMA, Manifest, TableColumns
+from bagwise.release.manifest import BAG_ID, SCHEMA, Manifest, TableColumns
 from bagwise.release.verify import Verification, verify_release
 from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
@@ -37,8 +38,6 @@ from bagwise.rows.columns import exposure_vector
 from bagwise.rows.encode import Encoder
 from bagwise.show import charts, html
 from bagwise.theory.beliefs import DEFAULT_MISFIT
-
-BAG_ID = "bag_id"
 
 
 def bag_columns(classes: Sequence[str] | None) -> list[str]:
@@ -71,7 +70,6 @@ class Published:
     label_kind : {"mean", "pick"}
     model : LinearScores or None
         The private model that rows were sorted or measured by, or labels centred on, if they were.
-    bags : Bags or PartBags
     """
 
     certificate: Certificate
@@ -79,7 +77,7 @@ class Published:
     encoder: Encoder
     label_kind: LabelKind
     model: LinearScores | None
-    bags: Any
+    bags: Bags | PartBags
 
     @property
     def n_rows(self) -> int:
@@ -100,7 +98,8 @@ class Published:
     def _row_schema(self) -> pa.Schema:
         raise NotImplementedError
 
-    def _to_files(self, _rows_per_file: int | None) -> ReleaseFiles:
+    def _tables(self, _rows_per_file: int | None) -> tuple[Any, Any]:
+        """Return the tables of rows and of bags, as `ReleaseFiles` takes them."""
         raise NotImplementedError
 
     def save(
@@ -132,8 +131,15 @@ class Published:
         target = Path(path)
         files.check_rows_per_file(rows_per_file, self.n_rows)
         check_output(target, force=force)
+        instances, bags = self._tables(rows_per_file)
         files.write_release(
-            self._to_files(rows_per_file),
+            ReleaseFiles(
+                instances=instances,
+                bags=bags,
+                certificate=self.certificate.to_json(),
+                manifest=self.manifest(),
+                scores=_scores_to_json(self.model, self.encoder, label=self.provenance.label),
+            ),
             target,
             force=force,
             rows_per_file=rows_per_file,
@@ -158,15 +164,6 @@ class Published:
             ),
             encoder=self.encoder,
             files={},
-        )
-
-    def _files_of(self, instances: Any, bags: Any) -> ReleaseFiles:
-        return ReleaseFiles(
-            instances=instances,
-            bags=bags,
-            certificate=self.certificate.to_json(),
-            manifest=self.manifest(),
-            scores=_scores_to_json(self.model, self.encoder, label=self.provenance.label),
         )
 
     def summary(self) -> dict[str, Any]:
@@ -432,15 +429,13 @@ class Release(Published):
     def _row_schema(self) -> pa.Schema:
         return self.instances.schema
 
-    def _to_files(self, _rows_per_file: int | None) -> ReleaseFiles:
+    def _tables(self, _rows_per_file: int | None) -> tuple[Any, pa.Table]:
         index = self.bags.index
         rows = self.instances.append_column(BAG_ID, pa.array(index, mask=index == LEFT_OUT))
         labels = [self.labels] if self.classes is None else list(self.labels.T)
         bags = [np.arange(self.bags.n_bags), self.bags.sizes, *labels, self.noise_sd]
-        return self._files_of(
-            rows if self.stored is None else _streamed(self.stored, rows),
-            pa.table(bags, schema=bag_schema(self.classes)),
-        )
+        table = pa.table(bags, schema=bag_schema(self.classes))
+        return rows if self.stored is None else _streamed(self.stored, rows), table
 
     @classmethod
     def _from_files(cls, files: ReleaseFiles) -> Self:

@@ -26,28 +26,27 @@ from bagwise.errors import (
 )
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
+from bagwise.privacy import Certificate
 from bagwise.privacy.aggregate import pick_rows
-from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import tell
+from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import Units
 from bagwise.release.cells import assign_by_cells
 from bagwise.release.exposure import report_exposure
-from bagwise.release.label_bags import Labelling
+from bagwise.release.label_bags import Labelling, Reach
+from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns
-from bagwise.release.release import BAG_ID, Release
+from bagwise.release.release import Release
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns, carried_columns, read_given
+from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import Centring, Scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, refuse_lookalikes, without_dictionary
 from bagwise.rows.encode import Encoder
-from bagwise.rows.label_copies import (
-    note_likely_copies,
-    refuse_copies_of_class,
-    refuse_copies_of_label,
-)
+from bagwise.rows.label_copies import note_likely_copies, refuse_copies
 from bagwise.rows.labels import Bounds, label_codes, label_vector
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.row_order import feature_order, inverse_order, secret_order
@@ -71,8 +70,6 @@ class LocalTable:
         Groups and strata that bags have to follow.
     kept : (n,) or None
         Where each row was in the table, if the order is to be kept.
-    instances, stored
-        Rows as they leave, and where they are on disk.
     """
 
     rows: Rows
@@ -83,8 +80,6 @@ class LocalTable:
     units: Units
     given: Given
     kept: IntArray | None = None
-    instances: pa.Table | None = None
-    stored: StoredTable | None = None
 
     @classmethod
     def checked(cls, rows: Rows, columns: Columns, budget: Budget) -> Self:
@@ -99,10 +94,7 @@ class LocalTable:
         with wrong:
             labels = _read_labels(rows, columns, budget)
             with wrong:  # only of labels that can be read
-                if columns.classes is not None:
-                    refuse_copies_of_class(rows, leaving, label=columns.label)
-                else:
-                    refuse_copies_of_label(rows, leaving, labels, label=columns.label)
+                refuse_copies(rows, leaving, labels, label=columns.label, classes=columns.classes)
         with wrong:
             if columns.id is not None:
                 key = without_dictionary(rows.column(columns.id))
@@ -123,6 +115,11 @@ class LocalTable:
     def n_rows(self) -> int:
         """Number of rows."""
         return self.rows.num_rows
+
+    @property
+    def largest_unit(self) -> int:
+        """Rows of the unit with the most."""
+        return self.units.largest
 
     @property
     def counted(self) -> AnyArray:
@@ -180,73 +177,108 @@ class LocalTable:
             return self.encoder.transform(self.rows)
         return EncodedRows(self.rows, self.encoder)
 
-    def form_bags(self, X: Any, scores: Scores, choice: Choice) -> Bags:
+    def form_bags(self, X: Any, scores: Scores, choice: Choice) -> "LocalBags":
         """Put rows into bags: all at once, or in cells that fit into memory."""
         strategy, size, rng = choice.strategy, choice.bag_size, make_generator(choice.seed)
         if not strategy.needs_features or self.fits:
-            given = self.given
-            return assign_bags(strategy, X, scores.values, bag_size=size, rng=rng, given=given)
-        self.check_choice(choice)
-        return assign_by_cells(strategy, X, self.rows, bag_size=size, rng=rng, scores=scores.values)
+            bags = assign_bags(strategy, X, scores.values, bag_size=size, rng=rng, given=self.given)
+        else:
+            self.check_choice(choice)
+            bags = assign_by_cells(
+                strategy, X, self.rows, bag_size=size, rng=rng, scores=scores.values
+            )
+        return LocalBags(self, bags)
 
-    def as_they_leave(
-        self, bags: Bags, centring: Centring, choice: Choice
-    ) -> tuple[Self, Bags, Centring]:
+
+@dataclass(frozen=True)
+class LocalBags:
+    """Rows that this process reads, in their bags."""
+
+    table: LocalTable
+    bags: Bags
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """How many bags there are of each size."""
+        return self.bags.count_sizes()
+
+    @property
+    def reach(self) -> Reach:
+        """What noise has to know of the bags."""
+        units = self.table.units
+        return Reach(self.sizes, units.largest, *units.reach(self.bags))
+
+    def leaving(self, centring: Centring, choice: Choice) -> "LocalLeaving":
         """Put rows into the order in which they leave, and take the columns that do.
 
         They are in a secret order already. But a seed tells that one, so that there is another.
         """
-        table, columns, order = self, choice.columns, None
-        if self.kept is not None:
-            order = inverse_order(self.kept)
+        table, bags, predictions, order = self.table, self.bags, centring.predictions, None
+        if table.kept is not None:
+            order = inverse_order(table.kept)
         elif choice.seed is not None:
-            order = secret_order(self.n_rows, choice.noise_source)
+            order = secret_order(table.n_rows, choice.noise_source)
         if order is None:
             bags = bags.renumbered()
         else:
-            table, bags, centring = self.take(order), bags.take(order), centring.take(order)
-        leaving = table.rows.hand_over(leaving_columns(table.names, columns))
+            table, bags = table.take(order), bags.take(order)
+            predictions = None if predictions is None else predictions[order]
+        leaving = table.rows.hand_over(leaving_columns(table.names, choice.columns))
         with Shield(
             lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold.")
         ):
             instances = as_parquet_keeps_it(leaving)
-        left = dataclasses.replace(table, instances=instances, stored=table.rows.stored)
-        return left, bags, centring
+        stored, encoder = table.rows.stored, table.encoder
+        return LocalLeaving(table.labels, predictions, bags, instances, stored, encoder)
 
-    def answer(
-        self, bags: Bags, labelling: Labelling, centring: Centring, choice: Choice
-    ) -> FloatArray:
-        """Give every bag its label: (bags,), or (bags, classes)."""
-        if choice.calibration is None and choice.bounds is not None:
-            _warn_of_clipping(self.labels, choice.bounds)
-        pick = partial(pick_rows, source=choice.noise_source)
-        measured = labelling.measure(self.labels, centring.predictions)
-        told = tell(measured, labelling.combine, bags, pick)
-        return labelling.hide(told, bags.sizes)
 
-    def report_exposure(self, bags: Bags, answers: FloatArray, choice: Choice) -> None:
-        """Tell the operator what bags without noise show."""
-        report_exposure(
-            self.labels,
-            bags,
-            answers,
-            label_kind=choice.label_kind,
-            bounds=choice.bounds,
-            warn=choice.scores != "labels",  # of which the scores have warned already
-        )
+@dataclass(frozen=True)
+class LocalLeaving:
+    """Rows as they leave, with their bags and labels; what a model predicts of them, if asked."""
+
+    labels: AnyArray
+    predictions: FloatArray | None
+    bags: Bags
+    instances: pa.Table
+    stored: StoredTable | None
+    encoder: Encoder
 
     def release(
-        self, bags: Bags, answers: FloatArray, events: tuple[Mechanism, ...], **described: Any
+        self,
+        labelling: Labelling,
+        choice: Choice,
+        certificate: Certificate,
+        *,
+        provenance: Provenance,
+        model: LinearScores | None,
     ) -> Release:
-        """Return what leaves."""
+        """Give every bag its label, and tell the operator what bags without noise show."""
+        bags = self.bags
+        if choice.calibration is None and choice.bounds is not None:
+            _warn_of_clipping(self.labels, choice.bounds)
+        measured = labelling.measure(self.labels, self.predictions)
+        pick = partial(pick_rows, source=choice.noise_source)
+        answers = labelling.hide(tell(measured, labelling.combine, bags, pick), bags.sizes)
+        if choice.calibration is None:
+            report_exposure(
+                self.labels,
+                bags,
+                answers,
+                label_kind=choice.label_kind,
+                bounds=choice.bounds,
+                warn=choice.scores != "labels",  # of which the scores have warned already
+            )
         return Release(
             bags=bags,
             labels=answers,
-            noise_sd=noise_per_bag(events, bags.sizes),
+            noise_sd=noise_per_bag(labelling.events, bags.sizes),
+            label_kind=choice.label_kind,
+            certificate=certificate,
             encoder=self.encoder,
             instances=self.instances,
+            provenance=provenance,
+            model=model,
             stored=self.stored,
-            **described,
         )
 
 

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.errors import ColumnError, did_you_mean, shielded
+from bagwise.errors import ColumnError, Shield, did_you_mean, shielded
 
 
 def find_column(table: pa.Table, name: str, *, role: str) -> pa.ChunkedArray:
@@ -247,37 +248,21 @@ def number_groups(table: Any, names: Sequence[str], *, role: str) -> IntArray:
     """
     numbers = np.zeros(table.num_rows, dtype=np.int64)
     for name in names:
-        codes = _codes(find_column(table, name, role=role), name)
+        column = without_dictionary(find_column(table, name, role=role))
+        with Shield(partial(_tells_nothing_apart, name, column.type)):
+            # The place of each value among all that occur: the order of the rows must not show.
+            codes = pc.rank(column, tiebreaker="dense").to_numpy().astype(np.int64) - 1
         # Numbered anew after each column: products of many numbers of levels would overflow.
         pairs = numbers * (codes.max(initial=0) + 1) + codes
         numbers = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     return numbers
 
 
-def _codes(column: pa.ChunkedArray, name: str) -> IntArray:
-    """Return the place of each value among all that occur: the order of the rows must not show."""
-    return shielded(
-        lambda: _ranks(without_dictionary(column)),
-        lambda _: ColumnError(
-            f"column {name!r} of type {column.type} cannot tell groups apart. Convert it to text "
-            "or to whole numbers."
-        ),
+def _tells_nothing_apart(name: str, kind: pa.DataType, _error: Exception) -> ColumnError:
+    return ColumnError(
+        f"column {name!r} of type {kind} cannot tell groups apart. Convert it to text or to whole "
+        "numbers."
     )
-
-
-def _ranks(column: pa.ChunkedArray) -> IntArray:
-    # Not as a level of its own: lists of levels that hold a missing value cannot be unified.
-    encoded = pc.dictionary_encode(column, null_encoding="mask")
-    parts = pa.chunked_array(encoded).unify_dictionaries().chunks
-    if not parts:
-        return np.empty(0, dtype=np.int64)
-    order = pc.sort_indices(parts[0].dictionary).to_numpy(zero_copy_only=False)
-    rank = np.empty(order.size + 1, dtype=np.int64)
-    rank[order], rank[-1] = np.arange(order.size), order.size  # missing ones come last
-    places = [
-        pc.fill_null(part.indices, order.size).to_numpy(zero_copy_only=False) for part in parts
-    ]
-    return np.asarray(rank[np.concatenate(places)])
 
 
 def exposure_vector(table: Any, name: str) -> FloatArray:

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import FloatArray
 from bagwise.errors import ColumnError, LabelError
 from bagwise.rows.columns import as_float, check_exposure, count_unexposed, without_dictionary
 from bagwise.rows.counts import deal_by_name
 from bagwise.rows.encode import like_an_id
-from bagwise.rows.label_copies import MOST_ROWS, is_copy
+from bagwise.rows.label_copies import MOST_ROWS, spells
 from bagwise.rows.labels import codes_of
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.summary import ColumnSummary
@@ -26,15 +25,17 @@ MOST_LEVELS = 2**20
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What one part tells.
+class Facts:
+    """What is known of all rows, or of those of a part; facts of two parts add up with ``+``.
+
+    `label_range` and `sample` are secret.
 
     Attributes
     ----------
     columns : dict of str to ColumnSummary
         Without keys.
     different : set of str
-        Columns of whole numbers or text that have no value twice.
+        Columns of whole numbers or text that have no value twice in a part.
     copies : set of str
         Columns that spell the label.
     bad : int
@@ -43,8 +44,7 @@ class _Part:
         The row of the first of them.
     unexposed : int
         Rows without a positive exposure.
-    least, most : float
-        Of the labels.
+    label_range : (float, float)
     sample : pyarrow.Table
         Rows with their labels, for a closer look by the operator.
     """
@@ -55,19 +55,21 @@ class _Part:
     bad: int
     first_bad: int | None
     unexposed: int
-    least: float
-    most: float
-    sample: pa.Table
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is known of all rows; `sample` and `label_range` are secret."""
-
-    columns: dict[str, ColumnSummary]
-    copies: frozenset[str]
     label_range: tuple[float, float]
     sample: pa.Table
+
+    def __add__(self, other: "Facts") -> "Facts":
+        least, most = zip(self.label_range, other.label_range, strict=True)
+        return Facts(
+            columns={name: one + other.columns[name] for name, one in self.columns.items()},
+            different=self.different & other.different,
+            copies=self.copies & other.copies,
+            bad=self.bad + other.bad,
+            first_bad=other.first_bad if self.first_bad is None else self.first_bad,
+            unexposed=self.unexposed + other.unexposed,
+            label_range=(min(least), max(most)),
+            sample=pa.concat_tables([self.sample, other.sample]),
+        )
 
 
 def gather_facts(
@@ -104,35 +106,35 @@ def gather_facts(
         exposure=exposure,
         share=min(1.0, MOST_ROWS / table.num_rows),
     )
-    parts = table.map(look, list(dict.fromkeys([*leaving, label])))
-    if bad := sum(part.bad for part in parts):
-        first = min(part.first_bad for part in parts if part.first_bad is not None)
+    facts = functools.reduce(operator.add, table.map(look, list(dict.fromkeys([*leaving, label]))))
+    if facts.first_bad is not None:
         what = "missing, NaN or infinite" if classes is None else "missing or none of the classes"
         raise LabelError(
-            f"label {label!r} is {what} in {bad} row(s), the first being row "
-            f"{first + 1} (counting from 1). Drop or repair those rows."
+            f"label {label!r} is {what} in {facts.bad} row(s), the first being row "
+            f"{facts.first_bad + 1} (counting from 1). Drop or repair those rows."
         )
     if exposure is not None:
-        check_exposure(exposure, sum(part.unexposed for part in parts))
-    different = frozenset.intersection(*(part.different for part in parts))
-    if key is not None and (key not in different or not _no_value_twice(table, key)):
+        check_exposure(exposure, facts.unexposed)
+    if key is not None and (key not in facts.different or not _no_value_twice(table, key)):
         raise ColumnError(f"id {key!r} is missing or repeated in some rows; a key is neither.")
-    columns = {}
-    for name in features:
-        found = functools.reduce(operator.add, (part.columns[name] for part in parts))
+    for name, found in facts.columns.items():
         if found.levels is not None and found.levels.num_rows > MOST_LEVELS:
             raise ColumnError(f"feature {name!r} has more than {MOST_LEVELS} levels. Exclude it.")
         mostly_there = 2 * (found.rows - found.missing) > found.rows > 1
-        suspicious = name in different and name not in named and mostly_there
+        suspicious = name in facts.different and name not in named and mostly_there
         if suspicious and _no_value_twice(table, name):
             raise like_an_id(name)
-        columns[name] = found
-    return Facts(
-        columns=columns | _totals(table, [n for n in features if columns[n].missing]),
-        copies=frozenset.intersection(*(part.copies for part in parts)),
-        label_range=(min(part.least for part in parts), max(part.most for part in parts)),
-        sample=pa.concat_tables([part.sample for part in parts]),
-    )
+    # Exact sums take long: only where something is missing.
+    gaps = [name for name, found in facts.columns.items() if found.missing]
+    totals: list[dict[str, ColumnSummary]] = []
+    if gaps:
+        totals = table.map(partial(_summaries, names=gaps, whole=False), gaps)
+    summed = {name: functools.reduce(operator.add, (one[name] for one in totals)) for name in gaps}
+    return dataclasses.replace(facts, columns=facts.columns | summed)
+
+
+def _summaries(part: Part, *, names: Sequence[str], whole: bool) -> dict[str, ColumnSummary]:
+    return {name: ColumnSummary.of(name, part.table.column(name), whole=whole) for name in names}
 
 
 def _look(
@@ -145,43 +147,31 @@ def _look(
     coded: bool,
     exposure: str | None,
     share: float,
-) -> _Part:
+) -> Facts:
     read = part.table
     if classes is None:
-        labels, copies = as_float(read.column(label)), is_copy
+        labels = as_float(read.column(label))
     else:
         codes = codes_of(read, label, classes, coded=coded)
-        labels, copies = np.where(codes < 0, np.nan, codes), partial(_spells_class, classes=classes)
+        labels = np.where(codes < 0, np.nan, codes)
     fine = np.isfinite(labels)
     bad = np.flatnonzero(~fine)
-    columns = {name: ColumnSummary.of(name, read.column(name), whole=True) for name in features}
+    columns = _summaries(part, names=features, whole=True)
     count = min(read.num_rows, int(np.ceil(share * read.num_rows)))
     some = np.sort(part.generator("look").choice(read.num_rows, size=count, replace=False))
-    return _Part(
+    return Facts(
         columns={name: dataclasses.replace(found, keys=None) for name, found in columns.items()},
         different=frozenset(n for n in leaving if _differs(read.column(n), columns.get(n))),
-        copies=frozenset(name for name in leaving if copies(read.column(name), labels)),
+        copies=frozenset(n for n in leaving if spells(read.column(n), labels, classes)),
         bad=bad.size,
         first_bad=part.first + int(bad[0]) if bad.size else None,
         unexposed=0 if exposure is None else count_unexposed(as_float(read.column(exposure))),
-        least=float(labels[fine].min(initial=np.inf)),
-        most=float(labels[fine].max(initial=-np.inf)),
+        label_range=(labels[fine].min(initial=np.inf), labels[fine].max(initial=-np.inf)),
         # Without lists of levels, which differ from part to part.
         sample=pa.table(
             {**{name: without_dictionary(read.column(name)) for name in leaving}, label: labels}
         ).take(pa.array(some)),
     )
-
-
-def _spells_class(column: pa.ChunkedArray, labels: FloatArray, *, classes: Sequence[str]) -> bool:
-    """Tell whether a column, or a part of one, spells the classes of the labels."""
-    if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
-        return False
-    try:
-        codes = codes_of(pa.table({"c": column}), "c", classes, coded=False)
-    except ColumnError:
-        return False  # what cannot be read as text cannot spell the classes
-    return np.array_equal(codes, labels)
 
 
 def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:
@@ -201,16 +191,3 @@ def _no_value_twice(table: Parts, name: str) -> bool:
 
     whole = len(table.sizes) == 1
     return whole or all(table.gather(deal_by_name(table, name), all_differ, [name]).values())
-
-
-def _totals(table: Parts, names: Sequence[str]) -> dict[str, ColumnSummary]:
-    """Return facts with exact sums, which take long: only where something is missing."""
-    if not names:
-        return {}
-
-    def summarise(part: Part) -> dict[str, ColumnSummary]:
-        found = {name: ColumnSummary.of(name, part.table.column(name)) for name in names}
-        return {name: dataclasses.replace(one, keys=None) for name, one in found.items()}
-
-    parts = table.map(summarise, names)
-    return {name: functools.reduce(operator.add, (part[name] for part in parts)) for name in names}

@@ -5,8 +5,9 @@ or renamed copy does, is shown to the operator only: that it does tells about th
 honest column may be as good.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import ColumnError
-from bagwise.rows.columns import as_float, as_text, is_numeric, is_text, without_dictionary
+from bagwise.rows.columns import as_float, is_numeric, is_text, without_dictionary
+from bagwise.rows.labels import codes_of
 from bagwise.rows.row_order import mid_ranks
 from bagwise.show.operator_notes import tell_operator
 
@@ -25,17 +27,34 @@ _LEFT_OPEN = 0.1  # share of what there is to predict that a near-perfect predic
 _AT_ONCE = 2**20  # rows that are compared together with the label
 
 
-def refuse_copies_of_label(
-    table: pa.Table, columns: Iterable[str], labels: FloatArray, *, label: str
+def refuse_copies(
+    table: Any,
+    columns: Iterable[str],
+    labels: AnyArray,
+    *,
+    label: str,
+    classes: Sequence[str] | None = None,
 ) -> None:
-    """Refuse columns that would carry the label out under another name."""
+    """Refuse columns that would carry the label, or the number of its class, under another name."""
     for name in columns:
-        if is_copy(table.column(name), labels):
+        if spells(table.column(name), labels, classes):
             raise equals_label(name, label)
 
 
-def is_copy(column: pa.ChunkedArray, labels: FloatArray) -> bool:
-    """Tell whether a column, or a part of one, spells the labels."""
+def spells(column: pa.ChunkedArray, labels: AnyArray, classes: Sequence[str] | None = None) -> bool:
+    """Tell whether a column, or a part of one, spells the labels, or the classes of these numbers.
+
+    >>> spells(pa.chunked_array([["b", "a"]]), np.array([1, 0]), ["a", "b"])
+    True
+    """
+    if classes is not None:
+        if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
+            return False
+        try:
+            codes = codes_of(pa.table({"c": column}), "c", classes, coded=False)
+        except ColumnError:
+            return False  # what cannot be read as text cannot spell the classes
+        return np.array_equal(codes, labels)
     for first in range(0, labels.size, _AT_ONCE):  # most columns differ at once
         some = slice(first, first + _AT_ONCE)
         values = _as_numbers(column.slice(first, _AT_ONCE))
@@ -50,21 +69,6 @@ def equals_label(name: str, label: str) -> ColumnError:
         f"column {name!r} equals the label {label!r} in every row: releasing it would "
         f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
     )
-
-
-def refuse_copies_of_class(table: pa.Table, columns: Iterable[str], *, label: str) -> None:
-    """Refuse columns that would carry the class of each row out under another name."""
-    classes = as_text(table.column(label), name=label)
-    for name in columns:
-        column = table.column(name)
-        if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
-            continue
-        try:
-            text = as_text(column, name=name)
-        except ColumnError:
-            continue  # what cannot be read as text cannot spell the classes
-        if pc.all(pc.equal(text, classes), skip_nulls=False).as_py():
-            raise equals_label(name, label)
 
 
 def note_likely_copies(

@@ -34,18 +34,16 @@ class EncodedRows:
 
     Blocks of a large X are encoded anew each time, so that it is never there as a whole.
 
-    It has what a private model asks of a matrix: its shape, slices of rows, the mean and standard
-    deviation of columns, and its product with a vector. All go through the rows in their order.
+    It has what a private model asks of a matrix: its shape, slices of rows, and its product with a
+    vector.
 
     >>> import pyarrow as pa
     >>> from bagwise.rows.table import Rows
     >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
     >>> X = EncodedRows(Rows(table), Encoder.for_table(table, ["x"]))
-    >>> X.shape, X[1:].tolist(), X.mean(axis=0), X @ np.array([2.0])
-    ((3, 1), [[2.0], [6.0]], array([3.]), array([ 2., 4., 12.]))
+    >>> X.shape, X[1:].tolist(), X @ np.array([2.0])
+    ((3, 1), [[2.0], [6.0]], array([ 2., 4., 12.]))
     """
-
-    ndim = 2
 
     def __init__(self, rows: Rows, encoder: Encoder) -> None:
         self._rows, self.encoder = rows, encoder
@@ -68,23 +66,8 @@ class EncodedRows:
         for start in range(0, self.shape[0], BLOCK):
             yield self[start : start + BLOCK]
 
-    def mean(self, axis: int = 0) -> FloatArray:
-        """Return the mean of each column."""
-        total = np.sum([block.sum(axis=axis) for block in self], axis=0)
-        return np.asarray(total / self.shape[0])
-
-    def std(self, axis: int = 0) -> FloatArray:
-        """Return the standard deviation of each column."""
-        center = self.mean(axis)
-        squares = np.sum([((block - center) ** 2).sum(axis=axis) for block in self], axis=0)
-        return np.asarray(np.sqrt(squares / self.shape[0]))
-
     def __matmul__(self, vector: FloatArray) -> FloatArray:
-        product, start = np.empty(self.shape[0]), 0
-        for block in self:
-            product[start : start + block.shape[0]] = block @ vector
-            start += block.shape[0]
-        return product
+        return np.concatenate([block @ vector for block in self])
 
 
 def encode_to_disk(
@@ -129,8 +112,6 @@ class PartsMatrix(BlockedRows):
     parts: Parts
     encoder: Encoder
     label: str
-
-    ndim = 2
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -191,7 +191,7 @@ class Columns:
             if order is not None:
                 self._X = self._X[order]
 
-    def over_parts(self, work: Callable[[Any], T]) -> Iterator[T]:
+    def _over(self, work: Callable[[Any], T]) -> Iterator[T]:
         """Yield what work makes of each block."""
         if isinstance(self._X, BlockedRows):
             yield from self._X.over(work, operator.add)
@@ -210,7 +210,7 @@ class Columns:
     @cached_property
     def mean(self) -> FloatArray:
         """The mean of each column."""
-        total = sum(self.over_parts(_column_sums))
+        total = sum(self._over(lambda block: np.asarray(block.sum(axis=0)).ravel()))
         return np.asarray(total / self.n_rows, dtype=np.float64)
 
     @cached_property
@@ -222,10 +222,10 @@ class Columns:
         if self.is_sparse:
             variances = np.asarray(self._X.multiply(self._X).mean(axis=0)).ravel() - self.mean**2
         else:
-            squares = sum(self.over_parts(partial(_column_squares, mean=self.mean)))
+            mean = self.mean
+            squares = sum(self._over(lambda block: ((block - mean) ** 2).sum(axis=0)))
             variances = np.asarray(squares / self.n_rows)
-        varies = ~self._constant(variances)
-        return _inverse_roots(variances, varies)
+        return _inverse_roots(variances, ~self._constant(variances))
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -234,17 +234,18 @@ class Columns:
             moments = (self._X.T @ self._X).toarray() / self.n_rows
             return np.asarray(moments - np.outer(self.mean, self.mean))
         total = np.zeros((self.mean.size, self.mean.size))
-        for part in self.over_parts(partial(_products, mean=self.mean)):
-            total += part
+        for products in self._over(partial(_products, mean=self.mean)):
+            total += products
         return np.asarray(total / self.n_rows)
 
     def spread_of(self, values: RowValues) -> float:
         """Return the standard deviation of values of the rows."""
         if not callable(values):
             return float(np.std(values))
-        total = sum(self.over_parts(partial(_sum_of, values=values, origin=0.0, power=1)))
-        work = partial(_sum_of, values=values, origin=total / self.n_rows, power=2)
-        return float(np.sqrt(sum(self.over_parts(work)) / self.n_rows))
+        find: Callable[[FloatArray], FloatArray] = values
+        mean = sum(self._over(lambda block: float(np.sum(find(block))))) / self.n_rows
+        squares = self._over(lambda block: float(np.sum((find(block) - mean) ** 2)))
+        return float(np.sqrt(sum(squares) / self.n_rows))
 
     def covariance_with(self, values: RowValues) -> FloatArray:
         """Return the population covariance of each column with values of the rows, (d,).
@@ -257,7 +258,8 @@ class Columns:
         [2.0, 0.0]
         """
         if callable(values):  # centred columns need no centred values, but for rounding
-            sums = self.over_parts(partial(_products_with, mean=self.mean, values=values))
+            mean, find = self.mean, values
+            sums = self._over(lambda block: np.asarray((block - mean).T @ find(block)))
             return np.asarray(sum(sums) / self.n_rows)
         values = values if self._given_order is None else values[self._given_order]
         centred = values - values.mean()
@@ -281,29 +283,9 @@ class Columns:
         return variances <= (FLAT_SPARSE if self.is_sparse else FLAT) * self.mean**2
 
 
-def _column_sums(block: Any) -> FloatArray:
-    return np.asarray(block.sum(axis=0)).ravel()
-
-
-def _column_squares(block: Any, *, mean: FloatArray) -> FloatArray:
-    return np.asarray(((block - mean) ** 2).sum(axis=0))
-
-
 def _products(block: Any, *, mean: FloatArray) -> FloatArray:
     centred = block - mean
     return np.asarray(centred.T @ centred)
-
-
-def _products_with(
-    block: Any, *, mean: FloatArray, values: Callable[[FloatArray], FloatArray]
-) -> FloatArray:
-    return np.asarray((block - mean).T @ values(block))
-
-
-def _sum_of(
-    block: Any, *, values: Callable[[FloatArray], FloatArray], origin: float, power: int
-) -> float:
-    return float(np.sum((values(block) - origin) ** power))
 
 
 def _inverse_roots(variances: FloatArray, varies: AnyArray) -> FloatArray:
