@@ -1,5 +1,6 @@
 """From a release to a row-level model, with the warnings that the combination deserves."""
 
+import operator
 import warnings
 from dataclasses import dataclass, replace
 from tempfile import gettempdir
@@ -20,6 +21,7 @@ from bagwise.errors import (
 )
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.glm.design import read_offset
+from bagwise.glm.parts import Chunk, OverChunks
 from bagwise.glm.shrinkage import has_ends
 from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.convert import BaggedData, with_rows
@@ -120,34 +122,59 @@ def fit_release(
         kept = fitted.kept(classes=task.family.has_classes)
         if fitted.phi is None:  # as instance loss has it
             warn_of_shrinkage(data, kept.coef)
-    one = has_ends(task.family) and not task.family.has_classes
-    if one and fit_intercept and ridge == "auto" and task.loss == "bag":
-        kept = _at_level(kept, setting, release.certificate.clipped_to)
+    if task.loss == "bag":
+        kept = at_level(kept, setting, release.certificate.clipped_to)
     own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
     model = task.model(kept, distorted, release.bags.n_rows, own_rows)
     return _with_row_variance(model, data, label_kind=release.label_kind)
 
 
-def _at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimates:
+def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimates:
     """Move the intercept where noise hides even the mean, until rows have what bags let expect."""
     data, family, most = setting.data, setting.family, setting.family.label_range[1]
-    if setting.label_kind != "mean" or not data.noise_sd.all():
+    if family.has_classes or not has_ends(family) or setting.label_kind != "mean":
         return fit
-    given = np.ones(len(data.X)) if data.offset is None else np.exp(data.offset)  # the exposure
-    shares = data.bags.mean(given)
+    if not setting.fit_intercept or setting.ridge != "auto" or not data.noise_sd.all():
+        return fit
+    # 1. What a mean of one is multiplied by, bag by bag. Rows in memory are one chunk.
+    over = _over_one(data) if data.parts is None else data.parts.over
+    by_chunk = over(lambda chunk: {chunk.first: _mean_exposure(chunk)}, operator.or_)
+    shares = np.concatenate([by_chunk[first] for first in sorted(by_chunk)])
     factor = level(data.labels, shares, data.noise_sd, setting.law, unsure=_UNSURE, most=most)
     if factor is None:
         return fit
-    # Predictions end at the bounds, so rows far out count as these.
-    highest, eta = np.inf if bounds is None else bounds[1], data.X @ fit.coef
-    wanted, intercept = float(family.predictor(np.array(factor * given.mean()))), fit.intercept
+    # 2. Predictions end at the bounds, so rows far out count as these.
+    highest, coef = np.inf if bounds is None else bounds[1], fit.coef
+    intercept = float(fit.intercept)
+    n_rows = int(data.bags.sizes.sum())
+    wanted = float(family.predictor(factor * np.array(shares @ data.bags.sizes) / n_rows))
     for _ in range(_ROUNDS):
-        mean = np.minimum(family.mean(eta + intercept) * given, highest).mean()
-        intercept += wanted - float(family.predictor(np.array(mean)))
+
+        def expected(chunk: Chunk, intercept: float = intercept) -> float:
+            mean = family.mean(chunk.rows @ coef + intercept) * _exposure(chunk)
+            return float(np.minimum(mean, highest).sum())
+
+        intercept += wanted - float(
+            family.predictor(np.array(over(expected, operator.add) / n_rows))
+        )
     unshrunk = fit.unshrunk
     if unshrunk is not None:
         unshrunk = np.append(unshrunk[:-1], unshrunk[-1] + intercept - fit.intercept)
     return replace(fit, intercept=intercept, unshrunk=unshrunk)
+
+
+def _over_one(data: BagData) -> OverChunks:
+    bags = data.bags
+    rows = Chunk(0, data.X, bags.index, bags.sizes, data.labels, data.noise_sd, data.offset)
+    return lambda work, _: work(rows)
+
+
+def _exposure(chunk: Chunk) -> FloatArray:
+    return np.ones(len(chunk.rows)) if chunk.offset is None else np.exp(chunk.offset)
+
+
+def _mean_exposure(chunk: Chunk) -> FloatArray:
+    return np.bincount(chunk.index, _exposure(chunk), chunk.sizes.size) / chunk.sizes
 
 
 def _with_row_variance(model: RowModel, data: BagData, *, label_kind: str) -> RowModel:

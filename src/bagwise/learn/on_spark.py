@@ -23,7 +23,7 @@ from bagwise.glm.design import read_offset
 from bagwise.glm.parts import held_here
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.fitting import fit_equations
-from bagwise.learn.from_release import ReleaseTask
+from bagwise.learn.from_release import ReleaseTask, at_level
 from bagwise.learn.spark_chunks import bags_in_parts
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
@@ -112,12 +112,14 @@ def fit_on_spark(
             data = BagData(rows, bags, labels, noise_sd, ones, axes=parts.axes, parts=parts)
             setting = task.setting(data, ridge, law, fit_intercept=fit_intercept)
             fitted = fit_equations(setting, task.loss)
+            kept = replace(fitted, note=fitted.note + note).kept(classes=kind.has_classes)
+            if not by_row:
+                kept = at_level(kept, setting, certificate.clipped_to)
     finally:
         cluster.scratch.close()
 
     # 3. Say what a fit in memory says.
     fitted.warn(len(names), manifest.n_bags)
-    kept = replace(fitted, note=fitted.note + note).kept(classes=kind.has_classes)
     return task.model(kept, distorted, manifest.n_rows)
 
 
