@@ -45,6 +45,7 @@ def test_the_site_is_read_and_searched_without_a_network(page):
         page.goto(f"{address}/search.html?q=ledger")
         expect(page.locator("#search-results .context").nth(3)).to_be_visible()
         expect(page.locator("#search-results li a").first).to_contain_text("ledger")
+        page.wait_for_load_state("networkidle")  # excerpts that are still being read
     page.goto((SITE / "_generated" / "command-line.html").as_uri())
     page.locator("article").get_by_role("link", name="bagwise report").click()
     expect(page.locator("#bagwise-report")).to_contain_text("--audit")

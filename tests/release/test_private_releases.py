@@ -131,10 +131,9 @@ def test_units_of_several_bags_get_laplace_noise_where_one_row_has_little_epsilo
 @pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
 def test_a_unit_costs_what_its_rows_can_move(data):
     plain = release(data, seed=1, noise="gaussian")
-    person = release(data, seed=1, unit="person", noise="gaussian")
+    person = release(data, seed=1, unit="person", noise="gaussian", keep_order=True)
     units = units_of(data, "person")
-    people = np.array(data["person"])
-    bags = bw.make_bags(np.zeros((N, 1)), bag_size=20, seed=1)
+    people, bags = np.array(data["person"]), person.bags
     worst = 0.0
     for who in np.unique(people):
         counts = np.bincount(bags.index[people == who], minlength=bags.n_bags)

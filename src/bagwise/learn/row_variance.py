@@ -29,7 +29,7 @@ _MOST = 10_000  # rows for units
 _CELL, _CELLS = 64, 32  # bags of a cell at most, and cells that are looked at
 _LENGTHS = (0.5, 1.0, 2.0)  # of the waves of a misfit, in typical distances within a cell
 _DOUBT = 1.5  # deviation of the prior of log v; of log a it is 2
-_HIDDEN = 1.0  # deviation of log v from which on nothing is said
+_HIDDEN = 0.5  # deviation of log v beyond which nothing is said: errors would be off by a third
 
 
 def row_variance(
