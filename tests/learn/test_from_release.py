@@ -94,6 +94,7 @@ def noisy():
     )
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_rows_of_one_s_own_make_intervals_shorter(noisy, tmp_path):
     mine = labelled("poisson", n=400, seed=1)
     alone, both = bw.fit_release(noisy), bw.fit_release(noisy, rows=mine)

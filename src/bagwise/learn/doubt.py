@@ -144,6 +144,8 @@ def best_of_others(
     Tried are less shrinkage and none, the least dispersion, and more shrinkage.
     """
     variation = Variation.of(problem, start)
+    if not variation.usual.all():  # labels without noise, such as the learner's own, need no doubt
+        return shrunk, True
     if not variation.is_beyond_chance or not variation.misses(_expected(shrunk)):
         return shrunk, True
     tried = [shrunk, shrink_further(problem, start, shrunk)]
