@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
+from bagwise.auditor.attackers import hidden_by_noise, reader_of
 from bagwise.auditor.label_inference import infer_labels
-from bagwise.auditor.likelihood import hidden_by_noise, reader_of
 from bagwise.auditor.matching import labels_of_rows
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, TableError

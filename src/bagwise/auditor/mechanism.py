@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from bagwise._types import FloatArray
+from bagwise.auditor.guessing import rate_interval
 from bagwise.files.records import Record
 from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.mechanisms import Mechanism
@@ -166,9 +166,8 @@ def epsilon_lower_bound(
     >>> round(epsilon_lower_bound(900, 100, 1000, delta=0.0, alpha=0.05), 2)
     1.99
     """
-    rate = 0.0 if hits == 0 else float(stats.beta.ppf(alpha / 2, hits, draws - hits + 1))
-    quiet = draws - false_alarms
-    alarm = 1.0 if quiet == 0 else float(stats.beta.isf(alpha / 2, false_alarms + 1, quiet))
+    rate, _ = rate_interval(hits, draws, alpha=alpha)
+    _, alarm = rate_interval(false_alarms, draws, alpha=alpha)
     return max(0.0, math.log((rate - delta) / alarm)) if rate > delta else 0.0
 
 

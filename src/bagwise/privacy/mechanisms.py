@@ -208,6 +208,10 @@ class Mechanism:
         """Return how often each label is reported; None where labels are moved, not replaced."""
         return self.of_bags.frequencies(self.laws, labels, sizes)
 
+    def log_likelihood(self, shown: FloatArray, exact: FloatArray, sizes: IntArray) -> FloatArray:
+        """Return how likely labels of bags are if these are the exact ones, but for a constant."""
+        return self.of_bags.log_likelihood(self.laws, shown, exact, sizes)
+
     def exported(self, google: Any) -> list[Any]:
         """Return it as events of Google's dp-accounting, given its module of events."""
         return self.query.exported(self.laws, google)

@@ -41,6 +41,9 @@ MOST_SIZES = 10_000
 _UPWARDS = 1 + 2.0**-48
 """The logarithms of a cost are right to a few units in the last place; this is more than those."""
 
+_SHARP = 1e-6
+"""What a density is smoothed by, in standard deviations of the noise: as good as not at all."""
+
 
 class Frequencies(NamedTuple):
     """How often each label is reported, and the ends of its chance, whatever the true ones are."""
@@ -167,6 +170,17 @@ class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
         """Return how often each label is reported; None where labels are moved, not replaced."""
         del laws, labels, sizes
         return None
+
+    def log_likelihood(
+        self, laws: Laws, shown: FloatArray, exact: FloatArray, sizes: IntArray
+    ) -> FloatArray:
+        """Return how likely the labels of bags are if these are the exact ones, but for a constant.
+
+        Both are (bags,), or (bags, classes).
+        """
+        off = (shown - exact).T / self.noise_sd(laws, sizes)
+        value, _ = laws[0].density.terms(off, np.full(off.shape, _SHARP))
+        return np.atleast_2d(value).sum(axis=0)
 
 
 def root_steps(square: int) -> int:
@@ -496,6 +510,15 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
         chances = np.array(cast(Unbiased, laws[0]).chances) / CHANCES
         return Frequencies(counts, chances.min(axis=0), chances.max(axis=0))
 
+    def log_likelihood(
+        self, laws: Laws, shown: FloatArray, exact: FloatArray, sizes: IntArray
+    ) -> FloatArray:
+        """Return the logarithm of the chance of what was reported."""
+        del sizes
+        place = _nearest(shown, self.reported(laws))[:, None]
+        shares = cast(Unbiased, laws[0]).shares_of(self.scaled(exact))
+        return np.asarray(np.log(np.take_along_axis(shares, place, axis=1)[:, 0]))
+
 
 def _nearest(values: FloatArray, possible: FloatArray) -> IntArray:
     """Return which of some numbers, in their order, is nearest to each value."""
@@ -727,6 +750,14 @@ class ClassPicks(Picks, frozen=True, tag="class-picks"):
         counts = np.bincount(labels.argmax(axis=1), minlength=classes)
         rarest = float((1 - keep).min()) / (classes - 1)
         return Frequencies(counts, np.full(classes, rarest), np.full(classes, float(keep.max())))
+
+    def log_likelihood(
+        self, laws: Laws, shown: FloatArray, exact: FloatArray, sizes: IntArray
+    ) -> FloatArray:
+        """Return the logarithm of the chance of the class that was reported: the largest entry."""
+        keep = self.keep_chances(laws, sizes)
+        agrees = shown.argmax(axis=1) == exact.argmax(axis=1)
+        return np.log(np.where(agrees, keep, (1 - keep) / (shown.shape[1] - 1)))
 
 
 def _responses(laws: Laws) -> tuple[RandomisedResponse, ...]:

@@ -1,0 +1,297 @@
+"""Those who guess: one knows the labels of all other rows of a bag, one the release alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.linear_model import RidgeCV
+
+from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.bagging.bags import Bags
+from bagwise.errors import TableError
+from bagwise.privacy.aggregate import pick_rows
+from bagwise.privacy.grid import one_hot
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import noisy_bag_labels
+from bagwise.release.release import Release
+from bagwise.release.verify import bag_features, predictions_of
+from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
+
+CLOSE, AT_THE_END = 0.1, 0.01
+"""Shares of the labels' spread: what counts as a hit of a regression, and as the end of a range."""
+
+FOLDS = 5
+
+_EXACT = 1e-9  # of the spread of labels: noise so small stands for none, which has no density
+_PENALTIES = np.logspace(-4, 6, 11)
+_ROWS_AT_ONCE = 2_000_000
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Someone who knows how bag labels are made.
+
+    Attributes
+    ----------
+    event : Mechanism or None
+        What hides them; None where nothing does.
+    bounds : (float, float) or None
+    classes : int
+        0 for labels that are numbers.
+    picks : bool
+        Whether a bag's label is that of one row, picked in secret, instead of a mean.
+    tiny : float
+        Standard deviation that stands for no noise.
+    """
+
+    event: Mechanism | None
+    bounds: Bounds | None
+    classes: int
+    picks: bool
+    tiny: float
+
+    def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
+        """Return bag labels of these rows, as the release would have drawn them."""
+        if self.event is not None and self.bounds is not None:
+            return noisy_bag_labels(
+                labels,
+                bags,
+                bounds=self.bounds,
+                event=self.event,
+                source=source,
+                classes=self.classes,
+            )
+        numbers = self._numbers(labels)
+        return numbers[pick_rows(bags, source)] if self.picks else bags.mean(numbers)
+
+    def log_ratio(
+        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, pair: AnyArray
+    ) -> FloatArray:
+        """Return the log likelihood of the second label of each pair less that of the first.
+
+        Parameters
+        ----------
+        shown : (m,) or (m, classes)
+            The labels of the bags.
+        labels : (n,)
+            Those of all rows; the entries of `rows` are not looked at.
+        rows : (m,)
+            The row of each bag that it is about.
+        pair : (m, 2)
+            The labels that this row may have.
+        """
+        first, second = (self._log_likelihood(shown, labels, bags, rows, of) for of in pair.T)
+        return np.asarray(second - first)
+
+    def _log_likelihood(
+        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray
+    ) -> FloatArray:
+        """Return the log likelihood of one label for one row of each bag, up to a constant."""
+        numbers = self._numbers(labels)
+        numbers[rows] = self._numbers(of)
+        if not self.picks:
+            return self._of_exact(shown, bags.mean(numbers), bags.sizes)
+        # Any row of the bag may have been the one.
+        each = self._of_exact(shown[bags.index], numbers, bags.sizes[bags.index])
+        by_bag, starts = np.argsort(bags.index, kind="stable"), np.cumsum(bags.sizes) - bags.sizes
+        return np.asarray(np.logaddexp.reduceat(each[by_bag], starts))
+
+    def _of_exact(self, shown: FloatArray, exact: FloatArray, sizes: IntArray) -> FloatArray:
+        if self.event is not None:
+            return self.event.log_likelihood(shown, exact, sizes)
+        return -0.5 * np.square(np.atleast_2d((shown - exact).T) / self.tiny).sum(axis=0)
+
+    def _numbers(self, labels: AnyArray) -> FloatArray:
+        """Return numbers as they are, and a one in the place of each class."""
+        return np.array(one_hot(labels, self.classes) if self.classes else labels, dtype=np.float64)
+
+
+def hidden_by_noise(release: Release, labels: AnyArray) -> tuple[AnyArray, FloatArray]:
+    """Return what the noise of a release hides of each row, and what is published about it.
+
+    Mostly that is the labels, and those of the bags. Where labels were centred, the mean prediction
+    of each bag is public, and its noise hides what the model leaves of the labels, clipped to the
+    limit. An attacker who held such noise against whole labels would see more than there is.
+    """
+    certificate = release.certificate
+    if certificate.limit is None or release.model is None:
+        return labels, release.labels
+    predictions = predictions_of(release, release.model)
+    left = np.clip(labels - predictions, -certificate.limit, certificate.limit)
+    return left, release.labels - release.bags.mean(predictions)
+
+
+def reader_of(release: Release, spread: float) -> Reader:
+    """Return the reader for a release, of what `hidden_by_noise` returns."""
+    limit = release.certificate.limit
+    bounds = release.certificate.clipped_to if limit is None else (-limit, limit)
+    hiding = [event for event in release.certificate.events if event.query.labels_bags]
+    event = hiding[0] if hiding else None
+    if release.classes is not None:
+        spread = 1.0
+    classes = len(release.classes or ())
+    tiny = _EXACT * (spread or 1.0)
+    return Reader(event, bounds, classes, release.label_kind == "pick", tiny)
+
+
+def _rows_by_bag(bags: Bags) -> tuple[IntArray, IntArray]:
+    """Return the rows of the first bag, then of the second and so on, and where each begins."""
+    order = np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
+    return order, np.cumsum(bags.sizes) - bags.sizes
+
+
+@dataclass(frozen=True)
+class KnownNeighbours:
+    """Attacks of those who know all other labels of a bag.
+
+    Attributes
+    ----------
+    values : (n,)
+        What the noise hides of each row.
+    shown : (m,) or (m, classes)
+        What was published about it.
+    """
+
+    bags: Bags
+    values: AnyArray
+    shown: FloatArray
+    usable: IntArray
+    reader: Reader
+    rng: np.random.Generator
+
+    def redrawn(self, trials: int, noise: NoiseSource) -> tuple[AnyArray, FloatArray]:
+        """Return which guesses were right, and how sure they were."""
+        if np.all(self.values == self.values[0]):
+            raise TableError("all labels are equal, so that there is nothing to guess.")
+        size = float(self.bags.sizes[self.usable].mean())
+        block = max(1, int(_ROWS_AT_ONCE / size))
+        right, sureness = zip(
+            *(
+                self._redraw_once(min(block, trials - start), noise)
+                for start in range(0, trials, block)
+            ),
+            strict=True,
+        )
+        return np.concatenate(right), np.concatenate(sureness)
+
+    def _redraw_once(self, trials: int, noise: NoiseSource) -> tuple[AnyArray, FloatArray]:
+        labels, bags, rows = self._copies(self.rng.choice(self.usable, size=trials))
+        # Two rows with different labels, for each trial.
+        drawn = self.rng.integers(0, self.values.size, size=(trials, 2))
+        while (same := self.values[drawn[:, 0]] == self.values[drawn[:, 1]]).any():
+            drawn[same] = self.rng.integers(0, self.values.size, size=(int(same.sum()), 2))
+        pair = self.values[drawn]
+        truth = self.rng.integers(0, 2, size=trials)
+        labels[rows] = pair[np.arange(trials), truth]
+        shown = self.reader.redraw(labels, bags, noise)
+        return self._guess(self.reader.log_ratio(shown, labels, bags, rows, pair), truth)
+
+    def published(self) -> tuple[AnyArray, FloatArray]:
+        """Guess between a row's label and that of another row, from the published bag label.
+
+        Both are drawn from the same labels, so that before the release either is as likely.
+        """
+        labels, bags, rows = self._copies(self.usable)
+        truth = self.rng.integers(0, 2, size=self.usable.size)
+        other = self.values[self.rng.integers(0, self.values.size, size=self.usable.size)]
+        own = labels[rows]
+        pair = np.stack([np.where(truth == 0, own, other), np.where(truth == 0, other, own)], 1)
+        ratio = self.reader.log_ratio(self.shown[self.usable], labels, bags, rows, pair)
+        differ = own != other
+        return self._guess(ratio[differ], truth[differ])
+
+    def _copies(self, chosen: IntArray) -> tuple[AnyArray, Bags, IntArray]:
+        """Return the labels of the chosen bags, one after the other, and one row of each."""
+        order, starts = _rows_by_bag(self.bags)
+        lengths = self.bags.sizes[chosen]
+        new_starts = np.cumsum(lengths) - lengths
+        within = np.arange(int(lengths.sum())) - np.repeat(new_starts, lengths)
+        rows = order[np.repeat(starts[chosen], lengths) + within]
+        one = new_starts + self.rng.integers(0, lengths)
+        return self.values[rows].copy(), Bags(np.repeat(np.arange(chosen.size), lengths)), one
+
+    def _guess(self, ratio: FloatArray, truth: IntArray) -> tuple[AnyArray, FloatArray]:
+        """Return which guesses are right, and how sure they are; a coin decides what is even."""
+        coin = self.rng.integers(0, 2, size=truth.size)
+        return np.where(ratio == 0, coin, ratio > 0) == truth, np.abs(ratio)
+
+
+def guesses_by_regression(
+    release: Release, values: AnyArray, usable: IntArray, rng: np.random.Generator
+) -> dict[str, tuple[AnyArray, AnyArray]]:
+    """Return which guesses of a model of the bags are right, with and without the row's own bag."""
+    order, starts = _rows_by_bag(release.bags)
+    rows: IntArray = order[starts[usable] + rng.integers(0, release.bags.sizes[usable])]
+    without, own = predict_rows(release, rows)
+    truth, shown = values[rows], release.labels[usable]
+    if release.classes is not None:
+        base = without.argmax(axis=1) == truth
+        ends = shown.max(axis=1) >= 1 - AT_THE_END
+        return {
+            "regression": (own.argmax(axis=1) == truth, base),
+            "homogeneous bags": ((shown.argmax(axis=1) == truth)[ends], base[ends]),
+        }
+    spread = float(np.ptp(values)) or 1.0
+    close, same = CLOSE * spread, AT_THE_END * spread
+    middle = float(np.median(release.labels))
+    low, high = release.certificate.bounds or (float(values.min()), float(values.max()))
+    ends = (shown <= low + same) | (shown >= high - same)
+    # Whoever knows the features alone would name the end that is nearer to the prediction.
+    named = np.where(np.abs(without - low) < np.abs(without - high), low, high)
+    pure = (np.abs(np.clip(shown, low, high) - truth) <= same, np.abs(named - truth) <= same)
+    return {
+        "regression": (np.abs(own - truth) <= close, np.abs(without - truth) <= close),
+        "threshold": ((own > middle) == (truth > middle), (without > middle) == (truth > middle)),
+        "homogeneous bags": (pure[0][ends], pure[1][ends]),
+    }
+
+
+def predict_rows(release: Release, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return predictions of the labels of `rows` without and with the label of their own bag.
+
+    The model is ridge regression on bag means, fitted to the bags of other folds: a reader of these
+    knows how labels follow features, and nothing of the row's own bag. With the own bag's label
+    comes what is left of it after the model, shrunk by the share of it that is not privacy noise:
+    the best linear prediction of one row's residual from that of its bag.
+
+    Each is (n,), or (n, classes) for shares of classes.
+    """
+    means, labels = bag_features(release), release.labels
+    scale = means.std(axis=0)
+    used = scale > 0
+    centre, scale = means.mean(axis=0)[used], scale[used]
+    Z = (means[:, used] - centre) / scale
+    X = (release.encoder.transform(release.features.take(rows))[:, used] - centre) / scale
+    bags = release.bags.index[rows]
+    fold_of_bag = np.random.default_rng(0).permutation(release.bags.n_bags) % FOLDS
+    at_rows, at_bags = np.empty((rows.size, *labels.shape[1:])), np.empty(labels.shape)
+    for fold in range(FOLDS):
+        rest = fold_of_bag != fold
+        model = _fit(Z[rest], labels[rest], release.bags.sizes[rest])
+        at_bags[~rest] = model(Z[~rest])
+        here = fold_of_bag[bags] == fold
+        if here.any():  # few rows may all be in other folds
+            at_rows[here] = model(X[here])
+    left = labels - at_bags
+    return at_rows, at_rows + (_share_of_one(release, left) * left)[bags]
+
+
+def _fit(Z: FloatArray, labels: FloatArray, sizes: IntArray) -> Callable[[FloatArray], FloatArray]:
+    """Return a function that predicts; the mean where there is nothing to learn from."""
+    if Z.shape[1] == 0 or Z.shape[0] < 3:
+        mean = np.average(labels, axis=0, weights=sizes) if labels.size else 0.0
+        return lambda X: np.broadcast_to(mean, (X.shape[0], *np.shape(mean)))
+    model = RidgeCV(alphas=_PENALTIES).fit(Z, labels, sample_weight=sizes)
+    return lambda X: np.asarray(model.predict(X))
+
+
+def _share_of_one(release: Release, left: FloatArray) -> FloatArray:
+    """Return the slope of one row's residual on that of its bag, for each bag."""
+    noise, sizes = np.square(release.noise_sd), release.bags.sizes.astype(np.float64)
+    share = np.ones(sizes.size) if release.label_kind == "pick" else 1 / sizes  # of its variance
+    slopes = []
+    for one in np.atleast_2d(left.T):
+        variance = max(float(np.mean((np.square(one) - noise) / share)), 0.0)
+        slopes.append(variance / sizes / np.maximum(variance * share + noise, 1e-300))
+    return np.array(slopes).T.reshape(left.shape)
