@@ -5,13 +5,18 @@ the advantage is at most tanh(1/2) = 0.462, also for those guesses that the atta
 """
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 import bagwise as bw
 from bagwise.auditor import infer_labels
+from bagwise.auditor.matching import labels_of_rows
 from bagwise.errors import BagwiseWarning
+from bagwise.privacy.noise import noisy_bag_labels
+from bagwise.privacy.queries import BagPicks
+from bagwise.rng import SecureNoise
 from benchmarks._results import keep
 from reproduction.printed_noise import PrintedCalibration
 
@@ -26,16 +31,10 @@ def make_table(rows=ROWS):
 
 def make_releases(table):
     shape = {"label": "y", "bag_size": SIZE, "strategy": "random", "bounds": BOUNDS}
-    printed = PrintedCalibration(EPSILON, DELTA, BOUNDS)
+    picks = bw.make_release(table, **shape, bagging=bw.Bagging(label_kind="pick"), not_private=True)
     return {
         "means without noise": bw.make_release(table, **shape, not_private=True),
-        "picks, printed noise": bw.make_release(
-            table,
-            **shape,
-            bagging=bw.Bagging(label_kind="pick"),
-            privacy=bw.Privacy(calibration=printed),
-            not_private=True,
-        ),
+        "picks, printed noise": with_printed_noise(picks, table),
         "means, ours": bw.make_release(table, **shape, epsilon=EPSILON),
         "means, ours, laplace": bw.make_release(
             table, **shape, epsilon=EPSILON, privacy=bw.Privacy(noise="laplace")
@@ -47,6 +46,18 @@ def make_releases(table):
             table, **shape, bagging=bw.Bagging(label_kind="pick"), epsilon=EPSILON, delta=DELTA
         ),
     }
+
+
+def with_printed_noise(picks, table):
+    """Return a release of exact picks with the noise of the paper on them."""
+    printed = PrintedCalibration(EPSILON, DELTA, BOUNDS)
+    event = printed.least(BagPicks.of(BOUNDS, picks.bags.sizes.tolist(), 1))
+    values, _ = labels_of_rows(picks, table)
+    labels = noisy_bag_labels(values, picks.bags, event=event, source=SecureNoise(), bounds=BOUNDS)
+    certificate = replace(
+        picks.certificate, bounds=BOUNDS, events=(event,), noise_source=SecureNoise.name
+    )
+    return replace(picks, labels=labels, certificate=certificate)
 
 
 def main():

@@ -206,7 +206,7 @@ def histories():
 def charges(folder):
     import bagwise as bw
     from bagwise.ledger.entries import Charge
-    from bagwise.privacy.mark import Mark
+    from bagwise.privacy.circumstances import Mark
     from bagwise.privacy.mechanisms import mechanism_to_json, noisy_choice
 
     ledger = bw.Ledger.create(folder / "l", epsilon_total=400.0, delta_total=DELTA)

@@ -14,7 +14,7 @@ from bagwise.bagging import assign_bags, find_strategy
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, StrategyError, shielded
 from bagwise.learn import BaggedGLM
-from bagwise.privacy.aggregate import pick_rows
+from bagwise.privacy.noise import pick_rows
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.columns import find_column, select_features
 from bagwise.rows.encode import Encoder

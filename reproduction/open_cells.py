@@ -10,7 +10,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.learn import BaggedGLM
-from bagwise.privacy.aggregate import pick_rows
+from bagwise.privacy.noise import pick_rows
 from bagwise.rng import SimulatedNoise
 from bagwise.theory.exact import exact_risk
 from reproduction.cells import Cell

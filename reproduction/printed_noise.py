@@ -1,13 +1,12 @@
 """The paper's privacy noise as it is printed, for experiments that show what it is worth.
 
-A release made with `PrintedCalibration` says NOT PRIVATE and carries its true epsilon. Tests and
-benchmarks of the package use it too: as noise that is known to be too small.
+No release of bagwise can be made with `PrintedCalibration`. Tests and benchmarks of the package use
+it too: as noise that is known to be too small.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from bagwise.errors import BudgetError
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
@@ -46,8 +45,6 @@ class PrintedCalibration(ExactCalibration):
     ----------
     Thms 4 and 5. Status: false, E1 and E2.
     """
-
-    is_exact: ClassVar[bool] = False
 
     @property
     def _radius(self) -> float:

@@ -13,10 +13,9 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.privacy.accounting import total_epsilon
-from bagwise.privacy.aggregate import pick_rows
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import noisy_bag_labels
+from bagwise.privacy.noise import noisy_bag_labels, pick_rows
 from bagwise.privacy.queries import BagPicks
 from bagwise.requests.budget import Budget
 from bagwise.requests.queries import (

@@ -6,7 +6,7 @@ from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import check_name
 from bagwise.families import find_family
-from bagwise.privacy.aggregate import check_label_kind
+from bagwise.privacy.noise import check_label_kind
 from bagwise.theory import exact
 
 

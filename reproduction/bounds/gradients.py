@@ -10,7 +10,7 @@ from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.families import Family, find_family
-from bagwise.privacy.aggregate import check_label_kind
+from bagwise.privacy.noise import check_label_kind
 from bagwise.theory.exact import TrueModel, rows_in_bags
 from reproduction.bounds.bound import AGNOSTIC, Bound, as_vector, divide
 

@@ -5,7 +5,7 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.families import find_family
-from bagwise.privacy.aggregate import check_label_kind
+from bagwise.privacy.noise import check_label_kind
 from bagwise.theory.exact import TrueModel, noise_per_bag, rows_in_bags
 from reproduction.bounds.bound import (
     AGNOSTIC,

@@ -73,7 +73,7 @@ def test_quiet_prints_nothing(rents, tmp_path):
 
 def test_private_json_and_files_tell_nothing_of_the_labels(table, tmp_path, monkeypatch):
     """Whatever the labels are, everything but noisy bag labels and the id comes out the same."""
-    monkeypatch.setattr("bagwise.privacy.mark.token_hex", lambda count: "ab" * count)
+    monkeypatch.setattr("bagwise.privacy.circumstances.token_hex", lambda count: "ab" * count)
     outputs = []
     for name, scale in (("one", 1.0), ("two", 1e6)):
         path = tmp_path / f"{name}.parquet"

@@ -28,7 +28,6 @@ import bagwise as bw
 from bagwise.errors import BagwiseWarning
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
-from reproduction.printed_noise import PrintedCalibration
 
 HERE = Path(__file__).parent
 EXPECTED = "expected.json"
@@ -159,14 +158,6 @@ def make_releases(directory: Path) -> dict[str, Any]:
         "simulated": (
             table,
             {**random, **PRIVATE, "noise_source": SimulatedNoise(3), "not_private": True},
-        ),
-        "printed-noise": (
-            table,
-            {
-                **random,
-                "calibration": PrintedCalibration(2.0, 1e-5, (0.0, 10.0)),
-                "not_private": True,
-            },
         ),
     }
     for name, (rows, request) in requests.items():

@@ -12,7 +12,7 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagwiseError
 from bagwise.ledger.entries import Charge
-from bagwise.privacy.mark import Mark
+from bagwise.privacy.circumstances import Mark
 from bagwise.privacy.mechanisms import mechanism_to_json, noisy_choice
 
 SCRIPT = """

@@ -3,7 +3,7 @@ import pytest
 
 from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
-from bagwise.privacy.aggregate import check_label_kind, pick_rows
+from bagwise.privacy.noise import check_label_kind, pick_rows
 from bagwise.rng import SecureNoise
 from tests import stats
 

@@ -16,9 +16,15 @@ from bagwise.privacy import (
     total_delta,
     total_epsilon,
 )
-from bagwise.privacy.accounting import delivered, gaussian_part, group_delta
+from bagwise.privacy.accounting import delivered, gaussian_part
 from bagwise.privacy.calibrate import ExactCalibration, row_budget
-from bagwise.privacy.curves import LaplaceCurve
+from bagwise.privacy.curves import (
+    GaussianCurve,
+    GroupCurve,
+    LaplaceCurve,
+    PickCurve,
+    delta_at,
+)
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS
 from bagwise.privacy.laws import Staircase
 from bagwise.privacy.laws.law import Move
@@ -349,12 +355,10 @@ def test_sizes_that_depend_on_scores_share_the_noise_of_the_smallest():
 
 
 def test_groups_below_zero_are_bounded_by_the_exchanged_data_sets():
-    def curve(epsilon):
-        return pick_delta(epsilon, 1.0, 10)
-
+    curve = PickCurve(GaussianCurve(1.0), 10)
     for rows in (1, 2, 5):
         for epsilon in (-0.5, -0.1):
-            assert group_delta(curve, epsilon, rows) >= -math.expm1(epsilon)
+            assert delta_at(GroupCurve(curve, rows), epsilon) >= -math.expm1(epsilon)
     events = [
         noisy_choice("bounds", 0.5),
         bag_picks(ExactCalibration(1.0, 1e-6, BOUNDS), [20], rows=2),

@@ -219,7 +219,7 @@ def test_a_word_of_zeros_waits_for_a_one():
 
 def test_a_word_of_ones_has_an_exponential_of_almost_nothing():
     top = 2**64 - 1
-    sizes = samplers._magnitudes(np.array([top, top - 1], dtype=np.uint64), 2**31, Scripted())
+    sizes = samplers._floors(np.array([top, top - 1], dtype=np.uint64), Scripted(), scale=2**31)
     assert sizes.tolist() == [0, 0]
     assert samplers.exact_exceeds(top, Fraction(0), Scripted(2**63))
 
@@ -240,7 +240,7 @@ def test_sizes_next_to_a_boundary_are_right(scale):
     clear = [high == low for high, low in truth]
     assert sum(clear) > 250
     words = np.array(words, dtype=np.uint64)[clear]
-    sizes = samplers._magnitudes(words, scale, Scripted())
+    sizes = samplers._floors(words, Scripted(), scale=scale)
     assert sizes.tolist() == [high for (high, _), sure in zip(truth, clear, strict=True) if sure]
 
 

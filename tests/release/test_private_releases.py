@@ -25,7 +25,6 @@ from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
-from reproduction.printed_noise import PrintedCalibration
 from tests import stats
 from tests.privacy.events import bag_picks
 
@@ -207,34 +206,6 @@ def test_simulated_noise_has_the_scale_of_the_real_one(data):
         errors.extend((noisy.labels - exact.labels) / noisy.noise_sd)
     assert stats.sd_is(errors, 1.0)
     assert not stats.sd_is(errors, 1.1)
-
-
-@pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
-def test_the_printed_calibration_is_marked_and_carries_its_true_epsilon(data):
-    rule = PrintedCalibration(1.0, 1e-5, (0.0, 4.0))
-    made = release(data, calibration=rule, epsilon=None, delta=None, not_private=True)
-    assert made.certificate.headline == "NOT PRIVATE"
-    assert "true epsilon is 1.09" in made.certificate.text()
-    picked = release(
-        data,
-        calibration=rule,
-        epsilon=None,
-        delta=None,
-        not_private=True,
-        label_kind="pick",
-        strategy="sorted",
-        scores="noisy-labels",
-        bag_size=50,
-    )
-    true = float(picked.certificate.text().split("true epsilon is ")[1].split(".\n")[0].rstrip("."))
-    assert true > 40
-    with pytest.raises(BudgetError, match="only the exact calibration"):
-        release(data, calibration=rule, epsilon=None, delta=None)
-    with pytest.raises(BudgetError, match="brings its own"):
-        release(data, calibration=rule, not_private=True)
-    exact = ExactCalibration(1.0, 1e-5, (0.0, 1e-4))
-    with pytest.raises(BudgetError, match="give those"):
-        release(data, calibration=exact, epsilon=None, delta=None)
 
 
 def test_nothing_on_the_private_path_imports_the_printed_constants():

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bagwise.privacy.aggregate import pick_rows
+from bagwise.privacy.noise import pick_rows
 from bagwise.rng import SimulatedNoise
 from reproduction.cells import Cell
 from reproduction.draws import Draw

@@ -103,7 +103,7 @@ def test_the_certificate_says_what_is_promised(model, data):
 def test_everything_but_the_noisy_number_is_the_same_whatever_the_labels_are(
     model, data, monkeypatch
 ):
-    monkeypatch.setattr("bagwise.privacy.mark.token_hex", lambda count: "ab" * count)
+    monkeypatch.setattr("bagwise.privacy.circumstances.token_hex", lambda count: "ab" * count)
     other = data.set_column(2, "y", pa.array(np.full(5000, 1e9)))
     told = [evaluate(model, table).to_json() for table in (data, other)]
     for scores in told:
@@ -255,7 +255,7 @@ def choke(*_args, **_kwargs):
     raise ValueError(f"could not convert {SENTINEL!r}")
 
 
-@pytest.mark.parametrize("stage", ["read_table", "row_labels", "_design", "release_mean_loss"])
+@pytest.mark.parametrize("stage", ["read_table", "row_labels", "design_loss", "release_mean_loss"])
 def test_a_failing_stage_shows_no_label(stage, model, tmp_path, monkeypatch):
     table = pa.table({"x": np.arange(20) / 7, "y": np.full(20, SENTINEL)})
     path, file = tmp_path / "t.parquet", tmp_path / "m.json"

@@ -9,10 +9,9 @@ from sklearn.linear_model import RidgeCV
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import TableError
-from bagwise.privacy.aggregate import pick_rows
 from bagwise.privacy.grid import one_hot
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.noise import noisy_bag_labels
+from bagwise.privacy.noise import noisy_bag_labels, pick_rows
 from bagwise.release.release import Release
 from bagwise.release.verify import bag_features, predictions_of
 from bagwise.rng import NoiseSource
@@ -100,7 +99,8 @@ class Reader:
     def _of_exact(self, shown: FloatArray, exact: FloatArray, sizes: IntArray) -> FloatArray:
         if self.event is not None:
             return self.event.log_likelihood(shown, exact, sizes)
-        return -0.5 * np.square(np.atleast_2d((shown - exact).T) / self.tiny).sum(axis=0)
+        off = np.atleast_2d((shown - exact).T) / self.tiny
+        return np.asarray(-0.5 * np.square(off).sum(axis=0))
 
     def _numbers(self, labels: AnyArray) -> FloatArray:
         """Return numbers as they are, and a one in the place of each class."""

@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.noise import LabelKind
 
 _NOTHING = 1e-30
 _UNUSUAL = 0.05

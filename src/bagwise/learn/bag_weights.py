@@ -22,7 +22,7 @@ from bagwise._types import AnyArray, FloatArray
 from bagwise.families import find_family
 from bagwise.glm.weights import Trust
 from bagwise.learn.bag_data import BagData
-from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.noise import LabelKind
 
 # Fit to the bags in the mask, (m,), with weights, (m,) or for classes (m, classes); return the
 # predicted mean of every bag, of the same shape.

@@ -22,7 +22,7 @@ from bagwise.learn.mixture import fit_mixture
 from bagwise.learn.model_selection import BagRegressorMixin
 from bagwise.learn.remarks import warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients
-from bagwise.privacy.aggregate import LabelKind, check_label_kind
+from bagwise.privacy.noise import LabelKind, check_label_kind
 from bagwise.privacy.noise_laws import NoiseLaw, find_law
 from bagwise.rows.labels import check_bounds
 from bagwise.show import charts

@@ -23,7 +23,7 @@ from bagwise.glm.parts import BagParts, PartsProblem, Recipe
 from bagwise.glm.problem import BagProblem
 from bagwise.glm.weights import NOTHING, Trust, Unexplained
 from bagwise.learn.bag_data import BagData
-from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.noise_laws import LAWS, NoiseLaw
 
 LOSSES = ("bag", "instance", "aggregate", "mixture")

@@ -15,7 +15,7 @@ from bagwise.learn.bag_data import BagData, read_bags
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.convert import read_weights
 from bagwise.learn.model_selection import BagRegressorMixin
-from bagwise.privacy.aggregate import LabelKind, check_label_kind
+from bagwise.privacy.noise import LabelKind, check_label_kind
 
 _LOSSES = ("aggregate", "instance")
 

@@ -18,7 +18,7 @@ from bagwise.ledger.filters import Cost
 from bagwise.ledger.fingerprints import ids_in
 from bagwise.ledger.ledger import Ledger, now
 from bagwise.privacy.certificate import Certificate
-from bagwise.privacy.mark import Mark
+from bagwise.privacy.circumstances import Mark
 from bagwise.privacy.mechanisms import Mechanism, mechanism_to_json
 from bagwise.rng import NoiseSource
 from bagwise.rows.table import Rows

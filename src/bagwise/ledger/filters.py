@@ -36,7 +36,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from scipy.special import ndtri
@@ -48,6 +48,7 @@ from bagwise.privacy.curves import (
     GaussianCurve,
     check_delta,
     check_epsilon,
+    delta_at,
     gaussian_epsilon,
     least_epsilon,
 )
@@ -174,7 +175,7 @@ def curve_renyi(curve: Curve, order: float) -> tuple[float, float]:
     """
     if isinstance(curve, GaussianCurve):
         return order * curve.mu**2 / 2, 0.0
-    end = least_epsilon(lambda epsilon: float(curve(np.array([epsilon]))[0]), 1e-40)
+    end = least_epsilon(partial(delta_at, curve), 1e-40)
     if not math.isfinite(end):
         return math.inf, 1.0
     found = LossDistribution.from_curve(curve, step=max(end, 1e-12) / _POINTS)

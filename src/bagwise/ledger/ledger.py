@@ -16,8 +16,7 @@ from bagwise.ledger.entries import SCHEMA, Charge, Subset, Terms, histories
 from bagwise.ledger.filters import Cost, PrivacyFilter
 from bagwise.ledger.store import Place, State, Store
 from bagwise.privacy.accounting import epsilon_of_releases
-from bagwise.privacy.circumstances import exact
-from bagwise.privacy.mark import LONGEST_NAME, Mark, is_name
+from bagwise.privacy.circumstances import LONGEST_NAME, Mark, exact, is_name
 from bagwise.privacy.mechanisms import Mechanism
 
 BeforeCharge = Callable[[int, int], object]

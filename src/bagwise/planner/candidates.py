@@ -18,10 +18,10 @@ from bagwise.bagging import BaggingStrategy, find_strategy, settings_of
 from bagwise.errors import BudgetError
 from bagwise.planner.problem import PlanProblem, title
 from bagwise.planner.request import BAGS_PER_COEFFICIENT, Prior
-from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.laws import Unbiased
 from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.queries import SingleLabels
 from bagwise.requests.queries import price_model
 from bagwise.theory.exact import Risk

@@ -28,7 +28,7 @@ from bagwise.errors import BudgetError, StrategyError
 from bagwise.planner.candidates import Candidate, candidates_of, single_labels, single_response
 from bagwise.planner.problem import PlanProblem
 from bagwise.planner.request import powers, usable
-from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.queries import BagPicks
 from bagwise.show.stages import report_progress
 

@@ -21,9 +21,9 @@ from bagwise.bagging import (
 from bagwise.errors import BudgetError
 from bagwise.planner.request import PlanRequest, Prior
 from bagwise.planner.sample import SEED, Sample
-from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.private_model import ModelDesign, design_model
 from bagwise.privacy.queries import BagMeans, BagPicks
 from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model

@@ -15,8 +15,8 @@ from bagwise.bagging import STRATEGIES, BaggingStrategy, find_strategy
 from bagwise.cluster.state import EffortName
 from bagwise.errors import BagTooSmallError, StrategyError, check_name
 from bagwise.families import Family, find_family
-from bagwise.privacy.aggregate import LabelKind
 from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.noise import LabelKind
 from bagwise.requests.budget import Budget
 from bagwise.requests.provenance import prior_text
 from bagwise.requests.verbs import SMALLEST, Learner, check_learner
@@ -204,8 +204,6 @@ class PlanRequest:
         low, high = fitted.label_range
         if limits is not None and not low <= limits[0] < limits[1] <= high:
             raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
-        if rule is not None and not rule.is_exact:
-            raise StrategyError("plans are for the exact rule for noise only.")
         if single_labels and (rule is None or classes is not None):
             raise StrategyError("single labels are planned for numbers under an epsilon only.")
         modelled = rule is not None and classes is None

@@ -13,10 +13,19 @@ import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
+
+import numpy as np
 
 from bagwise.errors import BudgetError
-from bagwise.privacy.curves import GaussianCurve, composed_delta, least_epsilon
+from bagwise.privacy.curves import (
+    Curve,
+    GaussianCurve,
+    GroupCurve,
+    composed_delta,
+    delta_at,
+    least_epsilon,
+)
 from bagwise.privacy.loss_distributions import composed_delta_of, composed_epsilon_of
 from bagwise.privacy.mechanisms import Mechanism, is_known
 
@@ -95,9 +104,8 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
         # Scores decide which size a row gets, so the worst size may differ from score to score. The
         # curve grows with mu and falls with the size: the extremes of both bound it everywhere.
         mu_scores, (mu, size) = gaussian_part(others), picks[0].extremes or (0.0, 1)
-        return group_delta(
-            lambda e: composed_delta(e, mu_scores, mu, size), epsilon, picks[0].unit_rows
-        )
+        one = partial(composed_delta, mu_scores=mu_scores, mu_pick=mu, size=size)
+        return delta_at(_for_groups(one, picks[0].unit_rows), epsilon)
     if len(mechanisms) == 1 or (gaussian and not picks):
         return composed_delta_of([m.curve for m in mechanisms], epsilon)
     return None
@@ -171,37 +179,15 @@ def group_epsilon(mechanisms: tuple[Mechanism, ...], delta: float, rows: int) ->
     (rows * epsilon, delta * (e^(rows*epsilon) - 1) / (e^epsilon - 1)) for `rows` of them.
     """
     if any(mechanism.query.bounds_groups for mechanism in mechanisms):
-
-        def curve(epsilon: float) -> float:
-            return group_delta(lambda e: total_delta(mechanisms, e), epsilon, rows)
-
-    else:
-        widened = [mechanism.widened(rows) for mechanism in mechanisms]
-        if delta == 0 and pure_total(widened) is not None:
-            return total_epsilon(widened, delta)
-
-        def curve(epsilon: float) -> float:
-            return total_delta(widened, epsilon)
-
-    return least_epsilon(curve, delta, precision=_FINE_FOR_GROUPS)
+        grouped = _for_groups(partial(total_delta, mechanisms), rows)
+        return least_epsilon(partial(delta_at, grouped), delta, precision=_FINE_FOR_GROUPS)
+    widened = [mechanism.widened(rows) for mechanism in mechanisms]
+    if delta == 0 and pure_total(widened) is not None:
+        return total_epsilon(widened, delta)
+    return least_epsilon(partial(total_delta, widened), delta, precision=_FINE_FOR_GROUPS)
 
 
-def group_delta(curve: Callable[[float], float], epsilon: float, rows: int) -> float:
-    """Return the delta for `rows` rows together, from the curve for one of them."""
-    if rows == 1:
-        return curve(epsilon)
-    if epsilon < 0:  # exchange the two data sets, as in the curves themselves
-        return -math.expm1(epsilon) + math.exp(epsilon) * group_delta(curve, -epsilon, rows)
-    if epsilon / rows == 0:  # also where a tiny epsilon vanishes in the division
-        return min(1.0, rows * curve(0.0))
-    # In logarithms: the growth overflows where the delta of one row is 0 anyway.
-    one = curve(epsilon / rows)
-    if one <= 0:
-        return 0.0
-    growth = _log_expm1(epsilon) - _log_expm1(epsilon / rows)
-    return math.exp(min(0.0, math.log(one) + growth))
-
-
-def _log_expm1(x: float) -> float:
-    """Return log(e^x - 1) without overflow."""
-    return x + math.log(-math.expm1(-x))
+def _for_groups(one: Callable[[float], float], rows: int) -> Curve:
+    """Return the curve for so many rows together, from the delta of one at each epsilon."""
+    curve: Curve = np.vectorize(one, otypes=[float])
+    return curve if rows == 1 else GroupCurve(curve, rows)

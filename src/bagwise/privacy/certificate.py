@@ -21,11 +21,11 @@ from bagwise.privacy.accounting import (
 )
 from bagwise.privacy.circumstances import (
     Circumstance,
+    Mark,
     circumstances_from_json,
     exact,
 )
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
-from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import (
     Mechanism,
     is_known,

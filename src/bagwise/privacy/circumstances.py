@@ -1,19 +1,25 @@
-"""What else a reader of a certificate should know: facts with words of ours, never free text.
+"""What else a certificate says: which act of spending it is, and facts with words of ours.
 
 A text that anybody may write could carry labels out of a release that verifies. So a circumstance
 is a record with numbers, its words are made here, and whoever reads a certificate makes them again
-and compares.
+and compares. And a mark has no room for more than an id, a day and a name.
 """
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from secrets import token_hex
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from bagwise.errors import CertificateError
 from bagwise.files.records import Record, read_record
-from bagwise.privacy.accounting import total_epsilon
 from bagwise.privacy.mechanisms import Mechanism
+
+LONGEST_NAME = 100
+"""Characters of the name of a data set."""
 
 
 def exact(value: float) -> str:
@@ -31,21 +37,6 @@ class SimulatedNoise(Record, tag="simulated-noise", tag_field="kind", frozen=Tru
     def text(self, _events: Sequence[Mechanism]) -> str:
         """Return the circumstance in words."""
         return "The noise is simulated from a seed: who knows it removes it."
-
-
-class OtherRule(Record, tag="other-rule", tag_field="kind", frozen=True):
-    """The noise was not set by the accountant, but by a rule that an experiment brought."""
-
-    epsilon: float
-    delta: float
-
-    def text(self, events: Sequence[Mechanism]) -> str:
-        """Return the circumstance in words, with what that noise is really worth."""
-        return (
-            f"The noise was set by another rule for epsilon {exact(self.epsilon)} and delta "
-            f"{exact(self.delta)}. At that delta its true epsilon is "
-            f"{total_epsilon(events, self.delta):.6g}."
-        )
 
 
 class SortedByLabels(Record, tag="sorted-by-labels", tag_field="kind", frozen=True):
@@ -114,13 +105,7 @@ class EvaluatedModel(Record, tag="evaluated-model", tag_field="kind", frozen=Tru
 
 
 Circumstance = (
-    SimulatedNoise
-    | OtherRule
-    | SortedByLabels
-    | KeptOrder
-    | MissingLabels
-    | MeanLoss
-    | EvaluatedModel
+    SimulatedNoise | SortedByLabels | KeptOrder | MissingLabels | MeanLoss | EvaluatedModel
 )
 
 
@@ -132,3 +117,56 @@ def circumstances_from_json(entries: Any) -> tuple[Circumstance, ...]:
         error=CertificateError,
         what="what the certificate remarks",
     )
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Which, when, and of which data.
+
+    Attributes
+    ----------
+    id : str
+        32 hexadecimal digits, drawn at random; in a ledger the id of the charge.
+    date : str
+        The day, in UTC, as YYYY-MM-DD.
+    dataset : str or None
+        What the custodian calls the data; None without a ledger.
+    """
+
+    id: str
+    date: str
+    dataset: str | None = None
+
+    @classmethod
+    def new(cls, dataset: str | None = None) -> "Mark":
+        """Return a mark of today with an id of its own.
+
+        >>> Mark.new("rents").check()
+        """
+        return cls(token_hex(16), datetime.now(UTC).date().isoformat(), dataset)
+
+    def check(self) -> None:
+        """Refuse a mark with room for anything but an id, a day and a name."""
+        if not re.fullmatch("[0-9a-f]{32}", self.id):
+            raise CertificateError("the certificate's id is not 32 hexadecimal digits.")
+        if not _is_day(self.date):
+            raise CertificateError("the certificate's date is not a day.")
+        if self.dataset is not None and not is_name(self.dataset):
+            raise CertificateError("the certificate's data set has an impossible name.")
+
+
+def is_name(name: object) -> bool:
+    """Tell whether a data set may be called so: one line of printable characters, not too long."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= LONGEST_NAME
+        and name.isprintable()
+        and name == name.strip()
+    )
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

@@ -71,7 +71,7 @@ class LaplaceCurve:
     def __call__(self, epsilon: FloatArray) -> FloatArray:
         """Return delta."""
         edge = self.shift / self.scale
-        within = np.clip(epsilon, -edge, edge)
+        within = np.minimum(epsilon, edge)
         # The privacy loss at y is (|y - shift| - |y|) / scale. It exceeds epsilon up to the last y
         # below (shift - epsilon * scale) / 2; sum both distributions that far.
         last = np.ceil((self.shift - within * self.scale) / 2) - 1
@@ -79,8 +79,7 @@ class LaplaceCurve:
         norm = np.log1p(np.exp(ratio))
         inside = -np.expm1(ratio * (last + 1) - norm)
         value = inside - np.exp(within + ratio * (self.shift - last) - norm)
-        beyond = np.where(epsilon < -edge, -np.expm1(epsilon), value)
-        return np.where(epsilon >= edge, 0.0, beyond)
+        return np.where(epsilon >= edge, 0.0, value)
 
 
 @dataclass(frozen=True)
@@ -120,13 +119,9 @@ class PickCurve:
 
     def __call__(self, epsilon: FloatArray) -> FloatArray:
         """Return delta."""
-        # For epsilon < 0 exchange the roles: H_A(P|Q) = 1 - A + A H_{1/A}(Q|P).
-        positive = np.abs(epsilon)
         # log(1 + size * (exp(epsilon) - 1)) without overflow.
-        stretched = positive + np.log1p((self.size - 1) * -np.expm1(-positive))
-        value = self.one(stretched) / self.size
-        negative = np.minimum(epsilon, 0.0)
-        return np.where(epsilon >= 0, value, -np.expm1(negative) + np.exp(negative) * value)
+        stretched = epsilon + np.log1p((self.size - 1) * -np.expm1(-epsilon))
+        return self.one(stretched) / self.size
 
 
 @dataclass(frozen=True)
@@ -193,8 +188,7 @@ def _taken(curves: Any, rows: IntArray) -> Any:
 class GroupCurve:
     """The labels of `rows` rows together, from the curve of `one` of them, by the general bound.
 
-    ``one(epsilon / rows) (exp(epsilon) - 1) / (exp(epsilon / rows) - 1)``, as in
-    `accounting.group_delta`.
+    ``one(epsilon / rows) (exp(epsilon) - 1) / (exp(epsilon / rows) - 1)``.
     """
 
     one: Curve
@@ -212,6 +206,21 @@ class GroupCurve:
             return np.exp(np.minimum(0.0, np.log(one) + growth))
 
 
+def anywhere(curve: Curve, epsilon: FloatArray) -> FloatArray:
+    """Return delta at any real epsilons, from a curve at those that are not negative.
+
+    Replacing a label is symmetric. So below 0 the two data sets exchange their roles: with
+    ``A = exp(epsilon)``, ``H_A(P|Q) = 1 - A + A H_{1/A}(Q|P)``.
+    """
+    value, negative = curve(np.abs(epsilon)), np.minimum(epsilon, 0.0)
+    return np.where(epsilon >= 0, value, -np.expm1(negative) + np.exp(negative) * value)
+
+
+def delta_at(curve: Curve, epsilon: float) -> float:
+    """Return the delta of a curve at any real epsilon."""
+    return float(anywhere(curve, np.array([epsilon]))[0])
+
+
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """Return the smallest delta at which a mu-Gaussian mechanism is (epsilon, delta)-private.
 
@@ -221,7 +230,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     >>> round(gaussian_delta(1.0, 0.5), 12)
     0.006829594983
     """
-    return _at(GaussianCurve(mu), epsilon)
+    return delta_at(GaussianCurve(mu), epsilon)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -255,7 +264,7 @@ def pick_delta(epsilon: float, mu: float, size: int) -> float:
     >>> round(pick_delta(0.5, 1.5, 10), 12)
     0.014051383963
     """
-    return _at(PickCurve(GaussianCurve(mu), size), epsilon)
+    return delta_at(PickCurve(GaussianCurve(mu), size), epsilon)
 
 
 def pick_mu(epsilon: float, delta: float, size: int) -> float:
@@ -284,7 +293,7 @@ def composed_delta(epsilon: float, mu_scores: float, mu_pick: float, size: int) 
     nodes, weights = _nodes(kink)
     density = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
     pick = PickCurve(GaussianCurve(mu_pick), size)
-    curve = pick(epsilon - mu_scores * nodes - mu_scores**2 / 2)
+    curve = anywhere(pick, epsilon - mu_scores * nodes - mu_scores**2 / 2)
     tails = 2 * math.exp(float(log_ndtr(-_FAR)))  # h <= 1 there
     return float(weights @ (density * curve)) + tails
 
@@ -312,11 +321,7 @@ def laplace_delta(epsilon: float, *, shift: int, scale: int) -> float:
     >>> laplace_delta(1.0, shift=100, scale=100), round(laplace_delta(0.5, shift=100, scale=100), 4)
     (0.0, 0.2212)
     """
-    return _at(LaplaceCurve(shift, scale), epsilon)
-
-
-def _at(curve: Curve, epsilon: float) -> float:
-    return float(curve(np.asarray(epsilon, dtype=np.float64)))
+    return delta_at(LaplaceCurve(shift, scale), epsilon)
 
 
 def least_epsilon(

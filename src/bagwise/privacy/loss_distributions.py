@@ -59,7 +59,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ from scipy.fft import irfft, rfft
 
 from bagwise._types import FloatArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.curves import Curve, GaussianCurve, least_epsilon
+from bagwise.privacy.curves import Curve, GaussianCurve, delta_at, least_epsilon
 
 _NEVER = 1e-40  # chance of losses that are called infinite
 _OUTSIDE = 1e-14  # chance, after tilting, of losses outside the window, on either side
@@ -270,9 +270,8 @@ def composed_delta_of(curves: Iterable[Curve], epsilon: float) -> float:
     0.0
     """
     counts = _counted(curves)
-    if epsilon < 0:  # products of symmetric pairs are symmetric
-        return -math.expm1(epsilon) + math.exp(epsilon) * _delta_of(counts, -epsilon)
-    return _delta_of(counts, epsilon)
+    # Products of symmetric pairs are symmetric.
+    return delta_at(lambda e: np.array([_delta_of(counts, float(e[0]))]), epsilon)
 
 
 def composed_epsilon_of(curves: Iterable[Curve], delta: float) -> float:
@@ -285,7 +284,7 @@ def composed_epsilon_of(curves: Iterable[Curve], delta: float) -> float:
     5.0
     """
     known = tuple(curves)
-    if delta == 0 and all(_value(curve, _end(curve)) == 0 for curve in known):
+    if delta == 0 and all(delta_at(curve, _end(curve)) == 0 for curve in known):
         return _total_end(_counted(known))
     return least_epsilon(lambda epsilon: composed_delta_of(known, epsilon), delta)
 
@@ -294,10 +293,10 @@ def _delta_of(counts: Counts, epsilon: float) -> float:
     if not counts:
         return 0.0
     if len(counts) == 1 and counts[0][1] == 1:
-        return _value(counts[0][0], epsilon)
+        return delta_at(counts[0][0], epsilon)
     # No finite loss is beyond the end: P - e^epsilon Q is at most 1 - e^(epsilon - end) of P.
     end = _total_end(counts)
-    infinite = _any_infinite([(_value(curve, _end(curve)), count) for curve, count in counts])
+    infinite = _any_infinite([(delta_at(curve, _end(curve)), count) for curve, count in counts])
     plain = infinite + max(0.0, -math.expm1(epsilon - end))
     if epsilon >= end * (1 - _TOO_CLOSE):
         return plain
@@ -438,17 +437,13 @@ def _any_infinite(chances: Sequence[tuple[float, int]]) -> float:
     return max(0.0, -math.expm1(none))
 
 
-def _value(curve: Curve, epsilon: float) -> float:
-    return float(curve(np.array([epsilon]))[0])
-
-
 @lru_cache(maxsize=256)
 def _end(curve: Curve) -> float:
     """Return where a curve has come to `_NEVER`."""
-    end = least_epsilon(lambda epsilon: _value(curve, epsilon), _NEVER)
+    end = least_epsilon(partial(delta_at, curve), _NEVER)
     if not math.isfinite(end):
         raise BudgetError("a release without any noise to speak of has no finite loss.")
-    while end > 0 and _value(curve, math.nextafter(end, 0.0)) <= _NEVER:
+    while end > 0 and delta_at(curve, math.nextafter(end, 0.0)) <= _NEVER:
         end = math.nextafter(end, 0.0)  # the last bits, so that pure epsilons add up exactly
     return end
 

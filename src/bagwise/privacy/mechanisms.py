@@ -236,7 +236,7 @@ def is_worked_out(query: object, laws: tuple[object, ...]) -> bool:
     if len(kinds) != 1 or len(laws) != max(1, len(query.bag_sizes)):
         return False
     (law,) = kinds
-    return issubclass(law, Law) and LAWS.get(law.called()) is law and law.norm in query.norms
+    return issubclass(law, Law) and LAWS.get(law.called()) is law and law.norm in query.moves
 
 
 def is_known(mechanism: object) -> bool:

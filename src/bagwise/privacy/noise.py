@@ -1,20 +1,40 @@
-"""Hide labels, bag sums and picks behind the noise of a mechanism, in whole numbers.
+"""What is told of each bag, and how it is hidden: means of labels, or the label of one row.
 
 Labels become whole steps of a public grid (`grid`), which are added up as integers, and integer
 noise is added to the integer sum. Only then is anything divided.
 """
 
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.privacy.aggregate import pick_rows
+from bagwise.errors import check_name
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
+
+LabelKind = Literal["mean", "pick"]
+
+
+def pick_rows(bags: Bags, source: NoiseSource) -> IntArray:
+    """Draw one row of each bag, uniformly and in secret (multiple-instance regression).
+
+    It is drawn by its index: drawing by value would favour nobody only while labels are distinct,
+    and a known index undoes the protection of the bag.
+    """
+    by_bag = np.argsort(bags.index, kind="stable")[(~bags.in_bag).sum() :]
+    first = np.cumsum(bags.sizes) - bags.sizes
+    return np.asarray(by_bag[first + source.index_below(bags.sizes)])
+
+
+def check_label_kind(label_kind: str) -> LabelKind:
+    """Return the kind of bag label, or list the known ones."""
+    check_name("label_kind", label_kind, get_args(LabelKind))
+    return "mean" if label_kind == "mean" else "pick"
 
 
 def noisy_labels(

@@ -39,20 +39,8 @@ def chance_of_guessing(epsilon: float, delta: float) -> float:
     return 1 - (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
 
 
-def odds_in_words(epsilon: float, delta: float) -> str:
-    """Say what a reader may learn at most about one of two labels.
-
-    >>> odds_in_words(1.0, 1e-6)
-    'from one chance in two to at most 73.1 %'
-    """
-    wrong = (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
-    if wrong >= 0.001:
-        return f"from one chance in two to at most {100 * (1 - wrong):.3g} %"
-    return f"from one chance in two to all but certainty (wrong once in {1 / wrong:.2g} times)"
-
-
 def odds_in_fractions(epsilon: float, delta: float) -> str:
-    """Say the same with a fraction that everybody knows, never below the true chance.
+    """Say what a reader may learn at most about one of two labels, never below the true chance.
 
     >>> odds_in_fractions(1.0, 0.0)
     'From one chance in two to at most three in four'
@@ -92,17 +80,17 @@ def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
             f"delta = {delta:g} is above one in {n_rows}, the number of rows: such a promise would "
             "allow showing one of the labels outright. Choose delta far below that, or 0."
         )
+    odds = odds_in_fractions(epsilon, delta).lower()
     if epsilon > LARGEST_EPSILON:
         raise BudgetError(
-            f"epsilon = {epsilon:g} promises nothing: it takes a reader "
-            f"{odds_in_words(epsilon, delta)}. Choose epsilon of about 1, {LARGEST_EPSILON:g} at "
-            "most, or say not_private=True (--not-private)."
+            f"epsilon = {epsilon:g} promises nothing: it takes a reader {odds}. Choose epsilon of "
+            f"about 1, {LARGEST_EPSILON:g} at most, or say not_private=True (--not-private)."
         )
     if epsilon > WEAK_EPSILON:
         warnings.warn(
             f"epsilon = {epsilon:g} is a weak promise: it may take a reader who holds two labels "
-            f"for equally likely {odds_in_words(epsilon, delta)}. Epsilon of about 1 is usual; "
-            f"with {n_rows} rows it leaves the mean of all labels a noise of "
+            f"for equally likely {odds}. Epsilon of about 1 is usual; with {n_rows} rows it "
+            "leaves the mean of all labels a noise of "
             f"{noise_on_mean(1.0, n_rows):.1g} widths of the bounds.",
             WeakPromiseWarning,
             stacklevel=2,

@@ -56,7 +56,6 @@ class Frequencies(NamedTuple):
 class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
     """A map of the labels whose answer is hidden by a law."""
 
-    norms: ClassVar[tuple[Norm, ...]]
     labels_bags: ClassVar[bool] = False
     """Whether the answers are the labels of bags."""
     bounds_groups: ClassVar[bool] = False
@@ -87,9 +86,14 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
         """Sizes of bags that have a law each; none if one law is for all."""
         return ()
 
+    @property
     @abstractmethod
+    def moves(self) -> dict[Norm, Move]:
+        """How far the labels of one unit move the answer, in each norm that is worked out."""
+
     def move(self, norm: Norm) -> Move:
-        """Return how far the labels of one unit move the answer."""
+        """Return how far the labels of one unit move the answer in a norm."""
+        return self.moves[norm]
 
     def check(self, bounds: Bounds | None) -> None:
         """Raise CertificateError if no release within these bounds could ask this."""
@@ -150,9 +154,10 @@ class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the noise on the label of a bag of each size."""
 
-    @abstractmethod
     def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise | None:
-        """Return the noise on each bag label, for a test of its absence; None if there is none."""
+        """Return the noise on each bag label; None where labels are replaced, not moved."""
+        del laws, sizes
+        return None
 
     def suits_classes(self, laws: Laws, classes: int | None) -> bool:
         """Tell whether it is asked of a label with so many classes; None stands for a number."""
@@ -180,12 +185,12 @@ class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
         """
         off = (shown - exact).T / self.noise_sd(laws, sizes)
         value, _ = laws[0].density.terms(off, np.full(off.shape, _SHARP))
-        return np.atleast_2d(value).sum(axis=0)
+        return np.asarray(np.atleast_2d(value).sum(axis=0))
 
 
 def root_steps(square: int) -> int:
     """Return the root of a square, in label steps, rounded up in integers: no float ends below."""
-    return math.isqrt(LABEL_STEPS**2 * square - 1) + 1
+    return math.isqrt(max(0, LABEL_STEPS**2 * square - 1)) + 1
 
 
 def impossible(query: Query) -> CertificateError:
@@ -221,7 +226,6 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
         Whether all rows of a unit are in one bag.
     """
 
-    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2", "number")
     numbers_moved: ClassVar[int] = 1
     """Sums that one row moves: the move of a unit is so many times as large, or as many."""
 
@@ -245,16 +249,16 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
         """Rows of a unit; in different bags they count by the root of their number."""
         return min(self.rows, self.square)
 
-    def move(self, norm: Norm) -> Move:
-        """Return how far the labels of one unit move the sums."""
-        moved = self.numbers_moved
-        if norm == "L2":
-            return Move(root_steps(moved * self.square))
-        if norm == "L1":
-            return Move(LABEL_STEPS * moved * self.rows)
-        if self.together and moved == 1:
-            return Move(LABEL_STEPS * self.rows)
-        return Move(LABEL_STEPS, moved * self.rows)
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """How far the labels of one unit move the sums."""
+        moved = self.numbers_moved * self.rows
+        one_number = self.together and self.numbers_moved == 1
+        return {
+            "L1": Move(LABEL_STEPS * moved),
+            "L2": Move(root_steps(self.numbers_moved * self.square)),
+            "number": Move(LABEL_STEPS * moved) if one_number else Move(LABEL_STEPS, moved),
+        }
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
@@ -325,14 +329,13 @@ class Labels(Query, frozen=True, tag="labels"):
     r times it in L2.
     """
 
-    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2")
-
     grid_step: float
     rows: int = 1
 
-    def move(self, norm: Norm) -> Move:
-        """Return how far the labels of one unit move."""
-        return Move(LABEL_STEPS * self.rows if norm == "L1" else root_steps(self.rows))
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """How far the labels of one unit move."""
+        return {"L1": Move(LABEL_STEPS * self.rows), "L2": Move(root_steps(self.rows))}
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
@@ -355,8 +358,6 @@ class Statistic(Query, frozen=True, tag="model"):
         In which the columns have length one.
     """
 
-    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2")
-
     grid_step: float
     reach: int
     norm: Literal["L1", "L2"]
@@ -366,11 +367,10 @@ class Statistic(Query, frozen=True, tag="model"):
         """Rows of a unit: each moves the sum by a label at least."""
         return self.reach // LABEL_STEPS
 
-    def move(self, norm: Norm) -> Move:
-        """Return how far the labels of one unit move the sum; columns are made for one norm."""
-        if norm != self.norm:
-            raise CertificateError(f"a model with columns of length one in {self.norm} has no law.")
-        return Move(self.reach)
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """How far the labels of one unit move the sum; columns are made for one norm."""
+        return {self.norm: Move(self.reach)}
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
@@ -391,8 +391,6 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
         How far the labels of a unit move the sum, in grid steps.
     """
 
-    norms: ClassVar[tuple[Norm, ...]] = ("L1",)
-
     grid_step: float
     reach: int
 
@@ -404,10 +402,10 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
         """
         return 4 * self.reach // LOSS_STEPS
 
-    def move(self, norm: Norm) -> Move:
-        """Return how far the labels of one unit move the sum: one number."""
-        del norm
-        return Move(self.reach)
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """How far the labels of one unit move the sum: one number."""
+        return {"L1": Move(self.reach)}
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no loss within these bounds could be."""
@@ -437,7 +435,6 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
         Rows of a unit, at most.
     """
 
-    norms: ClassVar[tuple[Norm, ...]] = ("label",)
     combine: ClassVar[Literal["sum", "mean", "pick"]] = "mean"
 
     low: float
@@ -449,10 +446,10 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
         """Return the query for labels within bounds, for units of so many rows."""
         return cls(float(bounds[0]), float(bounds[1]), rows)
 
-    def move(self, norm: Norm) -> Move:
-        """Return so many labels that become any others."""
-        del norm
-        return Move(times=self.rows)
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """So many labels that become any others."""
+        return {"label": Move(times=self.rows)}
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
@@ -485,9 +482,6 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the root mean square of the noise, over all labels alike."""
         return np.where(np.asarray(sizes) == 1, (self.high - self.low) * laws[0].sd, np.nan)
-
-    def claimed_noise(self, laws: Laws, sizes: IntArray) -> None:
-        """Return None: labels are replaced, not moved."""
 
     def contradiction(
         self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
@@ -610,11 +604,25 @@ class Picks(BagLabels, frozen=True):
         known = dict(zip(self.sizes, values, strict=True))
         return np.array([known.get(size, np.nan) for size in sizes.tolist()])
 
+    def exported(self, laws: Laws, google: Any) -> list[Any]:
+        """Return events of dp-accounting: one for each size, or the worst of its cost.
+
+        It has mixtures of Gaussians only.
+        """
+        pure = self.pure_epsilon(laws, 1)
+        if pure is not None:
+            return [exported_coin(float(pure), google)]
+        return [
+            google.MixtureOfGaussiansDpEvent(
+                law.sd / LABEL_STEPS, [0.0, 1.0], [1 - 1 / size, 1 / size]
+            )
+            for size, law in zip(self.sizes, laws, strict=True)
+        ]
+
 
 class BagPicks(Picks, frozen=True, tag="bag-picks"):
     """One label of each bag, with noise by the bag's size."""
 
-    norms: ClassVar[tuple[Norm, ...]] = ("L1", "L2")
     bounds_groups: ClassVar[bool] = True
 
     grid_step: float
@@ -624,10 +632,10 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
         """Return the query for labels within bounds, and bags of these sizes."""
         return cls(tuple(sorted(set(sizes))), rows, grid_step(bounds))
 
-    def move(self, norm: Norm) -> Move:
-        """Return how far one label moves: the width of the bounds."""
-        del norm
-        return Move(LABEL_STEPS)
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """How far one label moves: the width of the bounds."""
+        return {"L1": Move(LABEL_STEPS), "L2": Move(LABEL_STEPS)}
 
     def check(self, bounds: Bounds | None) -> None:
         """Refuse what no release within these bounds could ask."""
@@ -671,31 +679,14 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
             lambda steps: each("beyond", steps),
         )
 
-    def exported(self, laws: Laws, google: Any) -> list[Any]:
-        """Return events of dp-accounting: one for each size, or the worst of its cost.
-
-        It has mixtures of Gaussians only.
-        """
-        pure = self.pure_epsilon(laws, 1)
-        if pure is not None:
-            return [exported_coin(float(pure), google)]
-        return [
-            google.MixtureOfGaussiansDpEvent(
-                law.sd / LABEL_STEPS, [0.0, 1.0], [1 - 1 / size, 1 / size]
-            )
-            for size, law in zip(self.sizes, laws, strict=True)
-        ]
-
 
 class ClassPicks(Picks, frozen=True, tag="class-picks"):
     """The class of one row of each bag, kept by a chance that depends on the bag's size."""
 
-    norms: ClassVar[tuple[Norm, ...]] = ("class",)
-
-    def move(self, norm: Norm) -> Move:
-        """Return one class that becomes any other."""
-        del norm
-        return Move()
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """One class that becomes any other."""
+        return {"class": Move()}
 
     def keep_chances(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the chance of keeping the class for each bag; NaN for a size that has none."""
@@ -719,16 +710,9 @@ class ClassPicks(Picks, frozen=True, tag="class-picks"):
             estimates[here] = law.estimates(reported[here])
         return estimates
 
-    def exported(self, laws: Laws, google: Any) -> list[Any]:
-        """Return the worst event of its cost."""
-        return [exported_coin(float(self.pure_epsilon(laws, 1) or 0), google)]
-
     def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
         """Return the standard deviation of the estimated share of a class."""
         return self.by_size(sizes, [law.sd for law in laws])
-
-    def claimed_noise(self, laws: Laws, sizes: IntArray) -> None:
-        """Return None: classes are replaced, not moved."""
 
     def suits_classes(self, laws: Laws, classes: int | None) -> bool:
         """Tell by the classes that its laws name."""
@@ -779,8 +763,6 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
         Rows of a unit that it was set for.
     """
 
-    norms: ClassVar[tuple[Norm, ...]] = ("choice",)
-
     of: Literal["bounds", "range", "limit"]
     rows: int = 1
 
@@ -789,10 +771,10 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
         """What is chosen."""
         return self.of
 
-    def move(self, norm: Norm) -> Move:
-        """Return one choice."""
-        del norm
-        return Move()
+    @property
+    def moves(self) -> dict[Norm, Move]:
+        """One choice."""
+        return {"choice": Move()}
 
     def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
         """Return none: a choice has no number to look at."""

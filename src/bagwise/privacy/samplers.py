@@ -96,7 +96,7 @@ def discrete_laplace(count: int, *, scale: int, source: NoiseSource) -> IntArray
 
     def candidates(size: int) -> IntArray:
         words = source.words(size)
-        sizes = _magnitudes(words, scale, source)
+        sizes = _floors(words, source, scale=scale)
         kept = _is_signed_once(sizes, words)
         return _with_sign(sizes[kept], words[kept])
 
@@ -116,7 +116,7 @@ def discrete_exponential(count: int, *, scale: int, source: NoiseSource) -> IntA
     True
     """
     scale = _checked(scale)
-    return _fill(count, lambda size: _magnitudes(source.words(size), scale, source))
+    return _fill(count, lambda size: _floors(source.words(size), source, scale=scale))
 
 
 def discrete_gaussian(count: int, *, scale: int, source: NoiseSource) -> IntArray:
@@ -139,7 +139,7 @@ def discrete_gaussian(count: int, *, scale: int, source: NoiseSource) -> IntArra
         words, deciding = words[:size], words[size:]
         # Any Laplace scale t is right: exp(-y/t) exp(-(y - scale**2/t)**2 / (2 scale**2)) is
         # exp(-y**2 / (2 scale**2)) times a constant. t = scale keeps the most, 76 % of candidates.
-        sizes = _magnitudes(words, scale, source)
+        sizes = _floors(words, source, scale=scale)
         kept = _is_kept(sizes, deciding, scale, source)
         kept &= _is_signed_once(sizes, words)
         return _with_sign(sizes[kept], words[kept])
@@ -180,7 +180,7 @@ def discrete_staircase(
         words, placing = words[:size], words[size:]
         places = (placing - placing // np.uint64(limit) * np.uint64(limit)).astype(np.int64)
         outer = places >= weight
-        levels = _levels(words, outer * zeros, shift, scale, source)
+        levels = _floors(words, source, scale=scale, shift=shift, zeros=outer * zeros)
         kept = (levels > 0) | ~outer
         kept &= placing <= fair
         sizes = np.where(outer, places - (weight - inner), places >> zeros)
@@ -240,7 +240,7 @@ class LazyExponential:
         self.high = middle + slack
 
 
-def exact_floor(word: int, scale: int | Fraction, source: NoiseSource, zeros: int = 0) -> int:
+def exact_floor(word: int, scale: Fraction, source: NoiseSource, zeros: int = 0) -> int:
     """Return floor(scale * E) for the exponential variable that begins with `word`."""
     exponential = LazyExponential(word, source, zeros)
     while floor(scale * exponential.low) != floor(scale * exponential.high):
@@ -301,50 +301,39 @@ def _log(words: WordArray) -> FloatArray:
     return logarithm
 
 
-def _magnitudes(words: WordArray, scale: int, source: NoiseSource) -> IntArray:
-    """Return floor(scale * E) for each word, exactly."""
-    product = _log(words)
-    doubtful = product < -LONGEST
-    product *= -float(scale)
-    sizes: IntArray = product.astype(np.int64)  # rounds towards zero, and E >= 0
-    # Near a whole number the bits not drawn, or a rounding error, could decide.
-    product -= sizes
-    product -= 0.5
-    np.abs(product, out=product)
-    doubtful |= product > 0.5 - scale * MARGIN
-    for place in np.flatnonzero(doubtful):
-        sizes[place] = exact_floor(int(words[place]), scale, source)
-    return sizes
-
-
 def _known_zeros(shift: int, scale: int, inner: int) -> int:
-    """Return a number of zeros, with 2**-zeros at least exp(-shift/scale), for `_levels`."""
+    """Return a number of zeros, with 2**-zeros at least exp(-shift/scale), for `_floors`."""
     most = int(shift / scale / LN_2 * (1 - 1e-9))  # rounding must not end above
     # Places are counted in 64 bits.
     return min(MOST_ZEROS, 60 - inner.bit_length(), most)
 
 
-def _levels(
-    words: WordArray, zeros: IntArray, shift: int, scale: int, source: NoiseSource
+def _floors(
+    words: WordArray,
+    source: NoiseSource,
+    *,
+    scale: int,
+    shift: int = 1,
+    zeros: IntArray | None = None,
 ) -> IntArray:
     """Return floor((E + zeros ln 2) * scale / shift) for each word, exactly."""
-    logarithm = _log(words)
-    doubtful = logarithm < -LONGEST
+    product = _log(words)
+    doubtful = product < -LONGEST
+    if zeros is not None:
+        product -= zeros * LN_2
     rate = scale / shift
-    product = zeros * LN_2
-    product -= logarithm
-    product *= rate
-    levels: IntArray = product.astype(np.int64)
-    product -= levels
+    product *= -rate
+    floors: IntArray = product.astype(np.int64)  # rounds towards zero, and E >= 0
+    # Near a whole number the bits not drawn, or a rounding error, could decide.
+    product -= floors
     product -= 0.5
     np.abs(product, out=product)
     # At rates below 1 the margin stays what it is, or it would vanish in the rounding of 0.5.
     doubtful |= product > 0.5 - max(1.0, rate) * MARGIN
     for place in np.flatnonzero(doubtful):
-        levels[place] = exact_floor(
-            int(words[place]), Fraction(scale, shift), source, int(zeros[place])
-        )
-    return levels
+        known = 0 if zeros is None else int(zeros[place])
+        floors[place] = exact_floor(int(words[place]), Fraction(scale, shift), source, known)
+    return floors
 
 
 def _is_kept(sizes: IntArray, words: WordArray, scale: int, source: NoiseSource) -> BoolArray:

@@ -31,8 +31,7 @@ from bagwise.files.regular_files import sha256_of
 from bagwise.files.spill import SpillDirectory
 from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy import Certificate
-from bagwise.privacy.aggregate import LabelKind
-from bagwise.privacy.noise import tell
+from bagwise.privacy.noise import LabelKind, tell
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.private_range import Distance, count_beyond
 from bagwise.release.bags_in_parts import (
@@ -364,7 +363,6 @@ def refuse_in_parts(request: ReleaseRequest) -> None:
     missing = {
         "a seed (bags come from a secret key)": request.seed is not None,
         "the order of the table (rows of a DataFrame have none)": request.keep_order,
-        "rules for experiments": rule is not None and not rule.is_exact,
     }
     if refused := [what for what, asked in missing.items() if asked]:
         raise StrategyError(f"not on Spark: {refused[0]}. Or leave out the engine.")

@@ -23,7 +23,7 @@ from bagwise.files.atomic import check_target
 from bagwise.files.records import Record, read_record, to_plain
 from bagwise.files.stored import StoredTable
 from bagwise.privacy import Certificate
-from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files

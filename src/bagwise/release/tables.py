@@ -27,8 +27,7 @@ from bagwise.errors import (
 from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
 from bagwise.privacy import Certificate
-from bagwise.privacy.aggregate import pick_rows
-from bagwise.privacy.noise import tell
+from bagwise.privacy.noise import pick_rows, tell
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import Units
 from bagwise.release.cells import assign_by_cells

@@ -21,7 +21,6 @@ from bagwise.privacy.circumstances import (
     Circumstance,
     KeptOrder,
     MissingLabels,
-    OtherRule,
     SimulatedNoise,
     SortedByLabels,
 )
@@ -203,9 +202,6 @@ def _check_circumstances(release: "Release") -> None:
     expected = circumstances_of(made)
     if certificate.noise_source == SimulatedSource.name:
         expected = (SimulatedNoise(), *expected)
-    rules = tuple(c for c in certificate.circumstances if isinstance(c, OtherRule))
-    free = bool(rules) and not certificate.is_private and bool(certificate.events)
-    expected = (*rules[:1], *expected) if free else expected
     # Before certificates said so, only the manifest told of missing labels.
     before = tuple(c for c in expected if not isinstance(c, MissingLabels))
     if certificate.circumstances not in (expected, before):

@@ -15,9 +15,8 @@ from bagwise.privacy.calibrate import (
     NOISE_KINDS,
     ExactCalibration,
 )
-from bagwise.privacy.circumstances import Circumstance, OtherRule, SimulatedNoise
+from bagwise.privacy.circumstances import Circumstance, Mark, SimulatedNoise
 from bagwise.privacy.curves import check_delta, check_epsilon
-from bagwise.privacy.mark import Mark
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_range import ANY_LABEL
 from bagwise.privacy.promise import check_promise
@@ -83,7 +82,7 @@ class Budget:
         ExactCalibration(epsilon=1.0, delta=0.0, bounds=(0.0, 5.0), prior=(), noise='auto')
         """
         privacy = privacy or Privacy()
-        noise, calibration = privacy.noise, privacy.calibration
+        noise = privacy.noise
         if isinstance(noise, NoiseSource):
             raise BudgetError(
                 "noise= takes the name of a kind of noise; a source of randomness goes to "
@@ -98,11 +97,7 @@ class Budget:
         limits = ends if found else check_bounds(asked)
         stand_in = limits is None or not np.isfinite(limits).all()
         rule: ExactCalibration | None = None
-        if calibration is not None:
-            rule = _check_experiment(
-                calibration, alone=epsilon is delta is None, not_private=not_private
-            )
-        elif _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
+        if _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
             if epsilon is None:
                 raise BudgetError("a delta alone promises nothing; give an epsilon with it.")
             delta = 0.0 if delta is None else delta
@@ -112,12 +107,11 @@ class Budget:
             rule = ExactCalibration(float(epsilon), float(delta), within, noise=noise)
         elif classes:
             limits = None
-        exact = rule is not None and rule.is_exact
-        if found and not exact:
+        if found and rule is None:
             raise BoundsError(
                 "bounds='auto' are found privately: give an epsilon, or bounds=(lo, hi)."
             )
-        if noise != "auto" and not exact:
+        if noise != "auto" and rule is None:
             raise BudgetError(f"noise={noise!r} belongs to a promise; give an epsilon with it.")
         return cls(
             rule,
@@ -125,7 +119,7 @@ class Budget:
             unit,
             source,
             find_within=ends if found and stand_in else None,
-            unstated=limits is None and exact,
+            unstated=limits is None and rule is not None,
         )
 
     @property
@@ -137,9 +131,8 @@ class Budget:
 
     @property
     def promises(self) -> bool:
-        """Whether anything is promised: no rule or noise of an experiment does."""
-        rule = self.calibration
-        return rule is not None and rule.is_exact and self.noise_source.is_secret
+        """Whether anything is promised: noise of an experiment promises nothing."""
+        return self.calibration is not None and self.noise_source.is_secret
 
     @property
     def has_bounds(self) -> bool:
@@ -198,18 +191,6 @@ def _wants_noise(
     return given
 
 
-def _check_experiment(
-    calibration: ExactCalibration, *, alone: bool, not_private: bool
-) -> ExactCalibration:
-    if not alone:
-        raise BudgetError("a calibration brings its own epsilon and delta; do not give them too.")
-    if calibration.is_exact:
-        raise BudgetError("the exact calibration is what epsilon and delta stand for; give those.")
-    if not not_private:
-        raise BudgetError("only the exact calibration delivers privacy; say not_private=True.")
-    return calibration
-
-
 def certify(
     events: tuple[Mechanism, ...],
     budget: Budget,
@@ -223,12 +204,8 @@ def certify(
 ) -> Certificate:
     """Return the certificate of whatever spent a budget, checked against its own events."""
     rule = budget.calibration
-    why_not: tuple[Circumstance, ...] = ()
-    # Nothing is claimed where the noise, or the rule for it, is for experiments.
-    if rule is not None and not budget.noise_source.is_secret:
-        why_not = (SimulatedNoise(),)
-    elif rule is not None and not rule.is_exact:
-        why_not = (OtherRule(epsilon=float(rule.epsilon), delta=float(rule.delta)),)
+    # Nothing is claimed where the noise is for experiments.
+    why_not = () if rule is None or budget.promises else (SimulatedNoise(),)
     asked = None if why_not or rule is None else (rule.epsilon, rule.delta)
     epsilon, delta = (None, None) if asked is None else delivered(events, *asked)
     certificate = Certificate(

@@ -286,7 +286,7 @@ def settle_queries(
     Parameters
     ----------
     rule : ExactCalibration or None
-        What is promised. Only the exact rule has a range or a centre; None promises nothing.
+        What is promised; None promises nothing.
     X, names
         The features as they are encoded, and their names.
     unit_rows : int
@@ -299,8 +299,6 @@ def settle_queries(
     """
     if rule is None:
         return Queries()
-    if not rule.is_exact:
-        return price_scores(rule, X, names, scores, unit_rows=unit_rows)
     n_rows = X.shape[0]
     bounds = None if stated else price_bounds(rule, n_rows=n_rows, unit_rows=unit_rows)
     rule = rule.after(bounds)

@@ -16,7 +16,7 @@ from bagwise.show.stages import OnStage, ignore_stage
 
 if TYPE_CHECKING:
     from bagwise.bagging import BaggingStrategy
-    from bagwise.privacy.calibrate import ExactCalibration, NoiseKind
+    from bagwise.privacy.calibrate import NoiseKind
     from bagwise.rng import NoiseSource
 
 P = ParamSpec("P")
@@ -133,10 +133,6 @@ class Privacy(Settings):
     )
     noise_source: "NoiseSource | None" = setting(
         None, "For experiments: rng.SimulatedNoise(seed), together with not_private and epsilon."
-    )
-    calibration: "ExactCalibration | None" = setting(
-        None,
-        "For experiments: another rule for the noise, with not_private and without an epsilon.",
     )
 
 

@@ -15,12 +15,12 @@ from bagwise.errors import (
 )
 from bagwise.families import Family
 from bagwise.glm.statistic import check_bounds_of, family_to_release
-from bagwise.privacy.aggregate import LabelKind, check_label_kind
 from bagwise.privacy.calibrate import (
     SINGLE_LABELS,
     ExactCalibration,
     NoiseKind,
 )
+from bagwise.privacy.noise import LabelKind, check_label_kind
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import Reason
@@ -64,7 +64,7 @@ class ModelRequest:
     ) -> Self:
         """Check that there is a budget, and that the family can be released and has the bounds."""
         rule = budget.calibration
-        if rule is None or not rule.is_exact:
+        if rule is None:
             raise BudgetError("a private model needs an epsilon (--epsilon).")
         chosen = family_to_release(family, link)
         check_bounds_of(chosen, rule.bounds)
@@ -153,7 +153,7 @@ class ReleaseRequest:
                 "strategies are ranked for linear learners: with learner='flexible' name one "
                 "strategy, or none."
             )
-        chosen = _resolve_strategy(strategy, size, bagging.scores, budget)
+        chosen = _resolve_strategy(strategy, size, bagging.scores)
         _check_groups(chosen, columns.by)
         return cls(
             columns=columns,
@@ -218,7 +218,6 @@ class ReleaseRequest:
         rule, columns = self.calibration, self.columns
         return (
             rule is not None
-            and rule.is_exact
             and rule.noise == AUTO
             and (self.strategy, self.bag_size, self.min_bag_size) == (None, None, None)
             and (self.scores, self.score_share) == (AUTO, AUTO)
@@ -324,15 +323,12 @@ def _resolve_strategy(
     strategy: str | BaggingStrategy,
     bag_size: int | None,
     scores: str,
-    budget: Budget,
 ) -> BaggingStrategy | None:
     """Return the strategy that was named; None where the planner is to choose one."""
     known = scores in (AUTO, "none")  # what else there is will be refused with a list
-    plannable = known and (budget.calibration is None or budget.calibration.is_exact)
-    if bag_size is None and not plannable:
+    if bag_size is None and not known:
         raise StrategyError(
-            "the planner knows no bag size for these scores, or for noise of an experiment: name "
-            "one (bag_size, --bag-size)."
+            "the planner knows no bag size for these scores: name one (bag_size, --bag-size)."
         )
     if strategy != AUTO:
         return find_strategy(strategy)
@@ -341,7 +337,7 @@ def _resolve_strategy(
             f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
             "chooses scores by itself, and never the labels."
         )
-    return None if plannable else find_strategy("random")
+    return None if known else find_strategy("random")
 
 
 def _check_single(
@@ -416,9 +412,9 @@ def _is_yes_or_no(budget: Budget, family: str) -> bool:
 def _resolve_query(
     name: str, value: str, known: tuple[str, ...], budget: Budget, needless: bool
 ) -> str:
-    """Return the option: "none" if nobody asks for what is needless, or for an experiment."""
+    """Return the option: "none" if nobody asks for what is needless."""
     check_name(name, value, known, BudgetError)
-    if budget.calibration is not None and budget.calibration.is_exact:
+    if budget.calibration is not None:
         return "none" if value == AUTO and needless else value
     if value not in (AUTO, "none"):
         raise BudgetError(f"{name}={value!r} asks the labels privately; give an epsilon for it.")

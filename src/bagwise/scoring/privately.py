@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-import pyarrow as pa
 from msgspec import Meta
 
 from bagwise._version import SOFTWARE
@@ -26,7 +25,6 @@ from bagwise.privacy.circumstances import EvaluatedModel, MeanLoss
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.private_loss import (
     POWERS,
-    LossDesign,
     design_loss,
     half_width,
     noise_sd,
@@ -51,6 +49,8 @@ LEVEL = 0.95
 """The probability with which an interval covers what the privacy noise hides."""
 
 _COVERS: Final = "the privacy noise only, with probability 0.95"
+
+_MEASURED = ("n_rows", "loss", "largest_loss", "mean_loss", "noise_sd", "interval")
 
 
 class _EvaluationFile(Record, frozen=True):
@@ -123,16 +123,11 @@ class PrivateScores:
                 schema=SCHEMA,
                 software=SOFTWARE,
                 privacy=self.certificate.headline,
-                n_rows=self.n_rows,
-                loss=self.loss,
-                largest_loss=self.largest_loss,
-                mean_loss=self.mean_loss,
                 rmse=self.rmse,
                 mae=self.mae,
-                noise_sd=self.noise_sd,
-                interval=self.interval,
                 interval_covers=_COVERS,
                 certificate=self.certificate.to_json(),
+                **{name: getattr(self, name) for name in _MEASURED},
             )
         )
 
@@ -154,13 +149,8 @@ class PrivateScores:
             limit=LARGEST_STATEMENT,
         )
         scores = cls(
-            n_rows=file.n_rows,
-            loss=file.loss,
-            largest_loss=file.largest_loss,
-            mean_loss=file.mean_loss,
-            noise_sd=file.noise_sd,
-            interval=file.interval,
             certificate=Certificate.from_json(file.certificate, sizes=()),
+            **{name: getattr(file, name) for name in _MEASURED},
         )
         # The certificate was compared when it was read, to digits that every machine agrees on.
         kept = {"software": file.software, "certificate": file.certificate}
@@ -278,8 +268,7 @@ def evaluate_rows_privately(
     Examples
     --------
     >>> import numpy as np
-    >>> import pyarrow as pa
-    >>> from bagwise import release_model
+    >>>     >>> from bagwise import release_model
     >>> x = np.random.default_rng(0).uniform(0, 10, size=50_000)
     >>> table = pa.table({"x": x, "y": x + np.random.default_rng(1).normal(size=x.size)})
     >>> train, test = table.slice(0, 30_000), table.slice(30_000)
@@ -336,7 +325,8 @@ def evaluate_rows_privately(
         rule = budget.rule
     # 3. Set the noise on the loss: labels have no part in it but by bounds that were paid for.
     with stage("predicting"):
-        design = _design(model, data, bounds=rule.bounds, loss=loss, clip=clip)
+        predictions = model.predict_rows(data)
+        design = design_loss(predictions, bounds=rule.bounds, loss=loss, clip=clip)
     event = rule.least(MeanLossQuery(design.step, design.sensitivity_steps(units)))
     # 4. Charge, then draw.
     account.charge((*rule.prior, event))
@@ -367,7 +357,3 @@ def evaluate_rows_privately(
     )
     certificate = dataclasses.replace(scores.certificate, covers=scores.digest)
     return dataclasses.replace(scores, certificate=certificate)
-
-
-def _design(model: RowModel | TreeModel, data: pa.Table, **limits: Any) -> LossDesign:
-    return design_loss(model.predict_rows(data), **limits)

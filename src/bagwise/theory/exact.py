@@ -50,7 +50,7 @@ from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError, check_name
 from bagwise.families import Family, find_family
-from bagwise.privacy.aggregate import LabelKind, check_label_kind
+from bagwise.privacy.noise import LabelKind, check_label_kind
 from bagwise.rows.whitening import Columns, principal_axes, rounding
 
 ESTIMATORS = ("bag", "aggregate", "instance", "debiased")

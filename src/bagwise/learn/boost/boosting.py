@@ -32,7 +32,7 @@ from bagwise.learn.bag_data import BagData
 from bagwise.learn.boost.objective import BagObjective
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.trees import LINKS, SOFTMAX, Levels, Member, Tree
-from bagwise.privacy.aggregate import LabelKind
+from bagwise.privacy.noise import LabelKind
 from bagwise.show.stages import report_progress
 
 FEWEST_BAGS = 20  # with fewer, held-out bags say nothing, and trees follow chance

@@ -29,7 +29,7 @@ from bagwise.learn.convert import read_weights
 from bagwise.learn.model_selection import BagRegressorMixin, TakesBags, bag_r2_score
 from bagwise.learn.row_variance import row_variance
 from bagwise.models.trees import SOFTMAX, Levels, committee_means, shares_of_gain
-from bagwise.privacy.aggregate import check_label_kind
+from bagwise.privacy.noise import check_label_kind
 
 FAMILIES_OF_TREES = ("gaussian", "poisson", "gamma", "inverse_gaussian", "bernoulli")
 _CELLS_WORTH_THREADS = 1_000_000

@@ -81,10 +81,6 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
     def is_possible(self, move: Move) -> bool:
         """Tell whether anything could have been drawn with these parameters for such a move."""
 
-    def less_certain(self) -> Self:
-        """Return the law with the least more noise that there is."""
-        raise AssertionError(f"{self.kind} adds no noise")
-
     @property
     def sd(self) -> float:
         """The standard deviation of what it adds, in grid steps."""
@@ -147,10 +143,6 @@ class Scaled(Noise, frozen=True):
         """Tell whether it can be drawn."""
         del move
         return 1 <= self.scale <= self.largest
-
-    def less_certain(self) -> Self:
-        """Return noise of one more step."""
-        return type(self)(self.scale + 1)
 
 
 def exported_coin(epsilon: float, google: Any) -> Any:

@@ -78,13 +78,6 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
         del move
         return 2 <= self.classes <= LARGEST_COUNT and 1 / self.classes <= self.keep < 1
 
-    def less_certain(self) -> Self:
-        """Return the next smaller chance; refuse one that leaves nothing of a class."""
-        keep = self.keep - 1 / CHANCES
-        if keep * self.classes <= 1:
-            raise BudgetError("so little epsilon leaves nothing of a picked class.")
-        return type(self)(self.classes, keep)
-
     def randomise(self, codes: IntArray, source: NoiseSource) -> IntArray:
         """Return each class, kept or replaced."""
         return keep_or_replace(codes, self.keep, self.classes, source)
