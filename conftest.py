@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
-from bagwise.privacy import mark
+from bagwise.privacy import circumstances
 from bagwise.rng import SecureNoise
 
 FRESH = os.environ.get("BAGWISE_FRESH") == "1"
@@ -49,7 +49,7 @@ class _OneDay(datetime):
         return cls.began.astimezone(tz)
 
 
-mark.datetime = _OneDay  # type: ignore[attr-defined]
+circumstances.datetime = _OneDay  # type: ignore[attr-defined]
 
 
 class _Streams:

@@ -251,7 +251,7 @@ def test_without_a_margin_double_precision_gets_some_wrong(monkeypatch):
     truth = np.array([floor_of(word, 2**31) for word in words])
     clear = truth[:, 0] == truth[:, 1]
     words = np.array(words, dtype=np.uint64)
-    assert np.any(samplers._magnitudes(words, 2**31, Scripted())[clear] != truth[clear, 0])
+    assert np.any(samplers._floors(words, Scripted(), scale=2**31)[clear] != truth[clear, 0])
 
 
 def test_the_logarithm_is_within_the_bound_that_the_margin_assumes():
