@@ -341,8 +341,12 @@ def test_levels_next_to_a_boundary_are_right():
     words = [2 * (boundary + int(offset)) for offset in range(-2000, 2001, 7) if offset]
     truth = [samplers.exact_floor(w, Fraction(scale, shift), Scripted(), zeros) for w in words]
     assert set(truth) == {0, 1}
-    found = samplers._levels(
-        np.array(words, dtype=np.uint64), np.full(len(words), zeros), shift, scale, Scripted()
+    found = samplers._floors(
+        np.array(words, dtype=np.uint64),
+        Scripted(),
+        scale=scale,
+        shift=shift,
+        zeros=np.full(len(words), zeros),
     )
     assert found.tolist() == truth
 
