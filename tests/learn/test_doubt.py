@@ -108,10 +108,26 @@ def test_evidence_is_the_ratio_of_integrals():
 @pytest.mark.parametrize("mean", [-0.9, 0.06, 1.2])
 def test_the_level_is_the_posterior_mean_among_factors_that_rates_can_have(mean):
     labels, ones = mean + np.tile([5.0, -5.0], 25), np.ones(50)
-    error = 5 / np.sqrt(50)  # of the labels' deviation, 1 is noise
+    # All of the labels' deviation is noise; a law adds a quarter of it at least, for smoothness.
+    error = 5 * np.hypot(1, 0.25) / np.sqrt(50)
     wanted = stats.truncnorm.mean(-mean / error, np.inf, loc=mean, scale=error)
-    found = level(labels, 2 * ones, ones, LAWS["gaussian"], unsure=0.0)
+    found = level(labels, 2 * ones, 5 * ones, LAWS["gaussian"], unsure=0.0)
     assert found == pytest.approx(wanted / 2, rel=1e-3)
+
+
+def test_shares_of_a_rare_class_have_the_level_of_their_mean():
+    """One bag in twenty has all of the class: by the law of the noise there would be none."""
+    rng = np.random.default_rng(7)
+    X = (np.arange(6400) // 20 % 20 == 0).astype(float)
+    table = pa.table({"x": X, "z": rng.normal(size=6400), "y": (rng.random(6400) < 0.3 * X) * 1.0})
+    release = bw.make_release(table, label="y", bounds=(0, 1), epsilon=4, bag_size=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bw.BagwiseWarning)
+        model = bw.fit(release, family="bernoulli")
+    mean = float(np.mean(release.labels))
+    noise = release.noise_sd[0] / np.sqrt(release.bags.n_bags)
+    assert noise > 0.02 * mean  # bags know it no better
+    assert model.predict(table).mean() == pytest.approx(mean, abs=3 * noise)
 
 
 def test_bags_of_another_law_tell_a_level_as_well_as_that_law_lets_them():

@@ -64,8 +64,9 @@ def level(
     """Return by what to multiply expectations of bags that are all alike: the posterior mean.
 
     Before the labels no factor from 0 to `most` is likelier than another. Around it labels vary by
-    their noise, and by what else they do, which is nearly normal and of any size. None where bags
-    know the factor better than by `unsure`, a share of it.
+    their noise, and by what else they do, which is nearly normal and no more than that. None where
+    bags know the factor better than by `unsure`, a share of it, or vary more by what else they do:
+    that may be far from normal, as shares of a rare class are, and then a law of noise misleads.
 
     >>> from bagwise.privacy.noise_laws import LAWS
     >>> labels, ones = np.array([2.9, 1.1] * 50), np.ones(100)
@@ -79,7 +80,7 @@ def level(
     noise = np.mean(noise_sd**2)
     beyond = max(0.0, float(np.mean((labels - around * expected) ** 2) - noise))
     error = np.sqrt(1 / np.sum(expected**2 / (beyond + noise_sd**2)))
-    if error < unsure * around:
+    if error < unsure * around or beyond > noise:
         return None
     # 2. The posterior mean, by the law of the noise. Long tails hide how large the rest is.
     nearest = min(max(around, 0.0), most)
