@@ -1,4 +1,4 @@
-"""Let boosted trees and nearest neighbours learn a curve from bags alone.
+"""Boosted trees and nearest neighbours that learn a curve from bags.
 
 Run it with ``python examples/any_regressor.py``. It writes nothing.
 """
@@ -15,18 +15,18 @@ ROWS, BAG_SIZE = 2_000, 10
 
 
 def curve(X: np.ndarray) -> np.ndarray:
-    """Return the expected label of each row: nothing that a line could follow."""
+    """Return the expected label of each row, a function that no line can fit."""
     return np.sin(2 * X[:, 0]) + X[:, 1] ** 2
 
 
 def main() -> None:
-    """Put similar rows into bags, learn from the mean label of each, and compare."""
+    """Put similar rows into bags, learn from their mean labels, and compare."""
     rng = np.random.default_rng(0)
     X, unseen = rng.uniform(-2, 2, size=(2, ROWS, 2))
     y = curve(X) + rng.normal(scale=0.3, size=ROWS)
 
     bags = bw.make_bags(X, bag_size=BAG_SIZE, strategy="kmeans", seed=0)
-    labels = bags.repeat(bags.mean(y))  # all that a learner gets to see
+    labels = bags.repeat(bags.mean(y))  # the only labels that a learner sees
 
     models = {
         "a line": BaggedRegressor(LinearRegression()),

@@ -1,4 +1,4 @@
-"""Train a network of PyTorch on bags alone, by the loss that compares means of bags.
+"""Train a PyTorch network on bags, with a loss that compares bag means.
 
 Run it with ``python examples/network.py``. It writes nothing. Needs ``bagwise[torch]``.
 """
@@ -14,12 +14,12 @@ ROWS, BAG_SIZE, BATCH, EPOCHS, PATIENCE = 2_000, 10, 32, 200, 20
 
 
 def curve(X: np.ndarray) -> np.ndarray:
-    """Return the expected label of each row: nothing that a line could follow."""
+    """Return the expected label of each row, a function that no line can fit."""
     return np.sin(2 * X[:, 0]) + X[:, 1] ** 2
 
 
 def train(X: np.ndarray, bags: bw.Bags, labels: np.ndarray) -> torch.nn.Module:
-    """Fit to most bags, and go back to where the others were predicted best."""
+    """Train on most bags, and keep the weights that predict the held-out bags best."""
     network = torch.nn.Sequential(
         torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
         torch.nn.Linear(64, 1), torch.nn.Flatten(0),
@@ -53,13 +53,13 @@ def train(X: np.ndarray, bags: bw.Bags, labels: np.ndarray) -> torch.nn.Module:
 
 
 def main() -> None:
-    """Put similar rows into bags, learn from the mean label of each, and compare."""
+    """Put similar rows into bags, learn from their mean labels, and compare."""
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
     X, unseen = rng.uniform(-2, 2, size=(2, ROWS, 2))
     y = curve(X) + rng.normal(scale=0.3, size=ROWS)
     bags = bw.make_bags(X, bag_size=BAG_SIZE, strategy="kmeans", seed=0)
-    network = train(X, bags, bags.mean(y))  # the means are all that it gets to see
+    network = train(X, bags, bags.mean(y))  # the network sees only the means
     with torch.no_grad():
         predictions = network(torch.tensor(unseen)).numpy()
     error = np.mean((predictions - curve(unseen)) ** 2)

@@ -1,4 +1,4 @@
-"""Three ways to a private linear model, at the same epsilon, on the same table.
+"""Three private linear models of the same table at the same epsilon.
 
 Run it with ``python examples/private_model.py``. It writes nothing.
 """
@@ -23,28 +23,28 @@ def make_table(seed: int) -> tuple[pa.Table, np.ndarray]:
 
 
 def main() -> None:
-    """Release, fit and compare with the truth."""
+    """Make releases, fit models, and compare them with the true coefficients."""
     table, theta = make_table(seed=1)
     privacy = {"label": "y", "bounds": BOUNDS, "epsilon": EPSILON, "delta": DELTA}
 
     # No bags: the whole budget goes into the coefficients.
     direct = bw.release_model(table, **privacy)
 
-    # Rows sorted by a private model, which is part of the release, in large bags. "auto" loss is
+    # Large bags of rows sorted by a private model, which is part of the release. "auto" loss is
     # instance loss here, because rows were sorted.
     by_model = bw.make_release(table, bag_size=500, strategy="sorted", **privacy)
     from_sorted = bw.fit(by_model)
 
-    # Rows put together at random. "auto" loss is bag loss here.
+    # Random bags. "auto" loss is bag loss here.
     by_chance = bw.make_release(table, bag_size=50, strategy="random", **privacy)
     from_random = bw.fit(by_chance)
 
-    # For comparison: what the row labels themselves would give. This is not private.
+    # For comparison: a model of the row labels, which is not private.
     exact = bw.make_release(table, label="y", bag_size=1, not_private=True)
     unprotected = bw.fit(exact)
 
     print(f"{ROWS} rows, {FEATURES} features, epsilon {EPSILON:g}, delta {DELTA:g}")
-    print("squared error of the coefficients, and what was promised:")
+    print("squared error of the coefficients, and the guarantee:")
     for name, model, promise in (
         ("release_model, no bags", direct, direct.certificate),
         ("sorted by a private model, instance loss", from_sorted, by_model.certificate),

@@ -1,4 +1,4 @@
-"""From a table of rents to a row-level model, once with noise and once without.
+"""From a table of rents to a row-level model, with and without noise.
 
 Run it with ``python examples/quickstart.py``. It writes only to a temporary directory.
 """
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import bagwise as bw
 
-BOUNDS = (0, 3000)  # known without looking at the rents, for example from the form they came on
+BOUNDS = (0, 3000)  # known without looking at the rents, for example from the form used
 
 
 def make_rents(n: int, seed: int) -> pa.Table:
@@ -34,7 +34,7 @@ def make_rents(n: int, seed: int) -> pa.Table:
 
 
 def report(title: str, release: bw.Release, holdout: pa.Table) -> None:
-    """Fit a model to a release and say how good it is."""
+    """Fit a model to a release and print how good it is."""
     model = bw.fit(release)  # bag loss, which suits random bags
     on_rows = bw.evaluate(model, holdout)
     on_bags = bw.evaluate(model, release)
@@ -42,8 +42,8 @@ def report(title: str, release: bw.Release, holdout: pa.Table) -> None:
     for name, value in model.coefficients().items():
         print(f"  {name:20} {value:9.2f}")
     print(f"  error on {on_rows.n_rows} held-out rows: {on_rows.rmse:.1f} (r2 {on_rows.r2:.3f})")
-    # The learner has no row labels. Bag labels are enough for a rough idea: the privacy noise on
-    # them is known and taken out. Where it hides everything, there is no figure (None).
+    # The learner has no row labels. Bag labels give a rough idea: the variance of their privacy
+    # noise is known and subtracted. If the noise hides everything, the result is None.
     clean = on_bags.rmse_without_noise
     shown = "hidden by the noise" if clean is None else f"{clean:.1f} without the noise"
     print(f"  error on {on_bags.n_bags} bag means: {on_bags.rmse:.1f}, {shown}")
@@ -53,15 +53,15 @@ def main() -> None:
     """Make both releases, save and check the private one, fit and compare."""
     rents, holdout = make_rents(100_000, seed=1), make_rents(5_000, seed=2)
 
-    # With an epsilon: every bag's mean gets noise, and a certificate says what that protects.
+    # With an epsilon, every bag mean gets noise, and a certificate states the guarantee.
     private = bw.make_release(
         rents, label="rent", bounds=BOUNDS, bag_size=100, epsilon=1.0, delta=1e-6
     )
 
-    # Without: exact means. Large bags alone protect nobody, so this has to be asked for by name.
+    # Without an epsilon, means are exact. Large bags alone protect nobody, hence `not_private`.
     exact = bw.make_release(rents, label="rent", bag_size=100, not_private=True)
 
-    # What leaves is a directory of four files. Whoever receives it can check it.
+    # A release is a directory that anyone who receives it can check.
     with tempfile.TemporaryDirectory() as folder:
         path = private.save(Path(folder) / "release")
         print("files:", ", ".join(sorted(file.name for file in path.iterdir())))
@@ -70,7 +70,7 @@ def main() -> None:
         print("\n".join(f"ok: {check}" for check in found.checks))
         print(received.certificate.text())
 
-    print("\nThe truth: 200 + 12 area + 250 in the harbour + 180 furnished, give or take 120")
+    print("\nTrue rents: 200 + 12 area + 250 in the harbour + 180 furnished, with noise of 120")
     report("Private", received, holdout)
     report("Not private", exact, holdout)
 

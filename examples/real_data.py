@@ -1,4 +1,4 @@
-"""Visits to a doctor: from a table of people to a model that its custodian has checked.
+"""Visits to a doctor: from a table of people to a model that the custodian evaluates.
 
 Run it with ``python examples/real_data.py``. It writes nothing. Needs statsmodels
 for the data.
@@ -13,11 +13,11 @@ from statsmodels.datasets import randhie
 
 import bagwise as bw
 
-BOUNDS = (0, 40)  # visits in a year; public, and more are clipped
+BOUNDS = (0, 40)  # visits in a year; public bounds, larger numbers are clipped
 
 
 def learn(release: bw.Release) -> None:
-    """Choose a model without a row label, and show what it says."""
+    """Choose a model without row labels, and print it."""
     X, y, _ = release.training_data()
     X = pd.DataFrame(X, columns=release.encoder.feature_names)
     with sklearn.config_context(enable_metadata_routing=True):
@@ -32,12 +32,12 @@ def learn(release: bw.Release) -> None:
 
 
 def main() -> None:
-    """Release the table twice, learn from bags, and let the custodian check the result."""
+    """Release the table twice, learn from bags, and let the custodian evaluate the result."""
     visits = randhie.load_pandas().data
     held_out = visits.index // 200 % 5 == 4
     train, holdout = visits[~held_out], visits[held_out]
     by_rows = bw.BaggedGLM("poisson").fit(train.drop(columns="mdvis"), train["mdvis"])
-    print("the labels themselves, which only the custodian has")
+    print("a fit to the labels of rows, which only the custodian has")
     print(by_rows.summary())
 
     learn(bw.make_release(train, label="mdvis", bag_size=20, strategy="kmeans", not_private=True))
