@@ -49,7 +49,7 @@ def _strategy(strategy: BaggingStrategy) -> tuple[str, ...]:
         f"`{strategy.name}`",
         strategy.summary,
         "yes" if strategy.uses_scores else ", ".join(scored) or "no",
-        "as large as it likes" if strategy.free_sizes else "about `bag_size`",
+        "those of the groups" if strategy.free_sizes else "about `bag_size`",
         _planner(strategy),
         "yes" if strategy.accepts_sparse else "no",
     )
@@ -58,7 +58,7 @@ def _strategy(strategy: BaggingStrategy) -> tuple[str, ...]:
 def _planner(strategy: BaggingStrategy) -> str:
     if strategy.keeps_groups or (strategy.uses_scores and not strategy.compact):
         return "no"
-    return "yes" if strategy.planned else "if named"
+    return "yes" if strategy.planned else "on request"
 
 
 def _sorting(strategy: BaggingStrategy) -> Iterator[BaggingStrategy]:

@@ -1,7 +1,7 @@
-"""What can go wrong: errors are a `BagwiseError`, warnings a `BagwiseWarning`.
+"""Errors (`BagwiseError`) and warnings (`BagwiseWarning`).
 
-A message says what was wrong, where, what was found and what to do. It never holds a label
-value: exceptions end up in logs, and logs are read by people who may not see labels.
+A message says what is wrong, where, what was found and what to do. It never contains a label
+value: exceptions end up in logs, and people who read logs may not be allowed to see labels.
 """
 
 import difflib
@@ -17,21 +17,21 @@ from bagwise._printable import printable
 T = TypeVar("T")
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A full disk, or the end of what a user or a file may have of it."""
+"""A full disk, or a limit on the disk space of a user or a file."""
 
 
 class BagwiseError(ValueError):
-    """Anything the caller can put right."""
+    """Any error that the caller can correct."""
 
-    parts: "list[BagwiseError]"  # of one that several others were made into
+    parts: "list[BagwiseError]"  # the single errors, if several were combined
 
     def __str__(self) -> str:
-        # Messages name columns and classes, and those of a stranger's file may hold anything.
+        # Messages name columns and classes, which in an untrusted file can contain anything.
         return printable(super().__str__(), keep="\n")
 
 
 class Refusals:
-    """Collects what is refused in several blocks, to raise all of it at once.
+    """Collects errors of several blocks, to raise them all at once.
 
     >>> wrong = Refusals()
     >>> with wrong:
@@ -53,14 +53,14 @@ class Refusals:
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        # An error that was collected itself brings its parts.
+        # A combined error contributes its parts.
         if not isinstance(error, BagwiseError) or isinstance(error, StageError | LowMemoryError):
             return False
         self.errors += getattr(error, "parts", [error])
         return True
 
     def raise_all(self) -> None:
-        """Raise what was refused, as an error of the kind of the first."""
+        """Raise all collected errors as one, of the type of the first."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
@@ -76,15 +76,15 @@ class TableError(BagwiseError):
 
 
 class ColumnError(BagwiseError):
-    """A column is unknown, doubled, or cannot be used as asked."""
+    """A column is unknown or duplicated, or cannot be used as requested."""
 
 
 class UnconfirmedColumnsError(ColumnError):
-    """Columns would be published that look like names, ids or dates; nobody has confirmed them."""
+    """Columns that look like names, ids or dates would be published without confirmation."""
 
 
 class LabelError(BagwiseError):
-    """The label column holds something that cannot be aggregated."""
+    """The label column contains something that cannot be aggregated."""
 
 
 class BoundsError(BagwiseError):
@@ -96,11 +96,11 @@ class BagTooSmallError(BagwiseError):
 
 
 class BagsError(BagwiseError):
-    """Bag ids, or what is given per bag, do not describe a partition of the rows."""
+    """Bag ids or bag labels do not describe a partition of the rows."""
 
 
 class StrategyError(BagwiseError):
-    """A strategy, score or parameter is unknown or does not fit."""
+    """A strategy, score or parameter is unknown or not allowed."""
 
 
 class BudgetError(BagwiseError):
@@ -112,7 +112,7 @@ class CertificateError(BagwiseError):
 
 
 class LedgerError(BagwiseError):
-    """A ledger is missing, damaged or edited, or is about something else."""
+    """A ledger is missing, damaged or edited, or belongs to other data."""
 
 
 class ReleaseError(BagwiseError):
@@ -120,11 +120,11 @@ class ReleaseError(BagwiseError):
 
 
 class OutputExistsError(ReleaseError):
-    """The place to write to is taken."""
+    """The output already exists."""
 
 
 class SignatureError(BagwiseError):
-    """A signature is missing or not by this key, or a key is not one."""
+    """A signature is missing or not by this key, or a key is invalid."""
 
 
 class ModelFileError(BagwiseError):
@@ -132,37 +132,37 @@ class ModelFileError(BagwiseError):
 
 
 class ProjectError(BagwiseError):
-    """An annotation project is damaged, or cannot do what is asked of it."""
+    """An annotation project is damaged, or cannot do what was requested."""
 
 
 class OutputError(BagwiseError):
-    """A place cannot be written to."""
+    """An output cannot be written."""
 
 
 class LowMemoryError(BagwiseError):
-    """The memory is not enough for what was asked."""
+    """There is not enough memory for the request."""
 
     def __init__(self) -> None:
         super().__init__(
-            "there is not enough memory. Nothing was written, and no file is damaged by it. Close "
-            "other programs, raise the limit, or take fewer rows or columns."
+            "there is not enough memory. Nothing was written, and no file was damaged. Close other "
+            "programs, raise the limit, or use fewer rows or columns."
         )
 
 
 class EngineError(BagwiseError):
-    """An engine for many machines does not start, is not set up safely, or did not finish."""
+    """Spark does not start, is not configured safely, or did not finish."""
 
 
 class MissingExtraError(BagwiseError, ImportError):
-    """An optional part is not installed."""
+    """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f'{what} needs an optional part: pip install "bagwise[{extra}]"')
+        super().__init__(f'{what} needs an optional dependency: pip install "bagwise[{extra}]"')
         self.extra = extra
 
 
 class StageError(BagwiseError):
-    """Something unforeseen happened in one stage; the original message is withheld."""
+    """An unexpected error in one stage; the original message is withheld."""
 
     def __init__(self, stage: str, error: BaseException) -> None:
         frames = extract_tb(error.__traceback__)
@@ -176,30 +176,30 @@ class StageError(BagwiseError):
 
 
 class BagwiseWarning(UserWarning):
-    """Something to know before going on."""
+    """Something that the user should know before going on."""
 
     def __str__(self) -> str:
         return printable(super().__str__(), keep="\n")
 
 
 class LeakWarning(BagwiseWarning):
-    """What leaves says more about single labels than an average would."""
+    """The output reveals more about single labels than an average should."""
 
 
 class DominatedWarning(BagwiseWarning):
-    """Another choice would have less error under the same promise."""
+    """Another choice would have a smaller error under the same guarantee."""
 
 
 class WeakPromiseWarning(BagwiseWarning):
-    """A promise is kept, and would let a reader be all but certain of a label."""
+    """The guarantee holds, but is so weak that a reader could be almost certain of a label."""
 
 
 class StrongPromiseWarning(BagwiseWarning):
-    """A promise is kept, and its noise hides even the mean of all labels of so few rows."""
+    """The guarantee holds, but with so few rows its noise hides even the mean of all labels."""
 
 
 class ClippingWarning(BagwiseWarning):
-    """Labels lie outside the bounds; how many is said only when nothing is promised."""
+    """Labels lie outside the bounds; their number is stated only without a guarantee."""
 
 
 class RankWarning(BagwiseWarning):
@@ -207,11 +207,11 @@ class RankWarning(BagwiseWarning):
 
 
 class BiasWarning(BagwiseWarning):
-    """A loss, on the bags it is given, estimates something other than the row-level model."""
+    """With these bags, the loss estimates something other than the row-level model."""
 
 
 class SeparationWarning(BagwiseWarning):
-    """Labels are told apart without error, so that no finite coefficients are best."""
+    """A column separates the labels perfectly, so the best coefficients are infinite."""
 
 
 class NotConvergedWarning(BagwiseWarning):
@@ -219,23 +219,23 @@ class NotConvergedWarning(BagwiseWarning):
 
 
 class NoEvidenceWarning(BagwiseWarning):
-    """Bag labels say nothing of the features, or what they say is not in the features."""
+    """The features do not explain the bag labels."""
 
 
 class UnseenLevelWarning(BagwiseWarning):
-    """A table has levels that the encoder was not made from."""
+    """A table has categories that the encoder does not know."""
 
 
 class TextNumbersWarning(BagwiseWarning):
-    """A feature that looks like numbers or dates is text, and is encoded level by level."""
+    """A feature looks like numbers or dates but is text, and is encoded as categories."""
 
 
 class StoppedEarlyWarning(BagwiseWarning):
-    """A search was interrupted; what it had found so far is valid and was kept."""
+    """A search was interrupted; its result so far is valid and was kept."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return a sentence with the known name that is nearest, or nothing if none is near.
+    """Return a sentence with the closest known name, or nothing if none is close.
 
     >>> did_you_mean("kmens", ["random", "kmeans"])
     " Did you mean 'kmeans'?"
@@ -247,7 +247,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 def check_name(
     what: str, name: object, known: Iterable[str], error: type[BagwiseError] = StrategyError
 ) -> None:
-    """Refuse a name that is not one of those known, and list them.
+    """Raise an error that lists the known names if a name is not among them.
 
     >>> check_name("loss", "bagg", ["bag", "instance"])
     Traceback (most recent call last):
@@ -261,11 +261,11 @@ def check_name(
 
 
 class Shield:
-    """Replace a foreign exception inside a ``with`` by a described one, and drop the original.
+    """Replace an exception of another library inside a ``with`` by a safe one; drop the original.
 
-    Parsers and casts quote the value they choked on, and ``raise … from None`` only hides the
-    original from the printed traceback: it stays reachable as ``__context__``, with its frames
-    and their local variables. Here no link is left.
+    Parsers and casts quote the value that they could not read, and ``raise … from None`` only hides
+    the original from the printed traceback: it stays reachable as ``__context__``, with its frames
+    and their local variables. A shield removes every link to it.
 
     >>> with Shield(lambda error: LabelError("not a number")):
     ...     float("secret")
@@ -286,9 +286,9 @@ class Shield:
             failure: BagwiseError = LowMemoryError()
         elif isinstance(error, OSError) and error.errno in NO_ROOM:
             failure = OutputError(
-                f"what does not fit into memory could not be written: {os.strerror(error.errno)}. "
-                "Nothing was left behind. Make room, choose an output on a disk that has some, or "
-                "raise the memory limit."
+                f"temporary data could not be written: {os.strerror(error.errno)}. It was "
+                "removed. Free some disk space, choose an output on another disk, or raise the "
+                "memory limit."
             )
         else:
             failure = self._describe(error)
@@ -311,10 +311,9 @@ def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseErr
 
 
 def is_low_memory(error: BaseException) -> bool:
-    """Tell whether an exception means that there was no memory left, and nothing else.
+    """Return whether an exception means that there was no memory left.
 
-    Libraries that are loaded when they are needed fail to load then; the loader says so in words
-    of the C library.
+    Libraries that are loaded on demand then fail to load, with a message of the C library.
 
     >>> is_low_memory(MemoryError()), is_low_memory(OSError(errno.ENOMEM, "")), is_low_memory(
     ...     ImportError("x.so: failed to map segment from shared object")), is_low_memory(OSError())

@@ -581,5 +581,5 @@ def test_shared_options_may_stand_anywhere_and_are_refused_where_they_mean_nothi
     assert refused.exit_code == 2
     assert "--query is not for verify" in refused.stderr
     refused = bagwise("fit", tmp_path / "out", "--spark", "spark.master=local")
-    assert "--spark belongs to --engine spark" in refused.stderr
+    assert "--spark works only with --engine spark" in refused.stderr
     assert "Also: --quiet, --json" in bagwise("verify", "--help").output

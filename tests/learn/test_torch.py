@@ -145,5 +145,5 @@ try:
 except ImportError as error:
     print(error)
 """
-        advice = 'needs an optional part: pip install "bagwise[torch]"'
+        advice = 'needs an optional dependency: pip install "bagwise[torch]"'
         assert self.run(code).splitlines() == [f"BagMeanLoss {advice}"]

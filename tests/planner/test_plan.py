@@ -175,7 +175,7 @@ def test_the_label_is_no_feature_of_the_plan():
     )  # only a name
     without = bw.plan(frame.drop(columns="y"), **filed(label="y", **few))
     assert without.to_json() == bw.plan(frame, **filed(label="y", **few)).to_json()
-    with pytest.raises(ColumnError, match="no feature column is left"):
+    with pytest.raises(ColumnError, match="there are no feature columns"):
         bw.plan(frame[["y"]], **filed(label="y", **few))
 
 

@@ -35,13 +35,13 @@ def of(column, name="x"):
 FLAGGED = {
     "first_name": ([f"name {i}" for i in PERSON], "names of people"),
     "PatientName": ([f"name {i}" for i in PERSON], "names of people"),
-    "contact": ([f"p{i}@example.org" for i in PERSON], "ways to reach people"),
-    "Street": ([f"road {i}" for i in PERSON], "ways to reach people"),
+    "contact": ([f"p{i}@example.org" for i in PERSON], "other contact details"),
+    "Street": ([f"road {i}" for i in PERSON], "other contact details"),
     "what_happened": ([f"they said that {i} was it" for i in PERSON], "free text"),
     "who": ([f"w{i}" for i in PERSON], "few rows for each text"),
-    "subject_id": (PERSON, "an id whose values repeat"),
-    "customerNumber": (PERSON.astype(float), "an id whose values repeat"),
-    "patient": (PERSON, "an id whose values repeat"),
+    "subject_id": (PERSON, "an id with repeated values"),
+    "customerNumber": (PERSON.astype(float), "an id with repeated values"),
+    "patient": (PERSON, "an id with repeated values"),
     "seen": ([f"{1 + i % 28}/{1 + i % 12}/2024" for i in PERSON], "dates"),
     "day": (20240101 + PERSON % 28, "dates"),
     "birth_year": (1940 + PERSON % 60, "dates"),
@@ -185,7 +185,7 @@ def test_what_depends_on_labels_is_in_the_notes_and_nowhere_else(table, tmp_path
 def test_notes_are_not_written_into_what_is_published(table, tmp_path):
     run = typed(table, tmp_path, "--yes", "--notes", tmp_path / "out" / "notes")
     assert run.exit_code == 2
-    assert "which is published" in run.stderr
+    assert "which will be published" in run.stderr
 
 
 def test_all_that_is_wrong_is_said_at_once(table):

@@ -296,7 +296,7 @@ def test_figures_from_labels_are_said_to_be(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--release", "x"], "not for a release"),
+        (["--release", "x"], "cannot be used with a release"),
         (["-o", "page.pdf"], "print the page from a browser"),
         (["--audit", "x"], "add -o"),
         (["--model", "x"], "add --group"),
@@ -311,4 +311,4 @@ def test_options_that_do_not_fit_are_refused(arguments, message):
 def test_a_model_takes_no_questions():
     done = run(HERE / "model-4" / "fitted.json", "--group", "x")
     assert done.exit_code == 2
-    assert "--group: not for a model" in done.output.replace("\n", " ")
+    assert "--group: cannot be used with a model" in done.output.replace("\n", " ")

@@ -222,7 +222,7 @@ def test_selecting_features():
         select_features(table, reserved=["y"], features=["a"], exclude=["a"])
     with pytest.raises(ColumnError, match="features names 'a' more than once"):
         select_features(table, reserved=["y"], features=["a", "a"])
-    with pytest.raises(ColumnError, match="no feature column is left"):
+    with pytest.raises(ColumnError, match="there are no feature columns"):
         select_features(table, reserved=["y"], exclude=["a", "b", "id"])
 
 

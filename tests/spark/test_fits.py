@@ -223,4 +223,4 @@ def test_the_command_line_goes_all_the_way(spark, files, tmp_path):
     code, said = bagwise("fit", out, *on, "--debias", "-o", tmp_path / "x")
     assert (code, "--debias: not on Spark yet" in said) == (2, True)
     code, said = bagwise("release", files, *asked, "--spark", "spark.master=local", "-o", "x")
-    assert (code, "belongs to --engine spark" in said) == (2, True)
+    assert (code, "works only with --engine spark" in said) == (2, True)

@@ -43,7 +43,7 @@ class GroupBags(BaggingStrategy):
     """
 
     name: ClassVar[str] = "groups"
-    summary: ClassVar[str] = "given groups, small ones merged"
+    summary: ClassVar[str] = "existing groups, small ones merged"
     planned: ClassVar[bool] = False  # the planner has no groups
     free_sizes: ClassVar[bool] = True
     accepts_sparse: ClassVar[bool] = True

@@ -43,7 +43,7 @@ class SortedBags(BaggingStrategy):
     """
 
     name: ClassVar[str] = "sorted"
-    summary: ClassVar[str] = "neighbours by score"
+    summary: ClassVar[str] = "rows with similar scores"
     planned: ClassVar[bool] = False  # a fit to them has no intervals; a released model does as well
     accepts_sparse: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""The verbs about a labelling budget: annotate start, import, status, fit, next and serve."""
+"""The annotate commands: start, import, status, fit, next and serve."""
 
 import sys
 from contextlib import suppress
@@ -26,7 +26,7 @@ _ASKED = "label bounds classes id features exclude"
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="An annotation project.")]
 Budget = Annotated[int, "How many labels to buy."]
 Design = Annotated[
-    str, "Which rows to label: kmeans, one of each group of similar rows, or random, any."
+    str, "Which rows to label: kmeans (one row from each group of similar rows) or random."
 ]
 
 
@@ -39,13 +39,13 @@ def start(
     design: Design = "kmeans",
     show: Annotated[
         str | None,
-        "Columns that an annotator sees, separated by commas. Default: the features.",
+        "Columns to show to annotators, separated by commas. Default: the features.",
         "NAMES",
     ] = None,
-    family: Annotated[str, "What a label is. auto: gaussian, or multinomial; {families}."] = "auto",
-    seed: Annotated[int | None, "Drives which rows are chosen."] = None,
+    family: Annotated[str, "Kind of label. auto: gaussian, or multinomial; {families}."] = "auto",
+    seed: Annotated[int | None, "Seed for the choice of rows."] = None,
 ) -> None:
-    """Choose which rows of a table to label, and write a list to fill in.
+    """Choose rows of a table to label, and write a list to fill in.
 
     Example: [bold]bagwise annotate start flats.csv --label rent --budget 200 -o flats[/]
     """
@@ -75,7 +75,7 @@ def import_(
     ],
     correct: Annotated[bool, "Replace labels of rows that already have one."] = False,
 ) -> None:
-    """Import labels from a list, in any order and in parts; refuse a list with a mistake.
+    """Import labels from a list, in any order and in parts; a list with mistakes is rejected.
 
     Example: [bold]bagwise annotate import flats flats/to_label.csv[/]
     """
@@ -88,14 +88,14 @@ def import_(
     if answer({"new": imported.new, "known": imported.known, "open": status.open}):
         say(
             f"{imported.new} labels are new, {imported.known} were known, {imported.open} lines "
-            f"have none. {status.labelled} of {status.asked} labels are there."
+            f"are empty. {status.labelled} of {status.asked} labels are there."
         )
         _say_what_next(directory, status.open)
 
 
 @verb()
 def status(directory: Directory) -> None:
-    """Show how many labels there are, and how many are missing.
+    """Show how many rows have been labelled.
 
     Example: [bold]bagwise annotate status flats[/]
     """
@@ -120,7 +120,7 @@ def fit(
     output: Annotated[Path, "Model file to write."] = Path("model.json"),
     model: Annotated[str, "glm: coefficients with error bars; boosted: trees."] = "glm",
 ) -> None:
-    """Fit a model to the labelled rows: linear and shrunk as far as the labels suggest, or trees.
+    """Fit a shrunken linear model or boosted trees to the labelled rows.
 
     Example: [bold]bagwise annotate fit flats -o model.json[/]
     """
@@ -162,7 +162,7 @@ def next_(
     budget: Budget,
     design: Design = "kmeans",
 ) -> None:
-    """Choose more rows to label, among those that were not chosen yet.
+    """Choose more rows to label.
 
     Example: [bold]bagwise annotate next flats --budget 100[/]
     """
@@ -176,7 +176,7 @@ def next_(
 
 @verb()
 def serve(directory: Directory) -> None:
-    """Label rows by keyboard on a local page, with undo; you can close it at any time.
+    """Label rows by keyboard on a local page, with undo; close it whenever you like.
 
     Example: [bold]bagwise annotate serve flats[/]
     """
@@ -187,7 +187,7 @@ def serve(directory: Directory) -> None:
         sys.stdout.write(f"{link}\n")  # whole, even where it is longer than a line
         sys.stdout.flush()
         if for_people():
-            say("Open this link; Ctrl-C ends the page. Nobody else can open it.")
+            say("Open this link in a browser; nobody else can. Press Ctrl-C to stop.")
 
     project = AnnotationProject(directory)
     with suppress(KeyboardInterrupt):

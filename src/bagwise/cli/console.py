@@ -1,4 +1,4 @@
-"""How the command line talks: progress, tables, warnings, and errors without a traceback."""
+"""Output of the command line: progress, tables, warnings, and errors without a traceback."""
 
 import functools
 import json
@@ -57,34 +57,34 @@ err = Console(stderr=True)
 
 
 def talk(*, quiet: bool, as_json: bool) -> None:
-    """Say from here on as much as was asked for."""
+    """Set how much is printed from here on."""
     _manner.set((quiet, as_json))
 
 
 def is_quiet() -> bool:
-    """Tell whether nothing but errors is to be printed."""
+    """Return whether only errors are printed."""
     return _manner.get()[0]
 
 
 def is_json() -> bool:
-    """Tell whether a machine reads what is printed."""
+    """Return whether the output is JSON."""
     return _manner.get()[1]
 
 
 def for_people() -> bool:
-    """Tell whether somebody reads what is printed."""
+    """Return whether people read the output."""
     return _manner.get() == (False, False)
 
 
 def answer(values: Mapping[str, Any]) -> bool:
-    """Print one JSON object if a machine reads it; tell whether people do."""
+    """Print one JSON object if the output is JSON; return whether people read the output."""
     if is_json():
         sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
     return for_people()
 
 
 def guarded(run: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a verb so that its errors become one line and an exit code, never a traceback."""
+    """Wrap a command so that errors become one line and an exit code, never a traceback."""
 
     @functools.wraps(run)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -104,7 +104,7 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
 
 
 def hold(resource: AbstractContextManager[object]) -> None:
-    """Enter a block that ends when the verb does, however that ends."""
+    """Enter a context that is left when the command ends, even after an error."""
     _ending.get().enter_context(resource)
 
 
@@ -114,7 +114,7 @@ def _run(action: Callable[[], None]) -> int:
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise  # of a broken pipe `leave_quietly` knows what to do
     except KeyboardInterrupt:
-        return fail("interrupted; nothing was left half-written.", INTERRUPTED)
+        return fail("interrupted; no output is incomplete.", INTERRUPTED)
     except Exception as error:
         message, code = _account_of(error)
         if not is_json():
@@ -127,7 +127,7 @@ def _run(action: Callable[[], None]) -> int:
 
 
 def _account_of(error: Exception) -> tuple[str, int]:
-    """Return what to say of an error, and the exit code."""
+    """Return the message of an error, and the exit code."""
     if is_low_memory(error):
         error = LowMemoryError()
     if isinstance(error, StageError | LowMemoryError):
@@ -142,7 +142,7 @@ def _account_of(error: Exception) -> tuple[str, int]:
 
 
 def leave_quietly(run: Callable[[], None]) -> None:
-    """Run the command line, and end it without a word when nobody reads on.
+    """Run the command line, and end it silently if the reader of the output closes it.
 
     A reader such as ``head`` closes the pipe when it has enough. What was to be written is written
     by then, but a check whose outcome was cut off must not look as if it had passed: so the exit
@@ -171,24 +171,24 @@ def leave_quietly(run: Callable[[], None]) -> None:
 
 
 def _drop_output() -> None:
-    """Let the interpreter flush into nothing on its way out: it would complain of the pipe."""
+    """Redirect output to null, so that the interpreter does not complain about the closed pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def safe(text: object) -> str:
-    """Return text of any origin as markup that shows it: it colours, moves and hides nothing."""
+    """Escape untrusted text, so that it cannot colour, move or hide anything."""
     return escape(printable(str(text)))
 
 
 def say(text: str, *, style: str = "") -> None:
-    """Print lines of plain text, whoever wrote them, without breaking them."""
+    """Print lines of plain, possibly untrusted text without breaking them."""
     out.print(Text(printable(text, keep="\n"), style=style), soft_wrap=True)
 
 
 def say_next(*commands: Sequence[object]) -> None:
-    """Print what to type next, ready to be copied: nothing breaks its lines."""
+    """Print the next commands on one line, ready to be copied."""
     say("Next: " + " · ".join(shlex.join(map(str, words)) for words in commands))
 
 
@@ -213,7 +213,7 @@ def _show_warning(
 
 
 def has_terminal() -> bool:
-    """Tell whether somebody is watching what goes to standard error."""
+    """Return whether standard error is a terminal."""
     # Asked of the file itself: FORCE_COLOR makes rich take the log of a build for a terminal.
     return err.is_terminal and err.file.isatty()
 
@@ -235,20 +235,20 @@ def start_notes(notes: Path | None, output: Path) -> None:
     if notes is None:
         return
     if output.resolve() in (notes.resolve(), *notes.resolve().parents):
-        raise OutputError(f"--notes {notes} is inside {output}, which is published.")
+        raise OutputError(f"--notes {notes} is inside {output}, which will be published.")
     with new_file(notes, force=True, private=True) as draft:
         draft.write_text("Notes of bagwise. They may depend on labels: keep them with these.\n")
 
 
 NOT_COMPARED = (
-    "Whether a column gives the labels away was not shown: what depends on labels is for a "
-    "terminal, or for a file that only you can read. Add --notes FILE to see it."
+    "bagwise did not show whether a column reveals the labels, since such notes appear only on a "
+    "terminal or in a file that only you can read. To see them, add --notes FILE."
 )
-"""Said whatever the labels are."""
+"""The same text for all labels."""
 
 
 def say_where_notes_are(notes: Path | None) -> None:
-    """Say where to read what depends on labels; the same words whatever that is."""
+    """Print where to find notes that depend on labels; the text itself never depends on them."""
     if notes is not None:
         say(f"How columns compare with the label: {notes}. Read it before you publish.")
     elif not has_terminal():
@@ -257,7 +257,7 @@ def say_where_notes_are(notes: Path | None) -> None:
 
 @contextmanager
 def show_progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """Show the current stage on the terminal while it runs; nothing where there is none."""
+    """Show the current stage on the terminal, if there is one."""
     if not (for_people() and err.is_terminal):
         log = logging.getLogger("bagwise")
         before = log.level
@@ -290,7 +290,7 @@ def show_progress(steps: int) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def paused_progress() -> Iterator[None]:
-    """Take the bar of `show_progress` off the screen, to print or to ask."""
+    """Hide the progress bar in order to print or ask something."""
     progress = _progress.get()
     if progress is not None:
         progress.stop()
@@ -300,14 +300,14 @@ def paused_progress() -> Iterator[None]:
 
 
 def readable(score: float | int | str | None) -> str:
-    """Return a score for people."""
+    """Format a score for people."""
     if score is None:
         return "hidden by the privacy noise"
     return f"{score:.4g}" if isinstance(score, float) else str(score)
 
 
 def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of cells as a table, the first being its heading."""
+    """Print rows of cells as a table; the first row is the heading."""
     grid = _titled(title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     heading, *body = rows
     for i, name in enumerate(heading):
@@ -318,7 +318,7 @@ def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _titled(title: str, **options: Any) -> Table:
-    """Return a table that is wide enough for its title, which rich would break otherwise."""
+    """Return a table that is wide enough for its title, which rich would otherwise break."""
     return Table(title=safe(title), min_width=min(cell_len(title), out.width), **options)
 
 

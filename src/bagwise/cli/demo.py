@@ -1,4 +1,4 @@
-"""The verb that does the main job once, on a table that it makes: from rents to a checked model."""
+"""The command demo: the whole workflow on a simulated table of rents."""
 
 import csv
 import shlex
@@ -20,9 +20,7 @@ _FILES = ("rents.csv", "new.csv", "release", "model.json", "predictions.csv", "r
 
 @verb("force")
 def demo(
-    output: Annotated[Path, "Directory for the tables and all that is made.", "DIR"] = Path(
-        "bagwise-demo"
-    ),
+    output: Annotated[Path, "Directory for all tables and results.", "DIR"] = Path("bagwise-demo"),
     rows: Annotated[
         int, typer.Option(min=1000, metavar="NUMBER", help="Flats in the table.")
     ] = 20_000,
@@ -36,9 +34,9 @@ def demo(
         raise OutputExistsError(f"{taken[0]} already exists. Choose another name, or use --force.")
     output.mkdir(parents=True, exist_ok=True)
     table, new, release, model, predictions, page = (str(output / name) for name in _FILES)
-    # 1. A table as an office has it: an id, numbers, text, and gaps. Some flats are kept apart.
+    # 1. Make a realistic table: an id, numbers, text, and missing values. Hold out some flats.
     write_rents(Path(table), Path(new), rows)
-    # 2. What a custodian types, and then a learner. Every line runs as it is shown.
+    # 2. Run the commands of a custodian, and then of a learner, exactly as they are shown.
     private = "--label rent --id flat --bounds 0 5000 --epsilon 1"
     pages = [f"bagwise report {{release}} -o {shlex.quote(page)}"] if find_spec("altair") else []
     for line in (
@@ -51,7 +49,7 @@ def demo(
     ):
         typed = line.format(release=shlex.quote(release), model=shlex.quote(model))
         copy_context().run(_run, shlex.split(typed), shown=for_people(), force=shared().force)
-    # 3. The same model from the true labels, which nobody but the custodian could fit.
+    # 3. Fit the same model to the true labels, which only the custodian could do.
     errors = _errors(Path(model), Path(table), Path(new))
     explained = {name: errors["mean"] ** 2 - errors[name] ** 2 for name in ("bags", "true labels")}
     kept = explained["bags"] / explained["true labels"]
@@ -61,7 +59,7 @@ def demo(
             f"{errors['bags']:.4g} from the release, {errors['true labels']:.4g} from the true "
             f"rents, {errors['mean']:.4g} by predicting the mean. The release keeps "
             f"{kept:.0%} of what true labels give.\nEverything is in {output}."
-            + ("" if pages else " For pages to look at: pip install 'bagwise[plot]'")
+            + ("" if pages else " To write pages as well: pip install 'bagwise[plot]'")
         )
 
 

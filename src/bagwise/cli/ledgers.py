@@ -1,4 +1,4 @@
-"""The verbs about ledgers: init, show, check and key."""
+"""The ledger commands: init, show, check and key."""
 
 import math
 from dataclasses import asdict
@@ -24,14 +24,16 @@ LedgerPath = Annotated[Path, typer.Argument(help="The ledger's file.", envvar="B
 @verb()
 def init(
     file: LedgerPath,
-    epsilon_total: Annotated[float, "What all requests may spend together."],
-    delta_total: Annotated[float, "Delta of all together. 0: requests without a delta only."] = 0.0,
+    epsilon_total: Annotated[float, "Total epsilon of all requests."],
+    delta_total: Annotated[
+        float, "Total delta of all requests; 0 allows only requests without a delta."
+    ] = 0.0,
     unit: Annotated[
-        str | None, "Column naming people; every request must protect it.", "COLUMN"
+        str | None, "Column that identifies people; every request must protect it.", "COLUMN"
     ] = None,
     row_id: Annotated[str | None, "Without --unit: column that identifies rows.", "COLUMN"] = None,
 ) -> None:
-    """Create a ledger for a data set, with its key beside it.
+    """Create a ledger for a data set, with its key in the same directory.
 
     Example: [bold]bagwise ledger init rents.ledger --epsilon-total 4 --delta-total 1e-6
     --unit person[/]
@@ -51,14 +53,14 @@ def init(
     if answer({"path": str(file), "key": str(key_path(file)), "key_reused": reused, **terms}):
         say(
             f"Ledger of {made.terms.dataset!r} in {file}, its key in {key_path(file)}. Keep copies "
-            "of both where only you can read them; the key is for nobody else."
+            "of both where only you can read them, and never give the key to anyone."
             + (" The key was there already and is reused." if reused else "")
         )
 
 
 @verb()
 def show(file: LedgerPath) -> None:
-    """Show what was charged to a ledger, what that adds up to, and what still fits.
+    """Show the charges of a ledger, their total, and the remaining budget.
 
     Example: [bold]bagwise ledger show rents.ledger[/]
     """
@@ -86,7 +88,7 @@ def show_ledger(file: Path) -> None:
         {
             "budget": f"epsilon {terms.epsilon:g}, delta {terms.delta:g}",
             "protects": "each row" if terms.unit is None else f"unit {terms.unit}",
-            "spent": f"epsilon {totals.filtered:.4g}, however requests were chosen",
+            "spent": f"epsilon {totals.filtered:.4g}, no matter how requests were chosen",
             "if fixed in advance": f"epsilon {totals.fixed:.4g}",
             "still fits": f"epsilon {totals.fits_pure:g} without a delta"
             + (gaussian if terms.delta else ""),
@@ -99,19 +101,19 @@ def show_ledger(file: Path) -> None:
 def check(
     places: Annotated[
         list[Path],
-        typer.Argument(help="Releases, models, evaluations; or folders of them."),
+        typer.Argument(help="Releases, models and evaluations, or directories that contain them."),
     ],
     ledger: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             envvar="BAGWISE_LEDGER",
-            help="Ledger that each must have been charged to.",
+            help="Ledger to which each must have been charged.",
         ),
     ] = None,
-    max_epsilon: Annotated[float | None, "Exit with 3 if they spend more together."] = None,
+    max_epsilon: Annotated[float | None, "Exit with 3 if they spend more in total."] = None,
 ) -> None:
-    """Verify everything in some folders, and add up what was spent.
+    """Verify everything in some directories, and add up the epsilon spent.
 
     Example: [bold]bagwise ledger check releases models --ledger rents.ledger[/]
     """
@@ -140,25 +142,25 @@ def check(
         listed = ", ".join(str(file.path) for file in strangers)
         spent = "without limit" if math.isinf(worst) else f"epsilon {worst:.4g}"
         fail(
-            f"not charged to {ledger}, or for less than was spent: {listed}. No file shows whether "
-            f"it is about the same labels; if these are, {spent} is spent in all.",
+            f"not charged to {ledger}, or for less than was spent: {listed}. The files do not "
+            f"show whether they are about the same labels; if so, {spent} is spent in total.",
             0,
         )
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
     largest = max((total.filtered for total in totals), default=0.0)
     if max_epsilon is not None and largest > max_epsilon:
         spent = "without limit" if math.isinf(largest) else f"epsilon {largest:.4g}"
-        fail(f"together they spend {spent}, more than {max_epsilon:g}.", 0)
+        fail(f"the total spent is {spent}, more than {max_epsilon:g}.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)
 
 
 @verb()
 def key(
     output: Annotated[
-        Path, typer.Argument(help="Private key to write; the public one is FILE.pub.")
+        Path, typer.Argument(help="Private key to write; the public key is written to FILE.pub.")
     ],
 ) -> None:
-    """Make a key for signing releases (Ed25519): private, and only its owner may read it.
+    """Make a key pair (Ed25519) for signing releases; only its owner can read the private key.
 
     Example: [bold]bagwise ledger key custodian.pem[/]
     """

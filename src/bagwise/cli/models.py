@@ -1,4 +1,4 @@
-"""The verbs of a learner: fit, predict and evaluate."""
+"""The commands of a learner: fit, predict and evaluate."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 NOT_ON_SPARK = "not on Spark yet. Leave out --engine spark."
 
 _EXACT_SCORES = (
-    "Exact scores describe the labels of these rows: keep them with the labels, or give --epsilon "
-    "for scores that may be published."
+    "Exact scores describe the labels of these rows: keep them as confidential as the labels, or "
+    "add --epsilon for scores that may be published."
 )
 
 
@@ -37,15 +37,15 @@ def fit(
     output: Annotated[Path, "Model file to write."] = Path("model.json"),
     model: Annotated[str, "glm: coefficients with error bars; boosted: trees."] = "glm",
     family: Annotated[
-        str, "What a label is. auto: gaussian, multinomial or poisson; {families}."
+        str, "Kind of label. auto: gaussian, multinomial or poisson; {families}."
     ] = "auto",
-    link: Annotated[str, "canonical; or {links}."] = "canonical",
-    loss: Annotated[str, "auto, bag, instance, aggregate; mixture for picked labels."] = "auto",
-    target: Annotated[str | None, "The class to predict, for a label with classes."] = None,
-    debias: Annotated[bool, "Undo the shrinkage of instance loss."] = False,
-    rows: Annotated[Path | None, "A table of your own labelled rows, used in addition."] = None,
+    link: Annotated[str, "Link function: canonical, or {links}."] = "canonical",
+    loss: Annotated[str, "auto, bag, instance, aggregate, or mixture for picked labels."] = "auto",
+    target: Annotated[str | None, "With classes: fit this class against the rest."] = None,
+    debias: Annotated[bool, "Correct the shrinkage of instance loss."] = False,
+    rows: Annotated[Path | None, "A table of your own labelled rows, used as well."] = None,
     level: Annotated[float, "Confidence level of the intervals."] = 0.95,
-    plot: Annotated[Path | None, "Draw the coefficients: .html, .svg or .png."] = None,
+    plot: Annotated[Path | None, "Plot of the coefficients to write: .html, .svg or .png."] = None,
 ) -> None:
     """Fit a row-level model to a release, with error bars that account for all noise.
 
@@ -128,9 +128,9 @@ def predict(
     table: Tables,
     output: Annotated[Path, "File to write: .parquet or .csv."],
     id: Annotated[str | None, "Column to copy beside the predictions.", "COLUMN"] = None,
-    rate: Annotated[bool, "For a model with an exposure: predict per unit of it."] = False,
+    rate: Annotated[bool, "For a model with an exposure: predict the rate."] = False,
     interval: Annotated[
-        float | None, "Add a range that has this share of the labels, such as 0.9."
+        float | None, "Add a range that contains this share of the labels, such as 0.9."
     ] = None,
     no_clip: Annotated[bool, "Do not clip predictions to the stated bounds of the label."] = False,
 ) -> None:
@@ -200,8 +200,8 @@ def evaluate(
 ) -> None:
     """Score a model on rows with labels, or on the bags of a release.
 
-    Without --epsilon, scores on rows are exact: they belong with the labels. With it, labels within
-    --bounds are scored privately, and every evaluation spends this much.
+    Without --epsilon, scores on rows are exact and must stay confidential. With --epsilon, labels
+    within --bounds are scored privately, and every evaluation spends this epsilon.
 
     Example: [bold]bagwise evaluate model.json holdout.csv --label rent[/]
 
@@ -220,13 +220,13 @@ def evaluate(
             "only for a private evaluation. Add --epsilon, or leave this out.",
         )  # fmt: skip
         if is_release and label is not None:
-            raise StrategyError("--label belongs to a table; a release has only bag labels.")
+            raise StrategyError("--label is for tables; a release has only bag labels.")
         _evaluate_openly(model, data, label, f"{model} on {where}", is_release=is_release)
         return
     if is_release:
         raise BudgetError(
-            f"{where} is a release, whose bag labels are public, so that scoring on them costs "
-            "nothing: leave out --epsilon. Or give a table with secret labels."
+            f"{where} is a release. Its bag labels are public, so scoring on them costs nothing: "
+            "leave out --epsilon, or name a table with confidential labels."
         )
     from bagwise import load_model
     from bagwise.scoring.privately import evaluate_rows_privately

@@ -27,7 +27,7 @@ REQUIRED: Any = ...
 
 @dataclass(frozen=True, kw_only=True)
 class Shared(Settings):
-    """What every command that has a use for it understands."""
+    """Options that every command shares if it can use them."""
 
     quiet: bool = setting(
         False, "Print nothing but errors: no warnings, no notes.", typed=bool, names="--quiet -q"
@@ -38,42 +38,41 @@ class Shared(Settings):
     force: bool = setting(False, "Replace an existing output.", typed=bool)
     query: str | None = setting(
         None,
-        "SELECT of the rows, where TABLE is a SQLite file or postgresql://…",
+        "SELECT that returns the rows; TABLE is then a SQLite file or postgresql://…",
         typed=str,
         metavar="SQL",
     )
     read: dict[str, str] | None = setting(
         None,
-        "How a CSV file is written: delimiter, decimal, encoding; repeatable. Default: found from "
-        "the file.",
+        "Format of a CSV file: delimiter, decimal, encoding; repeatable. Default: detected.",
         typed="pairs",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promise(Settings):
-    """The everyday options of whatever is released."""
+    """The common options of everything that is released."""
 
     label: str = setting(REQUIRED, "The column to protect.", typed=str, metavar="COLUMN")
     bounds: Any = setting(
         None,
-        "Public range of a label; labels outside are clipped. auto: found privately.",
+        "Public range of the labels; labels outside are clipped. auto: find a range privately.",
         typed="bounds",
     )
     epsilon: float | None = setting(
         None,
-        "How private: smaller is more private, about 1 is usual (label-DP epsilon).",
+        "Privacy parameter (label-DP epsilon): smaller is more private, and about 1 is usual.",
         typed=float,
     )
     delta: float | None = setting(
         None,
-        "Chance that more is revealed, far below 1/rows (label-DP delta). Default: none.",
+        "Small exception to the guarantee (label-DP delta), far below 1/rows. Default: none.",
         typed=float,
         panel="Privacy",
     )
     unit: str | None = setting(
         None,
-        "Column naming people with several rows, protected together; it is not published.",
+        "Column that identifies people: all their rows are protected together. Not published.",
         typed=str,
         metavar="COLUMN",
     )
@@ -88,23 +87,23 @@ class Promise(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Promise):
-    """The everyday options of a release, and of a plan for one."""
+    """The common options of a release and of a plan."""
 
     classes: Any = setting(
         None,
-        "Public classes of a label that is not a number, separated by commas.",
+        "Classes of a label that is not a number, separated by commas. They are public.",
         typed="names",
     )
     not_private: bool = setting(
-        False, "Release exact aggregates, without noise.", typed=bool, panel="Privacy"
+        False, "Release exact aggregates without noise.", typed=bool, panel="Privacy"
     )
     id: str | None = setting(
-        None, "Public key column, published with the rows.", typed=str, metavar="COLUMN"
+        None, "Key column, published with the rows.", typed=str, metavar="COLUMN"
     )
     learner: Any = setting(
         "linear",
-        "Who the bags are for: linear models, or flexible ones such as boosted trees, for which "
-        "rows are compared as a private model sees them.",
+        "Which models the bags are for: linear, or flexible ones such as boosted trees. For "
+        "flexible models, a private model decides which rows are similar.",
         typed=str,
         panel="Bags",
     )
@@ -112,7 +111,7 @@ class Asked(Promise):
 
 @dataclass(frozen=True, kw_only=True)
 class Charging(Settings):
-    """The ledger that is charged."""
+    """The ledger to charge."""
 
     ledger: Path | None = setting(
         None,
@@ -122,8 +121,8 @@ class Charging(Settings):
     )
     chosen_by: str = setting(
         "all",
-        "With --ledger: how rows were chosen from the data set: all of them; public: by what is "
-        "public, charged to these alone; label: refused.",
+        "With --ledger: how rows were chosen from the data set. all: all rows; public: by public "
+        "data, so only these rows are charged; label: refused.",
         typed=str,
     )
     anew: bool = setting(
@@ -135,13 +134,13 @@ class Charging(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Publishing(Settings):
-    """What the operator sees and confirms before columns are published."""
+    """What the operator reads and confirms before columns are published."""
 
     yes: bool = setting(False, "Publish columns that look like names, ids or dates.", typed=bool)
     notes: Path | None = setting(
         None,
-        "File for what depends on labels, such as columns that give them away; only you can read "
-        "it. It is replaced.",
+        "File for notes that depend on labels, such as columns that reveal them. Only you can read "
+        "it, and an existing file is replaced.",
         typed=Path,
     )
 
@@ -150,8 +149,8 @@ Tables = Annotated[
     list[str],
     typer.Argument(
         metavar="TABLE...",
-        help="Parquet, CSV or Arrow: a file, several, a directory, 'a pattern*'; - for standard "
-        "input; a database for --query.",
+        help="Parquet, CSV or Arrow: one or more files, a directory or 'a pattern*'; - for "
+        "standard input; a database with --query.",
         show_default=False,
     ),
 ]
@@ -186,7 +185,7 @@ def engine() -> Engine:
     """Return the engine that was asked for; settings of Spark without it are refused."""
     asked = _shared.get()[1]
     if asked.spark and asked.name != "spark":
-        raise StrategyError("--spark belongs to --engine spark.")
+        raise StrategyError("--spark works only with --engine spark.")
     return asked
 
 

@@ -1,4 +1,4 @@
-"""The verbs of a custodian: plan, release, release-model and verify."""
+"""The commands of a custodian: plan, release, release-model and verify."""
 
 import functools
 import shlex
@@ -62,12 +62,10 @@ def plan(
     reading: Annotated[Reading, "nulls max_levels"],
     error: Annotated[
         float | None,
-        "Instead of epsilon: find the smallest one whose first choice has at most this typical "
-        "error of one prediction.",
+        "Instead of --epsilon: find the smallest epsilon whose best choice has at most this "
+        "typical error of one prediction.",
     ] = None,
-    single_labels: Annotated[
-        bool, "Also rank single labels, each reported with randomness."
-    ] = False,
+    single_labels: Annotated[bool, "Also rank noisy labels of single rows."] = False,
     output: Annotated[Path | None, "Write the plan: .html or .json."] = None,
 ) -> None:
     """Rank possible releases of a table by the expected error of a model, without using any label.
@@ -75,8 +73,8 @@ def plan(
     Example: [bold]bagwise plan rents.parquet --label rent --bounds 0 5000 --epsilon 1
     --delta 1e-6 -o plan.html[/]
 
-    For boosted trees: add [bold]--learner flexible[/]. For the smallest epsilon that serves:
-    [bold]--error 300[/] instead of an epsilon.
+    For boosted trees: add [bold]--learner flexible[/]. For the smallest sufficient epsilon:
+    [bold]--error 300[/] instead of --epsilon.
     """
     from bagwise.planner import features_of
     from bagwise.planner import plan as make_plan
@@ -135,18 +133,18 @@ def release(
     output: Annotated[Path | None, "Directory to write.", "DIR"] = None,
     bag_size: Annotated[
         str | None,
-        "Smallest number of rows in a bag; auto, the default with --epsilon: as the planner says.",
+        "Minimum number of rows in a bag. auto (the default with --epsilon): the planner's choice.",
     ] = None,
     strategy: Annotated[
-        str, "How rows are put together. auto: as the planner says; {strategies}."
+        str, "How rows are grouped. auto: the planner's choice; {strategies}."
     ] = "auto",
     set: Annotated[list[str] | None, "Parameter of the strategy; repeatable.", "NAME=VALUE"] = None,
     rows_per_file: Annotated[
         int | None, typer.Option(min=1, metavar="NUMBER", help="Rows per file. Default: one file.")
     ] = None,
-    purpose: Annotated[str | None, "With --ledger: what it is for, kept with the charge."] = None,
-    recipient: Annotated[str | None, "With --ledger: who gets it, kept with the charge."] = None,
-    sign: Annotated[Path | None, "Private key (Ed25519, PEM) to sign the manifest."] = None,
+    purpose: Annotated[str | None, "With --ledger: purpose, stored with the charge."] = None,
+    recipient: Annotated[str | None, "With --ledger: recipient, stored with the charge."] = None,
+    sign: Annotated[Path | None, "Private key (Ed25519, PEM) for signing the manifest."] = None,
     dry_run: Annotated[bool, "List the columns that would be published, and stop."] = False,
 ) -> None:
     """Turn a labelled table into a release directory.
@@ -173,7 +171,7 @@ def release(
     # 1. Refuse before anything is read what would fail at the end.
     force = shared().force
     if output is None and not dry_run:
-        raise OutputError("say where to write the release: -o DIRECTORY.")
+        raise OutputError("name a directory for the release: -o DIRECTORY.")
     if output is not None and not dry_run:
         check_output(output, force=force)
     target = output or Path("release")
@@ -228,7 +226,9 @@ def release(
         if receipt:
             say(receipt)
         if made.certificate.is_private and replaces:
-            out.print("Each private release spends epsilon anew: whoever saw the old one has both.")
+            out.print(
+                "Each private release spends epsilon again: readers of the old one have both."
+            )
         say_where_notes_are(publishing.notes)
         say_next(["bagwise", "verify", target], ["bagwise", "fit", target])
 
@@ -296,7 +296,7 @@ def _strategy(name: str, settings: list[str]) -> Any:
 
     parameters = parse_settings(settings)
     if name == "auto":
-        raise StrategyError("parameters belong to a strategy; name one instead of 'auto'.")
+        raise StrategyError("--set needs a strategy; name one instead of 'auto'.")
     return find_strategy(name, parameters)
 
 
@@ -309,9 +309,9 @@ def release_model(
     charging: Charging,
     publishing: Publishing,
     output: Annotated[Path, "Model file to write."],
-    family: Annotated[str, "What a label is: {families} but multinomial."] = "gaussian",
+    family: Annotated[str, "Kind of label: {families}. Not multinomial."] = "gaussian",
 ) -> None:
-    """Release a private model instead of bags, with error bars, if a model is all you need.
+    """Release a private model with error bars instead of bags, if you only need a model.
 
     Example: [bold]bagwise release-model visits.csv --label visits --family poisson --bounds 0 40
     --epsilon 1 --delta 1e-6 -o model.json[/]
@@ -352,12 +352,12 @@ def verify(
         Path, typer.Argument(help="A release directory, or a model or evaluation file.")
     ],
     max_epsilon: Annotated[
-        float | None, "Exit with 3 if more was spent, or if delta is above 1/n."
+        float | None, "Exit with 3 if epsilon is larger, or if delta is above 1/n."
     ] = None,
-    max_delta: Annotated[float | None, "Exit with 3 if more was spent."] = None,
-    strict: Annotated[bool, "Refuse bags of a strategy that is not part of bagwise."] = False,
+    max_delta: Annotated[float | None, "Exit with 3 if delta is larger."] = None,
+    strict: Annotated[bool, "Reject bags of a strategy that is not part of bagwise."] = False,
     key: Annotated[
-        Path | None, "Public key (Ed25519, PEM) of whoever must have signed the release."
+        Path | None, "Public key (Ed25519, PEM) that must have signed the release."
     ] = None,
 ) -> None:
     """Check a release, model or evaluation: hashes, contents and guarantee.
@@ -371,8 +371,8 @@ def verify(
     verified, certificate = check(path, strict=strict, key=key)
     if certificate is None and (max_epsilon is not None or max_delta is not None):
         raise CertificateError(
-            f"{path} was fitted to a release and has no certificate of its own, so that no limit "
-            "can be checked. Verify the release."
+            f"{path} was fitted to a release and has no certificate of its own, so limits cannot "
+            "be checked. Verify the release instead."
         )
     fits = certificate is None or certificate.within(
         max_epsilon=max_epsilon, max_delta=max_delta, n_rows=verified.n_rows
@@ -383,5 +383,5 @@ def verify(
         say(verified.headline if certificate is None else certificate.text(), style="bold")
         say(f"digest {verified.digest}\n{verified.note}")
     if not fits:
-        fail(f"{path} is valid, but {verified.headline} is less private than asked for.", 0)
+        fail(f"{path} is valid, but {verified.headline} is less private than required.", 0)
         raise typer.Exit(LESS_PRIVATE_THAN_ASKED)

@@ -1,4 +1,4 @@
-"""The verbs that show what was made, and attack it: report and audit."""
+"""The commands report and audit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -40,28 +40,30 @@ _FOR = {
 @verb("force")
 def report(
     path: Annotated[Path, typer.Argument(help="A release directory, a model file, or a ledger.")],
-    output: Annotated[Path | None, "Page to write, as .html; .md: a model's card."] = None,
-    answers: Annotated[Path | None, "JSON file with the custodian's answers, by question."] = None,
+    output: Annotated[Path | None, "Page to write: .html, or .md for a model card."] = None,
+    answers: Annotated[Path | None, "JSON file with the custodian's answers."] = None,
     group: Annotated[
-        str | None, "Public column: the error of a model in each of its groups.", "COLUMN"
+        str | None, "Column: show the error of a model in each of its groups.", "COLUMN"
     ] = None,
     model: Annotated[
         Path | None, "With --group: the model. Default: one fitted to the bags."
     ] = None,
     labels: Annotated[
-        Path | None, "With --group: a table with labels, for exact errors; keep those confidential."
+        Path | None, "With --group: a labelled table, for exact errors, which are confidential."
     ] = None,
-    audit: Annotated[Path | None, "What `bagwise audit DIR --json` printed, for the page."] = None,
-    ledger: Annotated[Path | None, "Ledger of the release: what was spent in total."] = None,
+    audit: Annotated[
+        Path | None, "Output of `bagwise audit DIR --json` to show on the page."
+    ] = None,
+    ledger: Annotated[Path | None, "Ledger of the release, to show the total spent."] = None,
     release: Annotated[
-        Path | None, "For a model: the release, to show how it fits the bags."
+        Path | None, "For a model: its release, to show how it fits the bags."
     ] = None,
 ) -> None:
-    """Write a release, a model or a ledger as a page, or print answers as text.
+    """Show a release, a model or a ledger as a page, or print it as text.
 
-    A page is complete in itself and needs no network. Without -o, a release answers what
-    evaluations of privacy ask (NIST SP 800-226), and says where a model's error comes from. The
-    custodian's part is open until --answers has it.
+    A page is self-contained and needs no network. Without -o, the command answers the questions of
+    NIST SP 800-226 about a release, and shows where a model's error comes from. --answers adds the
+    answers that only the custodian knows.
 
     Example: [bold]bagwise report out -o release.html[/]
 
@@ -80,11 +82,13 @@ def report(
     }  # fmt: skip
     is_card = output is not None and output.suffix == ".md"
     if is_card and kind != "model":
-        raise BudgetError(f"{output}: a card is that of a model file, which {path} is not.")
+        raise BudgetError(
+            f"{output}: only model files have a card, and {path} is not a model file."
+        )
     if output is not None and not is_card:
         check_page(output, force=force)
     if wrong := [f"--{name}" for name in given if given[name] and name not in _FOR[kind]]:
-        raise BudgetError(f"{', '.join(wrong)}: not for a {kind}, which {path} is.")
+        raise BudgetError(f"{', '.join(wrong)}: cannot be used with a {kind} ({path}).")
     options = {name: given[name] for name in _FOR[kind]}
     with show_progress(steps=2) as on_stage:
         on_stage("reading")
@@ -171,7 +175,7 @@ def _print_answers(path: Path, answered: "Report", explained: "Explanation | str
     if (groups := answered.groups) is not None:
         print_grid(f"Errors by {groups.column}", groups.cells())
         if groups.from_labels:
-            say("These errors depend on the labels: no certificate covers their publication.")
+            say("These errors depend on the labels, and no certificate covers their publication.")
     out.print(f"As a page: [bold]bagwise report {safe(path)} -o report.html[/]")
 
 

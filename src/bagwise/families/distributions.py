@@ -17,7 +17,7 @@ class Gaussian(Family):
     """``b(t) = t**2 / 2``; phi is the label noise variance."""
 
     name: ClassVar[str] = "gaussian"
-    summary: ClassVar[str] = "any number, with the same spread for all"
+    summary: ClassVar[str] = "any number, with the same variance for all"
     links: ClassVar[Mapping[str, str]] = {"canonical": "none: the expected label itself"}
     label_range: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
 
@@ -198,7 +198,7 @@ class Gamma(_PowerVariance):
     """``b(t) = -log(-t)``: amounts, durations, costs; phi is the squared variation coefficient."""
 
     name: ClassVar[str] = "gamma"
-    summary: ClassVar[str] = "positive, with a spread that grows with the mean"
+    summary: ClassVar[str] = "positive, and more variable if the mean is larger"
     links: ClassVar[Mapping[str, str]] = {"canonical": "1 / mean", "log": "logarithm"}
     power: ClassVar[int] = 2
 

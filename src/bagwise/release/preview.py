@@ -1,10 +1,10 @@
-"""What will be published, column by column, for the eyes of whoever publishes it.
+"""A list of the columns that will be published, for the custodian to confirm.
 
-A release publishes its features as they are. So everything that follows from the features and
-their names alone is listed before anything is written, with a flag on each column that a custodian
-may not want to publish: names of people and free text, ids whose values repeat, dates. Flags stop
-a release until somebody confirms the columns. Nothing here sees a label; what does is for the
-operator's eyes alone (`bagwise.rows.label_copies`).
+A release publishes its features as they are. So the columns are listed before anything
+is written, with a flag on each column that a custodian may not want to publish: names of people,
+free text, ids with repeated values, dates. A flag stops the release until someone confirms the
+column. Nothing in this module sees a label; notes that depend on labels are only for the operator
+(`bagwise.rows.label_copies`).
 """
 
 import re
@@ -62,17 +62,17 @@ class ColumnPreview:
     Attributes
     ----------
     role : str
-        What it is published as: feature, id, or the columns that bags follow.
+        What the column is published as: feature, id, exposure, or a column that defines bags.
     distinct : int or None
-        Number of different values; None: more than can be listed.
+        Number of different values; None if there are too many to list.
     missing : float
         Share of rows without a value.
     encoding : str
-        What a model sees of it.
+        What a model sees of the column.
     flags : tuple of str
-        What a custodian should think about; empty for most columns.
+        What the custodian should think about; empty for most columns.
     confirmed : bool
-        Whether the column was asked for by its name.
+        Whether the column was requested by name.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Preview:
 
     @property
     def open_flags(self) -> list[str]:
-        """What has to be confirmed, one line for each column."""
+        """The columns that must be confirmed, one line for each."""
         return [
             f"{one.name!r} {'; '.join(one.flags)}"
             for one in self.columns
@@ -101,7 +101,7 @@ class Preview:
         ]
 
     def cells(self) -> list[tuple[str, ...]]:
-        """Return the list as a table, its heading first."""
+        """Return the list as a table; the first row is the heading."""
         heading = ("column", "kind", "different values", "missing", "a model sees")
         rows = [
             (
@@ -121,16 +121,16 @@ class Preview:
 
 
 Confirm = Callable[[Preview], bool]
-"""Shows what will be published to somebody, and returns whether they agree."""
+"""Shows the columns to someone, and returns whether they agree."""
 
 
 def confirm_columns(preview: Preview, confirmed: bool | Confirm) -> None:
-    """Go on only with columns that nobody has to look at twice, or that somebody confirmed.
+    """Raise an error if a flagged column has not been confirmed.
 
     Raises
     ------
     UnconfirmedColumnsError
-        With every column that needs a second look. Nothing has been charged or drawn by then.
+        With every column that needs a second look. Nothing has been charged or drawn yet.
     """
     agreed = confirmed(preview) if callable(confirmed) else confirmed
     if (asked := preview.open_flags) and not agreed:
@@ -146,14 +146,14 @@ def confirm_columns(preview: Preview, confirmed: bool | Confirm) -> None:
 def preview_columns(
     facts: Mapping[str, ColumnSummary], encoder: Encoder, columns: Columns
 ) -> Preview:
-    """List what will be published, from facts about the columns that are.
+    """List the columns that will be published, from summaries of them.
 
     Parameters
     ----------
     facts : mapping
-        Of every column that is published, features or not.
+        Summaries of all published columns, features or not.
     encoder : Encoder
-        The recipe for the features.
+        The encoding of the features.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def preview_columns(
     listed = []
     for name, fact in facts.items():
         recipe = recipes.get(name)
-        encoding = "nothing: it is no feature"
+        encoding = "nothing: not a feature"
         if isinstance(recipe, LevelsColumn):
             pooled = ", one of them for all rare values" if recipe.pooled else ""
             several = "s" if len(recipe.outputs) != 1 else ""
@@ -214,19 +214,19 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def _flags(name: str, fact: ColumnSummary) -> list[str]:
-    """Return what is worth a second look; from a name and the values, which are public."""
+    """Return reasons for a second look, from the name and the values, which are public."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    # 1. Dates tell days apart that are special to one person.
+    # 1. Dates, since a day can identify a person.
     if _is_date(fact) or (_BIRTH & set(words)):
         return ["looks like dates: publish an age, a year or a month instead"]
-    # 2. Texts that name people, or that anything may be written in.
+    # 2. Names of people, and free text.
     if fact.levels is not None and (text := _text_flag(words, fact.levels, fact)):
         return [text]
-    # 3. Values that repeat, and stand for somebody who has several rows.
+    # 3. Ids with repeated values, which may stand for people with several rows.
     if _is_id(words, fact):
         return [
-            "looks like an id whose values repeat. If it stands for people, protect all rows of a "
-            f"person together, and leave it out: unit={name!r} (--unit)"
+            "looks like an id with repeated values. If it identifies people, protect all rows of a "
+            f"person together, which also drops it: unit={name!r} (--unit)"
         ]
     return []
 
@@ -248,20 +248,20 @@ def _text_flag(words: Sequence[str], levels: pa.Table, fact: ColumnSummary) -> s
     if distinct > _FEWEST_IDS and (named or told & _NAMES):
         return "looks like names of people"
     if _share(levels, _MAIL) >= _MOST or (distinct > _FEWEST_IDS and told & _CONTACTS):
-        return "looks like addresses or other ways to reach people"
+        return "looks like addresses or other contact details"
     if distinct <= _MANY_TEXTS:
         return None
     spaces = pc.mean(pc.count_substring(levels["values"], " ")).as_py()
     if told & _FREE_TEXT or spaces + 1 >= _WORDS_OF_FREE_TEXT:
-        return "looks like free text, in which anything may be written"
+        return "looks like free text, which can contain anything"
     rare = distinct * _ROWS_PER_TEXT > fact.rows - fact.missing
     if rare and _share(levels, _NUMBER) < _MOST:
-        return "has few rows for each text: they may be names, addresses or ids"
+        return "has few rows for each text, so these may be names, addresses or ids"
     return None
 
 
 def _share(levels: pa.Table, pattern: str) -> float:
-    """Return the share of different texts that a pattern describes."""
+    """Return the share of different texts that match a pattern."""
     matches = pc.match_substring_regex(levels["values"].drop_null(), pattern)
     return float(pc.mean(matches).as_py() or 0.0)
 

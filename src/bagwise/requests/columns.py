@@ -1,4 +1,4 @@
-"""The columns of a request: which is the label, which are features, and what else has a role."""
+"""The columns of a request: label, features, and other roles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from bagwise.rows.table import Rows
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns play which part, and how features become X."""
+    """The role of each column, and how features become X."""
 
     label: str
     classes: tuple[str, ...] | None = None
@@ -80,7 +80,7 @@ class Columns:
         return made
 
     def _check_given(self) -> None:
-        """Refuse to form bags by a column that must not leave, or that tells every row apart."""
+        """Refuse to form bags by a column that must not be published, or that identifies rows."""
         if self.exposure is not None and self.classes is not None:
             raise ColumnError("classes have no exposure: it multiplies counts and amounts.")
         exposure = () if self.exposure is None else (self.exposure,)
@@ -89,25 +89,25 @@ class Columns:
             for part, name in (("label", self.label), ("unit", self.unit), ("id", self.id)):
                 if name in names:
                     raise ColumnError(
-                        f"{role} and {part} name the same column: the {part} cannot leave as "
-                        f"something else, and the column of {role} does. Give another column."
+                        f"{role} and {part} name the same column, but the columns of {role} are "
+                        f"published unchanged. Name another column for {role}."
                     )
 
     @property
     def reserved(self) -> dict[str, str]:
-        """Columns that are no features, by the part that they play."""
+        """Columns that are not features, by role."""
         roles = {"label": self.label, "id": self.id, "unit": self.unit}
         return {role: name for role, name in roles.items() if name is not None}
 
     @property
     def named(self) -> list[str]:
-        """Columns that the caller asked for by name."""
+        """Columns that the caller named."""
         exposure = () if self.exposure is None else (self.exposure,)
         given = (*self.by, *self.within, *exposure)
         return [*self.reserved.values(), *(self.features or ()), *given]
 
     def features_in(self, rows: Rows) -> list[str]:
-        """Return the names of the features, if every column that was asked for is there."""
+        """Return the names of the features; raise an error if a named column does not exist."""
         for role, name in self.reserved.items():
             find_column(rows, name, role=role)
         for role, names in (("by", self.by), ("within", self.within)):
@@ -115,7 +115,7 @@ class Columns:
                 find_column(rows, name, role=role)
         if self.exposure is not None:
             exposure_vector(rows, self.exposure)
-        # In a bag by group all rows have the same one: as a feature it would be the bag's number.
+        # All rows of a group have the same value: as a feature it would only number the bags.
         exposure = () if self.exposure is None else (self.exposure,)
         groups = [n for n in (*self.by, *exposure) if n not in (self.features or ())]
         reserved = [*self.reserved.values(), *groups]
@@ -124,11 +124,11 @@ class Columns:
         )
 
     def encoder_for(self, rows: Rows, names: Sequence[str]) -> Encoder:
-        """Write the recipe from these features to X."""
+        """Return the encoder from these features to X."""
         return self.encoder_from(rows.summarise(names))
 
     def encoder_from(self, facts: Mapping[str, ColumnSummary]) -> Encoder:
-        """Write the recipe from what is known of the features."""
+        """Return the encoder for features with these summaries."""
         named, levels = self.features or (), self.max_levels
         return Encoder.from_summaries(facts, named=named, max_levels=levels, nulls=self.nulls)
 
@@ -136,12 +136,12 @@ class Columns:
 def _names(names: Names) -> tuple[str, ...]:
     listed = (names,) if isinstance(names, str) else tuple(names or ())
     if not all(isinstance(name, str) for name in listed):
-        raise ColumnError("features and exclude are names of columns.")
+        raise ColumnError("features and exclude must be names of columns.")
     return listed
 
 
 def read_given(table: Any, *, by: Sequence[str], within: Sequence[str]) -> Given:
-    """Return the groups and strata that columns name; they are public, as features are."""
+    """Return the groups and strata that columns define; like features, they are public."""
     return Given(
         number_groups(table, by, role="by") if by else None,
         number_groups(table, within, role="within") if within else None,
@@ -149,9 +149,9 @@ def read_given(table: Any, *, by: Sequence[str], within: Sequence[str]) -> Given
 
 
 def carried_columns(named: Columns | Provenance, features: Sequence[str]) -> list[str]:
-    """Return the columns that bags follow, and the exposure, that are no features.
+    """Return the columns of groups, strata and exposure that are not features.
 
-    They leave all the same: bags are held against them, and a learner needs the exposure.
+    They are published as well: `verify` compares bags with them, and a learner needs the exposure.
     """
     exposure = () if named.exposure is None else (named.exposure,)
     followed = dict.fromkeys((*named.by, *named.within, *exposure))

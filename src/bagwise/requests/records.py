@@ -1,4 +1,4 @@
-"""What a request may say beyond its everyday arguments, as four records with defaults.
+"""Settings of a request beyond its common arguments, as four records with defaults.
 
 Each setting has its help text once, here: the documentation of Python and the options of the
 command line are made from it. Nothing is imported that takes time, since help should not wait.
@@ -61,39 +61,39 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Bagging(Settings):
-    """How rows are put into bags, beyond bag size, strategy and learner."""
+    """How bags are formed, beyond bag size, strategy and learner."""
 
     min_bag_size: int | None = setting(
-        None, "Smallest bag that the planner may choose; 10 by default.", typed=int
+        None, "Smallest bag size that the planner may choose; 10 by default.", typed=int
     )
     by: Names = setting(
         (),
-        "Public columns that define the bags, such as campaign or census block: rows that agree in "
-        "all of them share a bag, and groups smaller than a bag are merged with the most similar. "
-        "They are published, and are features only if `features` names them.",
+        "Columns that define the bags, such as campaign or census block: rows with the same values "
+        "share a bag, and small groups are merged with the most similar ones. The columns are "
+        "published, and are features only if `features` names them.",
         typed="names",
     )
     within: Names = setting(
         (),
-        "Public columns whose strata no bag crosses, whatever the strategy. They are published.",
+        "Columns that define strata: every bag stays within one stratum. They are published.",
         typed="names",
     )
     label_kind: str = setting(
-        "mean", "mean: the average of a bag's labels; pick: the label of one row.", typed=str
+        "mean", "mean: the average label of a bag; pick: a secretly drawn label of it.", typed=str
     )
     strategies: "str | Sequence[str | BaggingStrategy] | None" = setting(
-        None, "Strategies that the planner may choose from, few large bags among them if named."
+        None, "Strategies that the planner may choose from; if given, few large bags are allowed."
     )
     family: str = setting(
         "auto",
-        "Distribution of a label, for the planner and private models; auto is gaussian for "
+        "Distribution of a label, used by the planner and private models. auto: gaussian for "
         "numbers, shares of all classes otherwise.",
         typed=str,
     )
     scores: str = setting(
         "auto",
-        "What a sorting strategy sorts by: auto, none, model, noisy-labels; labels only if not "
-        "private.",
+        "What sorting strategies sort by: auto, none, model, noisy-labels, or, if not private, "
+        "labels.",
         typed=str,
     )
     score_share: float | Literal["auto"] = setting(
@@ -103,32 +103,31 @@ class Bagging(Settings):
     )
     seed: int | None = setting(
         None,
-        "Seed of the partition only, recorded in the release: it shows which positions of the "
-        "table share a bag. Noise, picks and the row order have no seed.",
+        "Seed of the bags only, recorded in the release. Noise, picks and row order have no seed.",
         typed=int,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy(Settings):
-    """How a promise is kept, beyond epsilon and delta."""
+    """How the guarantee is achieved, beyond epsilon and delta."""
 
     noise: "NoiseKind" = setting(
         "auto",
-        "auto: the least variance that keeps the promise; laplace, staircase, gaussian; unbiased: "
-        "every label by itself, without bags.",
+        "auto: the smallest noise with this guarantee; laplace, staircase, gaussian; unbiased: a "
+        "noisy label for every row instead of bags.",
         typed=str,
     )
     tighten: Literal["auto", "range", "none"] = setting(
         "auto",
-        "First find a tighter range within the bounds privately, for a few hundredths of epsilon: "
-        "auto, range, or none for tight bounds.",
+        "Spend a few hundredths of epsilon to find a tighter range within the bounds: auto, range, "
+        "or none if the bounds are tight.",
         typed=str,
     )
     centre: Literal["auto", "model", "none"] = setting(
         "auto",
-        "First centre labels on a private model, so that noise covers only what it leaves: auto "
-        "where it should pay, model, none.",
+        "Subtract the predictions of a private model first, so that noise covers only residuals: "
+        "auto (if that should reduce the noise), model, none.",
         typed=str,
     )
     noise_source: "NoiseSource | None" = setting(
@@ -138,55 +137,54 @@ class Privacy(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Settings):
-    """How the columns and rows of a table are read."""
+    """How the rows and columns of a table are read."""
 
     exposure: str | None = setting(
         None,
-        "Public column with positive numbers that a label is counted over, such as years. It is "
-        "published; a fit models the rate.",
+        "Column with the positive exposure of a count, such as years. It is published, and a fit "
+        "models the rate.",
         typed=str,
     )
-    nulls: str = setting("indicator", "Missing features: indicator or error.", typed=str)
+    nulls: str = setting("indicator", "For missing features: indicator or error.", typed=str)
     max_levels: int = setting(
-        32, "Categories of a text column before the rest are pooled.", typed=int
+        32, "Number of categories of a text column; the rest are pooled.", typed=int
     )
     drop_missing_labels: bool = setting(
         False,
-        "Leave out rows whose label is missing; how many is published. Otherwise such rows are "
-        "refused.",
+        "Drop rows without a label, and publish how many there were. Otherwise, missing labels are "
+        "an error.",
         typed=bool,
     )
     keep_order: bool = setting(
         False,
-        "Publish rows in the order of the table instead of a secret one; recorded in the release.",
+        "Publish rows in the order of the table, not a secret one; recorded in the release.",
         typed=bool,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine(Settings):
-    """Where the work is done, and who hears of its stages."""
+    """Where the work is done, and who is told about its stages."""
 
     name: Literal["auto", "local", "spark"] = setting(
         "auto",
-        "local: this machine, on disk where memory is short; spark: many (extra spark). auto is "
-        "spark for a DataFrame of Spark.",
+        "local: this machine, using the disk for large tables; spark: a cluster (extra spark). "
+        "auto: spark for a Spark DataFrame, otherwise local.",
         typed=str,
         names="--engine",
     )
     spark: Mapping[str, str] | None = setting(
         None,
-        "Settings of Spark for a session that is opened here, such as "
-        "spark.master=spark://host:7077.",
+        "Settings for the Spark session, such as spark.master=spark://host:7077.",
         typed="pairs",
     )
     memory_limit: str | int | None = setting(
         None,
-        "Such as 8GB; larger tables stay on disk. Default: half of the machine's memory.",
+        "Memory limit, such as 8GB; larger tables stay on disk. Default: half of the memory.",
         typed=str,
     )
     spill: str | Path | None = setting(
-        None, "Where a private directory for them is made; on Spark all machines must reach it."
+        None, "Where to make a private directory; on Spark, all machines must be able to reach it."
     )
     on_stage: OnStage = setting(ignore_stage, "Called with the name of each stage as it begins.")
 

@@ -1,4 +1,4 @@
-"""Columns of an Arrow table: finding and choosing them, and reading them as numbers or groups."""
+"""Columns of an Arrow table: find and choose them, and read them as numbers or groups."""
 
 import re
 import unicodedata
@@ -16,7 +16,7 @@ from bagwise.errors import ColumnError, Shield, did_you_mean, shielded
 
 
 def find_column(table: pa.Table, name: str, *, role: str) -> pa.ChunkedArray:
-    """Return one column, or say which name was probably meant."""
+    """Return one column, or raise an error that suggests the right name."""
     if name not in table.column_names:
         raise ColumnError(f"{role} {name!r} is not a column of the table.{_hint(name, table)}")
     return table.column(name)
@@ -32,7 +32,7 @@ _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}
 
 
 def reads_like(name: str, other: str) -> bool:
-    """Tell whether two names look the same to a reader: case, spaces, other alphabets aside.
+    """Return whether two names look the same, apart from case, spaces and other alphabets.
 
     >>> reads_like("Price ", "price"), reads_like("рrice", "price"), reads_like("prices", "price")
     (True, True, False)
@@ -42,17 +42,17 @@ def reads_like(name: str, other: str) -> bool:
 
 def _skeleton(name: str) -> str:
     plain = unicodedata.normalize("NFKC", name).casefold().translate(_LOOKALIKES)
-    # Z are spaces of all kinds, Cc and Cf characters that show nothing.
+    # Z are spaces of all kinds, Cc and Cf are invisible characters.
     return "".join(c for c in plain if unicodedata.category(c) not in _INVISIBLE)
 
 
 def refuse_lookalikes(names: Iterable[str], *, label: str) -> None:
-    """Refuse columns whose names nobody can tell from the label's."""
+    """Reject columns with nearly the same name as the label."""
     for name in names:
         if reads_like(name, label):
             raise ColumnError(
-                f"column {name!r} reads like the label {label!r}. If it is another column, rename "
-                f"it; if it holds labels, leave it out with exclude=[{name!r}] (--exclude)."
+                f"column {name!r} has nearly the same name as the label {label!r}. If it contains "
+                f"labels, drop it with exclude=[{name!r}] (--exclude); if not, rename it."
             )
 
 
@@ -63,7 +63,7 @@ def select_features(
     features: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
 ) -> list[str]:
-    """Return the feature columns in table order: all but `reserved`, or those asked for."""
+    """Return the feature columns in table order: all but `reserved`, or the named ones."""
     for argument, names in (("features", features or ()), ("exclude", exclude)):
         refuse_duplicates(names, f"{argument} names")
         for name in names:
@@ -77,12 +77,12 @@ def select_features(
     )
     chosen = [name for name in table.column_names if name in wanted]
     if not chosen:
-        raise ColumnError("no feature column is left after label, id and excluded columns.")
+        raise ColumnError("there are no feature columns besides label, id and excluded columns.")
     return chosen
 
 
 def as_text(column: pa.ChunkedArray, *, name: str) -> pa.ChunkedArray:
-    """Return a column of levels as strings; booleans become true and false."""
+    """Return a column of categories as strings; booleans become true and false."""
     return shielded(
         lambda: pc.cast(without_dictionary(column), pa.string()),
         lambda _: ColumnError(f"column {name!r} of type {column.type} cannot be read as classes."),
@@ -90,14 +90,14 @@ def as_text(column: pa.ChunkedArray, *, name: str) -> pa.ChunkedArray:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Tell whether a type holds numbers (not booleans, dates or durations)."""
+    """Return whether a type is numeric (booleans, dates and durations are not)."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
 
 
 def without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a categorical column as its plain values; others as they are."""
+    """Return a categorical column as plain values, and other columns unchanged."""
     if not pa.types.is_dictionary(column.type):
         return column
     return pc.cast(column, column.type.value_type)
@@ -108,24 +108,24 @@ def as_float(column: pa.ChunkedArray) -> FloatArray:
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     floats: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy()
-    return floats if floats.flags.writeable else floats.copy()  # what Arrow holds is not writeable
+    return floats if floats.flags.writeable else floats.copy()  # Arrow's buffers are read-only
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a type holds strings, in any of Arrow's layouts."""
+    """Return whether a type is one of Arrow's string types."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
 
 
 def refuse_duplicates(names: Iterable[str], where: str) -> None:
-    """Refuse names that the caller typed more than once."""
+    """Reject names that were given more than once."""
     if doubled := _doubled(names):
         raise ColumnError(f"{where} {_quoted(doubled)} more than once. Rename or drop the copies.")
 
 
 def refuse_doubled_columns(table: pa.Table) -> None:
-    """Refuse a table with two columns of one name."""
+    """Reject a table with two columns of the same name."""
     doubled = _doubled(table.column_names)
     if doubled and names_may_be_cells(table.column_names, table.columns):
         raise ColumnError(f"the table has columns of the same name. {_ADD_HEADER}")
@@ -136,7 +136,7 @@ def refuse_doubled_columns(table: pa.Table) -> None:
 
 
 def reads_as_number(name: str) -> bool:
-    """Tell whether a column name could be a cell with a number, in any usual spelling.
+    """Return whether a column name could be a cell with a number, in any usual format.
 
     >>> [reads_as_number(name) for name in ("3.1", " -3,5", "1e5", "nan", "$ 1,200.50", "5.1.1")]
     [True, True, True, True, True, True]
@@ -147,10 +147,10 @@ def reads_as_number(name: str) -> bool:
 
 
 def header_is_data(names: Sequence[str]) -> bool:
-    """Tell whether column names look like a row of data: a file without a header line.
+    """Return whether column names look like a row of data, as in a file without a header line.
 
-    Numbers that go up or down from column to column are names, of years or wavelengths, say. So are
-    fewer whole numbers than words.
+    Numbers that increase or decrease from column to column are names, for example of years or
+    wavelengths. So are whole numbers if there are more words than numbers.
 
     >>> header_is_data(["3.1", "918273645"]), header_is_data(["12.5", "red", "blue"])
     (True, True)
@@ -165,9 +165,9 @@ def header_is_data(names: Sequence[str]) -> bool:
 
 
 def names_may_be_cells(names: Sequence[str], columns: Iterable[pa.ChunkedArray]) -> bool:
-    """Tell whether the names of a table could be its first row, so that no message may list them.
+    """Return whether the names of a table could be its first row, so no message may list them.
 
-    One that begins as a number does is enough, or a column that holds its own name: classes recur.
+    One name that begins like a number is enough, or a column that contains its own name.
     """
     return any(
         reads_as_number(name)
@@ -177,8 +177,8 @@ def names_may_be_cells(names: Sequence[str], columns: Iterable[pa.ChunkedArray])
     )
 
 
-_AROUND = " \t\"'$€£¥%"  # what is put around the number of a cell
-_SUFFIX = re.compile(r"(_duplicated_\d+|\.\d+)$")  # what polars and pandas add to doubled names
+_AROUND = " \t\"'$€£¥%"  # characters around the number of a cell
+_SUFFIX = re.compile(r"(_duplicated_\d+|\.\d+)$")  # what polars and pandas add to duplicate names
 _ADD_HEADER = (
     "Their names are not shown, since they may be cells: they look like a row of data. If the file "
     "has no header line, add one; otherwise rename or drop columns."
@@ -197,7 +197,7 @@ def _number_in(name: str) -> float | None:
 
 
 def _is_a_scale(numbers: Sequence[float]) -> bool:
-    """Tell whether numbers are in an order that a row of data has only by a rare chance."""
+    """Return whether numbers are in an order that is unlikely for a row of data."""
     if numbers == list(range(len(numbers))):  # how frames number columns without names
         return True
     steps = np.diff(numbers)
@@ -222,7 +222,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _hint(name: str, table: pa.Table) -> str:
-    """Say which name was probably meant, or which there are."""
+    """Return a sentence with the name that was probably meant, or with all names."""
     known = table.column_names
     if names_may_be_cells(known, map(table.column, known)):
         return (
@@ -238,7 +238,7 @@ def _hint(name: str, table: pa.Table) -> str:
 def number_groups(table: Any, names: Sequence[str], *, role: str) -> IntArray:
     """Return the number of each row's group: rows have the same one if all these columns agree.
 
-    A missing value is a value like any other.
+    Missing values count as one value.
 
     >>> table = pa.table({"town": ["a", "b", "a", None], "year": [1, 1, 2, 1]})
     >>> number_groups(table, ["town"], role="by").tolist()
@@ -250,9 +250,9 @@ def number_groups(table: Any, names: Sequence[str], *, role: str) -> IntArray:
     for name in names:
         column = without_dictionary(find_column(table, name, role=role))
         with Shield(partial(_tells_nothing_apart, name, column.type)):
-            # The place of each value among all that occur: the order of the rows must not show.
+            # The rank of each value: codes must not depend on the order of the rows.
             codes = pc.rank(column, tiebreaker="dense").to_numpy().astype(np.int64) - 1
-        # Numbered anew after each column: products of many numbers of levels would overflow.
+        # Renumber after each column: products of many numbers of categories would overflow.
         pairs = numbers * (codes.max(initial=0) + 1) + codes
         numbers = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     return numbers
@@ -260,13 +260,13 @@ def number_groups(table: Any, names: Sequence[str], *, role: str) -> IntArray:
 
 def _tells_nothing_apart(name: str, kind: pa.DataType, _error: Exception) -> ColumnError:
     return ColumnError(
-        f"column {name!r} of type {kind} cannot tell groups apart. Convert it to text or to whole "
+        f"column {name!r} of type {kind} cannot define groups. Convert it to text or to whole "
         "numbers."
     )
 
 
 def exposure_vector(table: Any, name: str) -> FloatArray:
-    """Return the exposure of each row; it is public, and has to be positive.
+    """Return the exposure of each row, which is public and must be positive.
 
     >>> import pyarrow as pa
     >>> exposure_vector(pa.table({"years": [1.0, 0.25]}), "years").tolist()
@@ -286,7 +286,7 @@ def count_unexposed(values: FloatArray) -> int:
 
 
 def check_exposure(name: str, wrong: int) -> None:
-    """Refuse rows that were not observed."""
+    """Reject rows without a positive exposure."""
     if wrong:
         raise ColumnError(
             f"exposure {name!r} is missing, infinite or not positive in {wrong} row(s). A row that "
