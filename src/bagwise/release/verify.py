@@ -157,7 +157,7 @@ def _check_columns(release: "Release") -> None:
         )
     for name in expected:
         if reads_like(name, label):
-            raise ReleaseError(f"instances contain column {name!r}, with nearly the same name as the label.")
+            raise ReleaseError(f"instances: {name!r} has nearly the same name as the label.")
         if name == release.certificate.unit:
             raise ReleaseError(f"instances hold the column {name!r}, which names the units.")
 
