@@ -1,4 +1,4 @@
-"""The verbs: each makes a request, and hands it to the layer below."""
+"""Public functions of the custodian: each makes a request and passes it to the layer below."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,18 +54,17 @@ def make_bags(
     Parameters
     ----------
     X : (n, d) floats
-        An array, or a scipy sparse matrix for strategies that take one (`accepts_sparse`).
+        An array, or a SciPy sparse matrix for strategies that accept one (`accepts_sparse`).
     bag_size : int
         Smallest number of rows in a bag.
     strategy : str or BaggingStrategy
         A name from ``bagwise.STRATEGIES`` or an instance with its parameters.
     scores : (n,) floats, optional
-        What a sorting strategy sorts by. They shape the bags: if they come from labels, so do the
-        bags.
+        What a sorting strategy sorts by. If the scores depend on labels, so do the bags.
     groups : (n,) ids, optional
         Needed by the strategy "groups": rows with the same id share a bag.
     strata : (n,) ids, optional
-        No bag has rows with different ones.
+        All rows of a bag have the same id.
     seed : int, Generator or None
 
     Examples
@@ -79,8 +78,8 @@ def make_bags(
     chosen = find_strategy("random" if strategy == "auto" else strategy)
     if chosen.keeps_groups and groups is None:
         raise StrategyError(
-            f"strategy {chosen.name!r} takes groups of rows, and got none. Give groups, one id per "
-            "row, or use a strategy that needs none, such as 'kmeans'."
+            f"strategy {chosen.name!r} needs groups. Pass groups, one id per row, or use another "
+            "strategy, such as 'kmeans'."
         )
     X = _check_matrix(X, chosen)
     given = Given(_numbered(groups, "groups", X), _numbered(strata, "strata", X))
@@ -99,13 +98,13 @@ def _numbered(ids: Any, what: str, X: Any) -> IntArray | None:
 
 
 def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
-    """Return X as floats, finite and of two dimensions."""
+    """Return X as a two-dimensional matrix of finite floats."""
     if sparse.issparse(X):
         if not strategy.accepts_sparse:
             takers = [name for name, kind in STRATEGIES.items() if kind.accepts_sparse]
             raise StrategyError(
-                f"strategy {strategy.name!r} needs dense features; give X.toarray(), or use one "
-                f"that takes sparse ones: {', '.join(takers)}."
+                f"strategy {strategy.name!r} needs dense features; pass X.toarray(), or use a "
+                f"strategy that accepts sparse ones: {', '.join(takers)}."
             )
         X = sparse.csr_array(X, dtype=np.float64)
         values = X.data
@@ -114,7 +113,7 @@ def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
     if X.ndim != 2:
         raise StrategyError(f"X must have two dimensions, rows and features, got {X.ndim}.")
     if not np.isfinite(values).all():
-        raise StrategyError("X holds NaN or infinite values.")
+        raise StrategyError("X contains NaN or infinite values.")
     return X
 
 
@@ -149,61 +148,62 @@ def make_release(
     ----------
     table : path or paths, frame, stream, or Source
         Parquet, CSV or Arrow files, a directory or pattern of them, a pandas, polars or pyarrow
-        frame, a DuckDB relation, a `Query`; docs/sources.md has them all. A DataFrame of Spark,
-        classic or Connect, goes to the engine for it.
+        frame, a DuckDB relation, a `Query`, and more (docs/sources.md). A Spark DataFrame,
+        classic or Connect, is processed on Spark.
     label : str
         The column to protect.
     bounds : (lo, hi) or "auto"
-        Range that a label can have, known without looking at this table. Required with epsilon,
-        unless labels are true and false, or classes; labels outside are clipped to it. "auto" finds
-        it privately, by 2 to 10 percent of epsilon.
+        Range of possible labels, known without looking at this table; labels outside are clipped.
+        Required with epsilon, except for true/false labels and classes. "auto" finds a range
+        privately, for 2 to 10 percent of epsilon.
     classes : list of str, optional
-        For a label that is one of several classes: their public names. Bags then carry the share of
-        each class, or the class of one row; under privacy the latter by randomised response.
+        Public names of the classes, if the label is one of several classes. Bag labels are then the
+        share of each class, or the class of one row, with an epsilon by randomised response.
     epsilon, delta : float
-        Label differential privacy to deliver; or say `not_private`. Without a delta the promise is
-        a pure epsilon. With one, the noise still spends none where that is less noise; the
-        certificate says what is delivered.
+        Required label differential privacy, unless `not_private`. Without a delta, the guarantee is
+        pure epsilon. Even with a delta, noise that needs none is used if it is smaller; the
+        certificate states the resulting guarantee.
     not_private : bool
-        Release exact aggregates. The certificate says NOT PRIVATE. If single labels can be read off
-        them, a `LeakWarning` says so, and a note on the terminal says how many.
+        Release exact aggregates. The certificate says NOT PRIVATE. If they reveal single labels, a
+        `LeakWarning` says so, and a note on the terminal says how many.
     unit : str, optional
-        A column that names people (or whatever has several rows): privacy then covers all labels of
-        a unit together. The column is not published.
+        A column that identifies people (or other units with several rows): all labels of a unit are
+        then protected together. The column is not published.
     id : str, optional
-        A public key that is published with the rows, for joining back.
+        A key column that is published with the rows, for joins.
     features, exclude : str or list of str
-        Columns to use, or to leave out. An excluded column is not published either.
+        Columns to use, or to exclude. Excluded columns are not published either.
     bag_size : int or "auto", optional
-        Smallest number of rows in a bag; "auto", the default under an epsilon, is what the planner
-        chooses. Without privacy it must be given.
+        Minimum number of rows in a bag. "auto", the default with an epsilon, is the planner's
+        choice. Without privacy, the size is required.
     strategy : str or BaggingStrategy
-        How rows are put together. "auto" is the planner's first choice for these features (`plan`),
-        and the release records why: among strategies that make bags of about `bag_size`, if it is
-        given, or else among all it knows. It never sorts by labels, and chooses fewer than three
-        bags for each coefficient only where more of them would lose most of the signal.
+        How rows are grouped. "auto" is the planner's first choice for these features (`plan`), with
+        bags of about `bag_size` if that is given; the release records the reason. The planner never
+        sorts by labels, and chooses fewer than three bags per coefficient only if more bags would
+        lose most of the signal.
     learner : {"linear", "flexible"}
-        Who the bags are for, where strategy or bag size are "auto". "flexible" is for boosted
-        trees, networks and the like: k-means bags by the metric of a private model
-        (``KMeansBags(scale="model")``), where a useful one can be bought, and in sizes for such
-        learners.
+        Which models the bags are for, if strategy or bag size are "auto". "flexible" is for boosted
+        trees and networks: k-means bags in the metric of a private model
+        (``KMeansBags(scale="model")``), if the budget suffices for a useful one, with sizes that
+        suit such learners.
     bagging : Bagging, optional
-        Further settings of bags: columns they follow, kinds of labels and scores, the seed.
+        Further settings of bags: groups and strata, kinds of labels and scores, the seed.
     privacy : Privacy, optional
-        How the promise is kept: the law of the noise, and private queries before bags are formed.
+        How the guarantee is achieved: the noise distribution, and private queries before bags are
+        formed.
     reading : Reading, optional
         How the table is read: missing values, categories, the exposure, the order of rows.
     engine : Engine, optional
-        Where the work is done: memory, disk, Spark (docs/scale.md). On Spark what comes back is a
+        Where the work is done: memory, disk or Spark (docs/scale.md). Spark returns a
         `PartsRelease`, which `save` writes.
     ledger : Ledger or path, optional
-        Charged before noise is drawn, or the request is refused. An identical request on the same
-        table, whose files the ledger remembers, is answered with them and costs nothing.
+        Charged before noise is drawn; a request that exceeds the budget is refused. An identical
+        request on the same table returns the recorded files and costs nothing.
     confirmed : bool or callable
-        Whether somebody has looked at the columns that will be published. Unless so, columns that
-        look like names of people, free text, ids or dates are refused before anything is drawn,
-        but for those that `features` names. A callable gets the list of all of them (`Preview`),
-        and returns whether to go on.
+        Whether someone has confirmed the columns that will be published. If not, columns that look
+        like names of people, free text, ids or dates are rejected before anything is drawn, except
+        those that `features` names. A callable gets the list of all columns (`Preview`) and
+        returns whether to go on.
 
     Guarantee
     ---------
@@ -251,19 +251,19 @@ def make_release(
     if (paid := account.stored(_verified)) is not None:
         return paid
     made = build(rows, request, account=account, confirmed=confirmed, on_stage=engine.on_stage)
-    return cast(Release, made)  # on Spark, what a caller does with one it can do with the other
+    return cast(Release, made)  # on Spark, a release with the same methods
 
 
 def _open_on_spark(
     stage: Stages, table: Any, request: ReleaseRequest, reading: Reading, engine: Engine
 ) -> Any:
-    """Open a table on Spark, whose modules are imported by nobody else."""
+    """Open a table on Spark; only this function imports Spark's modules."""
     from bagwise.release.parts_table import refuse_in_parts
     from bagwise.rows.spark.opening import open_on_spark
 
-    # What cannot be done is refused before Spark starts.
+    # Reject impossible requests before Spark starts.
     if engine.name == "local":
-        raise StrategyError("a DataFrame of Spark is not read by the local engine.")
+        raise StrategyError("the local engine cannot read a Spark DataFrame.")
     if reading.drop_missing_labels:
         raise StrategyError(
             "not on Spark: drop_missing_labels (--drop-missing-labels). Drop rows without a label "
@@ -295,7 +295,7 @@ def _account(
     verb: Verb,
     request: ReleaseRequest | ModelRequest,
 ) -> Account:
-    """Return where a request is charged; without a ledger nowhere."""
+    """Return the account that a request is charged to; without a ledger, an empty one."""
     if ledger is None:
         return Account()
     columns, budget = request.columns, request.budget
@@ -334,26 +334,26 @@ def release_model(
 ) -> RowModel:
     """Release a generalised linear model with label privacy, instead of bags.
 
-    What is released are noisy sums over the labels; the model is made of them, shrunk as far as
-    their noise suggests, with standard errors. For a linear model no bags with Gaussian noise beat
-    such sums: bag means and any unbiased decoder are themselves such a release, and this one has
-    the least privacy error of all (theory page, the direct release). Bags are worth it for whoever
-    needs data: another model, an audit.
+    The release consists of noisy sums over the labels. The model is computed from them, shrunk
+    according to their noise, with standard errors. For a linear model, no bags with Gaussian noise
+    are better: bag means with an unbiased decoder are themselves such a release, and this one has
+    the smallest privacy error (theory page, the direct release). Bags are useful for someone who
+    needs data, for another model or an audit.
 
     Parameters
     ----------
     delta : float, optional
-        Without one the promise is a pure epsilon. With one, the noise is Gaussian or Laplace noise,
-        whichever leaves the smaller error.
+        Without a delta, the guarantee is pure epsilon. With a delta, the noise is Gaussian or
+        Laplace noise, whichever gives the smaller error.
     family : str
-        What a label is: gaussian, bernoulli, poisson, gamma or inverse_gaussian.
+        Kind of label: gaussian, bernoulli, poisson, gamma or inverse_gaussian.
     link : str
-        "auto" is the canonical link, and the logarithm for gamma and inverse_gaussian.
+        "auto" is the canonical link, or the logarithm for gamma and inverse_gaussian.
 
     Notes
     -----
-    All others are those of `make_release`. Of their settings these count: `tighten`, `nulls`,
-    `max_levels`, `memory_limit`, `spill` and `on_stage`.
+    The other parameters are those of `make_release`. Of their settings, only `tighten`, `nulls`,
+    `max_levels`, `memory_limit`, `spill` and `on_stage` may be set.
 
     Guarantee
     ---------

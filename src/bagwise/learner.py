@@ -1,4 +1,4 @@
-"""The verbs of a learner: read a release, fit a model to it, and say how good it is."""
+"""Public functions of the learner: load a release, fit a model, and evaluate it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +18,12 @@ from bagwise.scoring.privately import PrivateScores, evaluate_rows_privately
 
 
 def load_release(path: str | Path, *, key: str | Path | None = None) -> Release:
-    """Read a release, and check that its files, its noise and its promise agree.
+    """Load a release, and check that files, noise and guarantee agree.
 
     Parameters
     ----------
     key : path, optional
-        Public key (Ed25519) of whoever must have signed it.
+        Public key (Ed25519) that must have signed the release.
     """
     release = Release.load(path, key=key)
     release.verify()
@@ -37,19 +37,20 @@ def fit(
     tables: Sequence[LabelTable] | None = None,
     **options: Any,
 ) -> RowModel | TreeModel:
-    """Fit a row-level model to a release, or to rows without labels and tables of label sums.
+    """Fit a row-level model to a release, or to unlabelled rows and tables of label sums.
 
     Parameters
     ----------
     release : Release or path; with `tables`, a table of rows
-        The path of a release is checked first (`load_release`).
+        A release given as a path is verified first (`load_release`).
     model : {"glm", "boosted"}
-        A generalised linear model with error bars, or boosted trees (extra ``trees``).
+        A generalised linear model with error bars, or boosted trees (extra ``boost``).
     tables : sequence of LabelTable, optional
-        Sums of labels by public columns; their cells may share rows. `release` is then the rows.
+        Sums of labels by public columns; cells may share rows. `release` is then the table of rows.
     **options
-        `family`, `target`, `rows` and `rows_noise_sd` for both; for "glm" all others of
-        `bagwise.learn.fit_release`. With `tables`: `family` (bernoulli or poisson) and `label`.
+        `family`, `target`, `rows` and `rows_noise_sd` for both models; for "glm" also the other
+        options of `bagwise.learn.fit_release`. With `tables`: `family` (bernoulli or poisson) and
+        `label`.
 
     Examples
     --------
@@ -85,7 +86,7 @@ def fit_trees(
     rows: Any = None,
     rows_noise_sd: float = 0.0,
 ) -> FrameModel:
-    """Boost trees on a release; return the estimator, with what it tried."""
+    """Fit boosted trees to a release, and return the estimator."""
     name = family_to_fit(release.provenance, release.certificate, family, target)
     if family == "auto" and release.classes and target is not None:
         name = "bernoulli"  # the share of one class
@@ -100,17 +101,17 @@ def fit_trees(
 def evaluate(
     model: RowModel | TreeModel, data: Any, *, epsilon: float | None = None, **options: Any
 ) -> RowScores | BagScores | PrivateScores:
-    """Score a model on rows with labels, on the bags of a release, or privately on secret labels.
+    """Score a model on labelled rows, on the bags of a release, or privately on secret labels.
 
     Parameters
     ----------
     data : table, Release, or path of either
-        A release has only bag labels, which are public already.
+        A release has only bag labels, which are already public.
     epsilon : float, optional
-        Score secret labels privately; it is spent anew each time. Without it, scores on rows are
-        exact: NOT PRIVATE.
+        Score secret labels privately; every call spends this epsilon. Without it, scores on rows
+        are exact: NOT PRIVATE.
     **options
-        `label` for tables; with an epsilon all others of
+        `label` for tables; with an epsilon also the other options of
         `bagwise.scoring.privately.evaluate_rows_privately`.
     """
     model = model.to_trees() if hasattr(model, "to_trees") else model

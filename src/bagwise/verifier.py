@@ -1,4 +1,4 @@
-"""One check for everything that bagwise writes: releases, models and evaluations."""
+"""Verification of everything that bagwise writes: releases, models and evaluations."""
 
 import dataclasses
 import math
@@ -32,10 +32,10 @@ _NOISE_AND_BOUNDS = ("whether the noise was drawn as claimed", "whether the boun
 def verify(
     path: str | Path, *, strict: bool = False, key: str | Path | None = None
 ) -> tuple[Verification, Certificate | None]:
-    """Check what lies at `path`, by its kind; return what was found, and its certificate.
+    """Verify the release, model or evaluation at `path`; return the result and the certificate.
 
-    Raises a `BagwiseError` at the first fault. `strict` is for releases: see `Release.verify`.
-    With `key`, the file of a public key (Ed25519), a release must be signed by its owner (extra
+    Raises a `BagwiseError` at the first fault. `strict` is for releases (see `Release.verify`).
+    With `key`, the file of a public key (Ed25519), a release must be signed with that key (extra
     ``sign``).
     """
     path = Path(path)
@@ -73,7 +73,7 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
     allowed = TrainedOn(n_rows=made.n_rows, dispersion=made.dispersion, converged=made.converged)
     spoken = (model.loss, model.note, model.freedom, model.target, made)
     if spoken != (RELEASED_DIRECTLY, RELEASED_NOTE, math.inf, None, allowed):
-        raise ModelFileError("the model says more than one that was released directly can say.")
+        raise ModelFileError("the model contains more than a directly released model can.")
     checks = (
         "the file has the hash that it names, and its fields agree",
         "the certificate belongs to these coefficients",
@@ -149,7 +149,7 @@ _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = 
 
 @dataclass(frozen=True)
 class Certified:
-    """A file that was verified, and what it was verified by."""
+    """A verified file and its certificate."""
 
     path: Path
     digest: str | None
@@ -158,18 +158,18 @@ class Certified:
 
 @dataclass(frozen=True)
 class Spending:
-    """What files about one data set have spent together.
+    """The total that files about one data set have spent.
 
     Attributes
     ----------
     dataset : str or None
-        The name in their certificates; None for those that name none.
+        The name in their certificates, if any.
     paths : tuple of Path
-        The files, each act of spending once.
+        The files, without copies.
     epsilon : float
-        At `delta`, if all parameters were fixed in advance; infinite where one is NOT PRIVATE.
+        At `delta`, if all parameters were fixed in advance; infinite if one file is NOT PRIVATE.
     filtered : float
-        At `delta`, however later requests were chosen.
+        At `delta`, no matter how later requests were chosen.
     """
 
     dataset: str | None
@@ -184,13 +184,13 @@ class Spending:
         if math.isinf(self.filtered):
             return {"spent": "without limit: something is NOT PRIVATE", "files": files}
         return {
-            "spent": f"epsilon {self.filtered:.4g} at delta {self.delta:g}, however chosen",
+            "spent": f"epsilon {self.filtered:.4g} at delta {self.delta:g}",
             "if fixed in advance": f"epsilon {self.epsilon:.4g}",
             "files": files,
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; what has no limit is null."""
+        """Return plain values; infinity becomes null."""
         known = math.isfinite(self.filtered)
         return {
             "dataset": self.dataset,
@@ -202,9 +202,9 @@ class Spending:
 
 
 def find_certified(places: Iterable[str | Path]) -> list[Certified]:
-    """Verify everything in some directories, and files as they are; return what has a certificate.
+    """Verify files and everything in directories; return those with a certificate.
 
-    Models that were fitted to a release have none: they cost nothing.
+    Models fitted to a release have no certificate and cost nothing.
     """
     paths: list[Path] = []
     for place in map(Path, places):
@@ -234,20 +234,20 @@ def _is_ours(path: Path) -> bool:
 def add_up(
     files: Iterable[Certified], *, delta: float | None = None, ledger: Ledger | None = None
 ) -> list[Spending]:
-    """Add up what files have spent, by the data set that they name.
+    """Add up what files have spent, separately for each data set.
 
     Parameters
     ----------
     files : iterable of Certified
         Copies count once: the same id and the same digest.
     delta : float, optional
-        Default: the largest of their certificates.
+        Default: the largest delta in the certificates.
     ledger : Ledger, optional
-        What was charged to it counts as it was charged.
+        Its charges count as they were charged.
 
     Guarantee
     ---------
-    An upper bound for labels that all of them are about.
+    An upper bound if all files are about the same labels.
     """
     groups: dict[str | None, dict[str, _Act]] = {}
     for file in files:
@@ -265,7 +265,7 @@ def add_up(
 
 @dataclass(frozen=True)
 class _Act:
-    """One act of spending: what it promised, and the file that it made, with its copies."""
+    """One charge: its delta, its events, and its file with copies."""
 
     delta: float | None
     events: tuple[Mechanism, ...]
@@ -277,7 +277,7 @@ def _spending(dataset: str | None, acts: list[_Act], delta: float | None) -> Spe
     epsilon = filtered = math.inf
     if all(act.delta is not None for act in acts):
         epsilon = epsilon_of_releases([act.events for act in acts], at)
-        # The order of a filter belongs to its budget; here it is the epsilon that is spent.
+        # The order of a filter depends on its budget; here the budget is the epsilon spent.
         budget = PrivacyFilter(min(max(epsilon, 1e-3), MEANINGLESS_EPSILON), at)
         filtered = budget.total([Cost.of(act.events, order=budget.order) for act in acts])
     paths = tuple(file.path for act in acts for file in act.files[:1])
@@ -285,9 +285,9 @@ def _spending(dataset: str | None, acts: list[_Act], delta: float | None) -> Spe
 
 
 def uncharged(files: Iterable[Certified], ledger: Ledger) -> list[Certified]:
-    """Return those of some files that a ledger was not charged for, or for less than they spent.
+    """Return the files that were not charged to a ledger, or for less than they spent.
 
-    One charge pays for one of them, and its copies.
+    One charge covers one file and its copies.
     """
     strangers, paid = list[Certified](), dict[str, str | None]()
     for file in files:
@@ -299,10 +299,10 @@ def uncharged(files: Iterable[Certified], ledger: Ledger) -> list[Certified]:
 
 
 def spent_at_worst(strangers: Iterable[Certified], ledger: Ledger) -> float:
-    """Return a ledger's epsilon, with files that it was not charged for.
+    """Return the epsilon of a ledger including files that were not charged to it.
 
-    No file shows whether it is about the same labels, so that all of them are counted. Infinite
-    where one promises nothing.
+    Files do not show whether they are about the same labels, so all of them count. The result is
+    infinite if one has no guarantee.
     """
     certificates = [file.certificate for file in strangers]
     if not all(certificate.is_private for certificate in certificates):
