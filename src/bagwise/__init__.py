@@ -1,4 +1,4 @@
-"""Bags of rows with one aggregate label each: make them, learn from them, know what they reveal.
+"""Make bags of rows with one aggregate label each, learn from them, and protect their labels.
 
 >>> import numpy as np
 >>> import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Text from files, made safe to show: nothing in it may steer a terminal or turn a line around."""
+"""Make untrusted text safe to print: it cannot control a terminal or reverse a line."""
 
 import re
 

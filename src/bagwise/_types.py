@@ -1,4 +1,4 @@
-"""Array types, named by what they hold."""
+"""Array types, named by their contents."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The version, in the one place that the build, the certificate and `--version` read."""
+"""The version, read by the build, the certificate and `--version`."""
 
 __version__ = "0.1.0"
 

@@ -1,7 +1,7 @@
-"""A labelling budget: rows are plentiful, labels are dear, and a few are bought.
+"""Labelling budgets: rows are plentiful, labels are expensive, and only a few can be bought.
 
-Open `project` first: it goes from a table to rows to label (`designs`), from filled-in lists
-(`imports`) to answers that are never lost (`store`), and from labels to a model (`fit`).
+Start with `project`: it chooses the rows of a table to label, imports completed lists, stores all
+answers (`store`), and fits a model to them (`fit`).
 """
 
 from bagwise.annotate.project import AnnotationProject

@@ -1,15 +1,15 @@
-"""An ordinary model of labelled rows, whose slopes are as large as the labels suggest.
+"""A generalised linear model of labelled rows; the labels determine how much slopes are shrunk.
 
-A few hundred labels do not determine the slopes of a hundred columns. So slopes are drawn, and each
-column of the table has a size of its own for those that it is encoded to (a column of text has one
-for each level):
+A few hundred labels do not determine the slopes of a hundred columns. So slopes have a prior, with
+a scale for each column of the table that its encoded columns share (a text column has one encoded
+column for each category):
 
     b_j ~ N(0, tau^2 l_g),     1 / l_g ~ Gamma(nu / 2, rate nu / 2),     j encodes column g
 
 in units of a level, or of two standard deviations of a number over all rows of the table (Gelman
-2008). A column that labels follow is hardly held back, and levels that nobody needs are. Sizes are
-the most likely ones given the labels, slopes being integrated out by Laplace's approximation; the
-steps are those of expectation and maximisation (as in `theory.importance`):
+2008). The slopes of important columns are hardly shrunk, those of unimportant ones strongly. The
+scales maximise the likelihood of the labels, with slopes integrated out by Laplace's approximation,
+by expectation maximisation (as in `theory.importance`):
 
     l_g = (nu + sum_g E b_j^2 / tau^2) / (nu + p_g),     tau^2 = mean over j of E b_j^2 / l_g
 

@@ -1,9 +1,9 @@
-"""What a label can be, and labels in files that people filled in.
+"""Valid labels, and reading labels from files that people filled in.
 
-Every line of a file is checked before the first label is kept. A file is refused as a whole: each
-mistake once, with the numbers of its lines and never what they hold. Lines whose label is empty are
-open still, so that a list may be filled in and imported in parts. JSON is what Label Studio
-exports, in its full or in its short form.
+Every line of a file is checked before any label is stored. A file with mistakes is rejected as a
+whole; the message lists each mistake with its line numbers, but never the contents of a line. Lines
+with an empty label stay open, so a list can be filled in and imported in parts. JSON files are
+exports of Label Studio, in the full or the short form.
 """
 
 import csv

@@ -1,10 +1,10 @@
-"""The page for labelling by hand: a small web application, on this machine alone.
+"""The page for labelling rows: a small web application that only this machine can reach.
 
-Everything that it knows is in the store: requests share nothing, so that a page can be closed,
-reloaded or opened twice. An answer is on the disk before the page is told so.
+All state is in the store, and requests share nothing, so a page can be closed, reloaded or opened
+twice. An answer is on disk before the page is notified.
 
-The server listens on this machine alone, but other programs and web pages can reach it there. Only
-the browser that was given its link may talk to it. So, in this order:
+The server listens only on this machine, but other local programs and web pages can reach it there.
+Only the browser that opened the link may use it. The checks are, in this order:
 
 - the Host must be a name of this machine, or a page elsewhere could point its own name here (DNS
   rebinding);

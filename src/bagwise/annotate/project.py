@@ -1,4 +1,4 @@
-"""A labelling budget from beginning to end: choose rows, buy labels, learn, buy more."""
+"""An annotation project: choose rows, import labels, fit a model, choose more rows."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How good a fit of a few labels is on rows it has not seen, and what more labels would buy.
+"""How accurate a fit to a few labels is on new rows, and how much more labels would help.
 
 Labels at hand are all that is known, so each is predicted by fits to others: to most of the
 labels, and to half of them. With n labels the expected loss of a fit is about

@@ -1,12 +1,12 @@
-"""Rows of a project: what they are called, and which of them to buy labels for.
+"""The ids of a project's rows, and the choice of rows to label.
 
-An id is the user's own key, or a fingerprint of what a row holds. It does not depend on where a row
-stands, so that the same rows have the same ids in a project that is started again from a sorted or
-a longer table. And unlike a row number, one that is off by a digit belongs to no row.
+An id is the user's own key, or a fingerprint of the contents of a row. It does not depend on the
+position of the row, so the same rows have the same ids if a project is restarted from a sorted or
+longer table. And unlike a row number, an id with a wrong digit matches no row.
 
-Rows are chosen from their features alone: by "kmeans" one of each bag of similar rows, drawn at
-random; by "random" any, each as likely as the others. Bags have at least as many rows as there are
-rows for each label. Where there are fewer bags than labels, the largest get several.
+Rows are chosen by their features: "kmeans" draws one row from each bag of similar rows, and
+"random" draws rows uniformly. Bags have at least as many rows as there are rows per label. If there
+are fewer bags than labels, the largest bags get several.
 """
 
 import hashlib

@@ -1,11 +1,10 @@
-"""Answers that are never lost: a SQLite file with a write-ahead log, to which lines are only added.
+"""Storage of answers: an append-only SQLite file with a write-ahead log.
 
-Every answer is a line of its own, with the time and where it came from; the last one of a row
-counts. Taking an answer back is one more line, without a value. What belongs together is one
-transaction, which is on the disk before anybody is told that it is (``synchronous=FULL``): a
-process that is killed leaves all of it or nothing.
+Every answer is one line with its time and source, and the last answer for a row counts. Undoing an
+answer adds another line without a value. Each import is one transaction, which is on disk before it
+is reported (``synchronous=FULL``): a process that is killed leaves all of it or nothing.
 
-Rows are known by their ids, never by their place: an answer cannot slip to another row.
+Rows are identified by their ids, never by position, so answers cannot move to another row.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""Attack what was published: recompute it, redraw its noise, and guess labels from it."""
+"""Attack a release: recompute its certificate, redraw its noise, and guess its labels."""
 
 from bagwise.auditor.label_inference import Attack, LabelInference, infer_labels
 from bagwise.auditor.mechanism import MechanismAudit, audit_events

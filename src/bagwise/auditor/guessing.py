@@ -1,8 +1,9 @@
-"""How far guesses beat chance, or other guesses, with intervals that hold for any distribution.
+"""The advantage of guesses over chance or over other guesses, with distribution-free intervals.
 
-The advantage of a guess between two labels that are equally likely is ``2 * right - 1``: 0 for a
-coin, 1 for certainty. Under label privacy whoever knows everything else is right with probability
-``e^epsilon / (1 + e^epsilon)`` at most, so that the advantage is at most ``tanh(epsilon / 2)``.
+The advantage of a guess between two equally likely labels is ``2 * right - 1``: 0 for a coin toss,
+1 for certainty. Under label privacy, an attacker who knows everything else is right with
+probability at most ``e^epsilon / (1 + e^epsilon)``, so the advantage is at most ``tanh(epsilon /
+2)``.
 
 References
 ----------

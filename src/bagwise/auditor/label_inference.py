@@ -1,6 +1,6 @@
-"""Guess single labels from a release, and see how much better that goes than without it.
+"""Guess single labels from a release, and compare with guesses made without it.
 
-Five attackers, from one who knows every other label to one who knows the release only:
+There are five attackers. The first knows all other labels; the last knows only the release:
 
 - *neighbours known, redrawn*: the attacker knows all other labels of a bag and that the label of
   one row is one of two; a coin decides which, and the bag's label is drawn anew by the release's

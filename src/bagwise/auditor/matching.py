@@ -1,7 +1,7 @@
 """Find the label of each row of a release in the custodian's table.
 
-Rows leave in a secret order. Where an id left with them, it tells which is which; otherwise the
-features do, as far as no two rows have the same.
+Rows are published in a secret order. They are matched by the id if it was published, and otherwise
+by their features, unless several rows have the same features.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Redraw the noise of a mechanism at its own parameters, and see how much of its epsilon shows.
+"""Redraw the noise of a mechanism, and estimate a lower bound on its epsilon.
 
 Each mechanism is drawn from on a pair of tables that differ in the labels of one protected unit and
 are the worst for it: for noise on a number, one that moves by the whole sensitivity; for picks, a

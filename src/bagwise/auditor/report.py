@@ -1,4 +1,4 @@
-"""One audit of a file or a release: what was recomputed, redrawn and guessed, as data."""
+"""The result of an audit: what was recomputed, redrawn and guessed."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

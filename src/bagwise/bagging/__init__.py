@@ -1,7 +1,7 @@
-"""Strategies: how rows are put into bags. One file each, and one line in `strategies`.
+"""Bagging strategies, one file each and one line in `strategies`.
 
-A strategy sees features, which are public, and scores that were paid for before it is called.
-It never sees a label, so whatever it does is post-processing and costs no privacy.
+A strategy sees features, which are public, and scores whose epsilon was charged before. It never
+sees a label, so whatever it does is post-processing and costs no epsilon.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Telling bags that a strategy cannot have made, from what is published."""
+"""Detect bags that a strategy cannot have made, from published data."""
 
 import numpy as np
 from scipy import special

@@ -1,4 +1,4 @@
-"""Running a strategy: within strata, with groups, on a request that was checked."""
+"""Run a strategy on a checked request, with groups or within strata."""
 
 from dataclasses import dataclass
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""The partition of rows into bags, and what can be computed over it in one pass."""
+"""The partition of rows into bags, and computations over it in one pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

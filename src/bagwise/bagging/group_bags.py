@@ -1,4 +1,4 @@
-"""Bags that are given: rows of a campaign, a hospital, a census block."""
+"""Bags that are existing groups: the rows of a campaign, a hospital, a census block."""
 
 from dataclasses import dataclass
 from typing import ClassVar

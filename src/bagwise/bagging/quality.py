@@ -1,4 +1,4 @@
-"""How much of the rows their bag means keep, measured on the features alone.
+"""How much information bag means keep, measured on the features alone.
 
 With ``xbar`` the mean of the rows in bags and ``c_B`` that of bag B,
 

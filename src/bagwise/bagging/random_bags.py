@@ -1,4 +1,4 @@
-"""Bags drawn at random: the baseline, blind to features and labels."""
+"""Random bags: the baseline, which ignores features and labels."""
 
 from dataclasses import dataclass
 from typing import ClassVar

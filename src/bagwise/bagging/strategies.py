@@ -1,7 +1,7 @@
-"""Every strategy that bagwise knows, in the order of help and tables.
+"""All strategies, in the order of help and tables.
 
-An import is all that registers one: `STRATEGIES`, the public names of bagwise, the planner, the
-help, the tables of the documentation and the contract tests follow from it.
+An import registers a strategy: `STRATEGIES`, the public names of bagwise, the planner, the help,
+the tables of the documentation and the contract tests follow from it.
 """
 # ruff: noqa: PLC0414 (the alias tells type checkers that the name is public)
 

@@ -1,4 +1,4 @@
-"""What a strategy is: one base class, whose defaults are those of a strategy that does not say."""
+"""The base class of strategies, with defaults for all but `name` and `assign`."""
 
 import inspect
 from abc import ABC, abstractmethod

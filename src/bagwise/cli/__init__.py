@@ -1,10 +1,10 @@
 """The command line: parse, call one public function, print. No arithmetic here.
 
-Heavy modules are imported inside the verbs, so that help does not wait for them.
+Heavy modules are imported inside the commands, so that help does not wait for them.
 
-Exit codes: 0 done; 1 something unforeseen; 2 bad input or a release that does not verify;
-3 a valid release that is less private than asked; 4 an audit that shows labels or refutes a claim;
-129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM; 141 nobody read the output.
+Exit codes: 0 success; 1 an unexpected error; 2 bad input or a release that fails verification;
+3 a valid release that is less private than required; 4 an audit that recovers labels or refutes a
+claim; 129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM; 141 the reader closed the output.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Options made from records, and what their text stands for.
+"""Command-line options made from records, and parsing of their values.
 
-A verb takes records of settings; each field that has a type for the command line becomes an option,
-with the help that the field carries. What every command understands (`Shared`, and the settings of
-an `Engine`) is declared once, beside the name of the program, and may be typed anywhere.
+A command takes records of settings; each field with a type for the command line becomes an option,
+with the help text of the field. Options that all commands share (`Shared`, and the settings of an
+`Engine`) are declared once, and may be typed anywhere on the line.
 """
 
 import functools

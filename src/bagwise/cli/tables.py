@@ -1,4 +1,4 @@
-"""What verbs about tables share: the source, the columns to confirm, the ledger, the receipt."""
+"""Code that commands about tables share: source, confirmation of columns, ledger, receipt."""
 
 import functools
 import shlex

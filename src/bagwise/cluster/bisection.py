@@ -1,4 +1,4 @@
-"""Recursive balanced bisection: the start, and the trees from which neighbour lists are grown."""
+"""Recursive balanced bisection: the start of a search, and trees for lists of neighbours."""
 
 from typing import NamedTuple
 

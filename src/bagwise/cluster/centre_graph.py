@@ -1,8 +1,8 @@
-"""Which centres are near: to each other, and to each row.
+"""The nearest centres of each centre and of each row.
 
-Exact where that is cheap (a matrix product and a selection). Elsewhere a graph over the centres is
-grown from the leaves of bisection trees, kept fresh by looking at neighbours of neighbours (Dong,
-Moses and Li 2011), and searched from a row's own cluster outwards.
+For small problems they are exact (a matrix product and a selection). For larger ones, a graph over
+the centres is grown from the leaves of bisection trees, updated through neighbours of neighbours
+(Dong, Moses and Li 2011), and searched outwards from a row's own cluster.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,8 @@
-"""Compiled loops: are they there? ``python -m bagwise.cluster.compile`` compiles all of them.
+"""Check for compiled loops; ``python -m bagwise.cluster.compile`` compiles all of them.
 
-The loops take ten seconds to compile, once; numba keeps them on disk. A search without them starts
-this module in the background, and few rows do without meanwhile (`plain`). Whoever builds an image
-can run it, too.
+The loops take ten seconds to compile; numba keeps them on disk. If they are missing, a search
+starts this module in the background, and small tables use `plain` in the meantime. You can also run
+it while building a container image.
 """
 
 import functools

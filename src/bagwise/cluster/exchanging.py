@@ -1,4 +1,4 @@
-"""Neighbouring clusters exchange rows, annealed; sizes are in range at every step.
+"""Annealed exchanges of rows between neighbouring clusters, with valid sizes at every step.
 
 For clusters A and B with centres a and b, ``g = a - b`` and ``w = 1/|A| + 1/|B|``, swapping x in A
 for y in B lowers the sum of squares by ``2 g.(y - x) + w |y - x|^2``. In terms of the rows' offsets

@@ -1,4 +1,4 @@
-"""What "near" means: rows become points whose Euclidean distance is the one that counts.
+"""Metrics: rows are mapped to points with Euclidean distances.
 
 Any metric is a linear map, so one engine serves all: the points are ``(X - middle) @ W``.
 

@@ -1,4 +1,4 @@
-"""Rows move to nearer clusters, with sizes that are wished for first and enforced at the end.
+"""Rows move to nearer clusters; sizes outside the range cost a penalty that grows.
 
 The cost of a partition is its sum of squares plus ``weight / 2`` times the squared distance of
 each cluster's size from the range it should lie in. The change of the sum of squares is exact, with

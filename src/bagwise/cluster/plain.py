@@ -1,4 +1,4 @@
-"""A search for compact clusters in NumPy alone: for few rows, while the kernels are not compiled.
+"""A search for compact clusters in NumPy, for few rows while the kernels are not compiled.
 
 Bisection, then annealed exchanges between neighbouring clusters, as in `search`, but without rows
 that move alone: all pairs of a matching are looked at together, so that one call of NumPy works on

@@ -1,4 +1,4 @@
-"""From sizes that are nearly right to sizes that are exactly right, at little cost.
+"""Turn almost valid sizes into valid sizes at little cost.
 
 Clusters with too many rows hand their cheapest row to a neighbour that is one step nearer to a
 cluster with too few, until all have what they should. Handing on along neighbours keeps rows

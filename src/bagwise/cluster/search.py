@@ -1,4 +1,4 @@
-"""The search for compact clusters whose sizes lie in a range, from points to labels, by stages.
+"""The stages of the search for compact clusters with sizes in a given range.
 
 1. Recursive balanced bisection (`bisection`). From here on a valid partition is at hand.
 2. Single rows move, with sizes that float first and are squeezed then; repair to sizes in range

@@ -1,6 +1,6 @@
-"""What all stages of a search share: sizes, effort, rows, who computes, and when to stop.
+"""Data that all stages of a search share: sizes, effort, rows, threads, and when to stop.
 
-Nothing here needs numba: strategies and planner read it before anybody searches.
+Nothing here needs numba, because strategies and planner import it without searching.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Exchanges that lower the expected error of a linear model, ``tr M^-1``.
+"""Exchanges that reduce the expected error of a linear model, ``tr M^-1``.
 
 M is the scatter of the cluster means, M = sum n c c'. Swapping x in A for y in B changes it by
 ``e h' + h e'`` with ``e = y - x`` and ``h = a - b + (1/|A| + 1/|B|)/2 e``, for the means a and b.

@@ -1,4 +1,4 @@
-"""Threads for the kernels, and a way to stop them that leaves a usable result."""
+"""Threads for the kernels, which can be stopped with a usable result."""
 
 import signal
 import threading

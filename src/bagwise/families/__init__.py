@@ -1,7 +1,7 @@
-"""Exponential families of label distributions. Each is a class, and one line here.
+"""Exponential families of label distributions: one class each, and one line here.
 
-The line is an import: `FAMILIES`, the help, the tables of the documentation and the contract tests
-follow from it, in this order.
+The line is an import, from which `FAMILIES`, the help, the tables of the documentation and the
+contract tests follow, in this order.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""The families of label distributions, each a cumulant and what follows from it."""
+"""The families of label distributions, each defined by its cumulant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a family of label distributions has to say for itself."""
+"""The base class of families of label distributions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Files out and in: written whole or not at all, read without trusting their writer."""
+"""Files: written completely or not at all, and read without trusting their writer."""

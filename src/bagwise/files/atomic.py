@@ -1,4 +1,4 @@
-"""Write files and directories so that a reader sees the old state or the new one, never a half.
+"""Write files and directories atomically: a reader sees the old state or the new one.
 
 A new directory is filled beside its target and moved there in one step. A rename cannot replace a
 directory that has files in it, so an existing one is exchanged atomically where the system can

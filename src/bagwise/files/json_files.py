@@ -1,4 +1,4 @@
-"""The JSON files of the package: one way to write them, and one to read those of strangers."""
+"""JSON files of the package: writing them, and reading untrusted ones."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a Parquet file is made of, told from its own bytes before any library reads it.
+"""The layout of a Parquet file, checked from its bytes before any library reads it.
 
 A footer can hold notes that no table shows; it may call a column small whose page unpacks to
 gigabytes; bytes behind the last page of a column are looked at by nobody; and some contradictions

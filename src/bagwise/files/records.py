@@ -1,8 +1,8 @@
-"""Records that files consist of: exact keys and exact types, or a clear refusal.
+"""Records in files: exact keys and exact types, or a clear error.
 
-A file of ours is read by people who do not trust whoever sent it. A key that nobody reads could
-carry anything out, so a record has the keys that it declares, each of its declared type, and no
-others. msgspec checks that; here is only what its errors become.
+Readers may not trust the sender of a file, and an unread key could carry any data out. So a record
+has exactly the keys that it declares, with their declared types. msgspec checks this; this module
+translates its errors.
 """
 
 from collections.abc import Iterable

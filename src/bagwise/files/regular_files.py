@@ -1,4 +1,4 @@
-"""Open files that strangers wrote: regular ones only, never through a link."""
+"""Open untrusted files: only regular files, never through a link."""
 
 import hashlib
 import os

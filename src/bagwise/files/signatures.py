@@ -1,4 +1,4 @@
-r"""Signatures by Ed25519 (RFC 8032): who made a release, and that nobody changed it since.
+r"""Ed25519 signatures (RFC 8032), which prove who made a release and that it is unchanged.
 
 What is signed are the bytes of one file: of a release its manifest, which has the hash of every
 other file. The signature is 64 bytes in a file of its own, and keys are PEM files, so that OpenSSL

@@ -1,7 +1,7 @@
-"""A private directory for what does not fit into memory; it goes with the process.
+"""A private directory for data that does not fit into memory, deleted with the process.
 
-It is readable by its owner only. A run that is killed leaves its directory behind, and no lock on
-it: the next run in the same place sweeps it.
+Only its owner can read it. A killed run leaves its directory behind without a lock, and the next
+run in the same place deletes it.
 """
 
 import re

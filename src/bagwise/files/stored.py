@@ -1,4 +1,4 @@
-"""Rows in a file of Arrow batches: written once, in an order, and read block by block."""
+"""Rows in a file of Arrow batches, written once in order and read block by block."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack

@@ -1,8 +1,8 @@
-"""What was spent on one data set over time, in one file: charged before noise is drawn.
+"""Ledgers: what was spent on one data set over time, charged before noise is drawn.
 
-`store` is the file, `entries` what is written into it, `fingerprints` how tables and ids are known
-again without being kept, `filters` whether what is asked for still fits, `ledger` the budget, and
-`account` the dealings of one request with it.
+`store` is the file and `entries` its contents. `fingerprints` recognise tables and ids without
+storing them, `filters` decide whether a request fits, `ledger` is the budget, and `account`
+connects a request with it.
 """
 
 from bagwise.ledger.account import Account, open_account

@@ -1,4 +1,4 @@
-"""The dealings of one request with a ledger: looked up, charged before the first draw, marked."""
+"""A request and its ledger: look up earlier results, charge before the first draw, mark."""
 
 import dataclasses
 import math

@@ -1,8 +1,7 @@
-"""What a ledger holds: its terms, parts of the data set, and charges, chained by digests.
+"""The contents of a ledger: terms, parts of the data set, and charges, chained by digests.
 
-A unit pays for the releases that its labels were in. Requests about parts that share nobody are
-charged side by side, and what counts is the unit that paid most. Who is in a part is known by keyed
-fingerprints of ids.
+A unit pays for the releases that contain its labels. Charges to disjoint parts do not add up: what
+counts is the unit that was charged most. Keyed fingerprints of ids identify the units in a part.
 """
 
 import hashlib

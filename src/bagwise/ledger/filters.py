@@ -1,4 +1,4 @@
-"""Whether a request still fits a budget, if it may have been chosen after reading earlier releases.
+"""Privacy filters: whether a request fits a budget if it may depend on earlier releases.
 
 `accounting` adds up mechanisms whose parameters were fixed in advance. Requests that come one after
 the other are not: whoever read the first release may ask for the second one because of what it

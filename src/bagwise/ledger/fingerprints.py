@@ -1,8 +1,8 @@
-"""Tables, requests and ids, known again by whoever has the key, and by nobody else.
+"""Keyed fingerprints that recognise tables, requests and ids.
 
-A plain hash of labels would tell them: there are few enough to try. Here every fingerprint is keyed
-(BLAKE2b with a key of 32 bytes, RFC 7693), and says nothing to those who do not have the key. The
-key has a file of its own, which only its owner may read, and is never part of an export.
+A plain hash of labels would reveal them, because all possible labels can be tried. So every
+fingerprint is keyed (BLAKE2b with a key of 32 bytes, RFC 7693) and reveals nothing without the key.
+The key is in a file of its own that only its owner can read, and is never exported.
 """
 
 import contextlib

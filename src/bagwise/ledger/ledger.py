@@ -1,4 +1,4 @@
-"""A budget for one data set, and everything that was charged to it."""
+"""The budget of one data set, with all charges."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What a learner keeps: a row-level model, and its coefficients."""
+"""Fitted models: row-level models and their coefficients."""
 
 from pathlib import Path
 

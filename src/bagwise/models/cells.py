@@ -1,4 +1,4 @@
-"""Models with one coefficient for each cell of tables by public columns, whose cells share rows."""
+"""Models with one coefficient for each cell of tables whose cells share rows."""
 
 import math
 from dataclasses import dataclass, field

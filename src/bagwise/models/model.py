@@ -1,7 +1,7 @@
-"""A fitted model together with its encoder: what every kind of it does with tables and files.
+"""A fitted model with its encoder: the part that all kinds of models share.
 
-A kind of model says how it predicts encoded rows and which fields of its own a file has; reading
-tables, clipping, blocks of rows, files and their digests are the same for all.
+Each kind of model defines how it predicts encoded rows and which fields its file has; reading
+tables, clipping, blocks of rows, files and digests are the same for all.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A generalised linear model that predicts on tables, and is kept as JSON."""
+"""A generalised linear model that predicts on tables and is saved as JSON."""
 
 import dataclasses
 from collections.abc import Mapping

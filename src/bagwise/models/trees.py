@@ -1,7 +1,7 @@
-"""Boosted trees as plain arrays, kept as JSON: anybody can read and evaluate them with NumPy alone.
+"""Boosted trees as plain arrays, saved as JSON and evaluated with NumPy alone.
 
-They are not kept in the form of the library that grew them. A file of a stranger would have to be
-given to a parser that was not made for strangers, and whoever predicts would need that library.
+They are not saved in the format of the library that grew them: its parser was not made for
+untrusted files, and predictions would need that library.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
-"""What to choose, told before a single label is touched.
+"""Choose a release before any label is used.
 
-The expected error of a learner follows from the features, the bags and the noise that a budget
-buys. So strategies, bag sizes, kinds of labels and losses can be ranked without labels; what cannot
-be known from features is a stated prior, and choices are judged by what they would be regretted for
-if it is off.
+The expected error of a learner follows from the features, the bags and the noise that the budget
+requires. So strategies, bag sizes, kinds of labels and losses can be ranked without labels. What
+the features cannot show is a stated prior, and choices are ranked by their regret if the prior is
+wrong.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What could be released: each choice with the error that a learner would have.
+"""Candidate releases, each with the error that a learner would have.
 
 Labels are not an argument of anything here. Bags are made from the features as a release would make
 them, and their error is exact; those in the metric of a private model follow one whose noise and

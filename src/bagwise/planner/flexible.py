@@ -1,4 +1,4 @@
-"""Bags for learners that are not linear, such as boosted trees and networks.
+"""Bags for nonlinear learners, such as boosted trees and networks.
 
 No exact error is known for them, as it is for linear models. Two things are known of it, both as
 shares of what a learner could explain with the labels of all rows:

@@ -1,4 +1,4 @@
-"""A plan as one HTML page that needs no network: the ranking, the frontier, and the commands."""
+"""A plan as a self-contained HTML page: the ranking, the frontier, and the commands."""
 
 from typing import Any
 

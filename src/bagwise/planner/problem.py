@@ -1,4 +1,4 @@
-"""What a plan is made for: features and a request; bags are made once, and priced."""
+"""The features and the request of a plan; bags are made once and priced."""
 
 import dataclasses
 import logging

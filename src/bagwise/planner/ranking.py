@@ -1,4 +1,4 @@
-"""A plan: every way to make a release that was considered, by the error it leaves to a learner."""
+"""A plan: all candidates, ranked by the expected error of a learner."""
 
 import dataclasses
 import shlex

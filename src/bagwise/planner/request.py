@@ -1,4 +1,4 @@
-"""What a plan is asked for and rests on, checked once; and which bag sizes are worth a try.
+"""The checked request and prior of a plan, and the bag sizes to try.
 
 There is no place in it for a label. What cannot be known from features is a stated prior: the
 signal, the noise of labels, and the misfit.

@@ -1,7 +1,7 @@
-"""The rows that bags are tried on: few enough to be quick, the same every time.
+"""A sample of the rows for trying bags: small enough to be quick, and always the same.
 
-Features alone decide which rows these are: an order of theirs, and a fixed seed. The order of the
-table may be that of its labels, and a sample by place would tell it.
+The sample depends only on the features (sorted) and a fixed seed. The table may be sorted by its
+labels, and a sample by position would reveal this.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which candidates are worth their time, and which of them to regret least.
+"""Which candidates to try, and how to rank them by regret.
 
 Cheap bags are tried at every size, costly ones near the best.
 
