@@ -170,7 +170,7 @@ def test_what_depends_on_labels_is_in_the_notes_and_nowhere_else(table, tmp_path
     kept = ["--exclude", ",".join(ASKED)]
     without = typed(table, tmp_path, *kept)
     seen = without.stdout + without.stderr
-    assert "Add --notes FILE" in seen
+    assert "add --notes FILE" in seen
     noted = typed(table, tmp_path, *kept, "--notes", tmp_path / "notes", to="b")
     assert (without.exit_code, noted.exit_code) == (0, 0)
     for text in (seen, noted.stdout + noted.stderr):

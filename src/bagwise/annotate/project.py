@@ -47,30 +47,30 @@ _SEEDS = 2**31
 
 @dataclass(frozen=True)
 class Status:
-    """How far a project is: rows of the table, and of each round labels asked for and there."""
+    """The progress of a project: rows of the table, and labels requested and given by round."""
 
     n_rows: int
     rounds: tuple[tuple[Round, int, int], ...]
 
     @property
     def asked(self) -> int:
-        """Labels that were asked for."""
+        """Number of requested labels."""
         return sum(asked for _, asked, _ in self.rounds)
 
     @property
     def labelled(self) -> int:
-        """Labels that are there."""
+        """Number of labels given."""
         return sum(labelled for _, _, labelled in self.rounds)
 
     @property
     def open(self) -> int:
-        """Labels that are missing."""
+        """Number of missing labels."""
         return self.asked - self.labelled
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import brought: labels that are new, known already, and lines left open."""
+    """The result of an import: numbers of new labels, known labels, and empty lines."""
 
     new: int
     known: int
@@ -78,15 +78,15 @@ class Imported:
 
 
 class AnnotationProject:
-    """A table without labels, a budget for some, and what was bought so far.
+    """A table without labels, rounds of rows to label, and the labels so far.
 
     Attributes
     ----------
     directory : Path
     kind : LabelKind
-        What a label can be.
+        The kind of label.
     id_name, show : str, tuple of str
-        The column that names rows, and those that an annotator sees.
+        The column of ids, and the columns that annotators see.
     store : AnswerStore
         Rounds, rows to label, and answers.
 
@@ -139,27 +139,27 @@ class AnnotationProject:
         force: bool = False,
         on_stage: OnStage = ignore_stage,
     ) -> Self:
-        """Choose rows to label, and write a project.
+        """Choose rows to label, and create a project.
 
         Parameters
         ----------
         table : path or paths, frame, stream, or Source
-            All rows, without labels. A column that is called as the label is dropped unread.
+            All rows, without labels. A column with the name of the label is dropped unread.
         directory : path
         label : str
-            What the label is to be called.
+            Name of the label.
         budget : int
             Labels to buy.
         design : {"kmeans", "random"}
-            Which rows to label: one of each group of similar rows, or any.
+            Which rows to label: one from each group of similar rows, or random ones.
         show : list of str, optional
-            Columns that an annotator sees; by default all features.
+            Columns to show to annotators; by default all features.
         id : str, optional
-            A key column; without one, rows get ids from their content.
+            A key column; by default, ids are derived from the contents of rows.
         family, bounds, classes
-            What a label can be; others are refused when they are imported.
+            The possible labels; others are rejected on import.
         seed : int, optional
-            Drives which rows are chosen.
+            Seed for the choice of rows.
         """
         # 1. Check what is asked for.
         if seed is not None and (type(seed) is not int or seed < 0):
@@ -212,7 +212,7 @@ class AnnotationProject:
     def next_round(
         self, *, budget: int, design: str = "kmeans", on_stage: OnStage = ignore_stage
     ) -> None:
-        """Choose more rows among those that were not chosen yet; parameters as for `start`."""
+        """Choose more rows; parameters as for `start`."""
         # Two at once would choose the same rows: the second one waits.
         with holding(self.directory / files.PROJECT):
             on_stage("choosing rows")
@@ -228,17 +228,17 @@ class AnnotationProject:
     def import_labels(
         self, source: Any, *, correct: bool = False, told: Told | None = None
     ) -> Imported:
-        """Keep the labels of a file or a frame: all of them, or none and an error that says why.
+        """Import the labels of a file or frame: either all of them, or none and an error.
 
         Parameters
         ----------
         source : path or frame
-            With the column of ids and that of the label; others do not matter. Lines without a
-            label are left open. A JSON file is what Label Studio exports.
+            With the columns of ids and labels; other columns are ignored. Lines without a label
+            stay open. A JSON file must be an export of Label Studio.
         correct : bool
-            Replace labels that rows have already.
+            Replace existing labels.
         told : Told, optional
-            How a CSV file is written, where that cannot be found out.
+            Format of a CSV file, if it cannot be detected.
         """
         checked = read_labels(
             source,
@@ -257,7 +257,7 @@ class AnnotationProject:
         return Imported(new, len(checked.labels) - new, checked.open)
 
     def answer(self, id: str, value: Value, *, source: str = "python") -> None:
-        """Keep one label."""
+        """Store one label."""
         if not self.known_ids().get(id, False):
             raise ProjectError("no row that is to be labelled has this id.")
         is_text = self.kind.classes is not None or isinstance(value, str)
@@ -265,7 +265,7 @@ class AnnotationProject:
         self.store.add_answers([(id, label)], source=source)
 
     def status(self) -> Status:
-        """Return how far the project is; lists that are missing are written again."""
+        """Return the progress of the project; missing lists are written again."""
         self.write_lists()
         tasks = self.store.tasks()
         asked = Counter(task.round for task in tasks)
@@ -274,7 +274,7 @@ class AnnotationProject:
         return Status(self.n_rows, tuple(rounds))
 
     def fit(self, *, model: str = "glm") -> RowModel | TreeModel:
-        """Fit the labelled rows: "glm" (`bagwise.annotate.fit`), or "boosted" trees."""
+        """Fit a model to the labelled rows: "glm" (`bagwise.annotate.fit`), or "boosted" trees."""
         check_name("model", model, MODELS)
         rows, kind = self.labelled_rows(), self.kind
         made_of: dict[str, Any] = {
@@ -305,9 +305,9 @@ class AnnotationProject:
         )
 
     def quality(self, *, model: str = "glm") -> Quality | None:
-        """Measure how good a fit is on rows it has not seen, and what more labels would buy.
+        """Estimate the error of a fit on new rows, and the effect of more labels.
 
-        By cross-validation over the labels at hand; None where there are too few of them.
+        Uses cross-validation over the labels; None if there are too few of them.
         """
         check_name("model", model, MODELS)
         linear = model == "glm"

@@ -25,7 +25,7 @@ class Bags:
     Parameters
     ----------
     index : (n,) integers
-        Bag of each row, 0..m-1 without gaps; -1 marks a row that is in no bag.
+        Bag of each row, 0..m-1 without gaps; -1 for rows in no bag.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Bags:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, left-out ones included."""
+        """Number of rows, including those in no bag."""
         return self.index.size
 
     @property
@@ -173,7 +173,7 @@ class Bags:
         return self.mean(off_mean**2)
 
     def repeat(self, bag_values: AnyArray) -> AnyArray:
-        """Give each row its bag's value: (m,) or (m, d) to (n,) or (n, d); left-out rows NaN."""
+        """Give each row the value of its bag: (m,) or (m, d) to (n,) or (n, d); else NaN."""
         bag_values = np.asarray(bag_values)
         if bag_values.shape[:1] != (self.n_bags,):
             raise BagsError(f"expected one value per bag ({self.n_bags}), got {bag_values.shape}.")
@@ -186,7 +186,7 @@ class Bags:
     def take(self, rows: IntArray) -> Self:
         """Reorder or select rows; bags are renumbered in the order they first appear.
 
-        So a bag's number tells nothing but the place of its first row in the new order.
+        So the number of a bag reveals only the position of its first row in the new order.
         """
         index = self.index[rows]
         kept = index >= 0
@@ -228,9 +228,9 @@ class Bags:
             object.__setattr__(self, name, array)
 
     def quality(self, X: Any) -> "BagQuality":
-        """Measure what bag means keep of the rows of X, (n, d), an array or a sparse matrix.
+        """Measure how much information about X, (n, d), bag means keep; X may be sparse.
 
-        It takes O(n d^2); `BagQuality` explains the figures.
+        The cost is O(n d^2); `BagQuality` explains the results.
 
         >>> bags = Bags(np.array([0, 0, 1, 1]))
         >>> round(bags.quality(np.array([[0.0], [2.0], [10.0], [12.0]])).error_ratio, 4)

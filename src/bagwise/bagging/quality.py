@@ -34,24 +34,24 @@ _LARGEST = 1e100  # as in the encoder: larger values cannot be squared and summe
 
 @dataclass(frozen=True, eq=False)
 class BagQuality:
-    """What bags keep of the rows' features; `Bags.quality` makes it.
+    """How much of the features' variance bags keep; the result of `Bags.quality`.
 
     Attributes
     ----------
     n_rows, n_bags : int
-        Rows, left-out ones included, and bags.
+        Rows, including those in no bag, and bags.
     smallest, largest : int
         Rows in the smallest and in the largest bag.
     mean_size : float
         Rows in a bag on average.
     left_out : int
-        Rows in no bag; no figure below counts them.
+        Rows in no bag, which the other results ignore.
     sse_ratio : float
-        Squared distance of rows to their bag's mean over that to the mean of all: the spread that
-        is lost within bags, 0 to 1. It depends on the units of the columns.
+        Squared distance of rows to the mean of their bag, divided by that to the overall mean: the
+        variance lost within bags, 0 to 1. It depends on the units of the columns.
     kept : (r,) floats
-        For each principal direction of X, the largest spread first, the share of the variance that
-        is left between bag means. r is the numerical rank of X, centred.
+        For each principal direction of X, the largest variance first, the share of the variance
+        that remains between bag means. r is the numerical rank of the centred X.
     error_ratio : float
         Expected squared error of the coefficients, fitted by least squares to exact mean labels
         with bags weighted by size, over that of least squares on the rows' own labels:
@@ -102,7 +102,7 @@ class BagQuality:
 
     @property
     def least_kept(self) -> float:
-        """The smallest share of variance kept in a principal direction."""
+        """The smallest share of variance kept in any principal direction."""
         return float(self.kept.min(initial=1.0))
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class BagQuality:
         }
 
     def headlines(self, *, label_free: bool = True) -> dict[str, str]:
-        """Return the two figures that a reader wants first, in words.
+        """Return the two most important results in words.
 
         The second holds only for bags that were formed without the labels.
         """

@@ -33,18 +33,18 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     size_min : int
-        Least number of rows in a cluster.
+        Minimum number of rows in a cluster.
     size_max : int or None
-        Most rows in a cluster; None is no limit.
+        Maximum number of rows in a cluster; None for no limit.
     n_clusters : int or None
         Number of clusters. None makes about as many as `size_min` allows, with sizes below
         ``2 * size_min``: a larger cluster could be split into two more compact ones.
     effort : {"fast", "default", "best"}
         How long to search.
     time_budget : float or None
-        Seconds after which the search ends with what it has; sizes are as asked all the same.
+        Seconds after which the search ends with its current result, which has valid sizes.
     random_state : int, RandomState or None
-        The same number gives the same clusters on the same machine, whatever `n_jobs`.
+        The same number gives the same clusters on the same machine, for any `n_jobs`.
     n_jobs : int or None
         Threads of `fit`; None uses all cores, one below 30,000 rows.
 

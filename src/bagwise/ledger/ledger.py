@@ -27,18 +27,18 @@ CHOSEN_BY = ("all", "public", "label")
 
 @dataclass(frozen=True)
 class Totals:
-    """What was spent so far, for the unit that paid most.
+    """What was spent so far, for the unit that was charged most.
 
     Attributes
     ----------
     charges : int
         Number of charges.
     filtered : float
-        Epsilon, at the ledger's delta, that holds however later requests were chosen. It decides.
+        Epsilon, at the ledger's delta, no matter how later requests were chosen. It decides.
     fixed : float
         Epsilon, at the same delta, if all requests had been fixed in advance.
     fits_pure, fits_gaussian : float
-        The largest epsilon that still fits: without a delta, and by Gaussian noise at `delta`.
+        The largest remaining epsilon, without a delta, and with Gaussian noise at `delta`.
     """
 
     charges: int
@@ -58,9 +58,9 @@ class Spent:
     ----------
     charge : Charge
     alone : float
-        Epsilon, at the ledger's delta, of this charge by itself.
+        Epsilon, at the ledger's delta, of this charge alone.
     total : float
-        Epsilon, at the same delta, of all charges up to it, for the unit that paid most.
+        Epsilon, at the same delta, of all charges up to this one, for the unit charged most.
     """
 
     charge: Charge
@@ -69,7 +69,7 @@ class Spent:
 
 
 def course_cells(course: Sequence[Spent], totals: Totals) -> list[tuple[str, ...]]:
-    """Return charges as a table, a heading first; columns that say nothing are left out."""
+    """Return charges as a table with a heading; empty columns are omitted."""
     first = totals.charges - len(course) + 1
     heading = ("", "day", "for", "label", "epsilon", "total", "rows", "noise", "purpose",
                "recipient", "id")  # fmt: skip
@@ -95,16 +95,16 @@ def course_cells(course: Sequence[Spent], totals: Totals) -> list[tuple[str, ...
 
 @dataclass(frozen=True)
 class Ledger:
-    """A budget for one data set, kept in one file: what is charged to it is never given back.
+    """The budget of one data set, in one file. Charges are never refunded.
 
-    Hand it to `make_release`, `release_model` and `evaluate_rows_privately`. Each
-    charges it before noise is drawn, or is refused.
+    Pass it to `make_release`, `release_model` and `evaluate_rows_privately`. Each request is
+    charged before noise is drawn, or refused.
 
     Guarantee
     ---------
-    Everything that was charged is together (epsilon, delta)-differentially private for the ledger's
-    unit, also if requests were chosen after reading earlier releases; as long as every release of
-    the data set is charged to it, and the tables hold the same labels.
+    All charged requests together are (epsilon, delta)-differentially private for the ledger's unit,
+    even if requests were chosen after reading earlier releases, provided that every release of the
+    data set is charged to this ledger and all tables contain the same labels.
 
     Examples
     --------
@@ -134,20 +134,20 @@ class Ledger:
         unit: str | None = None,
         row_id: str | None = None,
     ) -> Self:
-        """Write a new ledger, and its key beside it.
+        """Create a ledger, with its key in the same directory.
 
         Parameters
         ----------
         path : path
-            The file; the key is in ``path.key``. Only the owner may read either.
+            The file; the key is in ``path.key``. Only the owner can read them.
         epsilon_total, delta_total : float
-            What all charges may cost together.
+            Total budget of all charges.
         dataset : str, optional
-            What certificates call the data. Default: the name of the file.
+            Name of the data set in certificates. Default: the name of the file.
         unit : str, optional
-            The column that names people with several rows: every request must protect it.
+            The column that identifies people with several rows; every request must protect it.
         row_id : str, optional
-            Without a unit: the column that tells rows apart, for charging parts side by side.
+            Without a unit: the column that identifies rows, for charging disjoint parts.
         """
         path = Path(path)
         name = path.stem if dataset is None else dataset
@@ -171,7 +171,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a ledger, and check that nobody edited it."""
+        """Open a ledger, and check that it was not edited."""
         ledger = cls(Store.open(Path(path)))
         _ = ledger.terms
         return ledger
@@ -183,42 +183,42 @@ class Ledger:
 
     @cached_property
     def terms(self) -> Terms:
-        """What the ledger is about."""
+        """The terms of the ledger."""
         return self.store.read().terms
 
     @cached_property
     def filter(self) -> PrivacyFilter:
-        """What decides whether a request still fits."""
+        """The filter that decides whether a request fits."""
         return PrivacyFilter(self.terms.epsilon, self.terms.delta)
 
     def part(self, chosen_by: str) -> Self:
-        """Return the ledger for tables that hold a part of the data set.
+        """Return the ledger for tables that contain a part of the data set.
 
         Parameters
         ----------
         chosen_by : {"all", "public", "label"}
-            "all": the table may hold everybody. "public": its rows were chosen by what is public,
-            such as a date, an id or a coin; it is charged to those in it alone, as the ids show.
-            "label": by the labels, which no release can be private about; it is refused.
+            "all": the table may contain everyone. "public": rows were chosen by public data, such
+            as a date, an id or a coin toss, and only the units in the table are charged, as their
+            ids show. "label": rows were chosen by their labels; such requests are refused.
         """
         check_name("way to choose rows", chosen_by, CHOSEN_BY, LedgerError)
         return dataclasses.replace(self, chosen_by=chosen_by)
 
     def noting(self, *, purpose: str | None = None, recipient: str | None = None) -> Self:
-        """Return the ledger that writes into its charges what they are for and who gets them."""
+        """Return the ledger with a purpose and a recipient for its charges."""
         _check_text("a purpose", purpose)
         _check_text("a recipient", recipient)
         return dataclasses.replace(self, purpose=purpose, recipient=recipient)
 
     def drawing_anew(self) -> Self:
-        """Return the ledger for requests that are drawn and charged again, if identical to one."""
+        """Return the ledger for drawing and charging identical requests again."""
         return dataclasses.replace(self, reuse=False)
 
     def reserving(self, before_charge: BeforeCharge) -> Self:
-        """Return the ledger that calls this before anything is charged.
+        """Return the ledger that calls a function before anything is charged.
 
-        It is given the number of rows of the table, and about how many bytes a release of it
-        writes. Whatever it raises, nothing is charged.
+        The function gets the number of rows of the table, and the approximate size of a release
+        in bytes. If it raises an error, nothing is charged.
         """
         return dataclasses.replace(self, before_charge=before_charge)
 
@@ -227,7 +227,7 @@ class Ledger:
         return self.store.read().charges
 
     def totals(self, *, delta: float | None = None) -> Totals:
-        """Return what was spent; `delta` is for the epsilon of Gaussian noise that fits."""
+        """Return what was spent; `delta` is used for the remaining epsilon with Gaussian noise."""
         state = self.store.read()
         paid = self._paid(state)
         spent = max(paid, key=self.filter.total)
@@ -247,12 +247,12 @@ class Ledger:
         )
 
     def total_with(self, others: Sequence[Sequence[Mechanism]]) -> float:
-        """Return the epsilon that is spent if others were drawn from the same labels as well."""
+        """Return the epsilon spent if other events used the same labels as well."""
         more = [Cost.of(tuple(events), order=self.filter.order) for events in others]
         return max(self.filter.total([*paid, *more]) for paid in self._paid(self.store.read()))
 
     def course(self, *, most: int = 200) -> tuple[Spent, ...]:
-        """Return the newest charges, `most` at most, oldest first, and the total after each."""
+        """Return at most `most` of the newest charges, oldest first, with the total after each."""
         state = self.store.read()
         course = []
         for i in range(max(len(state.charges) - most, 0), len(state.charges)):
@@ -263,12 +263,12 @@ class Ledger:
         return tuple(course)
 
     def charge(self, entry: Charge, subset: Subset | None, *, delta: float) -> Charge:
-        """Add a charge, on disk when this returns; refuse one that does not fit the budget.
+        """Add a charge, which is on disk when this returns; refuse it if it exceeds the budget.
 
         Parameters
         ----------
         delta : float
-            That the request was made with, for saying what would fit.
+            Delta of the request, for the message about what would fit.
         """
 
         def decide(state: State) -> tuple[Charge, Subset | None]:
@@ -281,7 +281,7 @@ class Ledger:
         return self.store.append(decide)
 
     def act(self, id: str, events: Sequence[Mechanism]) -> Charge | None:
-        """Return the charge that pays for a certificate with this id; None if it is not enough."""
+        """Return the charge that covers a certificate with this id, or None."""
         charge, order = self.store.read().find(id), self.filter.order
         if charge is None:
             return None
@@ -289,16 +289,16 @@ class Ledger:
         return charge if Cost.of(charge.mechanisms, order=order).covers(spent) else None
 
     def remember(self, path: str | Path, *, id: str, digest: str) -> None:
-        """Keep where the files of a charge are, for an identical request later.
+        """Record where the files of a charge are, for identical requests later.
 
-        `digest` is what `verify` says of them.
+        `digest` is the digest that `verify` reports.
         """
         if self.store.read().find(id) is None:
             raise LedgerError(f"{path} was not charged to {self.path}.")
         self.store.remember(Place(id, Path(path).absolute(), digest))
 
     def paid_files(self, asked: Charge) -> list[Place]:
-        """Return where files of identical requests are, the newest first."""
+        """Return the paths of files of identical requests, newest first."""
         same = {
             one.id
             for one in self.charges()
@@ -307,9 +307,9 @@ class Ledger:
         return [place for place in reversed(self.store.places()) if place.id in same]
 
     def to_json(self) -> dict[str, Any]:
-        """Return terms and charges as plain values: enough to check chain and totals again.
+        """Return terms and charges as plain values, from which chain and totals can be checked.
 
-        The key, the members of parts and the places of files stay.
+        The key, the members of parts and the paths of files are not included.
         """
         state = self.store.read()
         return {

@@ -51,24 +51,24 @@ Software = Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
 
 
 class TrainedOn(Record, frozen=True, omit_defaults=True):
-    """What a model was made from.
+    """The data that a model was fitted to.
 
     Attributes
     ----------
     n_rows : int
     privacy : str or None
-        The headline of the release's certificate; None for a model with one of its own.
+        The headline of the release's certificate; None for a model with its own certificate.
     n_bags, n_labelled_rows : int or None
-        Bags, and rows of the learner's own.
+        Bags, and the learner's own labelled rows.
     label_kind, strategy : str or None
     dispersion : float or None
         Variance of single labels around the model, relative to the family's.
     row_variance : float or None
-        The same around predictions, with what the model has not learned; from residuals of bags.
+        Variance of single labels around predictions, from residuals of bags.
     converged : bool
-        Whether the fit found what it looked for.
+        Whether the fit converged.
     threshold : float or None
-        The chance above which a row counts as 1, where the fit has set one other than a half.
+        The probability above which a row counts as 1, if not a half.
     """
 
     n_rows: Annotated[int, Meta(ge=1, le=2**48)]
@@ -103,7 +103,7 @@ class TableEncoder(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model(ABC):
-    """A row-level model that needs nothing but a table with its feature columns.
+    """A row-level model that predicts on tables with its feature columns.
 
     Attributes
     ----------
@@ -112,17 +112,17 @@ class Model(ABC):
         Name of the label it predicts.
     encoder : TableEncoder
     trained_on : TrainedOn
-        The release it came from: number of rows and bags, and its privacy.
+        The release it was fitted to: number of rows and bags, and its privacy.
     target : str or None
-        The class whose share it predicts, for a label with classes.
+        For a label with classes: the class whose share it predicts.
     classes : tuple of str or None
-        What it tells apart.
+        The classes of the label.
     exposure : str or None
-        The column that expected labels are multiplied by: what is modelled is a rate.
+        The exposure column; the model then predicts a rate.
     bounds : (low, high) or None
-        What a label can be, as the custodian has stated it; predictions are clipped to it.
+        The custodian's bounds of the label; predictions are clipped to them.
     certificate : Certificate or None
-        What is promised, for a model that was released directly.
+        The guarantee of a directly released model.
     """
 
     family: str
@@ -165,17 +165,17 @@ class Model(ABC):
         clip: bool = True,
         interval: float | None = None,
     ) -> FloatArray:
-        """Return the expected label of each row of a table or file; of classes their chances.
+        """Return the expected label of each row of a table or file, or the probabilities of classes.
 
-        A model of a rate multiplies it by the exposure in the table, unless `rate` is asked for.
+        A model of a rate multiplies it by the exposure in the table, unless `rate` is true.
         Predictions are clipped to the stated `bounds` of a label, unless `clip` is False; a rate
         has no bounds.
 
-        With an `interval`, such as 0.9, there are three numbers a row, (n, 3): the prediction, and
-        the ends of a range that has the label of so large a share of the rows. It allows for the
-        variation of single labels and for what the model has not learned, as residuals of bags
-        show them. Where rows of one bag are not independent, such as several of one person, it is
-        too wide.
+        With an `interval`, such as 0.9, there are three numbers per row, (n, 3): the prediction, and
+        the ends of a range that contains the label for this share of the rows. It accounts for the
+        variation of single labels and for what the model has not learned, estimated from residuals
+        of bags. If rows of a bag are not independent, such as several of one person, it is too
+        wide.
         """
         return self.predict_rows(read_table(table), rate=rate, clip=clip, interval=interval)
 
@@ -262,7 +262,7 @@ class Model(ABC):
                 yield self.predict_table(part.slice(start, AT_ONCE), id=id, rate=rate, **options)
 
     def columns_needed(self, names: Sequence[str], *, id: str | None, rate: bool) -> list[str]:
-        """Return the columns that predictions need, or say which of these names is missing."""
+        """Return the columns that predictions need; raise an error if one is missing."""
         roles = dict.fromkeys(self.encoder.inputs, "feature")
         named = ((None if rate else self.exposure, "exposure"), (id, "id"))
         roles |= {name: role for name, role in named if name is not None}
@@ -306,7 +306,7 @@ class Model(ABC):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that the model consists of, but for its certificate."""
+        """SHA-256 of the model without its certificate."""
         content = self._to_json()
         if "certificate" in content:
             content["certificate"] = None
@@ -316,7 +316,7 @@ class Model(ABC):
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the model as one JSON file; `force` replaces an existing one.
 
-        A fit that did not converge is not written either, unless `force` says so.
+        A fit that did not converge is written only with `force`.
         """
         if not self.trained_on.converged and not force:
             raise ModelFileError(
@@ -330,7 +330,7 @@ class Model(ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a model file, and refuse one that is damaged, edited or of another version."""
+        """Read a model file; raise an error if it is damaged, edited or of another version."""
         refuse_directory(path)
         file = read_file(
             cls.FILE,
@@ -399,7 +399,7 @@ def digest_of(content: Mapping[str, Any]) -> str:
 
 
 def refuse_directory(path: str | Path) -> None:
-    """Say what to do about a directory, which is no model file."""
+    """Raise an error for a directory, which is not a model file."""
     if Path(path).is_dir():
         raise ModelFileError(
             f"{path} is a directory, not a model file. If it is a release, fit it first: "
@@ -412,7 +412,7 @@ def predict_on_spark(
 ) -> Any:
     """Return a DataFrame with a column `prediction`, beside the column `id` if one is named.
 
-    It is evaluated when it is written or looked at, as every DataFrame is. For classes there is a
+    Like every Spark DataFrame, it is evaluated lazily. For classes there is a
     column ``prediction=NAME`` with the chance of each. Predictions are clipped as
     ``model.predict`` does, unless `clip` is False.
     """

@@ -25,11 +25,11 @@ from bagwise.show import html
 
 @dataclass(frozen=True)
 class RowScores:
-    """Errors on single rows; for classes, those of their chances. They are exact: NOT PRIVATE.
+    """Errors on single rows, or of class probabilities. They are exact: NOT PRIVATE.
 
     ``rmse`` is the typical error of one prediction, and ``rmse_of_mean`` that of predicting the
     mean label. ``accuracy``, ``log_loss``, ``log_loss_of_mean`` (of the base rates) and ``auc``
-    (the mean over classes, one against the others) are there for classes and yes-or-no labels.
+    (the mean over classes, one against the others) are for classes and yes-or-no labels.
     """
 
     n_rows: int
@@ -43,12 +43,12 @@ class RowScores:
     auc: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the scores as plain values, which say themselves that nothing protects them."""
+        """Return the scores as plain values, marked as NOT PRIVATE."""
         scores = {name: value for name, value in asdict(self).items() if value is not None}
         return {"privacy": "NOT PRIVATE", **scores}
 
     def text(self) -> str:
-        """Return in one sentence what an error means.
+        """Return a sentence that explains the error.
 
         >>> RowScores(n_rows=9, rmse=3.0, mae=2.0, r2=0.5, rmse_of_mean=4.0).text()
         'The typical error of one prediction is 3; of predicting the mean label, 4.'
@@ -65,11 +65,11 @@ class RowScores:
 
 @dataclass(frozen=True)
 class BagScores:
-    """Errors on bag labels, as published and with the known privacy noise taken out.
+    """Errors on bag labels, as published and without the known privacy noise.
 
     ``rmse`` compares published bag labels with mean predictions. ``rmse_without_noise`` and
-    ``r2_without_noise`` subtract the variance that the privacy noise adds; they estimate what
-    noiseless bag labels would show, and are None where noise leaves nothing to estimate.
+    ``r2_without_noise`` subtract the variance that the privacy noise adds; they estimate the
+    result for noiseless bag labels, and are None if the noise hides it.
     """
 
     n_bags: int
@@ -95,7 +95,7 @@ def _shown(score: float | int | str | None) -> str:
 def evaluate_rows(
     model: RowModel | TreeModel, table: Any, *, label: str | None = None
 ) -> RowScores:
-    """Score predictions on a labelled table. The result describes the labels: keep it with them.
+    """Score predictions on a labelled table. Keep the result as confidential as the labels.
 
     Large Parquet files are read some rows at a time.
     """
@@ -149,7 +149,7 @@ def _class_scores(labels: FloatArray, chances: FloatArray) -> dict[str, float]:
 
 
 def evaluate_release(model: RowModel | TreeModel, release: Release) -> BagScores:
-    """Score mean predictions on the bag labels of a release; no row label is needed."""
+    """Score mean predictions on the bag labels of a release, without row labels."""
     check_release(release)
     if missing := set(model.encoder.inputs) - set(release.features.column_names):
         raise ReleaseError(f"the release lacks the model's feature(s) {sorted(missing)}.")
