@@ -165,7 +165,7 @@ class Model(ABC):
         clip: bool = True,
         interval: float | None = None,
     ) -> FloatArray:
-        """Return the expected label of each row of a table or file, or the probabilities of classes.
+        """Return the expected label, or the probabilities of classes, of each row of a table or file.
 
         A model of a rate multiplies it by the exposure in the table, unless `rate` is true.
         Predictions are clipped to the stated `bounds` of a label, unless `clip` is False; a rate
