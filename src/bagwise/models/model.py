@@ -165,17 +165,17 @@ class Model(ABC):
         clip: bool = True,
         interval: float | None = None,
     ) -> FloatArray:
-        """Return the expected label, or the probabilities of classes, of each row of a table or file.
+        """Return the expected label of each row of a table or file; for classes, probabilities.
 
         A model of a rate multiplies it by the exposure in the table, unless `rate` is true.
         Predictions are clipped to the stated `bounds` of a label, unless `clip` is False; a rate
         has no bounds.
 
-        With an `interval`, such as 0.9, there are three numbers per row, (n, 3): the prediction, and
-        the ends of a range that contains the label for this share of the rows. It accounts for the
-        variation of single labels and for what the model has not learned, estimated from residuals
-        of bags. If rows of a bag are not independent, such as several of one person, it is too
-        wide.
+        With an `interval`, such as 0.9, there are three numbers per row, (n, 3): the prediction,
+        and the ends of a range that contains the label for this share of the rows. It accounts for
+        the variation of single labels and for what the model has not learned, estimated from
+        residuals of bags. If rows of a bag are not independent, such as several of one person, it
+        is too wide.
         """
         return self.predict_rows(read_table(table), rate=rate, clip=clip, interval=interval)
 
