@@ -357,7 +357,7 @@ def test_an_existing_output_is_refused_before_the_table_is_read(rents, tmp_path)
     assert "--force" in failed.stderr
     replaced = release(rents, out, *PRIVATE, "--force")
     assert replaced.exit_code == 0
-    assert "spends epsilon anew" in " ".join(replaced.output.split())
+    assert "spends epsilon again" in " ".join(replaced.output.split())
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_help_has_an_example_for_every_verb():
 def test_paragraphs_of_the_help_fill_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")  # the docstring's lines are longer
     lines = [line.strip() for line in bagwise("report", "--help").output.splitlines()]
-    first = next(i for i, line in enumerate(lines) if line.startswith("A page is complete"))
+    first = next(i for i, line in enumerate(lines) if line.startswith("A page is self-contained"))
     paragraph = lines[first : lines.index("", first)]
     assert len(paragraph) == 3
     assert all(len(line) > 60 for line in paragraph)
