@@ -37,22 +37,22 @@ _MAINLY = {
 
 _A = {"weak signal": "a ", "strong signal": "a ", "large misfit": "a "}
 _RANKED: dict[Learner, str] = {
-    "linear": "Ranked by the mean regret over this belief and its ends (weak and strong signal, no "
-    "misfit and a large one): how much more of the signal is lost than by the best choice. "
-    "Few bags are regretted a little more, since a fit has less to find out from.",
-    "flexible": "Ranked by what boosted trees and the like should lose to noise and to large bags, "
-    "as far as public tables tell. The errors are those of a linear model on the same bags, with "
-    "labels that are nearly linear.",
+    "linear": "Choices are ranked by how much more of the signal they lose than the best choice, "
+    "on average over these assumptions and over a weaker and a stronger signal, no misfit and a "
+    "large misfit. Choices with few bags are ranked a little lower.",
+    "flexible": "Choices are ranked by how much boosted trees should lose to noise and to large "
+    "bags, estimated from public tables. The errors are those of a linear model on the same bags, "
+    "with labels that are nearly linear.",
 }
 _FEW_BAGS = (
-    "fewer than three bags for each coefficient: too few for intervals, and few bags suffer most "
-    "from labels that are not linear in the features."
+    "fewer than three bags per coefficient: too few for intervals, and more sensitive to labels "
+    "that are not linear in the features."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Candidates, by what they would be regretted for over the scenarios of the prior.
+    """Candidates, ranked by their regret over the scenarios of the prior.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def prior(self) -> Prior:
-        """What is believed of the labels."""
+        """The assumptions about the labels."""
         return self.problem.prior
 
     @property
@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def learner(self) -> Learner:
-        """Who the bags are for; figures are those of a linear learner for both."""
+        """Which models the bags are for; the errors are those of a linear model in both cases."""
         return self.problem.request.learner
 
     @property
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def n_used(self) -> int:
-        """Rows that were looked at: a sample of a large table."""
+        """Rows used for the plan: a sample of a large table."""
         return len(self.problem.sample.X)
 
     @property
@@ -139,7 +139,7 @@ class Plan:
 
     @cached_property
     def direct(self) -> Risk | None:
-        """The error of a linear model released directly, under the same promise."""
+        """The error of a directly released linear model with the same guarantee."""
         rule = self.problem.rule
         if rule is None or self.problem.request.classes is not None:
             return None
@@ -167,7 +167,7 @@ class Plan:
 
     @property
     def best(self) -> Candidate:
-        """The candidate that is regretted least."""
+        """The candidate with the smallest regret."""
         return self.candidates[0]
 
     def to_frame(self, kind: str = "pandas") -> Any:
@@ -223,7 +223,7 @@ class Plan:
         return words
 
     def explain(self, rank: int = 0) -> str:
-        """Return in words what to expect of a candidate, and of which cause."""
+        """Explain the expected error of a candidate and its causes in words."""
         chosen = self._at(rank)
         risk = chosen.predictions
         causes = ", ".join(
@@ -234,7 +234,7 @@ class Plan:
         stated = self._in_scenario("as stated", risk.total)
         lines = [
             f"{name_of(chosen)}: {self.accuracy(risk.total)}.",
-            f"What is added comes from {causes}.",
+            f"The added error comes from {causes}.",
             *(
                 f"With {_A.get(scenario, '')}{scenario}: {kept}."
                 for scenario, error in chosen.scenarios.items()
@@ -248,22 +248,22 @@ class Plan:
         return "\n".join(lines)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what a reader must know to use the figures."""
+        """Return remarks that help to read the plan."""
         remarks = []
         if self.direct is not None:  # first, as it may make all of this needless
             kept = self.accuracy(self.direct.total).about
             said = f"A linear model released directly would keep {kept}"
             if self.direct.total > self.best.predictions.total:
-                remarks.append(f"{said}: less than the first choice. (bagwise release-model)")
+                remarks.append(f"{said}, less than the first choice (bagwise release-model).")
             else:
                 remarks.append(
-                    f"{said}: more than any bags here. Bags are worth it for whoever needs data: "
-                    "another kind of model, an audit. If a model is all that is wanted: "
+                    f"{said}, more than any bags. Bags are useful if someone needs data, for "
+                    "another kind of model or an audit. If you only want a model: "
                     f"{self.model_command()}"
                 )
         remarks.append(
-            "error is the typical error of one prediction, keeps is the share of what a model of "
-            f"the true labels would explain. Both rest on a belief: {self.prior.text()}."
+            "error is the typical error of one prediction, and keeps is the share of what a model "
+            f"of the true labels would explain. Both assume this: {self.prior.text()}."
         )
         remarks.append(_RANKED[self.learner])
         # The first choice is compared with what has intervals too, if it has.
@@ -274,13 +274,15 @@ class Plan:
             signal = self.problem.numbers * self.prior.scenarios()[scenario].signal_sd ** 2
             if more > _WORTH_SAYING * signal:
                 known = "As stated" if scenario == "as stated" else f"With {scenario}"
-                remarks.append(f"{known}, {name_of(first)} would come first.")
+                remarks.append(f"{known}, {name_of(first)} would be first.")
         if any(candidate.few_bags for candidate in self.candidates[:_SHOWN]):
             remarks.append(f"Choices marked * have {_FEW_BAGS}")
         if self.accuracy(self.best.predictions.total).kept < 0.1:
             remarks.append("No choice is expected to be much better than predicting the mean.")
         if self.family != "gaussian":
-            remarks.append("For this family the figures hold to first order, around a flat model.")
+            remarks.append(
+                "For this family, the results are correct to first order around a flat model."
+            )
         if self.n_used < self.n_rows:
             remarks.append(f"Bags were tried on a sample of {self.n_used} of {self.n_rows} rows.")
         if self.bounds is None:
@@ -288,14 +290,14 @@ class Plan:
         return tuple(remarks)
 
     def _in_scenario(self, scenario: str, error: float) -> str:
-        """Say what is kept if labels are as in a scenario of the prior."""
+        """Return how much is kept in a scenario of the prior."""
         prior = self.prior.scenarios()[scenario]
         signal = self.problem.numbers * prior.signal_sd**2
         kept = Accuracy.of(error, with_labels=self._row_level(prior), signal=signal)
         return f"keeps {kept.about}"
 
     def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
-        """Return the first candidates as text, a heading first."""
+        """Return the first candidates as a table of text with a heading."""
         rows = [
             (
                 str(rank + 1),

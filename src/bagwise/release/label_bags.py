@@ -238,7 +238,7 @@ def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]
     if ratio > 1 + WORTHWHILE:
         warnings.warn(
             f"noise={chosen.noise!r} has {ratio:.2g} times the variance that {free.noise} noise "
-            "has under the same promise. Leave noise at 'auto' (--noise auto).",
+            "has with the same guarantee. Use noise='auto' (--noise auto).",
             DominatedWarning,
             stacklevel=2,
         )
