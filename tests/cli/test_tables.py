@@ -82,7 +82,7 @@ def test_every_verb_takes_every_table(way, table, tmp_path):
         (["a.db", "b.db", "--query", "SELECT 1"], "--query goes with one database"),
         (["t.csv", "--read", "mark=;"], "unknown detail of --read"),
         (["t.csv", "--read", "decimal"], "--read takes NAME=VALUE"),
-        (["https://example.org/t.csv"], "a URL is not read"),
+        (["https://example.org/t.csv"], "URLs are not supported"),
         ([f"postgresql://me:{SECRET}@host/db"], "is a database"),
         (["out"], "is a release"),
     ],

@@ -144,7 +144,7 @@ def test_a_linear_fit_to_such_bags_has_bag_loss_and_intervals(table):
 
 
 def test_there_is_no_model_without_an_epsilon_or_for_classes(table):
-    with pytest.raises(StrategyError, match="none without an epsilon"):
+    with pytest.raises(StrategyError, match="private model, which needs an epsilon"):
         release(table, epsilon=None, not_private=True)
     for scores in ("noisy-labels", "labels"):
         with pytest.raises(StrategyError, match="from a private model"):
@@ -154,7 +154,7 @@ def test_there_is_no_model_without_an_epsilon_or_for_classes(table):
     classes = {"classes": ["0", "1"], "bounds": None, "label": "part"}
     with pytest.raises(StrategyError, match="features only"):
         release(table, **classes, exclude=["who", "y"])
-    with pytest.raises(StrategyError, match="takes what matters from a private model"):
+    with pytest.raises(StrategyError, match="comes from a private model"):
         bw.plan(table.drop_columns("y"), bagging=bw.Bagging(strategies=[MODEL]), not_private=True)
 
 

@@ -200,13 +200,13 @@ def test_columns_that_must_not_leave_are_refused(towns, role):
 
 
 def test_what_cannot_be_is_refused(towns):
-    with pytest.raises(StrategyError, match="leave strategy at 'auto'"):
+    with pytest.raises(StrategyError, match="use strategy='auto'"):
         make(towns, **OPEN, by="town", strategy="kmeans")
-    with pytest.raises(StrategyError, match="name the columns that they follow"):
+    with pytest.raises(StrategyError, match="name the columns that define them"):
         make(towns, **OPEN, strategy="groups")
     with pytest.raises(BagTooSmallError, match="smallest stratum has"):
         make(towns, **{**OPEN, "bag_size": 8}, strategy="random", within="town")
-    with pytest.raises(StrategyError, match="takes bags that are given"):
+    with pytest.raises(StrategyError, match="needs existing groups"):
         bw.plan(
             towns.drop_columns(["y"]), not_private=True, bagging=bw.Bagging(strategies=["groups"])
         )

@@ -290,7 +290,9 @@ def test_figures_from_labels_are_said_to_be(tmp_path):
         said = report_on(release, groups=errors_by_group(release, model, "city", labels=labels))
         page = release_page(release, path=Path("out"), report=said, explanation="not explained")
         assert page.values["tells_of_labels"] == (labels is not None)
-        assert ("keep the page as confidential as the labels" in text_of(render(page))) == (labels is not None)
+        assert ("keep the page as confidential as the labels" in text_of(render(page))) == (
+            labels is not None
+        )
 
 
 @pytest.mark.parametrize(

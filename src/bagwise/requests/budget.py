@@ -85,7 +85,7 @@ class Budget:
         noise = privacy.noise
         if isinstance(noise, NoiseSource):
             raise BudgetError(
-                "noise= takes the name of a kind of noise; a source of randomness goes to "
+                "noise= must be the name of a kind of noise; pass a source of randomness as "
                 "noise_source=."
             )
         check_name("noise", noise, NOISE_KINDS, BudgetError)
@@ -151,8 +151,8 @@ class Budget:
         if self.unstated or kind is None:
             auto = " If nobody knows it: bounds='auto' (--bounds auto)." if kind is not None else ""
             raise BoundsError(
-                f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range a label can "
-                f"have, known without looking at these labels.{auto}"
+                f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range of possible "
+                f"labels, known without looking at these labels.{auto}"
                 f"{_OTHERWISE if what == 'release' else ''}"
             )
         return self
@@ -185,8 +185,8 @@ def _wants_noise(
         raise BudgetError("give either epsilon, or not_private, not both.")
     if not given and not not_private:
         raise BudgetError(
-            f"say how private the {what} is: epsilon (for example --epsilon 1), with a delta or "
-            "without, or not_private=True (--not-private) to release exact aggregates."
+            f"state how private the {what} must be: epsilon (for example --epsilon 1), with or "
+            "without a delta, or not_private=True (--not-private) for exact aggregates."
         )
     return given
 

@@ -172,24 +172,22 @@ def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> 
     if kind == "none" and strategy.uses_scores:
         raise StrategyError(f"strategy {strategy.name!r} needs scores; scores='none' gives none.")
     if kind != "none" and not strategy.uses_scores:
-        raise StrategyError(
-            f"strategy {strategy.name!r} does not use scores; leave them at 'auto'."
-        )
+        raise StrategyError(f"strategy {strategy.name!r} does not use scores; use scores='auto'.")
     if metric and kind != "model":
         raise StrategyError(
-            f"strategy {strategy.name!r} takes what matters from a private model; leave scores at "
-            "'auto' (--scores auto)."
+            f"the metric of strategy {strategy.name!r} comes from a private model; use "
+            "scores='auto' (--scores auto)."
         )
     if metric and not private:
         raise StrategyError(
-            "scale='model' is the metric of a private model, and there is none without an epsilon. "
-            "Use scale='whiten' or 'std' (--set scale=whiten)."
+            "scale='model' is the metric of a private model, which needs an epsilon. Use "
+            "scale='whiten' or 'std' (--set scale=whiten)."
         )
     if kind == "labels" and private:
         raise BudgetError(
             f"strategy {strategy.name!r} would sort rows by their labels, and bag membership is "
-            "published: that is not differentially private, whatever noise the bag labels carry. "
-            "Use scores='model' (--scores model), or a strategy that looks at features only."
+            "published: this is not differentially private, however noisy the bag labels are. "
+            "Use scores='model' (--scores model), or a strategy that uses only features."
         )
     if kind in ("noisy-labels", "model") and not private:
         raise BudgetError(f"scores={kind!r} are made with noise; give an epsilon for it.")
@@ -347,8 +345,8 @@ def price_bounds(rule: ExactCalibration, *, n_rows: int, unit_rows: int) -> Mech
     if not suffices_for_bounds(n_rows, epsilon=epsilon, rows=unit_rows):
         raise BoundsError(
             f"{n_rows} rows are too few to find bounds privately at epsilon {rule.epsilon:g}. "
-            "State the range a label can have, bounds=(lo, hi) (--bounds LO HI), or use more "
-            "epsilon."
+            "State the range of possible labels, bounds=(lo, hi) (--bounds LO HI), or use a "
+            "larger epsilon."
         )
     return noisy_choice("bounds", epsilon, unit_rows)
 

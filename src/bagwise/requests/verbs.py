@@ -150,8 +150,8 @@ class ReleaseRequest:
         classes = columns.classes is not None
         if reader == "flexible" and listed is not None:
             raise StrategyError(
-                "strategies are ranked for linear learners: with learner='flexible' name one "
-                "strategy, or none."
+                "strategies can only be ranked for linear learners: with learner='flexible', name "
+                "one strategy or none."
             )
         chosen = _resolve_strategy(strategy, size, bagging.scores)
         _check_groups(chosen, columns.by)
@@ -254,9 +254,7 @@ class ReleaseRequest:
         private = self.calibration is not None
         kind = resolve_scores(scores, strategy=strategy, private=private)
         if self.columns.classes is not None and kind != "none":
-            raise StrategyError(
-                "classes cannot be sorted; use a strategy that looks at features only."
-            )
+            raise StrategyError("classes cannot be sorted; use a strategy that uses only features.")
         if kind == "model":
             family = family_to_release(self.family)
             if self.bounds is not None:
@@ -306,8 +304,8 @@ def _resolve_size(
     """Return the size that was named; None where the planner is to choose it."""
     if bag_size is None and not private:
         raise BagTooSmallError(
-            "a release that is not private needs a bag size (--bag-size): how many rows must share "
-            "a label is for you to say. 'auto' leaves it to the planner."
+            "a release that is not private needs a bag size (--bag-size), which only you can "
+            "choose. 'auto' uses the planner's choice."
         )
     if isinstance(bag_size, str) and bag_size != AUTO:
         raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
@@ -334,8 +332,8 @@ def _resolve_strategy(
         return find_strategy(strategy)
     if scores in ("labels", "noisy-labels", "model"):
         raise StrategyError(
-            f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. 'auto' "
-            "chooses scores by itself, and never the labels."
+            f"scores={scores!r} are for a strategy that sorts: name strategy='sorted'. With "
+            "'auto', bagwise chooses the scores, and never uses labels."
         )
     return None if known else find_strategy("random")
 
@@ -353,8 +351,8 @@ def _check_single(
     alone = size in (None, 1) and strategy in (AUTO, "random") and centre in (AUTO, "none")
     if not (plain and alone):
         raise BudgetError(
-            f"noise={noise!r} reports every single label, which is a number, in a bag of its own: "
-            "leave strategy, label_kind and centre alone, and bag_size at 1 or away."
+            f"noise={noise!r} publishes a noisy number for every row, in a bag of its own: do not "
+            "set strategy, label_kind or centre, and leave out bag_size or set it to 1."
         )
 
 
@@ -364,11 +362,11 @@ def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None
         return
     if by:
         raise StrategyError(
-            "by= names the bags, and this strategy makes its own: leave strategy at 'auto'. To "
-            "make bags inside the groups, give the same columns to within= (--within)."
+            "by= defines the bags, but this strategy makes its own: use strategy='auto'. To make "
+            "bags inside the groups, pass the same columns to within= (--within)."
         )
     raise StrategyError(
-        "this strategy takes bags that are given: name the columns that they follow, by= (--by)."
+        "this strategy needs existing groups: name the columns that define them, by= (--by)."
     )
 
 
@@ -397,8 +395,8 @@ def _resolve_centre(
     if asked == "model" and uncentred:
         what = "classes" if classes else "picked labels"
         raise BudgetError(
-            f"{what} cannot be centred: a changed label moves what a model leaves by as much as it "
-            "moves itself. Leave centre at 'auto' (--centre auto)."
+            f"{what} cannot be centred: changing a label changes its residual by the same amount. "
+            "Use centre='auto' (--centre auto)."
         )
     return cast(Centre, asked)
 

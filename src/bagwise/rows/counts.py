@@ -55,8 +55,8 @@ def largest_unit(table: Parts, column: str) -> int:
     known = is_numeric(kind) or is_text(kind) or pa.types.is_temporal(kind)
     if not (known or pa.types.is_boolean(kind)):
         raise ColumnError(
-            f"unit {column!r} of type {kind} cannot be told apart on Spark. Convert it to text or "
-            "to whole numbers."
+            f"Spark cannot compare unit {column!r} of type {kind}. Convert it to text or to whole "
+            "numbers."
         )
 
     def most_of_one(part: Part) -> tuple[int, bool]:
@@ -218,7 +218,7 @@ def count_strata(table: Parts, names: Sequence[str], *, role: str) -> Strata:
         if len(counts) > MOST_STRATA:
             raise ColumnError(
                 f"columns {', '.join(map(repr, names))} have more than {MOST_STRATA} groups or "
-                "strata. Join some that are alike."
+                "strata. Merge similar ones."
             )
     keys = sorted(counts)
     rows = np.array([counts[key] for key in keys], dtype=np.int64)

@@ -73,7 +73,7 @@ class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, froz
         """Return the columns of X that this column becomes, each by itself."""
         if not (is_numeric(column.type) or pa.types.is_null(column.type)):
             raise ColumnError(
-                f"column {self.name!r} was numeric in the release, here it is {column.type}."
+                f"column {self.name!r} was numeric in the release, but here it is {column.type}."
             )
         values = pc.cast(column, pa.float64(), safe=False).to_numpy()  # not a copy, if it can be
         if np.any(values > LARGEST) or np.any(values < -LARGEST):
@@ -83,9 +83,9 @@ class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, froz
             return [np.where(missing, self.fill, values), missing]
         if missing.any():
             raise ColumnError(
-                f"column {self.name!r} is missing in {int(missing.sum())} row(s), and in the "
-                "release it never was, so that nothing was learned about missing values. Fill "
-                "them or drop those rows."
+                f"column {self.name!r} is missing in {int(missing.sum())} row(s), but it was never "
+                "missing in the release, so nothing is known about missing values. Fill them or "
+                "drop those rows."
             )
         return [values]
 
@@ -203,7 +203,8 @@ class Encoder(Record, kw_only=False, frozen=True):
         outputs = encoder.feature_names
         if doubled := sorted({name for name in outputs if outputs.count(name) > 1}):
             raise ColumnError(
-                f"two features would both be called {doubled[0]!r}. Rename the column or the level."
+                f"two features would both be called {doubled[0]!r}. Rename the column or the "
+                "category."
             )
         return encoder
 
@@ -296,7 +297,7 @@ def _describe(name: str, fact: ColumnSummary, *, max_levels: int, nulls: str) ->
     if pa.types.is_temporal(kind):
         raise ColumnError(
             f"feature {name!r} is of type {kind}: a moment in time has no natural unit. Replace it "
-            "by numbers that mean something, such as age in years, month or weekday, or exclude it."
+            "with meaningful numbers, such as age in years, month or weekday, or exclude it."
         )
     raise ColumnError(f"feature {name!r} is of type {kind}, which cannot be encoded. Exclude it.")
 
@@ -334,9 +335,9 @@ def _are_numbers_with_marks(levels: Sequence[str | None]) -> bool:
 def like_an_id(name: str) -> ColumnError:
     """Return what to say of a column that is different in every row."""
     return ColumnError(
-        f"column {name!r} is different in every row, like an id. Leave it out with "
-        f"exclude=[{name!r}] (--exclude {name}), carry it along with id={name!r} "
-        f"(--id {name}), or name it in features if it is a real feature."
+        f"column {name!r} is different in every row, like an id. Drop it with exclude=[{name!r}] "
+        f"(--exclude {name}), publish it as a key with id={name!r} (--id {name}), or name it in "
+        "features if it is a real feature."
     )
 
 

@@ -31,8 +31,8 @@ def label_vector(table: pa.Table, label: str) -> FloatArray:
     if not (pa.types.is_boolean(kind) or is_numeric(kind)):
         raise LabelError(
             f"label {label!r} is of type {kind}, not a number{_first_text(column)}. "
-            "Convert it to numbers (or to true/false) first; a release of a label that is one of "
-            "several classes needs their names, classes=[...] (--classes), and no bounds."
+            "Convert it to numbers (or to true/false) first. If the label is one of several "
+            "classes, name them with classes=[...] (--classes), without bounds."
         )
     if column.null_count:
         raise LabelError(_where_bad(label, "missing", pc.is_null(column)))
@@ -120,7 +120,7 @@ def check_bounds(bounds: Sequence[float] | str | None) -> Bounds | None:
         raise BoundsError(f"bounds must be finite, got ({low:g}, {high:g}).")
     if max(abs(low), abs(high)) > _LARGEST or 0 < high - low < 1 / _LARGEST:
         raise BoundsError(
-            f"bounds ({low:g}, {high:g}) are beyond what can be computed with. Rescale."
+            f"bounds ({low:g}, {high:g}) are too large for computations. Rescale the label."
         )
     if low >= high:
         raise BoundsError(

@@ -135,8 +135,8 @@ def _read_stream(source: Stream, memory: Memory, label: str | None) -> pa.Table:
         size += int(batch.select([name for name in batch.schema.names if name != label]).nbytes)
         if needed(n_rows, size + (0 if label is None else _LABEL_BYTES * n_rows)) > memory.limit:
             raise TableError(
-                f"the stream is larger than the limit of {shown(memory.limit)} allows, and is not "
-                "copied to disk, since it has labels. Write it as Parquet and give that file, or "
+                f"the stream is larger than the limit of {shown(memory.limit)}, and is not copied "
+                "to disk, since it contains labels. Write it to Parquet and pass that file, or "
                 "raise the limit (memory_limit, --memory-limit)."
             )
     return pa.Table.from_batches(read, reader.schema)

@@ -51,9 +51,9 @@ def test_encodings_that_are_told(encoding):
     [
         (f"a,b;c,d\n{SECRET},2;3,4\n", "can be a comma or a semicolon"),
         (f"a;b,c\n{SECRET};2,1,1\n1,3\n", "can be a comma or a semicolon"),
-        (f"a;b\n1,5;{SECRET}.5\n", "may be a decimal mark or divide thousands"),
-        (f"a;b\n1,234;{SECRET}\n", "may be a decimal mark or divide thousands"),
-        (f"a;b\n1.234,56;{SECRET}\n", "column 1 has numbers with marks between thousands"),
+        (f"a;b\n1,5;{SECRET}.5\n", "may be a decimal mark or a thousands separator"),
+        (f"a;b\n1,234;{SECRET}\n", "may be a decimal mark or a thousands separator"),
+        (f"a;b\n1.234,56;{SECRET}\n", "column 1 has numbers with thousands separators"),
         (f"a;b\né;{SECRET}\n".encode("latin-1"), "not text in UTF-8.*encoding=latin-1"),
         (b"a,b\n1,\x00\x00\x00" + SECRET.encode(), "holds zero bytes"),
         (b"PAR1" + SECRET.encode(), "is a Parquet file"),

@@ -258,8 +258,8 @@ def test_files_of_other_kinds_say_what_to_do(name, message, tmp_path):
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("https://example.org/t.csv?key=918273645", "a URL is not read .*download the file"),
-        ("s3://bucket/t.parquet", "a URL is not read"),
+        ("https://example.org/t.csv?key=918273645", "URLs are not supported .*download the file"),
+        ("s3://bucket/t.parquet", "URLs are not supported"),
         ("postgresql://me:918273645@host/db", "is a database: say which rows"),
     ],
 )

@@ -125,8 +125,8 @@ def _refuse_other_columns(files: Files, schemas: Sequence[pa.Schema]) -> None:
     for path, schema in zip(files.paths, schemas, strict=True):
         if set(schema.names) != set(schemas[0].names):
             raise TableError(
-                f"{shown(path)} has other columns than {shown(files.paths[0])}. Give files of one "
-                "table, or bring them to the same columns."
+                f"{shown(path)} has other columns than {shown(files.paths[0])}. Pass files of one "
+                "table, or give them the same columns."
             )
 
 

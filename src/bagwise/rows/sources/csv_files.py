@@ -102,7 +102,7 @@ class Csv(Source):
             if self._files.kind != "CSV":
                 raise TableError(
                     f"{self._files} is {self._files.kind}, which has no delimiter, decimal mark or "
-                    "encoding to say. Leave them out."
+                    "encoding. Leave these options out."
                 )
 
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
@@ -122,7 +122,7 @@ def read_text(texts: Sequence[TextFile], told: Told, wanted: Collection[str]) ->
     for text, table in zip(texts, tables, strict=True):
         if table.column_names != first:  # their names are not listed: a first row may be data
             raise TableError(
-                f"{text.name} has another header line than {texts[0].name}. Give files of one "
+                f"{text.name} has another header line than {texts[0].name}. Pass files of one "
                 "table, each with its header line."
             )
     types = _common_types([table.schema for table in tables])
@@ -210,6 +210,6 @@ def _refuse_other_decimals(columns: Sequence[pa.ChunkedArray], decimal: str, nam
             if pc.all(spelled).as_py() and pc.any(marked).as_py():
                 raise TableError(
                     f"{name}: column {i + 1} has numbers with another decimal mark than the "
-                    f"beginning of the file. If that is right, say {decimal_advice(other)}; with "
+                    f"beginning of the file. If that is right, use {decimal_advice(other)}; with "
                     f"decimal={decimal} it is text."
                 )

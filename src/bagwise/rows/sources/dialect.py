@@ -169,7 +169,7 @@ def _find_delimiter(text: str, name: str, *, whole: bool) -> str:
         return (even or possible)[0]
     marks = " or ".join(DELIMITERS[mark] for mark in even or possible)
     raise TableError(
-        f"{name}: what stands between cells can be {marks}. Say which: --read 'delimiter=;' "
+        f"{name}: the delimiter can be {marks}. Choose one: --read 'delimiter=;' "
         "(in Python: bagwise.Csv(…, delimiter=';'))."
     )
 
@@ -186,8 +186,8 @@ def _find_decimal(rows: Sequence[Sequence[str]], name: str) -> str:
     ]
     if grouped:
         raise TableError(
-            f"{name}: column {grouped[0] + 1} has numbers with marks between thousands, which are "
-            "not read. Write them without."
+            f"{name}: column {grouped[0] + 1} has numbers with thousands separators, which are "
+            "not supported. Remove the separators."
         )
     commas = [cells for cells in columns if numbers_with(",", cells)]
     points = any(numbers_with(".", cells) for cells in columns)
@@ -196,8 +196,8 @@ def _find_decimal(rows: Sequence[Sequence[str]], name: str) -> str:
     thousands = all(_GROUPED.fullmatch(c) for cells in commas for c in cells if "," in c)
     if points or thousands:
         raise TableError(
-            f"{name}: a comma in its numbers may be a decimal mark or divide thousands. Say "
-            f"{decimal_advice(',')} if it is the former, and write numbers without it if not; with "
-            "decimal=. such columns are text."
+            f"{name}: a comma in its numbers may be a decimal mark or a thousands separator. In "
+            f"the first case use {decimal_advice(',')}, in the second remove it; with decimal=. "
+            "such columns are text."
         )
     return ","

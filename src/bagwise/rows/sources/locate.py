@@ -142,8 +142,8 @@ def _refuse_urls(text: str) -> None:
     if scheme in _SERVERS:
         raise TableError(f"{scheme}://… {_DATABASE}.")
     raise TableError(
-        f"a URL is not read ({scheme}://…): download the file first, with curl -O for instance, or "
-        "open it in Python, with pyarrow.dataset or DuckDB, and pass what that gives."
+        f"URLs are not supported ({scheme}://…): download the file first, for example with curl "
+        "-O, or open it in Python with pyarrow.dataset or DuckDB, and pass the result."
     )
 
 
@@ -151,8 +151,8 @@ def _in_directory(root: Path) -> Files:
     names = {entry.name for entry in root.iterdir()}
     if names >= _RELEASE:
         raise TableError(
-            f"{shown(root)} is a release: its rows have no labels of their own. For its features, "
-            "give its instances."
+            f"{shown(root)} is a release: its rows have no labels of their own. To use its "
+            "features, pass its instances."
         )
     paths = sorted(_tables_below(root))
     if not paths:
@@ -182,7 +182,7 @@ def _one_kind(paths: Iterable[Path]) -> Kind:
     kinds = {kind_of(path) for path in paths}
     if len(kinds) > 1:
         raise TableError(
-            f"the files are of several kinds ({', '.join(sorted(kinds))}). Give those of one kind, "
-            "by a pattern such as 'rents/*.parquet'."
+            f"the files are of several kinds ({', '.join(sorted(kinds))}). Select one kind "
+            "with a pattern such as 'rents/*.parquet'."
         )
     return kinds.pop()

@@ -68,8 +68,8 @@ class Query(Source):
         if not _SELECT.match(sql):
             word = " ".join(sql.split()[:1])
             raise TableError(
-                f"a query is one SELECT, since nothing but reading is allowed; got {word!r} first. "
-                "Run other statements with the database's own tools."
+                "a query must be one SELECT, since only reading is allowed, but it begins with "
+                f"{word!r}. Run other statements with the database's own tools."
             )
         self._is_server = self._address.startswith(_POSTGRESQL)
         self._file = Path(self._address.removeprefix(_SQLITE))
@@ -77,8 +77,8 @@ class Query(Source):
             # A path is shown, and no address, which may hold a password.
             is_path = self._file.suffix in DATABASES or "://" not in self._address
             raise TableError(
-                "a query needs a database: a SQLite file that is there, or postgresql://user@host/"
-                f"name. Got neither{f': {self._file}' if is_path else ''}."
+                "a query needs a database: an existing SQLite file, or "
+                f"postgresql://user@host/name. Got neither{f': {self._file}' if is_path else ''}."
             )
         module = f"adbc_driver_{'postgresql' if self._is_server else 'sqlite'}"
         if importlib.util.find_spec(module) is None:

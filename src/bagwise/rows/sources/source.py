@@ -71,7 +71,7 @@ def read_standard_input() -> pa.Buffer:
     stream = getattr(sys.stdin, "buffer", None)
     if stream is None or sys.stdin.isatty():
         raise TableError(
-            "- is standard input, and nothing is piped into it. Pipe a table: "
+            "- means standard input, but nothing is piped into it. Pipe a table: "
             "gunzip -c rents.csv.gz | bagwise release - …"
         )
     content = stream.read()
