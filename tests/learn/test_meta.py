@@ -105,7 +105,7 @@ class TestWhatItIsTrainedOn:
         X, y, bags = unequal
         model = BaggedRegressor(KNeighborsRegressor(1)).fit(X, y, bags=bags, noise_sd=1.0)
         np.testing.assert_allclose(model.predict(bags.mean(X)), bags.mean(y))
-        with pytest.raises(StrategyError, match=r"KNeighborsRegressor\.fit does not take any"):
+        with pytest.raises(StrategyError, match=r"KNeighborsRegressor\.fit does not accept it"):
             BaggedRegressor(KNeighborsRegressor()).fit(X, y, bags=bags, sample_weight=np.ones(120))
 
 

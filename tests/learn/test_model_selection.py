@@ -285,7 +285,7 @@ def test_deviance_is_linear_in_the_labels_so_that_noise_averages_out(labelled, f
 
 def test_r2_without_spread_is_nan_and_says_so():
     y, bags = [1.0, 1.0, 1.1, 1.1], [0, 0, 1, 1]
-    with pytest.warns(UndefinedMetricWarning, match="differ no more than their noise"):
+    with pytest.warns(UndefinedMetricWarning, match="vary no more than their noise"):
         score = bag_r2_score(y, [1.0, 1.0, 1.0, 1.0], bags=bags, noise_sd=1.0)
     assert np.isnan(score)
     for noise_sd in (None, 1.0):

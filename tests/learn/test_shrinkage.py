@@ -256,7 +256,7 @@ def test_auto_is_no_penalty_where_no_noise_is_known():
     )
     np.testing.assert_array_equal(auto.coef_, plain.coef_)
     assert auto.unshrunk_ is None
-    with pytest.raises(StrategyError, match="posterior intervals belong to"):
+    with pytest.raises(StrategyError, match="posterior intervals need"):
         auto.summary(intervals="posterior")
 
 

@@ -187,7 +187,7 @@ def test_what_has_no_price_cannot_be_charged(rows, ledger):
         {"epsilon": None, "not_private": True},
         {"not_private": True, "noise_source": SimulatedNoise(0)},
     ):
-        with pytest.raises(BudgetError, match="NOT PRIVATE has no price"):
+        with pytest.raises(BudgetError, match="NOT PRIVATE request cannot be charged"):
             release(rows, ledger, **asked)
     assert not ledger.charges()
 

@@ -393,7 +393,7 @@ def test_what_does_not_go_together_is_refused():
         )
     with pytest.raises(StrategyError, match="names no units"):
         bw.plan(features(), **filed(unit="who", **PRIVATE))
-    with pytest.warns(DominatedWarning, match="picked label carries"):
+    with pytest.warns(DominatedWarning, match="picked label has"):
         picked = bw.make_release(
             labelled(), **filed(label="y", label_kind="pick", **PRIVATE | {"delta": 0.0})
         )

@@ -220,7 +220,7 @@ def test_picks_that_were_not_reported_by_their_chances_are_refused(trips):
     reported = np.zeros(honest.bags.n_bags, dtype=int)
     one = event.query.estimates(event.laws, reported, honest.bags.sizes)
     share = np.clip(honest.labels, 0, 1)
-    for labels, message in ((share, "picked classes"), (one, "than the certificate allows")):
+    for labels, message in ((share, "picked classes"), (one, "probabilities in the certificate")):
         with pytest.raises(ReleaseError, match=message):
             dataclasses.replace(honest, labels=labels).verify()
 

@@ -173,7 +173,7 @@ def test_exposed_labels_are_warned_of_without_figures(table, options):
 
 def test_rare_classes_are_warned_of():
     table = pa.table({"x": rare()["x"], "y": np.where(np.array(rare()["y"]), "yes", "no")})
-    with pytest.warns(LeakWarning, match="single rows can be read"):
+    with pytest.warns(LeakWarning, match="reveals labels of single rows"):
         bw.make_release(table, label="y", classes=["yes", "no"], **PLAIN)
     bw.make_release(
         table, label="y", classes=["yes", "no"], bagging=bw.Bagging(label_kind="pick"), **PLAIN

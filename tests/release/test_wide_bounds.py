@@ -26,7 +26,7 @@ def marks(share=0.3):
 
 
 def test_a_true_or_false_label_with_wide_bounds_is_warned_of():
-    with pytest.warns(DominatedWarning, match=r"20000 times the noise .*--bounds 0 1"):
+    with pytest.warns(DominatedWarning, match=r"20000 times the necessary noise.*--bounds 0 1"):
         release(marks())
     release(marks(), bounds=(0, 1))
 

@@ -329,9 +329,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         if intervals == "posterior":
             if self.posterior_covariance_ is None:
-                raise StrategyError(
-                    "posterior intervals belong to a fit that was shrunk (ridge='auto')."
-                )
+                raise StrategyError("posterior intervals need a shrunken fit (ridge='auto').")
             covariance, freedom, unshrunk = self.posterior_covariance_, np.inf, None
             note = POSTERIOR
         errors = None if covariance is None else np.sqrt(np.diag(covariance))

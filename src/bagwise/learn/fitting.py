@@ -116,8 +116,8 @@ class Fitted:
         elif self.rank < n_features and self.rank_matters:
             warnings.warn(
                 f"{n_bags} bags determine {self.rank} of {n_features} coefficients (constant or "
-                "duplicate columns, or too few bags); the rest follow by least norm. Predictions "
-                "are unaffected on data like this; drop columns or set ridge > 0.",
+                "duplicate columns, or too few bags); the least-norm solution is used. Predictions "
+                "on similar data are not affected; drop columns or set ridge > 0.",
                 RankWarning,
                 stacklevel=_CALLER,
             )

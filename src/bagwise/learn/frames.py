@@ -74,9 +74,9 @@ class FrameModel:
         fitted = self.estimator
         if not isinstance(fitted, BoostsTrees):
             raise StrategyError(
-                f"{type(fitted).__name__} has no file format here: a pickle would run whatever it "
-                "holds when it is read. Use BaggedBooster, BaggedClassifier or fit_release, or "
-                "keep the estimator in the format of its own library."
+                f"{type(fitted).__name__} cannot be saved: reading a pickle would run any code in "
+                "it. Use BaggedBooster, BaggedClassifier or fit_release, or save the estimator in "
+                "the format of its own library."
             )
         return TreeModel(
             family=fitted.label_model_.family,
@@ -125,7 +125,7 @@ def fit_estimator(
     if release.provenance.exposure is not None:
         raise StrategyError(
             f"the labels of the release grow with the exposure {release.provenance.exposure!r}, "
-            "which this estimator would ignore. Use fit_release (bagwise fit without --model)."
+            "which this estimator ignores. Use fit_release (bagwise fit without --model)."
         )
     data, _ = data_to_fit(release, target, rows, rows_noise_sd)
     # An estimator is told what a release knows: the kind of its labels, and its classes.

@@ -228,13 +228,13 @@ class ReleaseTask:
             raise StrategyError(f"debias belongs to loss='instance', not to {loss!r}.")
         if loss == "mixture" and made.classes and certificate.is_private:
             raise StrategyError(
-                "private picks of classes are replaced by chance, not noisy: loss='mixture' does "
-                "not fit them. Use loss='bag' (--loss bag)."
+                "loss='mixture' cannot fit private picks of classes, which are randomised and not "
+                "noisy. Use loss='bag' (--loss bag)."
             )
         if loss == "mixture" and release.label_kind != "pick":
             raise StrategyError(
-                "loss='mixture' is for labels picked from their bags, and this release holds "
-                "means. Use loss='bag' (--loss bag)."
+                "loss='mixture' is for picked labels, but this release has mean labels. Use "
+                "loss='bag' (--loss bag)."
             )
         return cls(release, certificate, sizes, kind, loss, target, debias)
 
@@ -245,8 +245,8 @@ class ReleaseTask:
             if not plain:
                 warnings.warn(
                     f"{'debiased ' if self.debias else ''}{self.loss} loss on bags that were "
-                    "sorted by the same labels exaggerates the slopes: rows were grouped by their "
-                    "noise as well. Use plain loss='instance' (--loss instance).",
+                    "sorted by the same labels makes the slopes too steep, since rows were also "
+                    "grouped by their noise. Use loss='instance' (--loss instance).",
                     BiasWarning,
                     stacklevel=3,
                 )
@@ -421,8 +421,8 @@ def family_to_fit(
     kind = find_family(family)
     if kind.name not in FAMILIES:
         raise StrategyError(
-            f"family {kind.name!r} is not registered in bagwise.FAMILIES, so that a model file "
-            "could not say what it is. Register it, or fit BaggedGLM itself."
+            f"family {kind.name!r} is not registered in bagwise.FAMILIES, so a model file "
+            "cannot name it. Register it, or fit BaggedGLM directly."
         )
     if kind.has_classes and (classes is None or target is not None):
         raise StrategyError(

@@ -127,7 +127,7 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
             if not self._takes_weights():
                 raise StrategyError(
                     f"sample_weight was given, but {type(self.estimator).__name__}.fit does not "
-                    "take any. Leave it out, or choose a regressor that takes weights."
+                    "accept it. Leave it out, or choose a regressor that accepts weights."
                 )
             sample_weight = read_weights(sample_weight, len(X))
         data = read_bags(
@@ -205,8 +205,8 @@ def _warn_of_random_bags(predictions: FloatArray, bags: Bags) -> None:
     # Below this, predictions are constant but for rounding.
     if total > 1e-20 * float(np.mean(predictions**2)) and kept < total / 2:
         warnings.warn(
-            "instance loss on these bags learns something too flat: the rows of a bag differ so "
-            "much that averages over bags lose more than half of what the predictions vary by. "
+            "with these bags, instance loss gives predictions that vary too little: rows of a bag "
+            "differ so much that bag means lose more than half of the variation of predictions. "
             "Use loss='aggregate', or debias=True if the bags were drawn at random.",
             BiasWarning,
             stacklevel=3,

@@ -129,9 +129,9 @@ def fit_mixture(setting: Setting) -> Fitted:
     # 3. Judge how sure it is.
     if collapsed:
         warnings.warn(
-            f"the labels of {setting.n_used} bags are met without error by {whitening.width} "
-            "coefficients and a free choice of the rows, so that the fit may mean nothing. Set "
-            "ridge > 0, drop columns, or use loss='bag'.",
+            f"{whitening.width} coefficients and a free choice of rows fit the labels of "
+            f"{setting.n_used} bags without error, so the fit may be meaningless. Set ridge > 0, "
+            "drop columns, or use loss='bag'.",
             SeparationWarning,
             stacklevel=4,
         )

@@ -168,7 +168,7 @@ def bag_r2_score(
     spread = bag.weights @ around_mean**2 - noise_in_spread
     if (spread <= 0).any():
         warnings.warn(
-            "R^2 is not defined: the labels of these bags differ no more than their noise does. "
+            "R^2 is undefined: the labels of these bags vary no more than their noise does. "
             "Score more bags at a time, or use bag_mean_squared_error.",
             UndefinedMetricWarning,
             stacklevel=2,
@@ -379,7 +379,7 @@ def _check_predictions(predictions: FloatArray, family: Family) -> None:
         expected = named.get((low, high), f"numbers above {low:g} and below {high:g}")
         raise BagwiseError(
             f"the {family.name} family predicts {expected}; {int(wrong.sum())} of "
-            f"{wrong.size} predictions are something else. Score a model by its own family."
+            f"{wrong.size} predictions are not. Score a model with its own family."
         )
     # A float32 softmax is off by a millionth.
     if family.has_classes and np.abs(predictions.sum(axis=1) - 1).max() > 1e-4:

@@ -275,8 +275,8 @@ def density_of(family: Family, bags: PickedBags) -> Density:
     """
     if "mixture" not in family.losses:
         raise StrategyError(
-            f"loss='mixture' has nothing to add for the family {family.name}: the likelihood of a "
-            "picked class is that of the mean of its rows' chances. Set loss='bag'."
+            f"loss='mixture' has no advantage for the family {family.name}: the likelihood of a "
+            "picked class depends only on the mean of the rows' probabilities. Set loss='bag'."
         )
     seen = bags.noise_sd == 0
     family.check_labels(bags.labels[seen])
@@ -290,7 +290,7 @@ def density_of(family: Family, bags: PickedBags) -> Density:
         return known[family.name]
     if not seen.all():
         raise StrategyError(
-            f"loss='mixture' does not know the density of labels of the family {family.name} with "
-            "privacy noise. Set loss='bag', which needs their variance only."
+            f"loss='mixture' does not support labels of the family {family.name} with privacy "
+            "noise. Set loss='bag', which needs only their variance."
         )
     return partial(_seen, family=family, labels=labels)

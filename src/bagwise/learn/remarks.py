@@ -44,9 +44,9 @@ def warn_of_shrinkage(data: BagData, coef: FloatArray) -> None:
     kept = float(data.bags.sizes @ np.sum(data.bags.mean(eta) ** 2, axis=1)) / spread
     if kept < _SHRINKS:
         warnings.warn(
-            "instance loss shrinks the slopes towards zero, unless rows were put together by their "
-            f"labels: the bags keep {kept:.0%} of the spread of predictions (about 1/bag_size for "
-            "random bags). Use loss='bag' (--loss bag), or debias=True (--debias).",
+            "instance loss shrinks the slopes towards zero, unless rows were grouped by their "
+            f"labels: the bags keep {kept:.0%} of the variance of predictions (about 1/bag_size "
+            "for random bags). Use loss='bag' (--loss bag), or debias=True (--debias).",
             BiasWarning,
             stacklevel=_CALLER,
         )
@@ -72,8 +72,8 @@ def warn_of_gap(solution: Solution[BagProblem], covariance: FloatArray) -> bool:
     if worst <= _TOLERATED:
         return False
     warnings.warn(
-        f"aggregate loss is off by about {worst:.1g} standard errors here: what it predicts at the "
-        "centre of a bag is not the mean over its rows. Use loss='bag' (--loss bag).",
+        f"aggregate loss is off by about {worst:.1g} standard errors here: the prediction at the "
+        "centre of a bag is not the mean prediction of its rows. Use loss='bag' (--loss bag).",
         BiasWarning,
         stacklevel=5,
     )
@@ -96,8 +96,8 @@ def warn_of_separation(solution: Solution[BagProblem], names: Sequence[str]) -> 
     columns = _columns(direction, names)
     how = f"they are told apart without error by {columns}" if columns else "they are all alike"
     warnings.warn(
-        f"the labels are separated: {how}, so that the best coefficients are infinite and those "
-        "found mean nothing. Set ridge > 0, drop the column(s), or use larger bags.",
+        f"the labels are separated: {how}, so the best coefficients are infinite and those found "
+        "are meaningless. Set ridge > 0, drop the column(s), or use larger bags.",
         SeparationWarning,
         stacklevel=4,
     )

@@ -91,7 +91,7 @@ class LedgerAccount(Account):
         elif not self.charged.covers(cost):
             raise BudgetError(
                 f"this request needs more noise than was charged to {self.ledger.path}. Nothing "
-                "more is drawn; what was charged stays charged."
+                "more is drawn; earlier charges remain."
             )
 
     def stored(self, load: Callable[[Path], C]) -> C | None:
@@ -172,13 +172,13 @@ def open_account(
 def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
     if not private:
         raise BudgetError(
-            f"what is NOT PRIVATE has no price, so that the ledger {ledger.path} cannot be charged "
-            "for it. Ask for an epsilon, or leave out the ledger (--ledger, BAGWISE_LEDGER)."
+            f"a NOT PRIVATE request cannot be charged to the ledger {ledger.path}, since its cost "
+            "has no limit. Set an epsilon, or leave out the ledger (--ledger, BAGWISE_LEDGER)."
         )
     if ledger.chosen_by == "label":
         raise BudgetError(
-            "the rows were chosen by their labels: which rows there are tells about labels, and no "
-            "noise hides that. Use the whole table, or rows chosen by what is public."
+            "the rows were chosen by their labels, so the choice itself reveals labels, and no "
+            "noise hides that. Use the whole table, or rows chosen by public data."
         )
     if unit != ledger.terms.unit:
         mine, theirs = (
@@ -186,7 +186,7 @@ def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
             for one in (ledger.terms.unit, unit)
         )
         raise LedgerError(
-            f"the ledger {ledger.path} protects {mine}, the request {theirs}. Ask with the "
+            f"the ledger {ledger.path} protects {mine}, but the request {theirs}. Use the "
             "ledger's unit (--unit)."
         )
 

@@ -159,8 +159,8 @@ def _patterns(subsets: Mapping[str, Subset]) -> list[frozenset[str]]:
     """
     if len({subset.kind for subset in subsets.values()}) > 1:
         raise LedgerError(
-            "ids are whole numbers in one part of the data set and text in another, so that nobody "
-            "can tell who is in both. Convert the column."
+            "ids are whole numbers in one part of the data set and text in another, so they "
+            "cannot be compared. Convert the column."
         )
     if not subsets:
         return [frozenset()]

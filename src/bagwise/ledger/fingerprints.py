@@ -59,13 +59,13 @@ class Key:
         mode = stat.S_IMODE(status.st_mode)
         if own and os.name == "posix" and status.st_uid != os.geteuid():
             raise LedgerError(
-                f"{path} is already there and belongs to another user, who may know this key. "
-                "Choose another name for the ledger, or remove the file."
+                f"{path} already exists and belongs to another user, who may know this key. "
+                "Choose another name for the ledger, or delete the file."
             )
         if os.name == "posix" and mode & 0o077:
             raise LedgerError(
-                f"{path} may be read by others than its owner (mode {mode:o}). It is the key of a "
-                "ledger: chmod 600 it."
+                f"{path} is the key of a ledger, but other users can read it (mode {mode:o}). Run "
+                "chmod 600 on it."
             )
         try:
             secret = bytes.fromhex(text.decode("ascii").strip())
@@ -141,8 +141,8 @@ def ids_in(rows: Rows, *, unit: str | None, row_id: str | None) -> tuple[str, li
     name, role = (unit, "unit") if unit is not None else (row_id, "row id")
     if name is None:
         raise LedgerError(
-            "the ledger knows neither a unit nor a row id, so that nothing can show which rows a "
-            "part has. Make a ledger with --unit or --row-id, or charge for all rows."
+            "the ledger has neither a unit nor a row id, so it cannot identify the rows of a part. "
+            "Create a ledger with --unit or --row-id, or charge all rows."
         )
     find_column(rows, name, role=role)
     column = without_dictionary(rows.column(name))
@@ -153,13 +153,13 @@ def ids_in(rows: Rows, *, unit: str | None, row_id: str | None) -> tuple[str, li
         pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
     ):
         raise ColumnError(
-            f"{role} {name!r} is neither whole numbers nor text, but {kind}: the ledger tells "
-            "ids apart by their spelling. Convert the column."
+            f"{role} {name!r} is neither whole numbers nor text, but {kind}: the ledger compares "
+            "ids as text. Convert the column."
         )
     values = pc.unique(column)
     if unit is None and len(values) != len(column):
         raise ColumnError(
-            f"row id {name!r} is repeated in some rows, so it does not tell them apart."
+            f"row id {name!r} is repeated in some rows, so it does not identify them."
         )
     spelled = pc.cast(values, pa.large_string()).to_pylist()
     return ("integer" if pa.types.is_integer(kind) else "text"), spelled

@@ -124,7 +124,7 @@ class Store:
             raise LedgerError(f"{path} does not exist. Make it with: bagwise ledger init {path}")
         if path.stat().st_size == 0:
             raise LedgerError(
-                f"{path} is empty: making it was interrupted. Remove it and begin anew."
+                f"{path} is empty: its creation was interrupted. Delete it and start again."
             )
         if not key_path(path).exists():
             raise LedgerError(
@@ -266,7 +266,7 @@ class Store:
         except sqlite3.OperationalError as error:
             failure = LedgerError(
                 f"{self.path} cannot be used: {error}. Nothing was drawn. Try again when no other "
-                "process holds it and its disk has room."
+                "process uses it and its disk has free space."
             )
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             failure = self._edited(str(error))  # damaged names break the message itself

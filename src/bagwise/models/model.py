@@ -212,8 +212,8 @@ class Model(ABC):
         relative = made.dispersion if made.row_variance is None else made.row_variance
         if not relative:
             raise StrategyError(
-                "this model has no intervals: the noise hides how much single labels vary, or "
-                "nobody has estimated it. Fit a release with more epsilon."
+                "this model has no intervals: the variation of single labels is unknown or hidden "
+                "by the noise. Fit a release with a larger epsilon."
             )
         variance = relative * family.variance(family.predictor(mean))
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
@@ -321,7 +321,7 @@ class Model(ABC):
         if not self.trained_on.converged and not force:
             raise ModelFileError(
                 f"the fit did not converge, so {path} was not written. Choose another family or "
-                "loss, or more epsilon; force=True (--force) writes it all the same."
+                "loss, or a larger epsilon; force=True (--force) writes it anyway."
             )
         content = self._to_json()
         with new_file(Path(path), force=force) as draft:

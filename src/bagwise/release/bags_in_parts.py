@@ -134,7 +134,7 @@ def check_formable(strategy: BaggingStrategy) -> None:
     """Refuse a strategy that cannot work in parts."""
     if strategy.needs_features and not (strategy.compact or strategy.keeps_groups):
         raise StrategyError(
-            f"the strategy {strategy.name!r} needs all rows in one place, and these are on Spark. "
+            f"the strategy {strategy.name!r} needs all rows in one place, but these are on Spark. "
             "Choose random, super, sorted, kmeans or optimal."
         )
 
@@ -145,7 +145,7 @@ def check_strata_of(strategy: BaggingStrategy, strata: Strata) -> None:
     if most is not None and largest > most:
         raise StrategyError(
             f"not on Spark yet: bags by {strategy.name!r} within strata of more than {most} rows, "
-            f"and one has {largest}. Choose random, or cut the strata by one more column."
+            f"and one has {largest}. Choose random, or divide the strata by one more column."
         )
 
 

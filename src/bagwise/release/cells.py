@@ -89,7 +89,7 @@ def assign_by_cells(
     """
     if not strategy.compact:
         raise StrategyError(
-            f"the strategy {strategy.name!r} needs all rows in memory at once, and these do not "
+            f"the strategy {strategy.name!r} needs all rows in memory at once, but these do not "
             "fit. Choose random, sorted, super, kmeans or optimal, or raise the limit "
             "(memory_limit, --memory-limit)."
         )

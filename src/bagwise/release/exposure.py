@@ -146,9 +146,9 @@ def report_exposure(
     tell_operator(found.text())
     if warn and found.is_alarming:
         warnings.warn(
-            "the labels of single rows can be read from this release, exactly or nearly: it is NOT "
-            "PRIVATE. On a terminal, a note says how many. To protect them, give epsilon and delta "
-            "(--epsilon, --delta) instead of not_private; larger bags expose fewer.",
+            "this release reveals labels of single rows, exactly or nearly: it is NOT PRIVATE. On "
+            "a terminal, a note says how many. To protect them, set epsilon (--epsilon) instead "
+            "of not_private; larger bags reveal fewer.",
             LeakWarning,
             stacklevel=2,
         )

@@ -216,11 +216,12 @@ def check_rows_per_file(rows_per_file: int | None, n_rows: int) -> None:
         return
     if type(rows_per_file) is not int or rows_per_file < 1:
         raise ReleaseError(
-            f"rows_per_file must be a whole number from 1 on, got {rows_per_file!r}."
+            f"rows_per_file must be a whole number of at least 1, got {rows_per_file!r}."
         )
     if -(-n_rows // rows_per_file) > MOST_PARTS:
         raise ReleaseError(
-            f"{rows_per_file} rows per file would be more than {MOST_PARTS} files. Take more rows."
+            f"{rows_per_file} rows per file would make more than {MOST_PARTS} files. Use more "
+            "rows per file."
         )
 
 

@@ -253,9 +253,9 @@ def _warn_of_picks(picks: Mechanism, means: Mechanism, smallest: int) -> None:
     (on_picks,), (on_means,) = picks.noise_sd(size), means.noise_sd(size)
     if on_picks > 1.01 * on_means:  # from bags of one row both may be the same but for rounding
         warnings.warn(
-            f"under the same promise a picked label carries {on_picks / on_means:.2g} times the "
-            f"privacy noise of the mean of {smallest} labels, and tells less besides. Choose "
-            "label_kind='mean' (--label-kind mean) unless the learner needs single labels.",
+            f"with the same guarantee, a picked label has {on_picks / on_means:.2g} times the "
+            f"privacy noise of the mean of {smallest} labels, and contains less information. "
+            "Choose label_kind='mean' (--label-kind mean) unless the learner needs single labels.",
             DominatedWarning,
             stacklevel=2,
         )

@@ -138,8 +138,8 @@ def confirm_columns(preview: Preview, confirmed: bool | Confirm) -> None:
         several = "columns need" if len(asked) > 1 else "column needs"
         raise UnconfirmedColumnsError(
             f"{len(asked)} {several} a second look before being published:\n{lines}\nNothing was "
-            "published. Leave them out with exclude=[...] (--exclude), or confirm them: name them "
-            "in features=[...] (--features), or all at once by confirmed=True (--yes)."
+            "published. Drop them with exclude=[...] (--exclude), or confirm them by naming them "
+            "in features=[...] (--features), or all at once with confirmed=True (--yes)."
         )
 
 

@@ -99,7 +99,8 @@ class LocalTable:
                 key = without_dictionary(rows.column(columns.id))
                 if key.null_count or pc.count_distinct(key).as_py() != len(key):
                     raise ColumnError(
-                        f"id {columns.id!r} is missing or repeated in some rows; a key is neither."
+                        f"id {columns.id!r} is missing or repeated in some rows, which a key must "
+                        "not be."
                     )
         with wrong:
             encoder = columns.encoder_from({name: facts[name] for name in names})
@@ -140,8 +141,9 @@ class LocalTable:
         follows = self.given.groups is not None or self.given.strata is not None
         if choice.strategy.needs_features and not self.fits and follows:
             raise StrategyError(
-                f"bags by {choice.strategy.name!r} of a table that does not fit into memory cannot "
-                "follow columns (by, within). Give more memory (--memory-limit), or release parts."
+                f"by and within cannot be used with {choice.strategy.name!r} for a table that "
+                "does not fit into memory. Raise the limit (--memory-limit), or release the table "
+                "in parts."
             )
 
     def in_secret_order(self, request: ReleaseRequest, _choice: Choice | None) -> Self:
@@ -319,9 +321,8 @@ def remark_on_wide_bounds(kind: pa.DataType, labels: FloatArray, *, bounds: Boun
     if pa.types.is_boolean(kind):
         if high - low > 1:
             warnings.warn(
-                f"the label is true or false, that is 1 or 0, and bounds from {low:g} to {high:g} "
-                f"ask for {high - low:g} times the noise that it needs. Give bounds=(0, 1) "
-                "(--bounds 0 1).",
+                f"the label is true or false (1 or 0), so bounds from {low:g} to {high:g} cause "
+                f"{high - low:g} times the necessary noise. Use bounds=(0, 1) (--bounds 0 1).",
                 DominatedWarning,
                 stacklevel=2,
             )

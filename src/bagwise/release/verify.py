@@ -153,7 +153,7 @@ def _check_columns(release: "Release") -> None:
     expected = [*([key] if key else []), *carried_columns(made, features), *features]
     if release.instances.column_names != expected:
         raise ReleaseError(
-            "instances hold other columns than the encoder's features, the id and what bags follow."
+            "instances contain columns besides the encoder's features, the id and those of bags."
         )
     for name in expected:
         if reads_like(name, label):
@@ -237,8 +237,8 @@ def _check_scores(release: "Release") -> None:
     found = [event.hides for event in release.certificate.events if event.hides in looks]
     if found != paid:
         raise ReleaseError(
-            "the certificate does not pay for the scores that bags were formed by, or for the "
-            "model that labels were centred on."
+            "the certificate does not pay for the scores that formed the bags, or for the model "
+            "that labels were centred on."
         )
 
 
@@ -249,9 +249,9 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
     if known is None:
         if strict:
             raise ReleaseError(
-                f"bags were made by the strategy {made.strategy!r}, which is not one of bagwise: "
-                "nobody can tell from outside what they show. Verify without strict (--strict) "
-                "if you trust whoever wrote it."
+                f"bags were made by the strategy {made.strategy!r}, which is not part of bagwise: "
+                "nobody can check what the bags reveal. If you trust the author of the strategy, "
+                "verify without strict (--strict)."
             )
         return None
     strategy = shielded(
@@ -349,8 +349,8 @@ def _check_dispersion(release: "Release", noise: ClaimedNoise) -> str:
     p_values = [dispersion_p_value(label, features, noise) for label in columns.T]
     if min(p_values) * len(p_values) < FALSE_ALARMS:
         raise ReleaseError(
-            "bag labels vary less than the noise that the certificate claims: such labels come by "
-            "chance less than once in a billion times. The noise was left out."
+            "bag labels vary less than the noise that the certificate claims. By chance, this "
+            "happens less than once in a billion times: the noise is missing."
         )
     return "bag labels vary at least as much as the noise that is claimed"
 
@@ -371,9 +371,9 @@ def _check_reach(release: "Release", noise: ClaimedNoise) -> str:
     p_values = [reach_p_value(one, noise) for one in off.T]
     if min(p_values) * len(p_values) < FALSE_ALARMS:
         raise ReleaseError(
-            "some bag labels are farther off than clipped labels with the noise that the "
-            "certificate claims can be: such come by chance less than once in a billion times. "
-            "Labels were not clipped as it says."
+            "some bag labels are too far outside the bounds for clipped labels with the noise that "
+            "the certificate claims. By chance, this happens less than once in a billion times: "
+            "labels were not clipped."
         )
     return "no bag label is farther off than clipped labels with such noise can be"
 
@@ -387,9 +387,9 @@ def _check_frequencies(release: "Release") -> list[str]:
     for report in reports:
         if frequencies_p_value(*report) < FALSE_ALARMS:
             raise ReleaseError(
-                "some labels are reported more often, or more rarely, than the certificate allows "
-                "whatever the true ones are: such counts come by chance less than once in a "
-                "billion times. They were not replaced by the chances that it names."
+                "some labels occur more or less often than the probabilities in the certificate "
+                "allow, whatever the true labels are. By chance, this happens less than once in a "
+                "billion times: labels were not randomised as stated."
             )
     return ["labels are reported about as often as their chances allow"] if reports else []
 
