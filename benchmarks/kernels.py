@@ -109,7 +109,6 @@ def medium():
     for kind, k in cases:
         X = rows_of(kind, 50_000 if kind != "diamonds" else 53_940)
         seconds, bags = timed(ours, X, k, repeats=3)
-        free_seconds, free = timed(ours, X, k, sizes="free")
         fast_seconds, fast = timed(ours, X, k, effort="fast", repeats=3)
         best_seconds, best = timed(ours, X, k, effort="best")
         kmeans = faiss.Kmeans(
@@ -130,7 +129,6 @@ def medium():
                 "spread": round(spread(X, bags.index), 5),
                 "fast": [round(fast_seconds, 2), round(spread(X, fast.index), 5)],
                 "best": [round(best_seconds, 2), round(spread(X, best.index), 5)],
-                "free": [round(free_seconds, 2), round(spread(X, free.index), 5)],
                 "faiss": [round(faiss_seconds, 2), round(faiss_spread, 5)],
                 "time_to_faiss": round(seconds / faiss_seconds, 3),
                 "mdav": [round(mdav_seconds, 1), round(spread(X, groups), 5)],

@@ -14,10 +14,8 @@ import numpy as np
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.bagging.random_bags import RandomBags
+from bagwise.bagging.random_bags import RandomBags, SuperBags
 from bagwise.bagging.sorted_bags import SortedBags
-from bagwise.bagging.super_bags import SuperBags
-from bagwise.cluster.workers import Patience
 from reproduction.cells import Cell
 from reproduction.synthetic import GaussianFeatures, draw_features
 
@@ -76,8 +74,7 @@ class Draw:
         if strategy == "random":
             return RandomBags().assign(self.X, None, bag_size=bag_size, rng=rng)
         points = self.features.whitened() if strategy == "whitened" else self.X
-        # Endless patience: a search that Ctrl-C had cut short would be kept as this cell's result.
-        return KMeansBags(scale="none").assign_until(Patience(), points, bag_size=bag_size, rng=rng)
+        return KMeansBags(scale="none").assign(points, None, bag_size=bag_size, rng=rng)
 
     def bags_by(self, scores: FloatArray, cell: Cell) -> Bags:
         """Return bags of rows with similar scores, all of one size where the rows allow it."""

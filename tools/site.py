@@ -14,7 +14,7 @@ import typer.main
 
 import bagwise
 from bagwise.cli import app
-from bagwise.cli.options import REGISTERED
+from bagwise.cli.options import registered
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Bags and releases": ("bagging", "cluster", "release", "api"),
@@ -215,9 +215,7 @@ def _default(option: Any) -> str:
 
 
 def _spelled(text: str) -> str:
-    for word, spell in REGISTERED.items():
-        text = text.replace(word, spell()) if word in text else text
-    return text
+    return text.format_map(registered()) if "{" in text else text
 
 
 def _cell(text: str) -> str:

@@ -18,7 +18,6 @@ from bagwise.bagging import (
     find_strategy,
 )
 from bagwise.bagging.bags import Bags
-from bagwise.cluster.workers import interrupted_for_good
 from bagwise.errors import StrategyError, check_name
 from bagwise.ledger import Account, Ledger, open_account
 from bagwise.ledger.account import Verb
@@ -118,7 +117,6 @@ def _check_matrix(X: Any, strategy: BaggingStrategy) -> Any:
 
 
 @says_where
-@interrupted_for_good()
 def make_release(
     table: Any,
     *,

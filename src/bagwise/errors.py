@@ -230,10 +230,6 @@ class TextNumbersWarning(BagwiseWarning):
     """A feature looks like numbers or dates but is text, and is encoded as categories."""
 
 
-class StoppedEarlyWarning(BagwiseWarning):
-    """A search was interrupted; its result so far is valid and was kept."""
-
-
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return a sentence with the closest known name, or nothing if none is close.
 

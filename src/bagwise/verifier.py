@@ -63,7 +63,7 @@ def verify(
 def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
     model = RowModel.load(path)
     if model.certificate is None:
-        return _verify_fitted(model), None
+        return _verify_fitted(model)
     certificate = model.certificate
     certificate.check()
     hidden = [event.hides for event in certificate.events]
@@ -85,41 +85,37 @@ def _verify_model(path: Path) -> tuple[Verification, Certificate | None]:
         "whether a feature was computed from the label",
         "whether coefficients and standard errors follow from the statistics that were released",
     )
-    return _certified(certificate, model.digest, checks, unchecked, made.n_rows)
+    return _verified(model.digest, made.n_rows, checks, unchecked, certificate)
 
 
-def _certified(
-    certificate: Certificate,
+def _verify_fitted(
+    model: RowModel | TreeModel | TablesModel,
+) -> tuple[Verification, Certificate | None]:
+    made, note = model.trained_on, ["what its note says"] if isinstance(model, RowModel) else []
+    checks = ("the file has the hash that it names, and its fields agree",)
+    unchecked = ("which release the model was fitted to: verify that one", *note)
+    return _verified(model.digest, made.n_rows, checks, unchecked, privacy=made.privacy)
+
+
+def _verified(
     digest: str,
+    n_rows: int,
     checks: tuple[str, ...],
     unchecked: tuple[str, ...],
-    n_rows: int | None = None,
+    certificate: Certificate | None = None,
+    *,
+    privacy: str | None = None,
 ) -> tuple[Verification, Certificate | None]:
     verification = Verification(
-        headline=certificate.headline,
-        epsilon=certificate.epsilon,
-        delta=certificate.delta,
+        headline=certificate.headline if certificate else privacy or NOT_PRIVATE,
+        epsilon=certificate.epsilon if certificate else None,
+        delta=certificate.delta if certificate else None,
         checks=checks,
         unchecked=unchecked,
         digest=digest,
         n_rows=n_rows,
     )
     return verification, certificate
-
-
-def _verify_fitted(model: RowModel | TreeModel) -> Verification:
-    return Verification(
-        headline=model.trained_on.privacy or NOT_PRIVATE,
-        epsilon=None,
-        delta=None,
-        checks=("the file has the hash that it names, and its fields agree",),
-        unchecked=(
-            "which release the model was fitted to: verify that one",
-            *(["what its note says"] if isinstance(model, RowModel) else []),
-        ),
-        digest=model.digest,
-        n_rows=model.trained_on.n_rows,
-    )
 
 
 def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
@@ -136,13 +132,13 @@ def _verify_evaluation(path: Path) -> tuple[Verification, Certificate | None]:
         "unit can lose",
         *([] if scores.certificate.unit is None else ["how many rows a unit has"]),
     )
-    return _certified(scores.certificate, scores.digest, checks, unchecked, scores.n_rows)
+    return _verified(scores.digest, scores.n_rows, checks, unchecked, scores.certificate)
 
 
 _CHECKS: dict[str, Callable[[Path], tuple[Verification, Certificate | None]]] = {
     "bagwise-model": _verify_model,
-    "bagwise-trees": lambda path: (_verify_fitted(TreeModel.load(path)), None),
-    "bagwise-tables": lambda path: (_verify_fitted(TablesModel.load(path)), None),
+    "bagwise-trees": lambda path: _verify_fitted(TreeModel.load(path)),
+    "bagwise-tables": lambda path: _verify_fitted(TablesModel.load(path)),
     "bagwise-evaluation": _verify_evaluation,
 }
 

@@ -61,7 +61,7 @@ def test_every_mistake_is_named_by_its_line(started, ids, flats, tmp_path):
             f"{ids[0]},501",
             f"{unasked},500",
             ",500",
-            f"{ids[3]},nan",
+            f"{ids[3]},1e999",
             f'{ids[4]},"1,200"',
             f"{ids[5]},x",
         ),

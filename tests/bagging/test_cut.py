@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.bagging import _cut, _kernels
+from bagwise.bagging import _cut
 from tests.bagging import cut_twins
 
 
@@ -71,7 +71,7 @@ def test_compiled_and_numpy_agree_and_respect_sizes(ordered, size):
     if ordered.size < 2 * size:
         return
     compiled_sizes = _cut.trace_back(_cut.best_last_lengths(ordered, size))
-    with mock.patch.object(_kernels, "extend_lengths", cut_twins.extend_lengths):
+    with mock.patch.object(_cut, "_compiled", return_value=cut_twins.extend_lengths):
         numpy_sizes = _cut.trace_back(_cut.best_last_lengths(ordered, size))
     scale = max(1.0, float(np.var(ordered)) * ordered.size)
     for sizes in (numpy_sizes, compiled_sizes):

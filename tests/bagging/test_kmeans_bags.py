@@ -10,7 +10,6 @@ from bagwise.bagging import PublishedBags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import StrategyError
 from tests.bagging.tables import tables
-from tests.bagging.test_cut import brute_force
 from tests.cluster import reference
 
 SCALES = ["whiten", "std", "none"]
@@ -25,23 +24,16 @@ def rows(n=200, d=3, seed=0):
     return np.random.default_rng(seed).normal(size=(n, d))
 
 
-@given(
-    tables(rows, most=80),
-    st.sampled_from(SCALES),
-    st.sampled_from(["near-equal", "free"]),
-    st.booleans(),
-)
-def test_sizes_hold_for_any_table(table, scale, sizes, is_sparse):
+@given(tables(rows, most=80), st.sampled_from(SCALES), st.booleans())
+def test_sizes_hold_for_any_table(table, scale, is_sparse):
     X, bag_size = table
     given_X = sparse.csr_array(X) if is_sparse else X
-    bags = bags_of(given_X, bag_size, scale=scale, sizes=sizes)
+    bags = bags_of(given_X, bag_size, scale=scale)
     assert bags.in_bag.all()
     assert bags.sizes.min() >= bag_size
-    assert bags.sizes.max() <= max(2 * bag_size - 1, -(-X.shape[0] // bags.n_bags))
-    if sizes == "near-equal":
-        assert bags.n_bags == X.shape[0] // bag_size
-        assert bags.sizes.max() - bags.sizes.min() <= 1
-    again = bags_of(given_X, bag_size, scale=scale, sizes=sizes)
+    assert bags.n_bags == X.shape[0] // bag_size
+    assert bags.sizes.max() - bags.sizes.min() <= 1
+    again = bags_of(given_X, bag_size, scale=scale)
     assert np.array_equal(bags.index, again.index)
 
 
@@ -51,15 +43,6 @@ def test_rows_that_are_the_same_stay_together_if_that_is_possible(scale):
     X = rows(40)[true]
     bags = bags_of(X, 5, scale=scale, effort="default")
     assert reference.spread(X, bags.index) == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_on_a_line_free_sizes_are_the_best_of_all_partitions(size):
-    for seed in range(4):
-        x = rows(9, 1, seed)
-        bags = bags_of(x, size, sizes="free")
-        expected = brute_force(x[:, 0], size)
-        assert reference.spread(x, bags.index) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -217,8 +200,7 @@ def test_sparse_rows_are_measured_like_dense_ones():
 
 
 @pytest.mark.parametrize("scale", [*SCALES, "model"])
-@pytest.mark.parametrize("sizes", ["near-equal", "free"])
-def test_honest_bags_are_never_suspected(scale, sizes):
+def test_honest_bags_are_never_suspected(scale):
     rng = np.random.default_rng(2)
     awkward = [
         rng.normal(size=(60, 2)),
@@ -231,7 +213,7 @@ def test_honest_bags_are_never_suspected(scale, sizes):
     for X in awkward:
         scores = X @ rng.normal(size=X.shape[1])
         for size in (1, 2, 9, 15):
-            strategy = KMeansBags(scale=scale, sizes=sizes, effort="fast")
+            strategy = KMeansBags(scale=scale, effort="fast")
             given_scores = scores if scale == "model" else None
             bags = make_bags(X, bag_size=size, strategy=strategy, scores=given_scores, seed=0)
             assert strategy.contradiction(PublishedBags(bags.index, X, scores)) is None
@@ -245,17 +227,6 @@ def test_bags_that_have_nothing_to_do_with_the_features_are_suspected(scale):
     assert "not compact" in found
 
 
-def test_free_sizes_are_no_less_compact_in_few_dimensions():
-    X = np.random.default_rng(0).normal(size=(3000, 2))
-    near_equal, free = (
-        bw.make_bags(X, bag_size=10, strategy=bw.KMeansBags(sizes=sizes), seed=0)
-        for sizes in ("near-equal", "free")
-    )
-    assert free.sizes.min() == 10
-    assert 10 < free.sizes.max() <= 19
-    assert reference.spread(X, free.index) < 1.005 * reference.spread(X, near_equal.index)
-
-
 @pytest.mark.parametrize("strategy", ["kmeans", "optimal"])
 @pytest.mark.parametrize(("n", "k"), [(5, 5), (9, 5), (10, 2), (11, 2), (29, 10), (7, 1)])
 def test_small_and_awkward_sizes(strategy, n, k):
@@ -265,9 +236,7 @@ def test_small_and_awkward_sizes(strategy, n, k):
     assert bags.sizes.max() - bags.sizes.min() <= 1
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"scale": "cm"}, {"effort": "hard"}, {"sizes": "any"}, {"time_budget": 0.0}]
-)
+@pytest.mark.parametrize("parameters", [{"scale": "cm"}, {"effort": "hard"}])
 def test_unknown_parameters_are_refused(parameters):
     with pytest.raises(StrategyError, match=next(iter(parameters))):
         bw.KMeansBags(**parameters)

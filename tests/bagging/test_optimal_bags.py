@@ -7,7 +7,6 @@ import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags, _spanning, draw_in
-from bagwise.cluster.workers import Patience
 from bagwise.errors import StrategyError
 from tests.bagging.tables import tables
 from tests.cluster import reference
@@ -48,7 +47,7 @@ def test_the_error_on_the_clipped_rows_is_at_most_that_of_k_means_bags(scale, cl
         # The same draws lead to the k-means bags that the search starts from.
         rng, before = np.random.default_rng(seed), np.empty(300, dtype=int)
         shuffle = rng.permutation(300)
-        start = KMeansBags(effort="fast").assign_until(Patience(), X[shuffle], bag_size=10, rng=rng)
+        start = KMeansBags(effort="fast").assign(X[shuffle], None, bag_size=10, rng=rng)
         before[shuffle] = start.index
         after = optimal(X, 10, scale=scale, clip=clip, seed=seed).index
         judged = standardised(X) if scale == "std" else X - X.mean(axis=0)

@@ -67,9 +67,6 @@ def test_every_figure_is_what_its_definition_says(seed, d, m, share_left_out, as
     assume(not np.any((shares > 1e-13) & (shares < 1e-6)))  # singular or not: no matter of opinion
     found = bags.quality(sparse.csr_array(X) if as_sparse else X)
     agrees_with_the_definitions(found, bags, X)
-    assert (found.n_rows, found.n_bags, found.left_out) == (60, m, np.sum(bags.index < 0))
-    assert (found.smallest, found.largest) == (bags.sizes.min(), bags.sizes.max())
-    assert found.mean_size == pytest.approx(bags.sizes.sum() / m)
 
 
 def test_four_rows_by_hand():
@@ -193,8 +190,6 @@ def test_left_out_rows_do_not_count():
     inside = Bags(index[bags.in_bag]).quality(X[bags.in_bag])
     X[~bags.in_bag] = np.nan
     found = bags.quality(X)
-    assert found.left_out == np.sum(index < 0) > 0
-    assert found.n_rows == 80
     assert found.kept == pytest.approx(inside.kept)
     assert found.error_ratio == pytest.approx(inside.error_ratio)
 

@@ -12,9 +12,8 @@ import bagwise as bw
 from bagwise.api import make_bags
 from bagwise.bagging import BaggingStrategy, find_strategy, sorted_bags
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.random_bags import RandomBags
+from bagwise.bagging.random_bags import RandomBags, SuperBags
 from bagwise.bagging.sorted_bags import SortedBags
-from bagwise.bagging.super_bags import SuperBags
 from bagwise.errors import StrategyError
 from tests import stats
 

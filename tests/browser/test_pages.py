@@ -12,8 +12,8 @@ import pytest
 import bagwise as bw
 from bagwise.planner.page import make_page
 from bagwise.report import report_on
-from bagwise.report.ledger_page import ledger_page
 from bagwise.report.model_page import model_page
+from bagwise.report.pages import ledger_page
 from bagwise.report.release_page import explain_or_say_why, release_page
 from bagwise.show.page import render
 

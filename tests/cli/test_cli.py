@@ -470,6 +470,10 @@ def test_errors_are_json_where_json_was_asked_for(rents, tmp_path):
     error = json.loads(run.stderr)["error"]
     assert (run.exit_code, error["code"], error["kind"]) == (2, 2, "ColumnError")
     assert "'z'" in error["message"]
+    run = bagwise("release", rents, "--epsilom", "1", "--json")
+    error = json.loads(run.stderr)["error"]
+    assert (run.exit_code, error["code"], error["kind"]) == (2, 2, "UsageError")
+    assert "--epsilon" in error["message"]
 
 
 def test_help_begins_with_everyday_options_and_has_panels():

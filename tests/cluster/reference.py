@@ -8,8 +8,7 @@ import numpy as np
 from bagwise.cluster import arith, bisection, centre_graph, exchanging, moving, repair, swapping
 from bagwise.cluster.exchanging import Blocks
 from bagwise.cluster.search import find_clusters
-from bagwise.cluster.state import OrderedRows
-from bagwise.cluster.workers import Patience, Threads
+from bagwise.cluster.state import OrderedRows, Threads
 
 KERNEL_MODULES = (arith, bisection, centre_graph, exchanging, moving, repair, swapping)
 
@@ -75,15 +74,13 @@ def labels_in(blocks, n):
     return labels
 
 
-def search_labels(Z, sizes, *, seed=0, effort="default", threads=1, starts=(), least=None):
+def search_labels(Z, sizes, *, seed=0, effort="default", threads=1, starts=()):
     """Labels from the search; Z is left alone."""
     return find_clusters(
         Z.copy(),
         sizes,
-        least=sizes.least if least is None else least,
         effort=effort,
         seed=seed,
-        waiting=Patience(),
         threads=threads,
         starts=starts,
     )

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 from bagwise.cluster import bisection
 from bagwise.cluster.bisection import Order, bisect
-from bagwise.cluster.workers import Threads
+from bagwise.cluster.state import Threads
 from tests.cluster import reference
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bagwise.cluster import arith, centre_graph
 from bagwise.cluster.centre_graph import CentreGraph, exact_lists
-from bagwise.cluster.workers import Threads
+from bagwise.cluster.state import Threads
 from tests.cluster import reference
 
 

@@ -9,7 +9,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bagwise.cluster import estimator, workers
+from bagwise.cluster import estimator, state
 from bagwise.cluster.estimator import SizeConstrainedKMeans
 from tests.cluster import reference
 
@@ -165,7 +165,7 @@ def test_what_is_no_number_is_refused(wrong):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"size_min": 0}, {"size_max": 0}, {"n_clusters": 0}, {"effort": "hard"}, {"time_budget": 0},
+    [{"size_min": 0}, {"size_max": 0}, {"n_clusters": 0}, {"effort": "hard"},
      {"n_jobs": 0}, {"size_min": 2.5}],
 )  # fmt: skip
 def test_impossible_parameters_are_refused(parameters):
@@ -202,7 +202,7 @@ def test_a_far_centre_costs_the_others_no_digits(far):
 
 
 def test_jobs_do_not_change_labels(monkeypatch):
-    monkeypatch.setattr(workers, "ROWS_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(state, "ROWS_WORTH_A_THREAD", 0)
     X = rows(2000, 4)
     one, three = (
         SizeConstrainedKMeans(10, effort="fast", random_state=0, n_jobs=jobs).fit(X)
@@ -247,12 +247,6 @@ def test_wide_limits_are_as_good_as_k_means(seed):
 def test_impossible_requests_say_why(parameters, words):
     with pytest.raises(ValueError, match=words):
         SizeConstrainedKMeans(**parameters).fit(blobs())
-
-
-def test_a_time_budget_holds_for_all_starts():
-    X = np.random.default_rng(0).normal(size=(3000, 4))
-    model = SizeConstrainedKMeans(size_min=10, n_clusters=100, time_budget=1e-6, random_state=0)
-    assert model.fit(X).cluster_sizes_.min() >= 10
 
 
 def test_centres_have_the_precision_of_the_rows():

@@ -10,7 +10,6 @@ from bagwise.cluster import exchanging
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.exchanging import NOISE, Bath, Blocks, exchange_rows, tournament
 from bagwise.cluster.state import EFFORTS, Effort, OrderedRows, Search, SizeRange
-from bagwise.cluster.workers import Patience
 from tests import stats
 from tests.cluster import reference
 
@@ -346,7 +345,7 @@ def test_the_farthest_row_of_each_cluster_is_found():
 
 
 def search(sizes, effort, workers, *, seed=0, report=lambda what, share: None):
-    return Search(sizes, effort, seed, workers, Patience(), report)
+    return Search(sizes, effort, seed, workers, report)
 
 
 def exchanged(Z, labels, sizes, effort, *, sweeps=0, seed=0, report=lambda what, share: None):

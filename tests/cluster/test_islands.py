@@ -6,8 +6,7 @@ import pytest
 from bagwise.cluster import repair
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.repair import repair_sizes, replace_the_nearly_empty
-from bagwise.cluster.state import EFFORTS, OrderedRows, Search, SizeRange
-from bagwise.cluster.workers import Patience, Threads
+from bagwise.cluster.state import EFFORTS, OrderedRows, Search, SizeRange, Threads
 
 
 def islands(count, rows, seed=0):
@@ -41,7 +40,7 @@ def test_islands_without_neighbours_reach_their_targets_at_little_more_cost(monk
 
 def search_for(sizes):
     workers = Threads(1, n_rows=10)
-    return Search(sizes, EFFORTS["default"], 0, workers, Patience(), lambda *_: None)
+    return Search(sizes, EFFORTS["default"], 0, workers, lambda *_: None)
 
 
 def one_crowd(m=40, k=10):

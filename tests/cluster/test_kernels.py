@@ -18,14 +18,13 @@ import bagwise as bw
 from bagwise.cluster import centre_graph
 rng = np.random.default_rng(0)
 for n, d, k in ((60, 2, 5), (503, 8, 7), (900, 20, 10), (64, 3, 32)):
-    for sizes in ("near-equal", "free"):
-        for effort in ("fast", "default"):
-            strategy = bw.KMeansBags(sizes=sizes, effort=effort)
-            bw.make_bags(rng.normal(size=(n, d)), bag_size=k, strategy=strategy, seed=1)
+    for effort in ("fast", "default"):
+        strategy = bw.KMeansBags(effort=effort)
+        bw.make_bags(rng.normal(size=(n, d)), bag_size=k, strategy=strategy, seed=1)
 X = rng.normal(size=(1500, 4))
 bw.make_bags(sparse.csr_array(X), bag_size=5, strategy="kmeans", seed=0)
 bw.make_bags(np.asfortranarray(X), bag_size=5, strategy="kmeans", seed=0)
-bw.make_bags(X[::2], bag_size=5, strategy=bw.KMeansBags(scale="none", time_budget=9.0), seed=0)
+bw.make_bags(X[::2], bag_size=5, strategy=bw.KMeansBags(scale="none"), seed=0)
 bw.make_bags(rng.normal(size=(30_000, 2)), bag_size=10, strategy=bw.KMeansBags(effort="fast"))
 bw.make_bags(X, bag_size=5, strategy="optimal", seed=0)
 bw.SizeConstrainedKMeans(5, n_clusters=9).fit(X.astype(np.float32))

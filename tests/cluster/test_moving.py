@@ -10,7 +10,6 @@ from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.moving import Rule, move_rows
 from bagwise.cluster.repair import repair_sizes
 from bagwise.cluster.state import EFFORTS, Clusters, OrderedRows, Search, SizeRange
-from bagwise.cluster.workers import Patience
 from tests.cluster import reference
 
 
@@ -165,7 +164,7 @@ def moved(Z, labels, sizes, *, effort="default"):
     rows = OrderedRows.of(Z.copy(), ids, labels.astype(np.int32), sizes.clusters)
     with reference.one_worker() as workers:
         graph = CentreGraph(sizes.clusters, seed=0, workers=workers)
-        search = Search(sizes, EFFORTS[effort], 0, workers, Patience(), lambda what, share: None)
+        search = Search(sizes, EFFORTS[effort], 0, workers, lambda what, share: None)
         move_rows(rows, graph, 2.0 / Z.shape[1], search)
     assert np.array_equal(rows.sizes, np.bincount(rows.labels, minlength=sizes.clusters))
     expected = reference.centres_of(Z, rows.labels, sizes.clusters)
@@ -226,6 +225,6 @@ def test_repair_leaves_sizes_alone_that_are_in_range():
         rows = OrderedRows.of(Z.copy(), ids, labels.astype(np.int32), 4)
         with reference.one_worker() as workers:
             graph = CentreGraph(4, seed=0, workers=workers)
-            search = Search(limits, EFFORTS["fast"], 0, workers, Patience(), lambda *_: None)
+            search = Search(limits, EFFORTS["fast"], 0, workers, lambda *_: None)
             repair_sizes(rows, graph, search)
         assert np.sum(rows.labels != labels) == changed

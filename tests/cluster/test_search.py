@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise.cluster import centre_graph, exchanging, workers
+from bagwise.cluster import centre_graph, exchanging, state
 from bagwise.cluster import search as search_module
-from bagwise.cluster.search import find_effort, free_range, partition
-from bagwise.cluster.state import EFFORTS, Effort, Search, SizeRange, effective_dimension
-from bagwise.cluster.workers import Patience, Threads
+from bagwise.cluster.search import find_effort, partition
+from bagwise.cluster.state import EFFORTS, Effort, Search, SizeRange, Threads, effective_dimension
 from bagwise.show.stages import progress_to
 from tests.cluster import reference
 
@@ -20,10 +19,9 @@ GREEDY = Effort(passes=0, list_length=8, sweeps=0, greedy_sweeps=2, idle=0.0)
 QUICK = Effort(passes=4, list_length=8, sweeps=3, greedy_sweeps=2, idle=0.0)
 
 
-def partitioned(Z, sizes, effort, *, seed=0, waiting=None, starts=(), threads=1):
+def partitioned(Z, sizes, effort, *, seed=0, starts=(), threads=1):
     with Threads(threads, n_rows=Z.shape[0]) as crew:
-        waiting = waiting or Patience()
-        search = Search(sizes, effort, seed, crew, waiting, lambda what, share: None)
+        search = Search(sizes, effort, seed, crew, lambda what, share: None)
         return partition(Z.copy(), search, starts=starts)
 
 
@@ -44,9 +42,8 @@ def problems(draw):
         Z[0] = 1e5
     sizes = {
         "near-equal": SizeRange.near_equal(n, least),
-        "free": SizeRange.free(n, least, dimension=draw(st.floats(1, 20))),
         "wide": SizeRange(n // least, 1, n),
-    }[draw(st.sampled_from(["near-equal", "free", "wide"]))]
+    }[draw(st.sampled_from(["near-equal", "wide"]))]
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     return Z.astype(dtype), sizes
 
@@ -106,7 +103,7 @@ def test_rows_stand_where_they_stood_if_the_search_is_repeated():
     with reference.one_worker() as crew:
         effort = Effort(passes=2, list_length=4, sweeps=1, greedy_sweeps=1, idle=0.0, restarts=2)
         sizes = SizeRange(6, 10, 10)
-        search = Search(sizes, effort, 0, crew, Patience(), lambda what, share: None)
+        search = Search(sizes, effort, 0, crew, lambda what, share: None)
         partition(Z, search)
     assert np.array_equal(Z, kept)
 
@@ -130,28 +127,10 @@ def test_restarts_use_other_seeds_and_keep_the_best(monkeypatch):
     assert reference.spread(Z_given, found) == min(spreads)
 
 
-def test_it_ends_when_patience_does_and_sizes_hold(monkeypatch):
-    Z = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
-    for sizes in (SizeRange.near_equal(500, 7), SizeRange(60, 3, 20)):
-        for moment in range(8):
-            waiting = Patience()
-
-            def stop(what, share, *, waiting=waiting, left=[moment]):  # noqa: B006
-                waiting.interrupted = left[0] == 0
-                left[0] -= 1
-
-            with Threads(1, n_rows=500) as crew:
-                search = Search(sizes, QUICK, 0, crew, waiting, stop)
-                found = partition(Z.copy(), search)
-            counts = np.bincount(found, minlength=sizes.clusters)
-            assert counts.min() >= sizes.least
-            assert counts.max() <= sizes.most
-
-
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("effort", [EFFORTS["fast"], QUICK], ids=["fast", "quick"])
 def test_threads_do_not_change_labels(exact, effort, monkeypatch):
-    monkeypatch.setattr(workers, "ROWS_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(state, "ROWS_WORTH_A_THREAD", 0)
     monkeypatch.setattr(exchanging, "ROWS_WORTH_PARTS", 0)
     if not exact:
         monkeypatch.setattr(centre_graph, "EXACT_CENTRES", 0)
@@ -251,25 +230,6 @@ def test_the_effective_dimension_is_between_two_and_the_columns(n, d, equal):
     Z = np.zeros((n, d)) if equal else np.random.default_rng(n).normal(size=(n, d))
     for clusters in (2, n):
         assert min(2, d) <= effective_dimension(Z, clusters) <= d
-
-
-def test_free_sizes_make_fewer_clusters_where_that_pays():
-    rng = np.random.default_rng(0)
-    with reference.one_worker() as crew:
-        few, many = (
-            free_range(rng.normal(size=(2000, d)).astype(np.float32), 10, seed=0, workers=crew)
-            for d in (2, 40)
-        )
-    assert few == SizeRange(194, 10, 19)
-    assert many == SizeRange(200, 10, 19)
-
-
-def test_free_range_leaves_rows_where_they_are():
-    Z = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
-    kept = Z.copy()
-    with reference.one_worker() as crew:
-        free_range(Z, 5, seed=0, workers=crew)
-    assert np.array_equal(Z, kept)
 
 
 def test_progress_runs_from_zero_to_one_stage_by_stage():

@@ -19,23 +19,6 @@ def test_near_equal_makes_as_many_clusters_as_fit_with_sizes_that_differ_by_one(
     assert sizes.clusters * sizes.least <= n <= sizes.clusters * sizes.most
 
 
-@given(n=st.integers(1, 500), least=st.integers(1, 60), dimension=st.floats(1, 40))
-def test_free_sizes_can_hold_all_rows_and_no_cluster_could_be_split(n, least, dimension):
-    if n < least:
-        return
-    sizes = SizeRange.free(n, least, dimension=dimension)
-    assert sizes.least == least
-    assert sizes.clusters * sizes.least <= n <= sizes.clusters * sizes.most
-    fits = any(m * least <= n <= m * (2 * least - 1) for m in range(1, n + 1))
-    assert fits == (sizes.most == 2 * least - 1)
-    assert sizes.clusters <= n // least
-
-
-def test_fewer_clusters_are_made_in_few_dimensions_only():
-    counts = [SizeRange.free(10_000, 10, dimension=d).clusters for d in (1, 8, 12, 16, 30)]
-    assert counts == [970, 970, 985, 1000, 1000]
-
-
 @given(n=st.integers(1, 500), clusters=st.integers(1, 60))
 def test_starts_are_as_equal_as_can_be_and_spread_the_larger_clusters(n, clusters):
     if n < clusters:

@@ -10,7 +10,6 @@ import pytest
 from bagwise.cluster import compile as kernels
 from bagwise.cluster import search
 from bagwise.cluster.state import SizeRange
-from bagwise.cluster.workers import Patience
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def forget():
 def find(n=500, sizes=None):
     points = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     sizes = SizeRange.near_equal(n, 10) if sizes is None else sizes
-    return search.find_clusters(points, sizes, least=10, effort="fast", seed=0, waiting=Patience())
+    return search.find_clusters(points, sizes, effort="fast", seed=0)
 
 
 def test_few_rows_do_without_while_kernels_are_compiled_once(new_machine, caplog):
@@ -48,10 +47,10 @@ def test_few_rows_do_without_while_kernels_are_compiled_once(new_machine, caplog
     assert not np.array_equal(find(), first)  # the next one has its kernels
 
 
-def test_many_rows_and_free_sizes_wait(new_machine, caplog, monkeypatch):
+def test_many_rows_and_sizes_that_vary_wait(new_machine, caplog, monkeypatch):
     compiled = []
     monkeypatch.setattr(search, "compile_kernels", lambda: compiled.append(kernels.mark_compiled()))
-    find(sizes=SizeRange.free(500, 10, dimension=3))
+    find(sizes=SizeRange(45, 10, 19))
     assert not new_machine
     assert len(compiled) == 1
     assert "compiling kernels, once" in caplog.text

@@ -442,7 +442,7 @@ def test_a_command_with_settings_reads_back_as_the_instance():
     for strategy in (
         bw.OptimalBags(clip=None),
         bw.SuperBags(half=True),
-        bw.OptimalBags(time_budget=0.1, scale="std"),
+        bw.OptimalBags(clip=1.5, scale="std"),
     ):
         settings = dict(setting.split("=") for setting in spell_settings(strategy))
         assert find_strategy(strategy.name, settings) == strategy

@@ -202,6 +202,21 @@ def test_all_that_is_wrong_is_said_at_once(table):
         assert part in said
 
 
+def test_copies_and_flagged_columns_are_said_with_what_is_wrong(table):
+    labels = table["y"].to_pylist()
+    labels[3] = None
+    place = table.schema.get_field_index("y")
+    wrong = table.append_column("renamed_y", table["y"]).set_column(place, "y", pa.array(labels))
+    with pytest.raises(LabelError) as refused:
+        bw.make_release(wrong, **OPTIONS)
+    said = str(refused.value)
+    for part in ("missing in 1 row", "'renamed_y' equals the label", *map(repr, ASKED)):
+        assert part in said
+    with pytest.raises(LabelError) as refused:
+        bw.make_release(wrong.drop_columns(["renamed_y"]), **OPTIONS, features=[*ASKED, "age"])
+    assert "second look" not in str(refused.value)
+
+
 def test_classes_that_differ_in_case_are_told_of():
     table = pa.table({"x": np.arange(40.0), "y": ["Yes ", "no"] * 20})
     with pytest.raises(LabelError, match="only in case or blanks") as refused:

@@ -19,10 +19,9 @@ from bagwise.models.trees import Levels, Member, Tree, TreeModel
 from bagwise.privacy.promise import chance_of_guessing, odds_in_fractions
 from bagwise.privacy.queries import QUERIES
 from bagwise.report import errors_by_group, report_on
-from bagwise.report import ledger_page as ledger_page_module
 from bagwise.report import release_page as release_page_module
-from bagwise.report.ledger_page import ledger_page
 from bagwise.report.model_page import fit_of_bags, model_page
+from bagwise.report.pages import ledger_page, tone_of_ledger
 from bagwise.report.release_page import explain_or_say_why, release_page
 from bagwise.show.page import render
 from tests.golden.make import HERE
@@ -222,7 +221,7 @@ def test_a_ledger_page_adds_up_what_was_spent(ledger):
 )
 def test_the_colour_of_a_ledger_follows_the_promise_and_what_is_left(budget, spent, tone):
     totals = Totals(1, budget, 0.0, spent, spent, 0.0, 0.0)
-    assert ledger_page_module._tone(spent / budget, totals) == tone
+    assert tone_of_ledger(totals) == tone
 
 
 def test_who_approves_sees_which_release_it_is(ledger, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import bagwise as bw
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.super_bags import SuperBags
+from bagwise.bagging.random_bags import SuperBags
 from bagwise.errors import BagsError, StrategyError
 from bagwise.families import find_family
 from bagwise.privacy.private_model import design_model

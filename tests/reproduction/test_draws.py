@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import progress_to
 from reproduction.bounds import spread
 from reproduction.cells import Cell
@@ -165,9 +163,6 @@ def interrupt(_what, _share):
 
 
 def test_an_interrupted_search_is_no_result():
-    """A release may use what a search had found by Ctrl-C; an experiment must not."""
     draw = Draw("iso", n=4_000, d=8, run=0, seed=0)
     with progress_to(interrupt), pytest.raises(KeyboardInterrupt):
         draw.bags_without_labels("kmeans", 10)
-    with progress_to(interrupt), pytest.warns(StoppedEarlyWarning):
-        KMeansBags(scale="none").assign(draw.X, None, bag_size=10, rng=draw.stream("other"))

@@ -8,7 +8,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.super_bags import SuperBags
+from bagwise.bagging.random_bags import SuperBags
 from bagwise.families import find_family
 from bagwise.privacy.curves import gaussian_delta, gaussian_mu, pick_delta, pick_mu
 from bagwise.theory.exact import exact_risk

@@ -11,7 +11,6 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,9 +29,8 @@ from bagwise.rows.labels import Bounds, check_bounds, check_classes
 from bagwise.rows.sources.dialect import LOOKED_AT, Told, find_dialect
 from bagwise.rows.table import read_table
 
-_CURRENCIES = "$€£¥₹₩₽₺"
 _BLANKS = " \u00a0\u2009\u202f"  # also those that spreadsheets put between thousands
-_GROUPS = re.compile(r"\d{1,3}( \d{3})+")
+_AROUND = f"[$€£¥₹₩₽₺{_BLANKS}]*"
 _SHOWN = 10  # lines of a mistake that a message lists
 _TEXT = (".csv", ".tsv", ".txt")
 _LARGEST = 2**30  # bytes of a file that is read as a whole
@@ -132,27 +130,25 @@ def read_number(text: str, decimal: str = ".", *, certain: bool = False) -> floa
     >>> read_number("$1,234"), read_number("1 234,5 €", ","), read_number("-1,234,567.5")
     (1234.0, 1234.5, -1234567.5)
     """
-    bare = text.strip()
-    sign, bare = (bare[0], bare[1:]) if bare[:1] in ("+", "-") else ("", bare)
-    amount = bare.strip(_CURRENCIES + _BLANKS)
-    is_money = amount != bare.strip()
-    whole, mark, rest = amount.partition(decimal)
     other = "," if decimal == "." else "."
-    for between in (*_BLANKS, "'", "’", other):
-        groups = whole.split(between)
-        if len(groups) > 1 and _GROUPS.fullmatch(" ".join(groups)):
-            if between == other and not (is_money or certain or mark or len(groups) > 2):
-                raise LabelError(
-                    "the label is a thousand or a fraction: write it without the comma or point, "
-                    "or say which mark is the decimal one (--read decimal=.)"
-                )
-            whole = "".join(groups)
-            break
-    number = f"{sign}{whole}.{rest}" if mark else sign + whole
-    if "_" not in number and not set(number) & {",", " "}:
-        with suppress(ValueError):
-            return float(number)
-    raise LabelError("the label is not a number")
+    between = f"[{_BLANKS}'’{other}]"
+    parts = re.fullmatch(
+        rf"(?P<sign>[+-]?)(?P<money>{_AROUND})"
+        rf"(?P<whole>\d{{1,3}}(?P<between>{between})\d{{3}}(?:(?P=between)\d{{3}})*|\d*)"
+        rf"(?P<rest>[{decimal}]\d*)?(?P<power>[eE][+-]?\d+)?(?P<after>{_AROUND})",
+        text.strip(),
+    )
+    if parts is None or not any(map(str.isdigit, (parts["whole"] + (parts["rest"] or "")))):
+        raise LabelError("the label is not a number")
+    whole, rest = parts["whole"], parts["rest"] or ""
+    is_clear = certain or rest or parts["money"] or parts["after"] or whole.count(other) > 1
+    if parts["between"] == other and not is_clear:
+        raise LabelError(
+            "the label is a thousand or a fraction: write it without the comma or point, or say "
+            "which mark is the decimal one (--read decimal=.)"
+        )
+    digits = re.sub(r"\D", "", whole)
+    return float(f"{parts['sign']}{digits}.{rest[1:]}{parts['power'] or ''}")
 
 
 @dataclass(frozen=True)

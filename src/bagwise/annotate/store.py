@@ -203,8 +203,11 @@ class AnswerStore:
                 file.execute("PRAGMA synchronous=FULL")
                 file.execute("PRAGMA foreign_keys=ON")
                 yield file
-            except sqlite3.OperationalError as problem:
-                failure = _explained(self.path, problem)
+            except sqlite3.OperationalError:
+                failure = ProjectError(
+                    f"{self.path} cannot be read or written, and nothing was changed. Another "
+                    "process may be writing to it, the disk may be full, or permissions missing."
+                )
             except sqlite3.DatabaseError:  # its message may quote what it chokes on
                 failure = self._damaged()
         if failure is not None:
@@ -238,19 +241,6 @@ class ConflictError(ProjectError):
             "(--correct) replaces labels."
         )
         self.ids = tuple(ids)
-
-
-def _explained(path: Path, problem: sqlite3.OperationalError) -> ProjectError:
-    number = getattr(problem, "sqlite_errorcode", None)
-    if number == sqlite3.SQLITE_BUSY:
-        what = "another process has been writing to it for too long. Try again."
-    elif number in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
-        what = "the disk is full. Nothing was changed. Make room, and try again."
-    elif number == sqlite3.SQLITE_READONLY:
-        what = "it may not be written to. Check the permissions of the project."
-    else:
-        what = "it cannot be read or written. Check the disk and the permissions."
-    return ProjectError(f"{path}: {what}")
 
 
 def _now() -> str:

@@ -10,6 +10,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from bagwise.bagging.assigning import Given, assign_bags, check_bag_size, check_strata
 from bagwise.bagging.strategies import STRATEGIES
 from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, measures_by_scores
@@ -104,22 +106,11 @@ def _parse_parameters(kind: type[BaggingStrategy], given: Mapping[str, str]) -> 
                 f"strategy {kind.name!r} has no parameter {name!r}; "
                 f"it has {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
             )
-        parsed[name] = _parse_value(name, text, known[name])
+        value = None if text.lower() == "none" else text
+        try:  # which words there are is checked by the strategy
+            simple = known[name] in (bool, int, float, int | None, float | None)
+            parsed[name] = msgspec.convert(value, known[name], strict=False) if simple else text
+        except msgspec.ValidationError:
+            what = "true or false" if known[name] is bool else "a number"
+            raise StrategyError(f"parameter {name!r} is {what}, got {text!r}.") from None
     return parsed
-
-
-def _parse_value(name: str, text: str, kind: Any) -> Any:
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise StrategyError(f"parameter {name!r} is true or false, got {text!r}.")
-        return text.lower() == "true"
-    for number in (int, float):
-        if kind not in (number, number | None):
-            continue
-        if kind != number and text.lower() == "none":
-            return None
-        try:
-            return number(text)
-        except ValueError:
-            raise StrategyError(f"parameter {name!r} is a number, got {text!r}.") from None
-    return text

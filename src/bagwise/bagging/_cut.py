@@ -7,6 +7,9 @@ for which sorting and chunking is optimal; with a minimum it is not: [0, .1, .2,
 pairs costs 11.53 by chunking and 0.04 in two groups of three.
 """
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
@@ -96,8 +99,6 @@ def best_last_lengths(ordered: Ordered, size: int) -> AnyArray:
     computes that many at once from a window of the last ``2*size - 1`` costs. So values are needed
     some at a time, and all that is kept of each is a length, in two bytes where they are enough.
     """
-    from bagwise.bagging import _kernels  # numba takes a second to import
-
     kind = np.uint16 if 2 * size <= 2**16 else np.int64
     lengths = np.zeros((ordered.size // size + 1) * size, dtype=kind)
     costs = np.full(2 * size - 1, np.inf)  # of the prefixes first-2*size+1 .. first-1
@@ -109,5 +110,44 @@ def best_last_lengths(ordered: Ordered, size: int) -> AnyArray:
         part = np.asarray(ordered[max(0, start) : stop], dtype=np.float64)
         beyond = (max(0, -start), max(0, stop - ordered.size))  # there, the end is repeated
         part = np.pad(part, beyond, mode="edge")
-        _kernels.extend_lengths(part, size, costs, lengths[first:last])
+        _compiled()(part, size, costs, lengths[first:last])
     return lengths[: ordered.size + 1]
+
+
+@cache
+def _compiled() -> Callable[..., None]:
+    """Return `extend_lengths`, compiled; the tests hold it against a twin in NumPy."""
+    from bagwise.cluster.arith import compiled  # numba takes a second to import
+
+    return compiled(extend_lengths)
+
+
+def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyArray) -> None:
+    """Write the lengths of the next prefixes, and bring the window of costs up to them.
+
+    `part` has the ``lengths.size + 2 * size - 2`` values that the last groups of these prefixes may
+    have, `costs` the ``2 * size - 1`` of the prefixes before; there are whole multiples of `size`.
+    """
+    reach = 3 * size - 2
+    sums = np.zeros(reach + 1)
+    squares = np.zeros(reach + 1)
+    fresh = np.empty(size)
+    for first in range(0, lengths.size, size):
+        origin = part[first + reach // 2]
+        for i in range(reach):
+            value = part[first + i] - origin
+            sums[i + 1] = sums[i] + value
+            squares[i + 1] = squares[i] + value * value
+        before = costs - squares[: 2 * size - 1]
+        for t in range(size):
+            best, best_length = np.inf, 0
+            for c in range(size):
+                group_sum = sums[2 * size - 1 + t] - sums[t + c]
+                cost = before[t + c] - group_sum * group_sum / (2 * size - 1 - c)
+                if cost < best:
+                    best, best_length = cost, 2 * size - 1 - c
+            fresh[t] = best + squares[2 * size - 1 + t]
+            lengths[first + t] = best_length
+        costs[: size - 1] = costs[size:]
+        costs[size - 1 :] = fresh
+        costs -= costs.min()

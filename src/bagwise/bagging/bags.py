@@ -163,7 +163,7 @@ class Bags:
     def mean(self, values: AnyArray) -> FloatArray:
         """Average `values`, (n,) or (n, d), in each bag."""
         total = self.sum(np.asarray(values, dtype=np.float64))
-        return np.asarray(total / self._column(self.sizes, total.ndim))
+        return np.asarray(total / (self.sizes if total.ndim == 1 else self.sizes[:, None]))
 
     def variance(self, values: AnyArray) -> FloatArray:
         """Return the population variance (divided by the size) of `values` in each bag."""
@@ -246,10 +246,6 @@ class Bags:
         if values.ndim not in (1, 2) or values.shape[0] != self.n_rows:
             raise BagsError(f"expected one value per row ({self.n_rows}), got {values.shape}.")
         return values
-
-    @staticmethod
-    def _column(values: AnyArray, ndim: int) -> AnyArray:
-        return values if ndim == 1 else values[:, None]
 
 
 def _checked(index: AnyArray) -> tuple[IntArray, IntArray]:

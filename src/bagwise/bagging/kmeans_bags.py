@@ -1,23 +1,20 @@
 """Bags of rows with similar features: the paper's instance k-means, with a minimum size."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.bagging._cut import equal_sizes, optimal_sizes, rows_in_groups
+from bagwise.bagging._cut import equal_sizes, rows_in_groups
 from bagwise.bagging._recognise import far_apart
 from bagwise.bagging.bags import Bags
-from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, Scores, check_time_budget
+from bagwise.bagging.strategy import BaggingStrategy, PublishedBags, Scores
 from bagwise.cluster.metric import ScaleOrModel, linear_map, make_points
 from bagwise.cluster.state import EffortName, SizeRange
-from bagwise.cluster.workers import Patience
 from bagwise.errors import StrategyError
 from bagwise.rows.whitening import Columns
-
-Sizes = Literal["near-equal", "free"]
 
 
 @dataclass(frozen=True)
@@ -34,23 +31,16 @@ class KMeansBags(BaggingStrategy):
         are not linear, such as boosted trees (``learner="flexible"``).
     effort : {"fast", "default", "best"}
         How long to search. At 50,000 rows and 32 columns: about one, two and five seconds.
-    time_budget : float or None
-        Seconds after which the search ends with what it has. Bags then depend on the speed of the
-        machine, not only on the seed.
-    sizes : {"near-equal", "free"}
-        "near-equal" gives as many bags as there can be, with sizes that differ by one at most:
-        `bag_size`, or one more, unless there are too few rows for that. "free" gives
-        ``bag_size .. 2*bag_size-1``, more compact in few dimensions.
 
     Notes
     -----
-    Every bag has at least `bag_size` rows whenever the search ends, also by Ctrl-C. The same seed
+    There are as many bags as there can be, with sizes that differ by one at most. The same seed
     gives the same bags on the same machine, whatever the number of threads.
 
     Guarantee
     ---------
-    Never less compact than recursive balanced bisection; in one dimension, and if
-    `bag_size` divides the number of rows or sizes are free, as compact as can be.
+    Never less compact than recursive balanced bisection; in one dimension, and if `bag_size`
+    divides the number of rows, as compact as can be.
 
     References
     ----------
@@ -67,12 +57,9 @@ class KMeansBags(BaggingStrategy):
 
     scale: ScaleOrModel = "whiten"
     effort: EffortName = "default"
-    time_budget: float | None = None
-    sizes: Sizes = "near-equal"
 
     def __post_init__(self) -> None:
-        self.check_choices(scale=ScaleOrModel, effort=EffortName, sizes=Sizes)
-        check_time_budget(self.time_budget)
+        self.check_choices(scale=ScaleOrModel, effort=EffortName)
 
     @property
     def uses_scores(self) -> bool:
@@ -81,40 +68,23 @@ class KMeansBags(BaggingStrategy):
 
     def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put rows that are near each other together."""
-        from bagwise.cluster.search import time_limit  # the search imports numba: a second
-
-        with time_limit(self.time_budget) as waiting:
-            return self.assign_until(waiting, X, scores, bag_size=bag_size, rng=rng)
-
-    def assign_until(
-        self, waiting: Patience, X: AnyArray, scores: Scores = None, *, bag_size: int,
-        rng: Generator,
-    ) -> Bags:  # fmt: skip
-        """Do what `assign` does, as long as there is time."""
-        from bagwise.cluster.search import find_clusters
+        from bagwise.cluster.search import find_clusters  # the search imports numba: a second
 
         self._check_scores(scores)
         n = X.shape[0]
         # Ties are broken by place, and the place in a table may tell a label: shuffle first.
         order = rng.permutation(n)
-        near_equal, free = SizeRange.near_equal(n, bag_size), self.sizes == "free"
-        if bag_size == 1 or near_equal.clusters == 1 or X.shape[1] == 0:
+        sizes = SizeRange.near_equal(n, bag_size)
+        if bag_size == 1 or sizes.clusters == 1 or X.shape[1] == 0:
             return Bags.owning(rows_in_groups(order, equal_sizes(n, bag_size)))
         points = make_points(X, self.scale, rng, order=order, scores=scores)
-        if points.shape[1] == 1 and (free or near_equal.least == near_equal.most):
+        if points.shape[1] == 1 and sizes.least == sizes.most:
             # One dimension is solved exactly: sort and cut.
             ranks = np.argsort(points[:, 0], kind="stable")
-            cut = optimal_sizes(points[ranks, 0], bag_size) if free else equal_sizes(n, bag_size)
-            return Bags.owning(rows_in_groups(order[ranks], cut))
+            return Bags.owning(rows_in_groups(order[ranks], equal_sizes(n, bag_size)))
         index = np.empty(n, dtype=np.int64)
-        index[order] = find_clusters(
-            points,
-            None if free else near_equal,
-            least=bag_size,
-            effort=self.effort,
-            seed=int(rng.integers(2**31)),
-            waiting=waiting,
-        )
+        seed = int(rng.integers(2**31))
+        index[order] = find_clusters(points, sizes, effort=self.effort, seed=seed)
         return Bags.owning(index)
 
     def shared_metric(

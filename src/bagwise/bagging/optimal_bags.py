@@ -9,7 +9,7 @@ from numpy.random import Generator
 from bagwise._types import AnyArray, FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.bagging.strategy import BaggingStrategy, Scores, check_time_budget
+from bagwise.bagging.strategy import BaggingStrategy, Scores
 from bagwise.cluster.state import EffortName
 from bagwise.errors import StrategyError
 from bagwise.rows.whitening import Columns
@@ -30,8 +30,6 @@ class OptimalBags(BaggingStrategy):
         deviations. Where columns have different units, "std".
     effort : {"fast", "default", "best"}
         How long to search.
-    time_budget : float or None
-        Seconds after which the search ends with what it has.
     clip : float or None
         Rows with more than `clip` times the average leverage are drawn in to that much while bags
         are chosen. Without it a few far-out rows buy a small error on paper, and a model that is
@@ -62,31 +60,27 @@ class OptimalBags(BaggingStrategy):
 
     scale: Units = "none"
     effort: EffortName = "default"
-    time_budget: float | None = None
     clip: float | None = 3.0
 
     def __post_init__(self) -> None:
         self.check_choices(scale=Units, effort=EffortName)
-        check_time_budget(self.time_budget)
         if self.clip is not None and not 1 <= self.clip < np.inf:
             raise StrategyError(f"clip must be a number of at least 1, or none: {self.clip!r}.")
 
     def assign(self, X: AnyArray, scores: Scores, *, bag_size: int, rng: Generator) -> Bags:
         """Put rows together so that bag means determine the coefficients best."""
         del scores  # features alone
-        from bagwise.cluster.search import time_limit  # these import numba: a second
-        from bagwise.cluster.swapping import lower_trace
+        from bagwise.cluster.swapping import lower_trace  # it imports numba: a second
 
         order = rng.permutation(X.shape[0])  # as in k-means bags: the place may tell a label
         X = X[order]
-        with time_limit(self.time_budget) as waiting:
-            start = KMeansBags(scale="whiten", effort=self.effort)
-            bags = start.assign_until(waiting, X, bag_size=bag_size, rng=rng)
-            labels = bags.index
-            if bag_size > 1 and bags.n_bags > 1 and X.shape[1] > 0:
-                rows = draw_in(_spanning(X, self.scale), self.clip)
-                sweeps, seed = SWEEPS[self.effort], int(rng.integers(2**31))
-                labels = lower_trace(rows, labels, sweeps=sweeps, seed=seed, waiting=waiting)
+        start = KMeansBags(scale="whiten", effort=self.effort)
+        bags = start.assign(X, None, bag_size=bag_size, rng=rng)
+        labels = bags.index
+        if bag_size > 1 and bags.n_bags > 1 and X.shape[1] > 0:
+            rows = draw_in(_spanning(X, self.scale), self.clip)
+            sweeps, seed = SWEEPS[self.effort], int(rng.integers(2**31))
+            labels = lower_trace(rows, labels, sweeps=sweeps, seed=seed)
         index = np.empty_like(labels)
         index[order] = labels
         return Bags(index)

@@ -36,16 +36,10 @@ _LARGEST = 1e100  # as in the encoder: larger values cannot be squared and summe
 class BagQuality:
     """How much of the features' variance bags keep; the result of `Bags.quality`.
 
+    Rows in no bag are ignored.
+
     Attributes
     ----------
-    n_rows, n_bags : int
-        Rows, including those in no bag, and bags.
-    smallest, largest : int
-        Rows in the smallest and in the largest bag.
-    mean_size : float
-        Rows in a bag on average.
-    left_out : int
-        Rows in no bag, which the other results ignore.
     sse_ratio : float
         Squared distance of rows to the mean of their bag, divided by that to the overall mean: the
         variance lost within bags, 0 to 1. It depends on the units of the columns.
@@ -74,22 +68,12 @@ class BagQuality:
     >>> quality.kept.round(4), round(quality.error_ratio, 4)
     (array([0.9615]), 1.04)
     >>> print(quality)
-    rows                                4
-    left out                            0
-    bags                                2
-    rows in a bag                       2 to 2, 2 on average
     feature variance lost by averaging  0.0385
     error against row labels            1.04 times, with exact bag means
     error of predictions                1.04 times
     least variance kept                 0.962, of 1 direction(s)
     """
 
-    n_rows: int
-    n_bags: int
-    smallest: int
-    largest: int
-    mean_size: float
-    left_out: int
     sse_ratio: float
     kept: FloatArray
     error_ratio: float
@@ -127,13 +111,8 @@ class BagQuality:
         }
 
     def _pairs(self) -> list[tuple[str, str]]:
-        sizes = f"{self.smallest} to {self.largest}, {self.mean_size:.4g} on average"
         least = f"{self.least_kept:.3g}, of {self.directions} direction(s)"
         return [
-            ("rows", str(self.n_rows)),
-            ("left out", str(self.left_out)),
-            ("bags", str(self.n_bags)),
-            ("rows in a bag", sizes),
             *self.headlines().items(),
             ("error of predictions", _in_words(self.prediction_ratio)),
             ("least variance kept", least if self.directions else "the rows do not differ"),
@@ -188,26 +167,14 @@ def measure_blocks(bags: Bags, take: Callable[[IntArray], AnyArray], width: int)
         lost = 1 - float(np.trace(N) / np.trace(S))
         kept, error_ratio, prediction_ratio = _compare_directions(S, N, rounding)
     kept.flags.writeable = False
-    return BagQuality(
-        n_rows=bags.n_rows,
-        n_bags=bags.n_bags,
-        smallest=int(bags.sizes.min()),
-        largest=int(bags.sizes.max()),
-        mean_size=float(bags.sizes.mean()),
-        left_out=int((~bags.in_bag).sum()),
-        sse_ratio=min(lost, 1.0) if lost > rounding else 0.0,
-        kept=kept,
-        error_ratio=error_ratio,
-        prediction_ratio=prediction_ratio,
-    )
+    lost = min(lost, 1.0) if lost > rounding else 0.0
+    return BagQuality(lost, kept, error_ratio, prediction_ratio)
 
 
 def _in_words(ratio: float) -> str:
-    return (
-        f"{ratio:#.3g}".rstrip(".") + " times"
-        if math.isfinite(ratio)
-        else "not determined by these bags"
-    )
+    if math.isinf(ratio):
+        return "not determined by these bags"
+    return f"{ratio:#.3g}".rstrip(".") + " times"
 
 
 def _check_finite(values: AnyArray) -> AnyArray:

@@ -12,7 +12,7 @@ from bagwise.bagging.random_bags import RandomBags as RandomBags
 from bagwise.bagging.kmeans_bags import KMeansBags as KMeansBags
 from bagwise.bagging.optimal_bags import OptimalBags as OptimalBags
 from bagwise.bagging.sorted_bags import SortedBags as SortedBags
-from bagwise.bagging.super_bags import SuperBags as SuperBags
+from bagwise.bagging.random_bags import SuperBags as SuperBags
 from bagwise.bagging.group_bags import GroupBags as GroupBags
 # isort: on
 

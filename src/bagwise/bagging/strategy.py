@@ -139,9 +139,3 @@ def measures_by_scores(strategy: BaggingStrategy) -> bool:
     (True, False)
     """
     return strategy.uses_scores and strategy.compact
-
-
-def check_time_budget(seconds: float | None) -> None:
-    """Refuse a time that is not positive."""
-    if seconds is not None and not seconds > 0:
-        raise StrategyError(f"time_budget must be positive seconds, got {seconds!r}.")

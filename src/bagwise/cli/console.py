@@ -120,10 +120,15 @@ def _run(action: Callable[[], None]) -> int:
         if not is_json():
             return fail(message, code)
         kind = type(error).__name__ if isinstance(error, BagwiseError) else "Error"
-        said = {"error": {"code": code, "kind": kind, "message": printable(message, keep="\n")}}
-        sys.stderr.write(json.dumps(said, indent=2) + "\n")
-        return code
+        return fail_as_json(message, code, kind=kind)
     return 0
+
+
+def fail_as_json(message: str, code: int, *, kind: str) -> int:
+    """Print an error for a machine, and return its exit code."""
+    said = {"error": {"code": code, "kind": kind, "message": printable(message, keep="\n")}}
+    sys.stderr.write(json.dumps(said, indent=2) + "\n")
+    return code
 
 
 def _account_of(error: Exception) -> tuple[str, int]:
@@ -323,8 +328,8 @@ def _titled(title: str, **options: Any) -> Table:
 
 
 def print_pairs(title: str, values: Mapping[str, Any]) -> None:
-    """Print names and values as a table."""
+    """Print names, as JSON has them, and values as a table."""
     grid = _titled(title, show_header=False)
     for name, value in values.items():
-        grid.add_row(safe(name), safe(value))
+        grid.add_row(safe(name.removeprefix("n_").replace("_", " ")), safe(value))
     out.print(grid)

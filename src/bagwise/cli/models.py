@@ -183,9 +183,7 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     data: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TABLE...", help="A labelled table, or a release.", show_default=False
-        ),
+        typer.Argument(metavar="TABLE", help="A labelled table, or a release.", show_default=False),
     ],
     promise: Annotated[Promise, "bounds epsilon unit"],
     charging: Charging,

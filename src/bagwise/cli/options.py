@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from bagwise.cli.console import guarded, talk
+from bagwise.cli.console import BAD_INPUT, fail_as_json, guarded, is_json, talk
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.requests.records import Engine, Settings, setting
 
@@ -148,7 +148,7 @@ class Publishing(Settings):
 Tables = Annotated[
     list[str],
     typer.Argument(
-        metavar="TABLE...",
+        metavar="TABLE",
         help="Parquet, CSV or Arrow: one or more files, a directory or 'a pattern*'; - for "
         "standard input; a database with --query.",
         show_default=False,
@@ -396,6 +396,17 @@ class Program(TyperGroup):
                 front += [word, *([value] if takes_value and (value := next(words, None)) else [])]
         return super().parse_args(ctx, [*front, *rest])
 
+    def invoke(self, ctx: Any) -> Any:
+        """Say as JSON, too, where a machine reads it, that a command was mistyped."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if not (is_json() and hasattr(error, "format_message")):
+                raise
+            raise typer.Exit(
+                fail_as_json(error.format_message(), BAD_INPUT, kind="UsageError")
+            ) from None
+
 
 EVERYDAY = ["label", "bounds", "classes", "epsilon", "output", "id", "exclude", "unit", "ledger"]
 """Options that the help of a verb begins with, in this order."""
@@ -443,9 +454,8 @@ class Command(TyperCommand):
         options: list[Any] = list(self.params)
         for option in options:
             text = getattr(option, "help", None)
-            for word, spell in REGISTERED.items():
-                if text and word in text:
-                    text = option.help = text.replace(word, spell())
+            if text and "{" in text:
+                option.help = text.format_map(registered())
             if getattr(option, "is_flag", False):
                 option.display_type_rich = lambda **_: None  # it takes no value
         rank = {name: place for place, name in enumerate(EVERYDAY)}
@@ -466,27 +476,18 @@ def add_verbs(app: typer.Typer, *verbs: Callable[..., None]) -> None:
         app.command(name=one.__name__.strip("_").replace("_", "-"), cls=Command)(one)
 
 
-def _strategies() -> str:
+@functools.cache
+def registered() -> dict[str, str]:
+    """Return what help texts list by these names; registries import numpy and scipy."""
     from bagwise.bagging import STRATEGIES
-
-    return "; ".join(f"{name}: {kind.summary}" for name, kind in STRATEGIES.items())
-
-
-def _families() -> str:
     from bagwise.families import FAMILIES
 
-    return "; ".join(f"{name}: {family.summary}" for name, family in FAMILIES.items())
-
-
-def _links() -> str:
-    from bagwise.families import FAMILIES
-
-    names = {link: None for family in FAMILIES.values() for link in family.links}
-    return "; ".join(
-        f"{link}, for {', '.join(n for n, family in FAMILIES.items() if link in family.links)}"
-        for link in names
-        if link != "canonical"
-    )
-
-
-REGISTERED = {"{strategies}": _strategies, "{families}": _families, "{links}": _links}
+    families: dict[str, list[str]] = {}
+    for name, family in FAMILIES.items():
+        for link in set(family.links) - {"canonical"}:
+            families.setdefault(link, []).append(name)
+    return {
+        "strategies": "; ".join(f"{name}: {kind.summary}" for name, kind in STRATEGIES.items()),
+        "families": "; ".join(f"{name}: {family.summary}" for name, family in FAMILIES.items()),
+        "links": "; ".join(f"{link}, for {', '.join(names)}" for link, names in families.items()),
+    }

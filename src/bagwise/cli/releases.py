@@ -166,9 +166,15 @@ def release(
     random --bag-size 50 --label rent --bounds 0 5000 --epsilon 1 -o out[/]
     """
     from bagwise.api import make_release
+    from bagwise.bagging import find_strategy
     from bagwise.release.release import check_output
 
     # 1. Refuse before anything is read what would fail at the end.
+    parameters = parse_settings(set or [])
+    if parameters and strategy == "auto":
+        raise StrategyError("--set needs a strategy; name one instead of 'auto'.")
+    is_number = bag_size is not None and bag_size.removeprefix("-").isdecimal()
+    size: Any = int(bag_size) if bag_size and is_number else bag_size
     force = shared().force
     if output is None and not dry_run:
         raise OutputError("name a directory for the release: -o DIRECTORY.")
@@ -193,8 +199,8 @@ def release(
         made = make_release(
             source,
             **values_of(asked),
-            bag_size=_size(bag_size),
-            strategy=_strategy(strategy, set or []),
+            bag_size=size,
+            strategy=find_strategy(strategy, parameters) if parameters else strategy,
             bagging=bagging,
             privacy=privacy,
             reading=reading,
@@ -279,25 +285,6 @@ def _foresee(source: Any, work: Any, label: str) -> int:
     if estimate is not None and estimate.is_large(memory) and not is_quiet():
         err.print(estimate.sentence(memory), highlight=False, soft_wrap=True)
     return memory.limit
-
-
-def _size(text: str | None) -> Any:
-    """Return a bag size as a number, or "auto"."""
-    if text is None:
-        return None
-    return int(text) if text.removeprefix("-").isdecimal() else text
-
-
-def _strategy(name: str, settings: list[str]) -> Any:
-    """Return a strategy with its parameters, or its name where it has none."""
-    if not settings:
-        return name
-    from bagwise.bagging import find_strategy
-
-    parameters = parse_settings(settings)
-    if name == "auto":
-        raise StrategyError("--set needs a strategy; name one instead of 'auto'.")
-    return find_strategy(name, parameters)
 
 
 @verb("force query read memory_limit")

@@ -98,7 +98,7 @@ def report(
         on_stage("drawing the page")
         if is_card:
             from bagwise.models import load_model
-            from bagwise.report.model_card import model_card
+            from bagwise.report.model_page import model_card
 
             with new_file(output, force=force) as draft:
                 draft.write_text(model_card(load_model(path), file=path.name), encoding="utf-8")
@@ -200,7 +200,7 @@ def _model(path: Path, output: Path | None, *, release: Path | None) -> "Page | 
 def _ledger(path: Path, output: Path | None) -> "Page | None":
     """Print a ledger, or return its page."""
     from bagwise.ledger import Ledger
-    from bagwise.report.ledger_page import ledger_page
+    from bagwise.report.pages import ledger_page
 
     if output is None:
         ledgers.show_ledger(path)

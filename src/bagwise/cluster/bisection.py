@@ -6,7 +6,7 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.arith import kernel, mix
-from bagwise.cluster.workers import Threads
+from bagwise.cluster.state import Threads
 
 ROUNDS = 3  # of 2-means in each cut
 SUBTREES = 32  # nodes from which on each is one piece of work, together with all below it

@@ -12,7 +12,7 @@ import numpy as np
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.arith import kernel, squared_distance
 from bagwise.cluster.bisection import bisect
-from bagwise.cluster.workers import Threads
+from bagwise.cluster.state import Threads
 
 # A pair costs its features and a constant for being looked at; in these units exact lists of
 # 50,000 rows and 5,000 centres in 32 dimensions (1.2e10) take about half a second of one core.

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -37,12 +37,9 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     size_max : int or None
         Maximum number of rows in a cluster; None for no limit.
     n_clusters : int or None
-        Number of clusters. None makes about as many as `size_min` allows, with sizes below
-        ``2 * size_min``: a larger cluster could be split into two more compact ones.
+        Number of clusters. None makes as many as `size_min` allows.
     effort : {"fast", "default", "best"}
         How long to search.
-    time_budget : float or None
-        Seconds after which the search ends with its current result, which has valid sizes.
     random_state : int, RandomState or None
         The same number gives the same clusters on the same machine, for any `n_jobs`.
     n_jobs : int or None
@@ -60,7 +57,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     -----
     Distances are Euclidean in the units given: scale the columns first if these differ. X may be
     scipy sparse; with more than 128 columns distances are then those of a random projection, and
-    centres are returned dense. Ctrl-C ends the search early, with a warning.
+    centres are returned dense.
 
     Examples
     --------
@@ -78,7 +75,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         "size_max": [Interval(Integral, 1, None, closed="left"), None],
         "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
         "effort": [StrOptions({"fast", "default", "best"})],
-        "time_budget": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
         "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
     }
@@ -90,7 +86,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters: int | None = None,
         *,
         effort: EffortName = "default",
-        time_budget: float | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -98,13 +93,12 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.size_max = size_max
         self.n_clusters = n_clusters
         self.effort = effort
-        self.time_budget = time_budget
         self.random_state = random_state
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 (there is nothing to predict)
         """Find the clusters of X, (n, d), dense or sparse."""
-        from bagwise.cluster.search import find_clusters, time_limit  # numba takes a second
+        from bagwise.cluster.search import find_clusters  # numba takes a second
 
         self._validate_params()
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -112,17 +106,14 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         points = make_points(X, "none", np.random.default_rng(seed))
-        with time_limit(self.time_budget) as waiting:
-            labels = find_clusters(
-                points,
-                sizes,
-                least=self.size_min,
-                effort=self.effort,
-                seed=seed,
-                waiting=waiting,
-                threads=self.n_jobs,
-                starts=self._kmeans_starts(points, sizes, seed),
-            )
+        labels = find_clusters(
+            points,
+            sizes,
+            effort=self.effort,
+            seed=seed,
+            threads=self.n_jobs,
+            starts=self._kmeans_starts(points, sizes, seed),
+        )
         _, self.labels_ = np.unique(labels, return_inverse=True)
         self.cluster_sizes_ = np.bincount(self.labels_)
         # Added up in double precision, whatever that of X.
@@ -149,13 +140,11 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             nearest.append(pairwise_distances_argmin(dense - origin, centres))
         return np.concatenate(nearest).astype(np.int64)
 
-    def _size_range(self, n: int) -> SizeRange | None:
-        """Return the sizes that were asked for; None leaves their number to the search."""
+    def _size_range(self, n: int) -> SizeRange:
+        """Return the sizes that were asked for."""
         least, most = self.size_min, n if self.size_max is None else self.size_max
         if n < least:
             raise ValueError(f"n_samples={n} should be >= size_min={least}: no cluster is filled.")
-        if self.n_clusters is None and self.size_max is None:
-            return None
         if self.n_clusters is None and most < least:
             raise ValueError(f"size_max={most} is below size_min={least}.")
         clusters = max(n // least, 1) if self.n_clusters is None else self.n_clusters
@@ -167,11 +156,9 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             )
         return SizeRange(clusters, least, min(most, n - (clusters - 1) * least))
 
-    def _kmeans_starts(
-        self, points: AnyArray, sizes: SizeRange | None, seed: int
-    ) -> Iterable[IntArray]:
+    def _kmeans_starts(self, points: AnyArray, sizes: SizeRange, seed: int) -> Iterable[IntArray]:
         """Return ordinary k-means of the rows, whose centres are then filled to size."""
-        if sizes is None or not 1 < sizes.clusters <= FEW_CLUSTERS or self.effort == "fast":
+        if not 1 < sizes.clusters <= FEW_CLUSTERS or self.effort == "fast":
             return ()
         return (_kmeans(points, sizes.clusters, seed + i) for i in range(KMEANS_STARTS))
 

@@ -134,8 +134,6 @@ def exchange_rows(
     rng = np.random.default_rng(search.seed)
     blocks = Blocks.pack(rows, search.sizes.most)
     for turn, heat in enumerate(heats):
-        if search.patience.is_over:
-            break
         search.report("exchanging rows", turn / len(heats))
         changes = _sweep(blocks, graph, heat, rng, search, farthest=turn % 2 == 0)
         if heat == 0.0 and changes <= effort.idle * rows.labels.size:

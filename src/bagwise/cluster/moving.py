@@ -6,6 +6,7 @@ the centre moving along (Hartigan 1975), which matters for clusters of ten rows.
 batches from frozen centres, and carried out one after the other where they still pay.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -39,50 +40,32 @@ def move_rows(rows: OrderedRows, graph: CentreGraph, scale: float, search: Searc
 
     Sizes that may float first find the dense regions; squeezing them slowly keeps what was found.
     """
-    n, sizes = rows.labels.size, search.sizes
-    mean_size = n / sizes.clusters
-    passes = _Passes(rows, graph, search)
-    for turn, weight in enumerate(geometric(FIRST_WEIGHT, LAST_WEIGHT, search.effort.passes)):
-        if search.patience.is_over:
-            break
-        search.report("moving rows", turn / search.effort.passes)
-        price = weight * scale * (USUAL_SIZE / mean_size) * rows.spread / n
-        passes.run(price, strict=False)
-    repair_sizes(rows, graph, search)
-    if sizes.least == sizes.most:
-        return
-    for _ in range(search.effort.passes):
-        if search.patience.is_over or passes.run(0.0, strict=True) == 0:
-            break
+    n, sizes, count = rows.labels.size, search.sizes, search.effort.passes
+    lists = np.full((n, min(search.effort.list_length, sizes.clusters)), -1, dtype=np.int32)
+    wanted = np.empty(n, dtype=np.int32)
+    pieces = search.workers.ranges(strips_of(n, BATCHES))
+    turns = itertools.count()
 
-
-class _Passes:
-    """Passes over all rows, with the lists of clusters that each row considers."""
-
-    def __init__(self, rows: OrderedRows, graph: CentreGraph, search: Search) -> None:
-        self._rows, self._graph, self._search = rows, graph, search
-        length = min(search.effort.list_length, search.sizes.clusters)
-        self._lists: AnyArray = np.full((rows.labels.size, length), -1, dtype=np.int32)
-        self._wanted: AnyArray = np.empty(rows.labels.size, dtype=np.int32)
-        self._turn = 0
-
-    def run(self, price: float, *, strict: bool) -> int:
-        """Offer every row its best cluster; return how many moved."""
-        rows, sizes = self._rows, self._search.sizes
-        if self._turn % REFRESH_EVERY == 0:
-            self._graph.fill_rows(rows.Z, rows.centres, rows.labels, self._lists)
-        self._turn += 1
-        moved = 0
-        pieces = self._search.workers.ranges(strips_of(rows.labels.size, BATCHES))
-        state, rule = rows.state, Rule(sizes.least, sizes.most, price, strict)
+    def offer(price: float, *, strict: bool) -> int:
+        """Offer every row its best cluster of those in its list; return how many moved."""
+        if next(turns) % REFRESH_EVERY == 0:
+            graph.fill_rows(rows.Z, rows.centres, rows.labels, lists)
+        moved, state, rule = 0, rows.state, Rule(sizes.least, sizes.most, price, strict)
         for batch in range(BATCHES):
-            work = [
-                (state, rule, self._lists, self._wanted, batch, BATCHES, *piece) for piece in pieces
-            ]
-            self._search.workers.run(choose_moves, work)
-            moved += carry_out(state, rule, self._wanted, batch, BATCHES)
+            given = (state, rule, lists, wanted, batch, BATCHES)
+            search.workers.run(choose_moves, [(*given, *piece) for piece in pieces])
+            moved += carry_out(state, rule, wanted, batch, BATCHES)
         rows.settle()
         return moved
+
+    for turn, weight in enumerate(geometric(FIRST_WEIGHT, LAST_WEIGHT, count)):
+        search.report("moving rows", turn / count)
+        price = weight * scale * (USUAL_SIZE / (n / sizes.clusters)) * rows.spread / n
+        offer(price, strict=False)
+    repair_sizes(rows, graph, search)
+    for _ in range(count if sizes.least < sizes.most else 0):
+        if offer(0.0, strict=True) == 0:
+            break
 
 
 @kernel

@@ -11,7 +11,6 @@ import numpy as np
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.state import SizeRange, effective_dimension, geometric
-from bagwise.cluster.workers import Patience
 
 MOST_ROWS, MOST_CLUSTERS = 10_000, 2_000  # seconds of work; more rows are worth compiling for
 POWER_STEPS, ROUNDS = 4, 3
@@ -22,14 +21,12 @@ GREEDY = 1e-5  # of a row's usual square: less is rounding
 
 
 def is_small(n_rows: int, sizes: SizeRange) -> bool:
-    """Tell whether a search is worth doing without kernels; sizes that are free need them."""
+    """Tell whether a search is worth doing without kernels; sizes that vary need them."""
     near_equal = sizes.most - sizes.least <= 1
     return near_equal and n_rows <= MOST_ROWS and sizes.clusters <= MOST_CLUSTERS
 
 
-def find_clusters_plainly(
-    Z: AnyArray, sizes: SizeRange, *, effort: str, seed: int, waiting: Patience
-) -> IntArray:
+def find_clusters_plainly(Z: AnyArray, sizes: SizeRange, *, effort: str, seed: int) -> IntArray:
     """Return the cluster of each row, of sizes as equal as can be.
 
     Guarantee: never less compact than the bisection that it begins with.
@@ -44,7 +41,7 @@ def find_clusters_plainly(
     annealed, greedy = SWEEPS[effort]
     scale = 2.0 / effective_dimension(Z[order], sizes.clusters)
     for heat in [*geometric(HOT, COLD, annealed), *np.zeros(greedy)]:
-        if waiting.is_over or (not _sweep(clusters, float(heat) * scale, rng) and heat == 0):
+        if not _sweep(clusters, float(heat) * scale, rng) and heat == 0:
             break
     return clusters.labels() if clusters.spread <= spread else first
 

@@ -9,9 +9,7 @@ Two scales adapt all of it to the data: the mean squared distance to the centre,
 dimension, since a row in d dimensions has about d/2 times less to gain than its distance suggests.
 """
 
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 
@@ -32,13 +30,11 @@ from bagwise.cluster.state import (
     OrderedRows,
     Search,
     SizeRange,
+    Threads,
     effective_dimension,
 )
-from bagwise.cluster.workers import Patience, Threads, patience
-from bagwise.errors import StoppedEarlyWarning
 from bagwise.show.stages import report_progress
 
-SAMPLED_ROWS = 20_000
 # Above this effective dimension, or this size, annealing hardly finds what moves have not.
 ROUGH_DIMENSION, ROUGH_SIZE = 6.0, 64.0
 # Entries of all rows that annealed sweeps look at, together: more would take minutes. Rows whose
@@ -51,54 +47,29 @@ COMPILED_FOR = 2_000  # rows: enough to need every stage, repair among them
 SEED_STEP = 1000  # more than the seeds that one attempt uses
 
 
-@contextmanager
-def time_limit(seconds: float | None) -> Iterator[Patience]:
-    """Say when to stop; afterwards, warn if it was Ctrl-C that stopped the search.
-
-    With a limit, the kernels are there before the clock starts.
-    """
-    if seconds is not None:
-        few = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)
-        find_clusters(few, None, least=4, effort="default", seed=0, waiting=Patience())
-    with patience(seconds) as waiting:
-        yield waiting
-    if waiting.interrupted:
-        warnings.warn(
-            "the search for compact clusters was stopped; the best so far is used, and every size "
-            "is as asked.",
-            StoppedEarlyWarning,
-            stacklevel=4,
-        )
-
-
 def find_clusters(
     points: AnyArray,
-    sizes: SizeRange | None,
+    sizes: SizeRange,
     *,
-    least: int,
     effort: EffortName,
     seed: int,
-    waiting: Patience,
     threads: int | None = None,
     starts: Iterable[IntArray] = (),
 ) -> IntArray:
     """Return the cluster of each point; the array of points is used up.
 
-    Without `sizes` there may be as many clusters of at least `least` rows as suits the data. The
-    search is repeated from each of the `starts` as long as there is time; the best result counts.
-    Where kernels would have to be compiled first, few rows do without.
+    The search is repeated from each of the `starts`; the best result counts. Where kernels would
+    have to be compiled first, few rows do without.
     """
     n = points.shape[0]
-    if sizes is not None and starts == () and is_small(n, sizes) and not kernels.are_compiled():
+    if starts == () and is_small(n, sizes) and not kernels.are_compiled():
         kernels.compile_in_background()
-        return find_clusters_plainly(points, sizes, effort=effort, seed=seed, waiting=waiting)
+        return find_clusters_plainly(points, sizes, effort=effort, seed=seed)
     kernels.load_kernels()
     if kernels.are_to_be_kept():
         compile_kernels()
     with Threads(threads, n_rows=n) as workers:
-        if sizes is None:
-            sizes = free_range(points, least, seed=seed, workers=workers)
-        search = Search(sizes, find_effort(effort, n), seed, workers, waiting, report_progress)
+        search = Search(sizes, find_effort(effort, n), seed, workers, report_progress)
         return partition(points, search, starts=starts)
 
 
@@ -107,7 +78,7 @@ def compile_kernels() -> None:
     points = np.random.default_rng(0).normal(size=(COMPILED_FOR, 8)).astype(np.float32)
     sizes = SizeRange.near_equal(COMPILED_FOR, 10)
     with Threads(1, n_rows=COMPILED_FOR) as workers:
-        search = Search(sizes, EFFORTS["default"], 0, workers, Patience(), lambda *_: None)
+        search = Search(sizes, EFFORTS["default"], 0, workers, lambda *_: None)
         partition(points, search)
     kernels.mark_compiled()
 
@@ -119,18 +90,6 @@ def find_effort(name: str, n_rows: int) -> Effort:
     sweeps = int(effort.sweeps * np.clip(many / n_rows, 1, most_times))
     tries = TRIES if name == "best" and n_rows <= FEW_ROWS else 1
     return replace(effort, sweeps=sweeps, restarts=tries)
-
-
-def free_range(Z: AnyArray, least: int, *, seed: int, workers: Threads) -> SizeRange:
-    """Choose how many clusters of at least `least` rows to make, from a sample of the rows."""
-    n = Z.shape[0]
-    sample = Z[:: max(1, n // SAMPLED_ROWS)].copy()
-    ids = np.arange(sample.shape[0], dtype=np.int32)
-    near = SizeRange.near_equal(sample.shape[0], min(least, sample.shape[0]))
-    starts = near.starts(sample.shape[0])
-    bisect(sample, ids, starts, rounds=ROUNDS, seed=seed, workers=workers)
-    dimension = effective_dimension(sample, near.clusters)
-    return SizeRange.free(n, least, dimension=dimension)
 
 
 def partition(Z: AnyArray, search: Search, *, starts: Iterable[IntArray] = ()) -> IntArray:
@@ -149,8 +108,6 @@ def partition(Z: AnyArray, search: Search, *, starts: Iterable[IntArray] = ()) -
         labels, spread = _attempt(Z if once else Z.copy(), seeded, start)
         if spread < best_spread:
             best, best_spread = labels, spread
-        if search.patience.is_over:
-            break
     return best
 
 

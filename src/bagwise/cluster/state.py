@@ -1,24 +1,27 @@
-"""Data that all stages of a search share: sizes, effort, rows, threads, and when to stop.
+"""Data that all stages of a search share: sizes, effort, rows and threads.
 
 Nothing here needs numba, because strategies and planner import it without searching.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self
 
+import joblib
 import numpy as np
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.cluster.workers import Patience, Threads
 
 EffortName = Literal["fast", "default", "best"]
 
-FEWER_CLUSTERS = 0.03
-FEW_DIMENSIONS, MANY_DIMENSIONS = 8, 16
 SAMPLED_WINDOWS = 1000
 SMALLEST_WINDOW, LARGEST_WINDOW = 10, 64
+ROWS_WORTH_A_THREAD = 30_000  # below this many rows, handing out work costs more than it saves
 CHUNK = 65_536  # rows that are looked at together where all of them would need a copy
 
 
@@ -40,22 +43,6 @@ class SizeRange:
         clusters = n_rows // least
         size, rest = divmod(n_rows, clusters)
         return cls(clusters, size, size + (rest > 0))
-
-    @classmethod
-    def free(cls, n_rows: int, least: int, *, dimension: float) -> Self:
-        """Sizes from `least` to twice as many less one; a larger cluster could be split.
-
-        In few dimensions it pays to have slightly fewer clusters than fit, so that sizes can follow
-        the data. In many, nothing is worth a cluster less.
-
-        >>> SizeRange.free(1000, 10, dimension=3)
-        SizeRange(clusters=97, least=10, most=19)
-        """
-        fewer = FEWER_CLUSTERS * np.clip((MANY_DIMENSIONS - dimension) / FEW_DIMENSIONS, 0, 1)
-        clusters = int((1 - fewer) * (n_rows // least))
-        # Few rows may need more clusters than that, or some would have to be too large.
-        clusters = min(max(clusters, -(-n_rows // (2 * least - 1))), n_rows // least)
-        return cls(clusters, least, max(2 * least - 1, -(-n_rows // clusters)))
 
     def starts(self, n_rows: int) -> IntArray:
         """Where the clusters begin if sizes are as equal as can be, the larger ones spread out."""
@@ -98,6 +85,40 @@ EFFORTS = {
 }
 
 
+class Threads:
+    """Run kernels over pieces of the data. What they compute does not depend on how many there are.
+
+    Libraries below are held to one thread each: two layers of threads get in each other's way.
+    """
+
+    def __init__(self, threads: int | None, *, n_rows: int) -> None:
+        wanted = joblib.cpu_count() if threads is None else threads
+        self.threads = max(1, wanted) if n_rows >= ROWS_WORTH_A_THREAD else 1
+        self._open = ExitStack()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        self._open.enter_context(threadpool_limits(1))
+        if self.threads > 1:
+            self._pool = self._open.enter_context(ThreadPoolExecutor(self.threads))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def run(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call `function` with each tuple of arguments, side by side."""
+        if self._pool is None or len(pieces) == 1:
+            return [function(*piece) for piece in pieces]
+        return list(self._pool.map(lambda piece: function(*piece), pieces))
+
+    def ranges(self, count: int, *, at_least: int = 64) -> list[tuple[int, int]]:
+        """Cut 0..count into a few ranges per thread."""
+        pieces = max(1, min(4 * self.threads if self.threads > 1 else 1, count // at_least))
+        edges = [count * p // pieces for p in range(pieces + 1)]
+        return list(pairwise(edges))
+
+
 @dataclass(frozen=True)
 class Search:
     """One search for a partition."""
@@ -106,7 +127,6 @@ class Search:
     effort: Effort
     seed: int
     workers: Threads
-    patience: Patience
     report: Callable[[str, float], None]
 
 

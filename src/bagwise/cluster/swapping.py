@@ -13,8 +13,7 @@ from bagwise.cluster.arith import kernel, squared_distance
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.compile import load_kernels
 from bagwise.cluster.exchanging import Blocks, draw_swap, price_side, settle, swap_rows
-from bagwise.cluster.state import OrderedRows, sums_of_clusters
-from bagwise.cluster.workers import Patience, Threads
+from bagwise.cluster.state import OrderedRows, Threads, sums_of_clusters
 from bagwise.show.stages import report_progress
 
 WORTHWHILE = 1e-4  # relative improvement that a sweep must bring to be followed by another
@@ -28,7 +27,6 @@ def lower_trace(
     *,
     sweeps: int,
     seed: int,
-    waiting: Patience,
     threads: int | None = None,
 ) -> IntArray:
     """Swap rows of X between clusters while ``tr M^-1`` falls; return the new labels.
@@ -52,8 +50,6 @@ def lower_trace(
     with Threads(threads, n_rows=X.shape[0]) as workers:
         graph = CentreGraph(clusters, seed=seed, workers=workers)
         for turn in range(sweeps):
-            if waiting.is_over:
-                break
             report_progress("lowering the expected error", turn / sweeps)
             trace = np.trace(P)
             ids = np.arange(X.shape[0], dtype=np.int32)

@@ -303,7 +303,7 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
     if not family.knows_dispersion and _is_hidden(release, sigma):
         remarks.append(
             "The privacy noise of these bags hides most of how much single labels vary; "
-            f"{sigma:.3g} is assumed. Say what it is with sigma (--sigma)."
+            f"{sigma:.3g} is assumed. In Python, explain_by_fit takes a better guess as sigma."
         )
     if family.name != "gaussian":
         remarks.append("For this family the figures hold to first order, where they are small.")

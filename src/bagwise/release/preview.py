@@ -134,13 +134,29 @@ def confirm_columns(preview: Preview, confirmed: bool | Confirm) -> None:
     """
     agreed = confirmed(preview) if callable(confirmed) else confirmed
     if (asked := preview.open_flags) and not agreed:
-        lines = "\n".join(f"  {line}" for line in asked)
-        several = "columns need" if len(asked) > 1 else "column needs"
-        raise UnconfirmedColumnsError(
-            f"{len(asked)} {several} a second look before being published:\n{lines}\nNothing was "
-            "published. Drop them with exclude=[...] (--exclude), or confirm them by naming them "
-            "in features=[...] (--features), or all at once with confirmed=True (--yes)."
-        )
+        raise _unconfirmed(asked)
+
+
+def refuse_flagged(facts: Mapping[str, ColumnSummary], columns: Columns, *, said: str) -> None:
+    """Refuse columns that somebody should look at twice, of a table that is refused anyway.
+
+    Those that are named in what was `said` are left out. So nobody mends a table, and is then asked
+    about columns that were there all the time.
+    """
+    confirmed = {*columns.named, *(name for name in facts if repr(name) in said)}
+    flags = {name: _flags(name, fact) for name, fact in facts.items() if name not in confirmed}
+    if any(flags.values()):
+        raise _unconfirmed([f"{name!r} {'; '.join(some)}" for name, some in flags.items() if some])
+
+
+def _unconfirmed(asked: Sequence[str]) -> UnconfirmedColumnsError:
+    lines = "\n".join(f"  {line}" for line in asked)
+    several = "columns need" if len(asked) > 1 else "column needs"
+    return UnconfirmedColumnsError(
+        f"{len(asked)} {several} a second look before being published:\n{lines}\nNothing was "
+        "published. Drop them with exclude=[...] (--exclude), or confirm them by naming them in "
+        "features=[...] (--features), or all at once with confirmed=True (--yes)."
+    )
 
 
 def preview_columns(

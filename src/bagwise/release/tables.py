@@ -17,6 +17,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging import Given, assign_bags, check_strata
 from bagwise.bagging.bags import Bags
 from bagwise.errors import (
+    BagwiseError,
     ClippingWarning,
     ColumnError,
     DominatedWarning,
@@ -34,7 +35,7 @@ from bagwise.release.cells import assign_by_cells
 from bagwise.release.exposure import report_exposure
 from bagwise.release.label_bags import Labelling, Reach
 from bagwise.release.manifest import BAG_ID
-from bagwise.release.preview import Preview, preview_columns
+from bagwise.release.preview import Preview, preview_columns, refuse_flagged
 from bagwise.release.release import Release
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests.budget import Budget
@@ -48,6 +49,7 @@ from bagwise.rows.encode import Encoder
 from bagwise.rows.label_copies import note_likely_copies, refuse_copies
 from bagwise.rows.labels import Bounds, label_codes, label_vector
 from bagwise.rows.matrix import EncodedRows
+from bagwise.rows.opening import leave_out_missing
 from bagwise.rows.row_order import feature_order, inverse_order, secret_order
 from bagwise.rows.table import Rows
 from bagwise.show.operator_notes import tell_operator
@@ -95,6 +97,9 @@ class LocalTable:
             with wrong:  # only of labels that can be read
                 refuse_copies(rows, leaving, labels, label=columns.label, classes=columns.classes)
         with wrong:
+            if wrong.errors:
+                _refuse_copies_of_some(rows, leaving, columns, budget)
+        with wrong:
             if columns.id is not None:
                 key = without_dictionary(rows.column(columns.id))
                 if key.null_count or pc.count_distinct(key).as_py() != len(key):
@@ -104,6 +109,9 @@ class LocalTable:
                     )
         with wrong:
             encoder = columns.encoder_from({name: facts[name] for name in names})
+        with wrong:
+            if wrong.errors:
+                refuse_flagged(facts, columns, said=" ".join(map(str, wrong.errors)))
         wrong.raise_all()
         classes = columns.classes is not None
         note_likely_copies(rows, leaving, labels, label=columns.label, classes=classes)
@@ -297,6 +305,19 @@ def leaving_columns(names: list[str], columns: Columns) -> list[str]:
     """Return the columns that leave: the id, what bags follow, and the features."""
     key = [] if columns.id is None else [columns.id]
     return [*key, *carried_columns(columns, names), *names]
+
+
+def _refuse_copies_of_some(
+    rows: Rows, leaving: list[str], columns: Columns, budget: Budget
+) -> None:
+    """Refuse copies of a label that is missing in some rows, and can be read in the others."""
+    try:
+        rows, missing = leave_out_missing(rows, columns.label, columns.classes)
+        labels = _read_labels(rows, columns, budget)
+    except BagwiseError:
+        return  # it has been said already
+    if missing:
+        refuse_copies(rows, leaving, labels, label=columns.label, classes=columns.classes)
 
 
 def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:

@@ -12,6 +12,7 @@ guarantees, NIST Special Publication 800-226.
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -155,28 +156,19 @@ def report_on(
 
 
 def _read_answers(answers: str | Path | Mapping[str, str] | None) -> Mapping[str, str]:
-    if answers is None:
-        return {}
-    given = answers if isinstance(answers, Mapping) else _from_file(Path(answers))
+    given: Any = answers or {}
+    if isinstance(given, str | Path):  # written by hand, so that any spelling of JSON will do
+        with open_regular(Path(given), error=ReleaseError) as handle:
+            content = handle.read(LARGEST_STATEMENT + 1)
+        with suppress(ValueError, RecursionError):
+            given = json.loads(content)
+        if len(content) > LARGEST_STATEMENT or not isinstance(given, dict):
+            raise ReleaseError(f"{answers} is not a JSON object of questions and answers.")
     for name, text in given.items():
         check_name("question", name, [*QUESTIONS, *FACTS], ReleaseError)
         if not isinstance(text, str) or not text.strip():
             raise ReleaseError(f"the answer to {name!r} is not text.")
-    return given
-
-
-def _from_file(path: Path) -> Mapping[str, str]:
-    # Written by hand, so that any spelling of JSON will do.
-    with open_regular(path, error=ReleaseError) as handle:
-        content = handle.read(LARGEST_STATEMENT + 1)
-    problem = f"{path} is not a JSON object of questions and answers."
-    try:
-        given = json.loads(content)
-    except (ValueError, RecursionError):
-        given = None
-    if len(content) > LARGEST_STATEMENT or not isinstance(given, dict):
-        raise ReleaseError(problem)
-    return given
+    return dict(given)
 
 
 def _promised(release: Release) -> dict[str, str]:

@@ -32,10 +32,7 @@ def table(caption: str, rows: Sequence[tuple[str, object]]) -> str:
     >>> table("Bags", [("rows", 10)])
     '<table><caption>Bags</caption><tr><th>rows</th><td>10</td></tr></table>'
     """
-    body = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows
-    )
-    return f"<table><caption>{escape(caption)}</caption>{body}</table>"
+    return _rendered(caption, "", [(name, str(value)) for name, value in rows])
 
 
 def grid(caption: str, rows: Sequence[Sequence[str]], *, note: str = "") -> str:
@@ -46,11 +43,12 @@ def grid(caption: str, rows: Sequence[Sequence[str]], *, note: str = "") -> str:
     """
     heading, *body = rows
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
+    return _rendered(caption, f"<tr>{head}</tr>", body) + (f"<p>{escape(note)}</p>" if note else "")
+
+
+def _rendered(caption: str, head: str, rows: Sequence[Sequence[str]]) -> str:
     lines = "".join(
-        f"<tr><th>{escape(name)}</th>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for name, *cells in body
+        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        for name, *cells in rows
     )
-    remark = f"<p>{escape(note)}</p>" if note else ""
-    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{lines}</table>{remark}"
+    return f"<table><caption>{escape(caption)}</caption>{head}{lines}</table>"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bagwise.cluster.workers import ROWS_WORTH_A_THREAD, Patience, Threads, patience
+from bagwise.cluster.state import ROWS_WORTH_A_THREAD, Threads
 
 
 @given(st.integers(0, 5000), st.integers(1, 6), st.integers(1, 100))
@@ -63,65 +63,20 @@ def test_libraries_below_use_one_thread_while_the_workers_are_open():
         assert [pool["num_threads"] for pool in threadpool_info()] == before
 
 
-def test_patience_ends_with_the_time_or_an_interrupt():
-    assert not Patience().is_over
-    assert Patience(0.0).is_over
-    assert not Patience(1000.0).is_over
-    soon = Patience(0.01)
-    time.sleep(0.02)
-    assert soon.is_over
-    waiting = Patience()
-    waiting.interrupted = True
-    assert waiting.is_over
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_interrupt_ends_the_work(threads):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a shell
+    done = []
 
+    def work(piece):
+        done.append(piece)
+        if piece == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
 
-@pytest.fixture
-def ordinary_interrupts():
-    """Ctrl-C as in a shell; test runners may have other ideas."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def press():
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_the_first_interrupt_is_a_request_and_the_second_one_is_not(ordinary_interrupts):
-    with patience(None) as waiting:
-        assert not waiting.is_over
-        press()
-        assert waiting.is_over
-        with pytest.raises(KeyboardInterrupt):
-            press()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_the_handler_is_restored_however_it_ends(ordinary_interrupts):
-    with pytest.raises(ZeroDivisionError), patience(5.0):
-        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-        1 / 0  # noqa: B018
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with pytest.raises(KeyboardInterrupt):
-        press()
-
-
-def test_a_handler_of_someone_else_stays(ordinary_interrupts):
-    heard = []
-    signal.signal(signal.SIGINT, lambda *_: heard.append(1))
-    with patience(None) as waiting:
-        press()
-        assert not waiting.is_over
-    assert heard == [1]
-
-
-def test_no_signal_is_touched_outside_the_main_thread(ordinary_interrupts):
-    def run():
-        with patience(0.0) as waiting:
-            seen.append((signal.getsignal(signal.SIGINT), waiting.is_over))
-
-    seen = []
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert seen == [(signal.default_int_handler, True)]
+    try:
+        with pytest.raises(KeyboardInterrupt), Threads(threads, n_rows=10**6) as workers:
+            workers.run(work, [(piece,) for piece in range(1000)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(done) < 1000
