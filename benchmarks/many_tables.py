@@ -25,8 +25,9 @@ import bagwise as bw
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
 from bagwise.privacy.queries import BagMeans
+from bagwise.requests.answers import ask_labels, ask_range
 from bagwise.requests.budget import Budget
-from bagwise.requests.queries import ask_centre, ask_range, settle_queries
+from bagwise.requests.queries import settle_queries
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.show.stages import Stages
@@ -135,12 +136,12 @@ def measure_queries(table: RealTable, epsilon: float, *, draws: int) -> Record:
         budget = Budget(rule, table.bounds, noise_source=source)
         budget = ask_range(queries, labels, budget, Stages())
         left = budget.rule
-        centring = ask_centre(
-            queries.within(left), labels, X, budget, family="gaussian", scored=None
+        answers = ask_labels(
+            "none", queries.within(left), labels, X, budget, Stages(), family="gaussian"
         )
-        means = left.least(bag_means, centring.events)
-        if centring.limit is not None:
-            means = means.on_grid(grid_step((-centring.limit, centring.limit)))
+        means = left.least(bag_means, answers.events)
+        if answers.limit is not None:
+            means = means.on_grid(grid_step((-answers.limit, answers.limit)))
             centred += 1
         ratios.append(means.number_sd / rule.least(bag_means).number_sd)
     return {

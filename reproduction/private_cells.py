@@ -17,16 +17,12 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_bag_labels, pick_rows
 from bagwise.privacy.queries import BagPicks
+from bagwise.requests.answers import ask_labels
 from bagwise.requests.budget import Budget
-from bagwise.requests.queries import (
-    Scores,
-    ScoresKind,
-    ScoresRequest,
-    ask_scores,
-    price_scores,
-)
+from bagwise.requests.queries import ScoresKind, ScoresRequest, price_scores
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.labels import Bounds
+from bagwise.show.stages import Stages
 from bagwise.theory.exact import exact_risk
 from reproduction.cells import Cell
 from reproduction.draws import Draw
@@ -105,19 +101,19 @@ def _make(
     asked = ScoresRequest(kind, bag_size=cell.bag_size)
     queries = price_scores(calibration, X, names, asked, unit_rows=1)
     budget = Budget(calibration, calibration.bounds, noise_source=source)
-    scores = ask_scores(kind, queries, labels, X, budget)
-    bags = _bags(draw, cell, scores, find_bags)
+    answers = ask_labels(kind, queries, labels, X, budget, Stages())
+    bags = _bags(draw, cell, answers.scores, find_bags)
     counts = Counter(bags.sizes.tolist())
     query = BagPicks.of(calibration.bounds, counts, 1)
-    picks = calibration.least(query, scores.events, counts=counts)
+    picks = calibration.least(query, answers.events, counts=counts)
     values = noisy_bag_labels(labels, bags, bounds=calibration.bounds, event=picks, source=source)
-    return _Made(bags, values, (*scores.events, picks), float(picks.noise_sd(bags.sizes)[0]))
+    return _Made(bags, values, (*answers.events, picks), float(picks.noise_sd(bags.sizes)[0]))
 
 
-def _bags(draw: Draw, cell: Cell, scores: Scores, find_bags: FindBags) -> Bags:
-    if scores.values is None:
+def _bags(draw: Draw, cell: Cell, scores: FloatArray | None, find_bags: FindBags) -> Bags:
+    if scores is None:
         return find_bags(cell.strategy, cell.bag_size)
-    return draw.bags_by(scores.values, cell)
+    return draw.bags_by(scores, cell)
 
 
 def _protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> float:
@@ -138,7 +134,7 @@ def _plain_protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> 
     noise_sd = 2 * math.sqrt(2 * math.log(1.25 / DELTA)) / _epsilon(cell)
     rng = draw.stream("plain", cell)
     noisy = labels + noise_sd * rng.standard_normal(draw.n)
-    bags = _bags(draw, cell, Scores(noisy if cell.by_labels else None), find_bags)
+    bags = _bags(draw, cell, noisy if cell.by_labels else None, find_bags)
     picked = labels[pick_rows(bags, SimulatedNoise(rng))]
     picked += noise_sd * rng.standard_normal(bags.n_bags)
     return _train(draw, cell, X, bags, picked, truth, batch)

@@ -40,11 +40,6 @@ CASES = {
         "half",
     ),
     "value of a parameter": (lambda: bw.KMeansBags(effort="fats"), "fast", "best"),
-    "effort": (
-        lambda: plan(bagging=Bagging(strategies=["random"]), effort="bst"),
-        "best",
-        "default",
-    ),
     "scores": (lambda: release(strategy="sorted", scores="modl"), "model", "noisy-labels"),
     "label kind": (lambda: release(label_kind="means"), "mean", "pick"),
     "nulls": (lambda: release(nulls="indicators"), "indicator", "error"),
@@ -56,11 +51,6 @@ CASES = {
     "covariance": (lambda: fit(covariance="robots"), "robust", "model"),
     "metric": (lambda: bw.bag_scorer("devianc"), "deviance", "mse"),
     "family of a scorer": (lambda: bw.bag_scorer("deviance", family="poison"), "poisson", "gamma"),
-    "frame": (
-        lambda: plan(bagging=Bagging(strategies=["random"])).to_frame("panda"),
-        "pandas",
-        "polars",
-    ),
 }
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
-from bagwise.planner.page import make_page
+from bagwise.planner.ranking import make_page
 from bagwise.report import report_on
 from bagwise.report.model_page import model_page
 from bagwise.report.pages import ledger_page

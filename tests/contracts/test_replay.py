@@ -559,8 +559,8 @@ def test_a_twin_whose_noise_depends_on_labels_is_found(tmp_path):
 
     settled = label_bags.settle_labels
 
-    def twin(reach, scores, centring, choice):
-        made, rule = settled(reach, scores, centring, choice), choice.calibration
+    def twin(reach, answers, choice):
+        made, rule = settled(reach, answers, choice), choice.calibration
 
         def hide(told, sizes):
             step = float(np.ptp(told)) / 2**20

@@ -10,7 +10,7 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagTooSmallError, DominatedWarning, StrategyError
 from bagwise.planner import search
-from bagwise.planner.request import FEWEST_BAGS, grid
+from bagwise.planner.problem import FEWEST_BAGS, grid
 from bagwise.planner.sample import sample_matrix, sample_rows
 from bagwise.planner.search import rank, ranked, regrets
 from bagwise.requests.budget import Budget
@@ -147,8 +147,8 @@ def test_what_a_private_model_told_is_believed_and_few_bags_cost_nothing_more():
     table = as_table(X, X @ [2.0, 1.0, 0.5] + 0.05 * rng.normal(size=12_000))
     plans = []
 
-    def remember(sample, asked):
-        plans.append(rank(sample, asked))
+    def remember(problem):
+        plans.append(rank(problem))
         return plans[-1]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -274,7 +274,7 @@ def test_classes_have_the_noise_of_two_counts_and_add_up():
     private = {"epsilon": 2.0, "delta": 1e-5}
     classes = ["a", "b", "c"]
     found = bw.plan(table, **filed(label="y", classes=classes, **few, **private))
-    assert found.family == "multinomial"
+    assert found.problem.family.name == "multinomial"
     best = found.best
     made = bw.make_release(
         table, label="y", classes=classes, bag_size=50, strategy="random", epsilon=2.0,
@@ -404,7 +404,7 @@ def test_columns_are_refused_before_strategies_are_tried(monkeypatch):
     def too_early(*_args, **_kwargs):
         raise AssertionError("the kernels would have been compiled for nothing")
 
-    monkeypatch.setattr("bagwise.planner.search._asked", too_early)
+    monkeypatch.setattr("bagwise.planner.search._problem", too_early)
     rows = pa.table({"flat": [f"F{i}" for i in range(200)], "x": range(200), "y": range(200)})
     with pytest.raises(bw.BagwiseError, match="equals the label"):
         bw.make_release(rows, label="y", bounds=(0, 200), epsilon=1.0)

@@ -21,7 +21,6 @@ from bagwise.errors import (
 )
 from bagwise.planner.flexible import FEWEST_BAGS, best_size, lost, lost_singly
 from bagwise.planner.problem import PlanProblem
-from bagwise.planner.request import PlanRequest
 from bagwise.planner.sample import Sample
 from bagwise.privacy import total_delta
 from bagwise.requests.budget import Budget
@@ -106,12 +105,7 @@ def test_one_model_serves_for_the_metric_and_for_centring(table, delta):
         assert one.pure_epsilon == pytest.approx(other.pure_epsilon, rel=1e-6)
 
 
-def test_a_share_that_somebody_names_is_kept_to(table):
-    made = release(table, centre="none", tighten="none", score_share=0.3)
-    assert [event.pure_epsilon for event in made.certificate.events] == [
-        pytest.approx(1.2, rel=1e-3),
-        pytest.approx(2.8, rel=1e-3),
-    ]
+def test_a_model_for_a_metric_has_its_share(table):
     auto = release(table, centre="none", tighten="none")
     share = METRIC_SHARES["laplace"]
     assert auto.certificate.events[0].pure_epsilon == pytest.approx(4 * share, rel=1e-3)
@@ -321,8 +315,10 @@ def problem_of(epsilon, n_rows=20_000, *, least=10, **sample):
     """A problem without features: all that a size depends on is public."""
     budget = Budget.of(epsilon, 0.0 if epsilon else None, bounds=(0.0, 1.0) if epsilon else None,
                        not_private=epsilon is None)  # fmt: skip
-    request = PlanRequest.of(budget, prior=(0.088, 0.088), min_bag_size=least, learner="flexible")
-    return PlanProblem(Sample(np.zeros((n_rows, 1)), **sample), request)
+    rows = Sample(np.zeros((n_rows, 1)), **sample)
+    return PlanProblem.of(
+        rows, budget, prior=(0.088, 0.088), min_bag_size=least, learner="flexible"
+    )
 
 
 def test_bags_grow_with_the_noise_and_shrink_with_the_rows():

@@ -33,9 +33,9 @@ from bagwise.release.label_bags import Labelling, Reach, settle_events
 from bagwise.release.manifest import BAG_ID
 from bagwise.release.parts_table import PartsInBags, PartsTable, SealedSums, tell_all
 from bagwise.release.verify import predictions_of
+from bagwise.requests.answers import Answers
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.requests.queries import NOT_CENTRED, Scores
 from bagwise.requests.records import filed
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
@@ -230,7 +230,7 @@ def test_the_certificate_is_that_of_the_local_engine(make, table, case):
 def told_of(release, labelling, label="y"):
     """Have what is told of each bag of a release written once more."""
     columns = SimpleNamespace(columns=Columns.of(label))
-    return tell_all(release.bags, labelling, release.encoder, NOT_CENTRED, columns, release.scratch)
+    return tell_all(release.bags, labelling, release.encoder, Answers(), columns, release.scratch)
 
 
 def test_sums_are_exact_and_nobody_but_the_driver_can_read_them(make, table, case):
@@ -425,7 +425,7 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
     reach = Reach.at_worst(release.bags.sizes, 10**6)
     spent = model(rule, "laplace", share=0.1, reach=2**18)
-    after = settle_events(rule, reach, Scores(None, (spent,)), NOT_CENTRED)[-1]
+    after = settle_events(rule, reach, Answers(events=(spent,)))[-1]
     assert after == bag_means(rule, square=10**12, rows=10**6, touched=10**6, spent=(spent,))
 
 

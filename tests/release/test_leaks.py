@@ -23,7 +23,7 @@ STAGES = [
     "build.read_rows",
     "tables.LocalTable.checked",
     "tables.LocalTable.matrix",
-    "build.ask_scores",
+    "build.ask_labels",
     "tables.assign_bags",
     "tables.LocalBags.leaving",
     "tables.LocalLeaving.release",

@@ -64,7 +64,7 @@ COMBINATIONS = [
         {"strategy": "random"},
         {"strategy": "super"},
         {"strategy": "sorted", "scores": "model"},
-        {"strategy": "sorted", "scores": "noisy-labels", "score_share": 0.3},
+        {"strategy": "sorted", "scores": "noisy-labels"},
         {"strategy": bw.SuperBags(order="sorted", half=True), "scores": "model"},
     )
     for unit in ({}, {"unit": "person"})
@@ -359,7 +359,7 @@ PURE = [
         ["laplace-labels", "laplace-bag-picks"],
     ),
     (
-        {"strategy": "sorted", "scores": "noisy-labels", "score_share": 0.3},
+        {"strategy": "sorted", "scores": "noisy-labels"},
         ["laplace-labels", "staircase-bag-means"],
     ),
 ]
@@ -390,10 +390,10 @@ def test_a_source_of_randomness_is_no_kind_of_noise(data):
 
 def test_shares_of_a_budget_are_kept_by_either_noise(data):
     """Of epsilon for Laplace scores, of mu squared for Gaussian ones."""
-    options = {"strategy": "sorted", "scores": "noisy-labels", "score_share": 0.3}
+    options = {"strategy": "sorted", "scores": "noisy-labels"}
     pure = release(data, **options).certificate.events[0]
-    assert float(pure.pure_epsilon or 0) == pytest.approx(0.3, rel=1e-4)
+    assert float(pure.pure_epsilon or 0) == pytest.approx(0.5, rel=1e-4)
     with pytest.warns(DominatedWarning, match="times the variance"):
         made = release(data, noise="gaussian", **options)
     mu = [event.curve.mu for event in made.certificate.events]
-    assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.3, rel=1e-4)
+    assert mu[0] ** 2 / (mu[0] ** 2 + mu[1] ** 2) == pytest.approx(0.5, rel=1e-4)

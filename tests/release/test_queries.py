@@ -23,7 +23,7 @@ from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.private_model import Designs, LinearScores
 from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, limit_of
 from bagwise.release.verify import noise_per_bag
-from bagwise.requests import queries
+from bagwise.requests import answers, queries
 from bagwise.requests.queries import Queries, settle_queries
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
@@ -177,10 +177,10 @@ def test_decisions_are_functions_of_public_and_paid_values(table, monkeypatch, k
 
         monkeypatch.setattr(module, name, held)
 
-    hold(queries, "tightened")
-    hold(queries, "limit_of")
-    hold(queries, "release_statistics")
-    hold(queries, "noisy_labels")
+    hold(answers, "tightened")
+    hold(answers, "limit_of")
+    hold(answers, "release_statistics")
+    hold(answers, "noisy_labels")
     rng = np.random.default_rng(5)
     place = table.column_names.index("y")
     other = table.set_column(place, "y", pa.array(rng.uniform(100, 400, size=N)))
@@ -195,7 +195,7 @@ def test_decisions_are_functions_of_public_and_paid_values(table, monkeypatch, k
     assert not np.allclose(one.labels, two.labels)
     # The twin: a range that is read off the labels, unpaid for, shows.
     monkeypatch.setattr(
-        queries, "tightened", lambda labels, *_, **__: (-400.0, float(labels.max()))
+        answers, "tightened", lambda labels, *_, **__: (-400.0, float(labels.max()))
     )
     one, two = (release(rows, **asked) for rows in (table, other))
     assert one.certificate.tightened != two.certificate.tightened
@@ -567,8 +567,8 @@ def test_a_model_leaves_of_labels_what_it_leaves_wherever_they_are():
     model = LinearScores(0.1, np.array([0.9, -0.6, 0.1]), ())
     expected = np.clip(model.predict(X), *bounds)
     left = np.abs(np.clip(labels, *bounds) - expected)
-    here = queries.Leftovers(X, labels, model, bounds)
-    spread = queries.Leftovers(InTwoPlaces(X, labels), None, model, bounds)
+    here = answers.Leftovers(X, labels, model, bounds)
+    spread = answers.Leftovers(InTwoPlaces(X, labels), None, model, bounds)
     limits, distance = np.array([2.0, 1.0, 0.5, 0.1]), Distance(0.0, np.inf, 0.0)
     counts = count_beyond(left, distance, limits)
     assert counts[-1] > counts[0] > 0
@@ -582,9 +582,6 @@ def test_a_model_leaves_of_labels_what_it_leaves_wherever_they_are():
         for one in (left, here, spread)
     ]
     assert found[0] == found[1] == found[2]
-    centring = queries.Centring(model, None, here.signal, bounds, 0.0, None, ())
-    with pytest.raises(AssertionError, match="in no order"):
-        centring.take(np.arange(3))
 
 
 @pytest.mark.parametrize("asked", ["auto", "model"])

@@ -23,7 +23,7 @@ from bagwise.annotate.store import Value
 from bagwise.errors import ColumnError, LabelError, StrategyError, TableError, shielded
 from bagwise.families import Family
 from bagwise.files.regular_files import open_regular
-from bagwise.planner.request import resolve_family
+from bagwise.planner.problem import resolve_family
 from bagwise.rows.columns import as_text, find_column, without_dictionary
 from bagwise.rows.labels import Bounds, check_bounds, check_classes
 from bagwise.rows.sources.dialect import LOOKED_AT, Told, find_dialect

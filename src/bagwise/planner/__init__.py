@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.errors import BudgetError, StrategyError
+from bagwise.planner.belief import Prior
 from bagwise.planner.candidates import Candidate
+from bagwise.planner.problem import PlanProblem
 from bagwise.planner.ranking import Plan
-from bagwise.planner.request import PlanRequest, Prior
 from bagwise.planner.sample import Sample, sample_matrix, sample_rows
 from bagwise.planner.search import rank
 from bagwise.requests.budget import Budget
@@ -48,7 +49,6 @@ def plan(
     learner: str = "linear",
     single_labels: bool = False,
     n_rows: int | None = None,
-    effort: str = "fast",
     bagging: Bagging | None = None,
     reading: Reading | None = None,
     options: str = "",
@@ -94,8 +94,6 @@ def plan(
         feature.
     n_rows : int, optional
         Rows of the table, where `features` are a sample of it.
-    effort : {"fast", "default", "best"}
-        How long strategies that search may search.
     bagging : Bagging, optional
         `min_bag_size`, `family` and `strategies` count. Families other than the Gaussian are
         planned to first order. By default all strategies are considered that say so (`planned`).
@@ -125,28 +123,32 @@ def plan(
     columns = Columns.of(label, classes=classes, unit=unit, reading=reading)
     n_classes = None if columns.classes is None else len(columns.classes)
 
-    def asked(epsilon: float | None) -> PlanRequest:
+    def budget_of(epsilon: float | None) -> Budget:
         budget = Budget.of(
             epsilon, delta, bounds=bounds, unit=unit, classes=classes is not None,
             not_private=not_private, what="plan",
         )  # fmt: skip
-        return PlanRequest.of(
-            budget.of_type(None, "plan"), family=bagging.family, classes=n_classes, prior=prior,
+        return budget.of_type(None, "plan")
+
+    def plan_at(epsilon: float | None) -> Plan:
+        problem = PlanProblem.of(
+            sample, budget_of(epsilon), family=bagging.family, classes=n_classes, prior=prior,
             bag_sizes=bag_sizes, min_bag_size=bagging.min_bag_size, strategies=bagging.strategies,
-            effort=effort, single_labels=single_labels, learner=learner,
+            single_labels=single_labels, learner=learner,
         )  # fmt: skip
+        return rank(problem)
 
     if error is not None:
         _check_error(error, alone=epsilon is None and not not_private)
-    request = asked(epsilon if error is None else _EPSILONS[-1])
-    sample = _sample(table, columns, request.budget, n_rows or 0)
+        epsilon = _EPSILONS[-1]
+    budget = budget_of(epsilon)
+    sample = _sample(table, columns, budget, n_rows or 0)
     if error is None:
-        request.budget.check_rows(sample.n_rows)
-        found = rank(sample, request)
+        budget.check_rows(sample.n_rows)
+        found = plan_at(epsilon)
     else:
-        plan_at = functools.cache(lambda epsilon: rank(sample, asked(epsilon)))
-        found = _smallest_epsilon(error, plan_at)
-        asked(found.epsilon).budget.check_rows(sample.n_rows)
+        found = _smallest_epsilon(error, functools.cache(plan_at))
+        budget_of(found.epsilon).check_rows(sample.n_rows)
     return dataclasses.replace(found, label=label, options=options)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from bagwise.bagging import BaggingStrategy, find_strategy, settings_of
 from bagwise.errors import BudgetError
-from bagwise.planner.problem import PlanProblem, title
-from bagwise.planner.request import BAGS_PER_COEFFICIENT, Prior
+from bagwise.planner.belief import Prior
+from bagwise.planner.problem import BAGS_PER_COEFFICIENT, PlanProblem, title
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.laws import Unbiased
 from bagwise.privacy.mechanisms import Mechanism
@@ -125,7 +125,7 @@ def candidates_of(
     bagged = problem.bag(strategy, bag_size)
     if bagged is None:
         return
-    for kind in problem.request.label_kinds:
+    for kind in problem.label_kinds:
         noise = problem.noise(kind, bagged, problem.rule)
         if noise is None or (strategy.uses_scores and kind != "mean"):
             continue
@@ -200,7 +200,7 @@ def response_of(channel: Mechanism, label_sd: float) -> Response:
 def single_response(problem: PlanProblem) -> Callable[[Prior], Response] | None:
     """Return what single labels would tell by a belief; None where they cannot be reported."""
     rule = problem.rule
-    if rule is None or problem.request.classes is not None:
+    if rule is None or problem.classes is not None:
         return None
     query = SingleLabels.of(rule.bounds, problem.sample.largest)
     try:

@@ -24,12 +24,10 @@ import numpy as np
 
 from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.kmeans_bags import KMeansBags
-from bagwise.errors import BudgetError, StrategyError
+from bagwise.errors import StrategyError
 from bagwise.planner.candidates import Candidate, candidates_of, single_labels, single_response
-from bagwise.planner.problem import PlanProblem
-from bagwise.planner.request import powers, usable
+from bagwise.planner.problem import PlanProblem, powers, usable
 from bagwise.privacy.noise import LabelKind
-from bagwise.privacy.queries import BagPicks
 from bagwise.show.stages import report_progress
 
 PARAMETERS = 80
@@ -59,10 +57,9 @@ def for_flexible(problem: PlanProblem) -> list[Candidate]:
 
     They are in the order of what a flexible learner should lose.
     """
-    request = problem.request
-    if request.bag_sizes:
-        n_rows, most = problem.sample.n_rows, request.max_bag_size
-        sizes = usable(request.bag_sizes, n_rows=n_rows, most=most)
+    if problem.bag_sizes:
+        n_rows, most = problem.sample.n_rows, problem.max_bag_size
+        sizes = usable(problem.bag_sizes, n_rows=n_rows, most=most)
     else:
         sizes = sizes_for(problem)
         best = sizes.index(best_size(problem))
@@ -73,7 +70,7 @@ def for_flexible(problem: PlanProblem) -> list[Candidate]:
         report_progress(f"{strategy.name} bags of {size}", place / len(sizes))
         means = (one for one in candidates_of(problem, strategy, size) if one.label_kind == "mean")
         ranked += [(lost(problem, size), one) for one in means]
-    if request.single_labels:
+    if problem.single_labels:
         ranked += [(lost_singly(problem), one) for one in single_labels(problem)]
     return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
@@ -88,9 +85,9 @@ def bags_for_flexible(problem: PlanProblem) -> BaggingStrategy:
 
 def sizes_for(problem: PlanProblem) -> list[int]:
     """Return the sizes worth a comparison, from the least on."""
-    n_rows, request = problem.sample.n_rows, problem.request
-    wanted = powers(n_rows // FEWEST_BAGS, request.min_bag_size)
-    return usable(wanted, n_rows=n_rows, most=request.max_bag_size)
+    n_rows = problem.sample.n_rows
+    wanted = powers(n_rows // FEWEST_BAGS, problem.min_bag_size)
+    return usable(wanted, n_rows=n_rows, most=problem.max_bag_size)
 
 
 def best_size(problem: PlanProblem, kind: LabelKind = "mean") -> int:
@@ -105,8 +102,20 @@ def lost(problem: PlanProblem, bag_size: int, kind: LabelKind = "mean") -> float
 
 def noise_lost(problem: PlanProblem, bag_size: int, kind: LabelKind = "mean") -> float:
     """Return the share of the signal that is lost to noise on the labels of bags."""
-    own = problem.prior.label_noise_sd**2 / (bag_size if kind == "mean" else 1)
-    per_bag = own + _privacy_sd(problem, bag_size, kind) ** 2
+    if kind == "pick" and problem.classes is not None:
+        raise StrategyError(
+            "no bag size is known for picked classes: name one (bag_size, --bag-size)."
+        )
+    per_bag, rows = (
+        problem.prior.label_noise_sd**2 / (bag_size if kind == "mean" else 1),
+        problem.sample.largest,
+    )
+    if problem.rule is not None:
+        sizes = np.array([bag_size])
+        event = problem.event(kind, sizes, problem.rule, square=rows**2, touched=rows)
+        if event is None:  # another size may do
+            return _LARGEST
+        per_bag += float(event.noise_sd(sizes)[0]) ** 2
     return _lost_to(problem, PARAMETERS * per_bag * bag_size)
 
 
@@ -122,21 +131,3 @@ def lost_singly(problem: PlanProblem) -> float:
 def _lost_to(problem: PlanProblem, variance: float) -> float:
     signal = (problem.prior.signal_sd or problem.prior.label_noise_sd) ** 2
     return min(_LARGEST, float(variance / (problem.sample.n_rows * signal)))
-
-
-def _privacy_sd(problem: PlanProblem, bag_size: int, kind: LabelKind) -> float:
-    rule, rows = problem.rule, problem.sample.largest
-    if rule is None:
-        return 0.0
-    if kind == "pick" and problem.request.classes is not None:
-        raise StrategyError(
-            "no bag size is known for picked classes: name one (bag_size, --bag-size)."
-        )
-    try:
-        if kind == "mean":
-            event = problem.means(rule, rows**2, rows)
-        else:
-            event = rule.least(BagPicks.of(rule.bounds, [bag_size], rows))
-        return float(event.noise_sd(np.array([bag_size]))[0])
-    except BudgetError:
-        return float("inf")  # another size may do

@@ -3,34 +3,49 @@
 import dataclasses
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from bagwise._types import FloatArray
+from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import (
+    STRATEGIES,
     BaggingStrategy,
     assign_bags,
+    find_strategy,
     measures_by_scores,
     parameters_of,
     settings_of,
     spell_settings,
 )
-from bagwise.errors import BudgetError
-from bagwise.planner.request import PlanRequest, Prior
+from bagwise.errors import BagTooSmallError, BudgetError, StrategyError
+from bagwise.families import Family, find_family
+from bagwise.planner.belief import Prior, read_prior
 from bagwise.planner.sample import SEED, Sample
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.private_model import ModelDesign, design_model
 from bagwise.privacy.queries import BagMeans, BagPicks
+from bagwise.requests.budget import Budget
 from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model
+from bagwise.requests.verbs import SMALLEST, Learner, check_learner
 from bagwise.theory.beliefs import draw_misfit, signal_root
 from bagwise.theory.exact import CAUSES, BagMoments, Risk, Whitening, prior_risk
 
-FEWEST = 20  # rows of a bag in a sample, unless it is to have fewer anyway
+AUTO: Literal["auto"] = "auto"
+LABEL_KINDS: tuple[LabelKind, ...] = ("mean", "pick")
+
+BAGS_PER_COEFFICIENT = 3
+"""Fewer bags than so many per coefficient leave hardly anything to tell the errors of a fit by."""
+
+FEWEST_BAGS = 10
+"""So many are left to learn anything from, where intervals are given up."""
+
+_FEWEST_ROWS = 20  # of a bag in a sample, unless it is to have fewer anyway
 
 
 @dataclass(frozen=True)
@@ -62,22 +77,123 @@ class Bagged:
 
 @dataclass(frozen=True)
 class PlanProblem:
-    """The features of a plan, and what is asked for."""
+    """The features of a plan, and what is asked for.
+
+    Attributes
+    ----------
+    sample : Sample
+        The features.
+    budget : Budget
+    rule : ExactCalibration or None
+        For the noise; None when not private.
+    family : Family
+    classes : int or None
+        How many classes a label has, if it is no number.
+    prior : Prior
+        What is believed of the labels.
+    bag_sizes : tuple of int
+        Sizes to consider, the smallest first; none: those that are worth it.
+    min_bag_size : int
+        The smallest that may be published.
+    max_bag_size : int or None
+        The largest that can be: the rows of the smallest stratum.
+    strategies : tuple of BaggingStrategy
+        Those to consider; none for flexible learners, for whom features decide.
+    are_named : bool
+        Whether somebody asked for these strategies: then few large bags may come first.
+    label_kinds : tuple of str
+        Kinds of labels to consider.
+    single_labels : bool
+        Whether single labels are ranked beside bags; for flexible learners, whether they may be.
+    learner : {"linear", "flexible"}
+        Who bags are for.
+    """
 
     sample: Sample
-    request: PlanRequest
-    _bagged: dict[tuple[str, int], Bagged | None] = field(default_factory=dict, repr=False)
-    _designs: dict[ScoreNoise, ModelDesign] = field(default_factory=dict, repr=False)
+    budget: Budget
+    rule: ExactCalibration | None
+    family: Family
+    classes: int | None
+    prior: Prior
+    bag_sizes: tuple[int, ...]
+    min_bag_size: int
+    max_bag_size: int | None
+    strategies: tuple[BaggingStrategy, ...]
+    are_named: bool
+    label_kinds: tuple[LabelKind, ...]
+    single_labels: bool
+    learner: Learner
+    _bagged: dict[tuple[str, int], Bagged | None] = field(
+        init=False, default_factory=dict, repr=False
+    )
+    _designs: dict[ScoreNoise, ModelDesign] = field(init=False, default_factory=dict, repr=False)
 
-    @property
-    def prior(self) -> Prior:
-        """What is believed of the labels."""
-        return self.request.prior
-
-    @property
-    def rule(self) -> ExactCalibration | None:
-        """The rule for noise; None when not private."""
-        return self.request.rule
+    @classmethod
+    def of(
+        cls,
+        sample: Sample,
+        budget: Budget,
+        *,
+        family: str = AUTO,
+        classes: int | None = None,
+        prior: Any = None,
+        bag_sizes: Sequence[int] | None = None,
+        min_bag_size: int | None = None,
+        max_bag_size: int | None = None,
+        strategies: str | Sequence[str | BaggingStrategy] | None = None,
+        label_kinds: tuple[LabelKind, ...] = LABEL_KINDS,
+        single_labels: bool = False,
+        learner: str = "linear",
+    ) -> Self:
+        """Check what a user asks for."""
+        # 1. The label: its family, its bounds, and what hides it.
+        fitted, rule, reader = (
+            resolve_family(family, classes),
+            budget.calibration,
+            check_learner(learner),
+        )
+        bounds = None if classes is not None else budget.bounds
+        low, high = fitted.label_range
+        if bounds is not None and not low <= bounds[0] < bounds[1] <= high:
+            raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
+        modelled = rule is not None and classes is None
+        if single_labels and not modelled:
+            raise StrategyError("single labels are planned for numbers under an epsilon only.")
+        # 2. The bags.
+        sizes, least = {int(size) for size in bag_sizes or ()}, min_bag_size
+        if min(sizes, default=1) < 1 or (least is not None and least < 1):
+            raise BagTooSmallError("bag sizes are whole numbers of at least 1.")
+        if reader == "flexible":
+            if strategies is not None or single_labels:
+                raise StrategyError(
+                    "strategies and single labels are ranked for linear learners: leave them out "
+                    "with learner='flexible'."
+                )
+            # Where nothing is said of bags, there may be none.
+            unsaid = bag_sizes is None and least is None and "mean" in label_kinds
+            single_labels = modelled and unsaid and fitted.name == "gaussian"
+            chosen: tuple[BaggingStrategy, ...] = ()
+        elif strategies is not None:
+            chosen = _check_named(strategies, modelled=modelled)
+        else:
+            chosen = tuple(find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned)
+        return cls(
+            sample,
+            budget,
+            # What finding the bounds has spent is gone before the release begins.
+            rule=None if rule is None else dataclasses.replace(rule, epsilon=rule.left, prior=()),
+            family=fitted,
+            classes=classes,
+            prior=read_prior(prior, bounds, fitted, classes=classes),
+            bag_sizes=tuple(sorted({max(size, int(least or 1)) for size in sizes})),
+            min_bag_size=SMALLEST if least is None else int(least),
+            max_bag_size=max_bag_size,
+            strategies=chosen,
+            are_named=strategies is not None,
+            label_kinds=label_kinds,
+            single_labels=single_labels,
+            learner=reader,
+        )
 
     @cached_property
     def white(self) -> Whitening:
@@ -102,7 +218,7 @@ class PlanProblem:
     @property
     def numbers(self) -> int:
         """How many numbers a label is: errors are added up over classes."""
-        return self.request.classes or 1
+        return self.classes or 1
 
     def design_for(self, noise: ScoreNoise) -> ModelDesign:
         """Return how a private model with this noise would weigh its rows."""
@@ -120,7 +236,7 @@ class PlanProblem:
         Of those with the noise that the promise allows it is the one that is least off.
         """
         rule, rows = self.rule, self.sample.largest
-        if rule is None or self.request.classes is not None:
+        if rule is None or self.classes is not None:
             return None
         try:
             offers = [
@@ -154,16 +270,13 @@ class PlanProblem:
         # 1. As many bags as in the table, each with its share of the sample, are as compact as
         #    those are. But a mean of very few rows tells of them, and not of their kind: then bags
         #    are larger, and each stands for several.
-        fewest = 1 if strategy.free_sizes else min(bag_size, FEWEST)
+        fewest = 1 if strategy.free_sizes else min(bag_size, _FEWEST_ROWS)
         size = max(round(bag_size / times), fewest)
-        # 2. They are searched for as long as the plan may, unless the strategy says how long.
-        searching = strategy
+        # 2. Most are never chosen, so the search is quick, unless the strategy says how long it is.
+        searching: Any = strategy
         if "effort" in parameters_of(strategy) and "effort" not in settings_of(strategy):
-            effort = self.request.effort
-            searching = cast(
-                BaggingStrategy, dataclasses.replace(cast(Any, strategy), effort=effort)
-            )
-        # 3. Nobody will choose most of those that are tried: what a strategy has to say can wait.
+            searching = dataclasses.replace(searching, effort="fast")
+        # 3. For the same reason what a strategy has to say can wait.
         log = logging.getLogger("bagwise")
         before = log.level
         log.setLevel(logging.ERROR)
@@ -201,33 +314,38 @@ class PlanProblem:
         self, kind: LabelKind, bagged: Bagged, rule: ExactCalibration | None
     ) -> tuple[FloatArray, float | None] | None:
         """Return the noise on each bag and the delta that it needs; None if none is known."""
-        sizes = bagged.moments.sizes
+        sizes = np.rint(bagged.moments.sizes).astype(np.int64)
         if rule is None:
             return np.zeros(sizes.size), None
-        whole = np.rint(sizes).astype(np.int64)
-        try:
-            if kind == "mean":
-                event = self.means(rule, bagged.square, bagged.touched, bagged.spent)
-            elif self.request.classes is None:
-                counts = Counter(whole.tolist())
-                query = BagPicks.of(rule.bounds, counts, self.sample.largest)
-                event = rule.least(query, counts=counts)
-            else:
-                return None  # chances of keeping a class are no noise of a size
-        except BudgetError:
+        event = self.event(kind, sizes, rule, bagged.square, bagged.touched, bagged.spent)
+        if event is None:
             return None
         pure = all(one.pure_epsilon is not None for one in (*bagged.spent, event))
-        return event.noise_sd(whole), 0.0 if pure else rule.delta
+        return event.noise_sd(sizes), 0.0 if pure else rule.delta
 
-    def means(
-        self, rule: ExactCalibration, square: int, touched: int, spent: tuple[Mechanism, ...] = ()
-    ) -> Mechanism:
-        """Return the noise for means of bags of which a unit moves so much."""
+    def event(
+        self,
+        kind: LabelKind,
+        sizes: IntArray,
+        rule: ExactCalibration,
+        square: int,
+        touched: int,
+        spent: tuple[Mechanism, ...] = (),
+    ) -> Mechanism | None:
+        """Return what hides the labels of bags of which a unit moves so much; None if unknown."""
         rows = self.sample.largest
-        if self.request.classes is not None:  # a row that changes its class changes two counts
-            square, touched, rows = 2 * square, 2 * rows, 2 * rows
-        query = BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched)
-        return rule.least(query, spent)
+        try:
+            if kind == "mean":
+                if self.classes is not None:  # a row that changes its class changes two counts
+                    square, touched, rows = 2 * square, 2 * rows, 2 * rows
+                query = BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched)
+                return rule.least(query, spent)
+            if self.classes is not None:
+                return None  # chances of keeping a class are no noise of a size
+            counts = Counter(sizes.tolist())
+            return rule.least(BagPicks.of(rule.bounds, counts, rows), counts=counts)
+        except BudgetError:
+            return None
 
     def risk(
         self, bagged: Bagged, prior: Prior, kind: LabelKind, noise_sd: FloatArray | float
@@ -249,3 +367,91 @@ class PlanProblem:
 def title(strategy: BaggingStrategy) -> str:
     """Return the name of a strategy and what is set of its parameters."""
     return " ".join([strategy.name, *spell_settings(strategy)])
+
+
+def resolve_family(family: str, classes: int | None) -> Family:
+    """Return the family of that name; "auto" is the plainest that the labels allow."""
+    if family == AUTO:
+        return find_family("gaussian" if classes is None else "multinomial")
+    fitted = find_family(family)
+    if fitted.has_classes and classes is None:
+        raise StrategyError(f"the family {family} is for labels with classes: name the classes.")
+    if classes is not None and not (fitted.has_classes or fitted.name == "bernoulli"):
+        raise StrategyError(f"labels with classes are not of the family {family}.")
+    return fitted
+
+
+def _check_named(
+    strategies: str | Sequence[str | BaggingStrategy], *, modelled: bool
+) -> tuple[BaggingStrategy, ...]:
+    """Return the strategies that were named, if all are possible.
+
+    `modelled` says whether there can be a private model for those that need one.
+    """
+    named = [strategies] if isinstance(strategies, str) else list(strategies)
+    if not named:
+        raise StrategyError("name at least one strategy, or leave strategies out for all.")
+    wanted = tuple(find_strategy(strategy) for strategy in named)
+    for strategy in wanted:
+        if strategy.keeps_groups:
+            raise StrategyError(
+                f"strategy {strategy.name!r} takes bags that are given, and the planner has none: "
+                "release with by= (--by), or name other strategies."
+            )
+        if strategy.uses_scores and not strategy.compact:
+            raise StrategyError(
+                f"strategy {strategy.name!r} sorts rows by what is found out about their labels, "
+                "and the planner ranks bags that follow features: name a bag size (bag_size, "
+                "--bag-size), hundreds of rows under an epsilon, or other strategies."
+            )
+        if strategy.uses_scores and not modelled:
+            raise StrategyError(
+                f"strategy {strategy.name!r} takes what matters from a private model: give an "
+                "epsilon and a label that is a number, or name other strategies."
+            )
+    return wanted
+
+
+def grid(*, n_rows: int, coefficients: int, least: int) -> list[int]:
+    """Return sizes from `least` on, each about twice the one before, as far as intervals allow.
+
+    The best size falls as epsilon grows, over two orders of magnitude; between neighbours on this
+    grid the error hardly differs.
+
+    >>> grid(n_rows=50_000, coefficients=33, least=10)
+    [10, 20, 50, 100, 200, 500]
+    >>> grid(n_rows=50_000, coefficients=33, least=60)
+    [60, 100, 200, 500]
+    """
+    return powers(n_rows // (BAGS_PER_COEFFICIENT * coefficients), least)
+
+
+def without_intervals(*, n_rows: int, coefficients: int, least: int) -> list[int]:
+    """Return the sizes beyond that grid, as far as any bags are left.
+
+    >>> without_intervals(n_rows=50_000, coefficients=33, least=10)
+    [1000, 2000, 5000]
+    """
+    sizes = grid(n_rows=n_rows, coefficients=coefficients, least=least)
+    return [size for size in powers(n_rows // FEWEST_BAGS, least) if size > sizes[-1]]
+
+
+def powers(most: int, least: int) -> list[int]:
+    """Return `least`, and 10, 20, 50, 100 and so on between it and `most`."""
+    sizes, decade = {least}, 10
+    while decade <= most:
+        sizes |= {size for size in (decade, 2 * decade, 5 * decade) if least < size <= most}
+        decade *= 10
+    return sorted(sizes)
+
+
+def usable(sizes: Sequence[int], *, n_rows: int, most: int | None = None) -> list[int]:
+    """Return the sizes that leave two bags, up to `most`."""
+    limit = n_rows // 2 if most is None else min(most, n_rows // 2)
+    kept = [size for size in sizes if size <= limit]
+    if not kept:
+        raise BagTooSmallError(
+            f"{n_rows} rows do not fill two bags of {min(sizes)}, or a stratum none. Name a "
+            "smaller bag size."
+        )
+    return kept

@@ -10,20 +10,25 @@ from typing import Any
 import numpy as np
 
 from bagwise.bagging import STRATEGIES, spell_settings
-from bagwise.errors import StrategyError, check_name
+from bagwise.errors import StrategyError
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
+from bagwise.planner.belief import Prior
 from bagwise.planner.candidates import Candidate, at_epsilons, direct_release
 from bagwise.planner.problem import PlanProblem
-from bagwise.planner.request import Prior
 from bagwise.requests.verbs import Learner
-from bagwise.rows.labels import Bounds
-from bagwise.show import html
+from bagwise.show import charts, html
+from bagwise.show.page import Figure, Grid, Page, render
 from bagwise.theory.accuracy import Accuracy
 from bagwise.theory.exact import Risk
 
 HEADING = ("", "strategy", "size", "bags", "label", "loss", "noise", "error", "keeps", "lost to")
+LOST = "% lost"  # of what true labels would give
+_LEAST_LOST = 0.01  # an axis of logarithms has no zero
+# What decides comes first: a phone shows three or four columns.
+_ORDER = ("", "strategy", "size", "error", "keeps", "lost to", "bags", "label", "loss", "noise")
 _SHOWN = 10
+_COMMANDS = 3
 _WORTH_SAYING = 0.02  # of the signal, that is lost more than by the best of a scenario
 _LINES = 4
 _MAINLY = {
@@ -80,29 +85,9 @@ class Plan:
         return self.problem.prior
 
     @property
-    def bounds(self) -> Bounds | None:
-        """The range of a label."""
-        return self.problem.request.budget.bounds
-
-    @property
-    def family(self) -> str:
-        """Distribution of a label."""
-        return self.problem.request.family.name
-
-    @property
-    def learner(self) -> Learner:
-        """Which models the bags are for; the errors are those of a linear model in both cases."""
-        return self.problem.request.learner
-
-    @property
     def n_rows(self) -> int:
         """Rows of the table."""
         return self.problem.sample.n_rows
-
-    @property
-    def n_used(self) -> int:
-        """Rows used for the plan: a sample of a large table."""
-        return len(self.problem.sample.X)
 
     @property
     def epsilon(self) -> float | None:
@@ -141,7 +126,7 @@ class Plan:
     def direct(self) -> Risk | None:
         """The error of a directly released linear model with the same guarantee."""
         rule = self.problem.rule
-        if rule is None or self.problem.request.classes is not None:
+        if rule is None or self.problem.classes is not None:
             return None
         return direct_release(self.problem, rule)
 
@@ -170,25 +155,13 @@ class Plan:
         """The candidate with the smallest regret."""
         return self.candidates[0]
 
-    def to_frame(self, kind: str = "pandas") -> Any:
-        """Return one row per candidate as a pandas or polars frame."""
-        check_name("kind of frame", kind, ("pandas", "polars"))
-        rows = [
-            {**one.to_json(), "parameters": " ".join(spell_settings(one.bagging))}
-            for one in self.candidates
-        ]
-        if kind == "pandas":
-            import pandas
-
-            return pandas.DataFrame(rows)
-        import polars
-
-        return polars.DataFrame(rows)
-
     def command(self, rank: int = 0) -> str:
         """Return the command that makes the release of a candidate."""
         chosen = self._at(rank)
-        words = self._command("release", self.options)
+        words = [f"bagwise release {self.table} --label {shlex.quote(self.label)}"]
+        words += [self.options] if self.options else []
+        if (bounds := self.problem.budget.bounds) is not None:
+            words.append(f"--bounds {_exact(bounds[0])} {_exact(bounds[1])}")
         words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
         words += [f"--set {shlex.quote(setting)}" for setting in spell_settings(chosen.bagging)]
         if chosen.noise != "auto":
@@ -203,24 +176,6 @@ class Plan:
             words.append(f"# by bw.make_release: {chosen.strategy} is not registered")
             return " ".join(words)
         return " ".join([*words, f"-o {self.output}"])
-
-    def model_command(self) -> str:
-        """Return the command that releases a private model instead of bags."""
-        words = self._command("release-model", _without_id(self.options))
-        if self.epsilon is not None:
-            words.append(f"--epsilon {_exact(self.epsilon)}")
-        if self.delta:
-            words.append(f"--delta {_exact(self.delta)}")
-        if self.family != "gaussian":
-            words.append(f"--family {self.family}")
-        return " ".join([*words, f"-o {self.output}.json"])
-
-    def _command(self, verb: str, options: str) -> list[str]:
-        words = [f"bagwise {verb} {self.table} --label {shlex.quote(self.label)}"]
-        words += [options] if options else []
-        if self.bounds is not None:
-            words.append(f"--bounds {_exact(self.bounds[0])} {_exact(self.bounds[1])}")
-        return words
 
     def explain(self, rank: int = 0) -> str:
         """Explain the expected error of a candidate and its causes in words."""
@@ -243,7 +198,9 @@ class Plan:
             *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
             f"To release: {self.command(rank)}",
             f"To fit: bagwise fit {self.output} "
-            + ("--model boosted" if self.learner == "flexible" else f"--loss {chosen.loss}"),
+            + (
+                "--model boosted" if self.problem.learner == "flexible" else f"--loss {chosen.loss}"
+            ),
         ]
         return "\n".join(lines)
 
@@ -258,17 +215,17 @@ class Plan:
             else:
                 remarks.append(
                     f"{said}, more than any bags. Bags are useful if someone needs data, for "
-                    "another kind of model or an audit. If you only want a model: "
-                    f"{self.model_command()}"
+                    "another kind of model or an audit. If you only want a model, release one "
+                    "instead (bagwise release-model)."
                 )
         remarks.append(
             "error is the typical error of one prediction, and keeps is the share of what a model "
             f"of the true labels would explain. Both assume this: {self.prior.text()}."
         )
-        remarks.append(_RANKED[self.learner])
+        remarks.append(_RANKED[self.problem.learner])
         # The first choice is compared with what has intervals too, if it has.
         rivals = [c for c in self.candidates if self.best.few_bags or not c.few_bags]
-        for scenario in self.prior.scenarios() if self.learner == "linear" else ():
+        for scenario in self.prior.scenarios() if self.problem.learner == "linear" else ():
             first = min(rivals, key=lambda c: c.scenarios[scenario])
             more = self.best.scenarios[scenario] - first.scenarios[scenario]
             signal = self.problem.numbers * self.prior.scenarios()[scenario].signal_sd ** 2
@@ -279,13 +236,13 @@ class Plan:
             remarks.append(f"Choices marked * have {_FEW_BAGS}")
         if self.accuracy(self.best.predictions.total).kept < 0.1:
             remarks.append("No choice is expected to be much better than predicting the mean.")
-        if self.family != "gaussian":
+        if self.problem.family.name != "gaussian":
             remarks.append(
                 "For this family, the results are correct to first order around a flat model."
             )
-        if self.n_used < self.n_rows:
-            remarks.append(f"Bags were tried on a sample of {self.n_used} of {self.n_rows} rows.")
-        if self.bounds is None:
+        if (used := len(self.problem.sample.X)) < self.n_rows:
+            remarks.append(f"Bags were tried on a sample of {used} of {self.n_rows} rows.")
+        if self.problem.budget.bounds is None:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
 
@@ -327,8 +284,6 @@ class Plan:
 
     def plot(self) -> Any:
         """Draw the error of the best choices; needs the extra ``bagwise[plot]``."""
-        from bagwise.planner.page import plan_chart
-
         return plan_chart(self)
 
     def _repr_html_(self) -> str:
@@ -339,13 +294,13 @@ class Plan:
         return {
             "schema": "bagwise-plan/1",
             "n_rows": self.n_rows,
-            "n_used": self.n_used,
+            "n_used": len(self.problem.sample.X),
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "bounds": None if self.bounds is None else list(self.bounds),
-            "family": self.family,
-            "learner": self.learner,
-            "classes": self.problem.request.classes,
+            "bounds": None if (found := self.problem.budget.bounds) is None else list(found),
+            "family": self.problem.family.name,
+            "learner": self.problem.learner,
+            "classes": self.problem.classes,
             "prior": asdict(self.prior),
             "row_level": self.row_level,
             "direct": None if self.direct is None else asdict(self.direct),
@@ -363,8 +318,6 @@ class Plan:
         if target.suffix == ".json":
             content = canonical(self.to_json())
         elif target.suffix == ".html":
-            from bagwise.planner.page import make_page
-
             content = make_page(self).encode("utf-8")
         else:
             raise StrategyError(f"a plan is written as .json or .html, got {target.name!r}.")
@@ -404,16 +357,76 @@ def _noise(candidate: Candidate) -> str:
     return "no delta" if candidate.delta == 0 else "Gaussian"
 
 
-def _without_id(options: str) -> str:
-    """Return column options for a model, in which no key leaves with rows: it is left out."""
-    words = shlex.split(options)
-    if "--id" not in words:
-        return options
-    at = words.index("--id")
-    _, key = words[at : at + 2]
-    del words[at : at + 2]
-    if "--exclude" in words:
-        words[words.index("--exclude") + 1] += f",{key}"
-    elif "--features" not in words:
-        words += ["--exclude", key]
-    return shlex.join(words)
+# The page, which needs no network: the ranking, the frontier, and the commands.
+
+
+def make_page(plan: Plan) -> str:
+    """Return the page."""
+    promise = (
+        "not private" if plan.epsilon is None else f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
+    )
+    table, accuracy = plan.cells(), plan.accuracy(plan.best.predictions.total)
+    places = [HEADING.index(name) for name in _ORDER]
+    by_epsilon, by_size = _by_epsilon(plan), _by_size(plan)
+    sizes = {row["bag size"] for row in by_size}
+    values = {
+        "share": accuracy.share,
+        "best": name_of(plan.best),
+        "accuracy": str(accuracy),
+        "belief": plan.prior.text(),
+        "choices": Grid([tuple(row[place] for place in places) for row in table]),
+        "commands": [
+            (plan.command(i), name_of(one)) for i, one in enumerate(plan.candidates[:_COMMANDS])
+        ],
+        "by_epsilon": _figure(by_epsilon, "epsilon") if by_epsilon else None,
+        "by_size": _figure(by_size, "bag size") if len(sizes) > 1 else None,
+        "bag_size": min(sizes),
+        "remarks": plan.remarks(),
+    }
+    family = plan.problem.family.name
+    lead = f"{plan.n_rows:,} rows, {promise}, {family} labels. No label was looked at."
+    return render(Page("plan.html", "What to release", lead, values))
+
+
+def plan_chart(plan: Plan) -> charts.Chart:
+    """Draw what the best choices lose against epsilon; against bag size if that is not known."""
+    if plan.frontier:
+        return charts.lines(_by_epsilon(plan), x="epsilon", y=LOST, series="choice")
+    return charts.lines(_by_size(plan), x="bag size", y=LOST, series="choice")
+
+
+def _figure(rows: list[dict[str, Any]], x: str) -> Figure:
+    best = min(rows, key=lambda row: float(row[LOST]))
+    cells = [(str(row["choice"]), f"{row[x]:g}", f"{row[LOST]:.3g}") for row in rows]
+    return Figure(
+        charts.lines(rows, x=x, y=LOST, series="choice"),
+        alt=f"Lines: what each choice loses by {x}. The smallest is {best[LOST]:.3g}, by "
+        f"{best['choice']} at {x} {best[x]:g}.",
+        caption="Share of what true labels would give that is lost, choice by choice. Both axes "
+        "are logarithmic.",
+        numbers=Grid([("choice", x, LOST), *cells], folded="The numbers of these lines"),
+    )
+
+
+def _by_epsilon(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {"choice": choice, "epsilon": epsilon, LOST: _lost(plan, error)}
+        for choice, points in plan.frontier.items()
+        for epsilon, error in points
+    ]
+
+
+def _by_size(plan: Plan) -> list[dict[str, Any]]:
+    """Return the least that each strategy loses at each bag size."""
+    best: dict[tuple[str, int], float] = {}
+    for candidate in plan.candidates:
+        key = (candidate.title, candidate.bag_size)
+        best[key] = min(best.get(key, np.inf), candidate.rmse)
+    return [
+        {"choice": strategy, "bag size": size, LOST: _lost(plan, error)}
+        for (strategy, size), error in best.items()
+    ]
+
+
+def _lost(plan: Plan, error: float) -> float:
+    return max(100 * (1 - plan.accuracy(error**2).kept), _LEAST_LOST)

@@ -33,14 +33,14 @@ from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy, check_bag_size, find_strategy
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import flexible
+from bagwise.planner.belief import Prior
 from bagwise.planner.candidates import SINGLY, Candidate, candidates_of, single_labels
-from bagwise.planner.problem import PlanProblem, title
+from bagwise.planner.problem import PlanProblem, grid, title, usable, without_intervals
 from bagwise.planner.ranking import Plan
-from bagwise.planner.request import PlanRequest, Prior, grid, usable, without_intervals
 from bagwise.planner.sample import Population, Sample, sample_rows
+from bagwise.requests.answers import Answers, look_ahead
 from bagwise.requests.columns import read_given
 from bagwise.requests.provenance import FlexibleLearner, LeastRegret, NothingToPlan
-from bagwise.requests.queries import Outlook
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.table import Rows
 from bagwise.show.stages import report_progress
@@ -50,13 +50,13 @@ HOPELESS = 0.5
 to prefer it: they would be about a model that says next to nothing."""
 
 
-def rank(sample: Sample, request: PlanRequest) -> Plan:
+def rank(problem: PlanProblem) -> Plan:
     """Rank what is asked for by its error on a sample of the features."""
-    problem = PlanProblem(sample, request)
-    if request.learner == "flexible":
+    if problem.learner == "flexible":
         candidates = flexible.for_flexible(problem)
     else:
-        candidates = ranked(_search(problem), problem, intervals_first=not request.are_named)
+        found = _search(problem) + (single_labels(problem) if problem.single_labels else [])
+        candidates = ranked(found, problem, intervals_first=not problem.are_named)
     if not candidates:
         raise StrategyError(
             "the planner knows no error for labels of this kind here. Name a strategy and a bag "
@@ -67,53 +67,41 @@ def rank(sample: Sample, request: PlanRequest) -> Plan:
 
 def _search(problem: PlanProblem) -> list[Candidate]:
     """Return what is worth a comparison."""
-    request, n_rows, p = problem.request, problem.sample.n_rows, problem.coefficients
-    wanted = request.bag_sizes or grid(n_rows=n_rows, coefficients=p, least=request.min_bag_size)
-    sizes = usable(wanted, n_rows=n_rows, most=request.max_bag_size)
-    compact = [one for one in request.strategies if one.compact and not one.uses_scores]
-    tried = _Tried(problem, expected=len(sizes) * len(request.strategies))
-    for strategy in request.strategies:
-        if strategy not in compact:
-            tried.add(strategy, sizes[:1] if strategy.free_sizes else sizes)
-    for place, strategy in enumerate(compact):
-        if place and not request.are_named:
-            tried.add(strategy, [tried.best_size(compact[0])])
-        elif request.bag_sizes:
-            tried.add(strategy, sizes)
-        else:
-            tried.add(strategy, sizes[::2])
-            best = sizes.index(tried.best_size(strategy))
-            tried.add(strategy, sizes[max(0, best - 1) : best + 2])
-            if is_hopeless(tried.candidates, problem):
-                least = request.min_bag_size
-                tried.add(strategy, without_intervals(n_rows=n_rows, coefficients=p, least=least))
-    return tried.candidates + (single_labels(problem) if request.single_labels else [])
+    n_rows, p, least = problem.sample.n_rows, problem.coefficients, problem.min_bag_size
+    wanted = problem.bag_sizes or grid(n_rows=n_rows, coefficients=p, least=least)
+    usual = usable(wanted, n_rows=n_rows, most=problem.max_bag_size)
+    compact = [one for one in problem.strategies if one.compact and not one.uses_scores]
+    tried: dict[tuple[str, int], list[Candidate]] = {}  # no bagging is tried twice
 
-
-class _Tried:
-    """Candidates so far; no bagging is tried twice."""
-
-    def __init__(self, problem: PlanProblem, *, expected: int) -> None:
-        self._problem, self._expected = problem, expected
-        self._sizes: set[tuple[str, int]] = set()
-        self.candidates: list[Candidate] = []
-
-    def add(self, strategy: BaggingStrategy, sizes: Sequence[int]) -> None:
-        """Add every use of the bags of a strategy at these sizes."""
+    def add(strategy: BaggingStrategy, sizes: Sequence[int]) -> list[Candidate]:
+        """Try bags of a strategy at these sizes; return all that is tried so far."""
         for size in sizes:
-            if (title(strategy), size) not in self._sizes:
-                report_progress(
-                    f"{strategy.name} bags of {size}", len(self._sizes) / self._expected
-                )
-                self._sizes.add((title(strategy), size))
-                self.candidates.extend(candidates_of(self._problem, strategy, size))
+            if (title(strategy), size) not in tried:
+                done = len(tried) / (len(usual) * len(problem.strategies))
+                report_progress(f"{strategy.name} bags of {size}", done)
+                tried[title(strategy), size] = list(candidates_of(problem, strategy, size))
+        return [candidate for listed in tried.values() for candidate in listed]
 
-    def best_size(self, strategy: BaggingStrategy) -> int:
-        """Return the size at which a strategy that was tried is best."""
-        own = [one for one in self.candidates if one.bagging == strategy]
-        if not own:  # no noise is known for it at any size
-            return min(size for _, size in self._sizes)
-        return ranked(own, self._problem, intervals_first=True)[0].bag_size
+    for strategy in sorted(problem.strategies, key=compact.__contains__):
+        if strategy not in compact:
+            add(strategy, usual[:1] if strategy.free_sizes else usual)
+        elif strategy != compact[0] and not problem.are_named:
+            add(strategy, [_best_size(compact[0], add(strategy, []), problem, usual[0])])
+        elif problem.bag_sizes:
+            add(strategy, usual)
+        else:
+            best = usual.index(_best_size(strategy, add(strategy, usual[::2]), problem, usual[0]))
+            if is_hopeless(add(strategy, usual[max(0, best - 1) : best + 2]), problem):
+                add(strategy, without_intervals(n_rows=n_rows, coefficients=p, least=least))
+    return [candidate for listed in tried.values() for candidate in listed]
+
+
+def _best_size(
+    strategy: BaggingStrategy, tried: list[Candidate], problem: PlanProblem, least: int
+) -> int:
+    """Return the size at which a strategy is best; the least where no noise is known for it."""
+    own = [one for one in tried if one.bagging == strategy]
+    return ranked(own, problem, intervals_first=True)[0].bag_size if own else least
 
 
 def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) -> FloatArray:
@@ -159,13 +147,13 @@ def ranked(
 def decide(
     rows: Rows,
     request: ReleaseRequest,
-    outlook: Outlook | None = None,
+    answers: Answers | None = None,
     population: Population | None = None,
 ) -> Choice:
     """Return the planner's first choice among those with the kind of label that is asked for.
 
-    An outlook has what private looks at the labels have told; it is paid for. A population is given
-    where `rows` are a sample of it. Features alone decide.
+    Features alone decide, and what private queries have told, which is paid for: answers are
+    given where they came first. A population is given where `rows` are a sample of it.
     """
     # 1. What bags are of: all rows of the table, or a sample of them.
     size = request.bag_size
@@ -179,23 +167,23 @@ def decide(
         most, names = population.smallest_stratum, list(population.names)
     # Columns may be refused here; only then are strategies tried, and their kernels compiled.
     sample = sample_rows(rows, request.columns, request.budget, names=names, population=population)
-    asked = _asked(request, outlook, most)
+    problem = _problem(sample, request, answers, most)
     # 2. For a learner that is not linear: the strategy of its kind, or no bags at all.
     if request.learner == "flexible":
-        problem, kind = PlanProblem(sample, asked), request.label_kind
+        kind = request.label_kind
         chosen = size or flexible.best_size(problem, kind)
-        singly = asked.single_labels and request.may_report_singly
+        singly = problem.single_labels and request.may_report_singly
         if singly and (lost := flexible.lost_singly(problem)) < flexible.lost(problem, chosen):
-            alone = request.reporting_singly(SINGLY)
+            alone = request.within(request.budget.rule.with_noise(SINGLY))
             return alone.choose(find_strategy("random"), 1, "none", why=FlexibleLearner(lost))
         strategy = request.strategy or flexible.bags_for_flexible(problem)
         why = FlexibleLearner(noise_lost=flexible.noise_lost(problem, chosen, kind))
         return request.choose(strategy, chosen, request.scores, why=why)
     # 3. For a linear one: the choice of least regret, if anything is known of any.
     try:
-        found = rank(sample, asked)
+        found = rank(problem)
     except (BagTooSmallError, StrategyError) as error:
-        if size is None or asked.are_named:
+        if size is None or problem.are_named:
             raise
         cause = NothingToPlan(cause="rows" if isinstance(error, BagTooSmallError) else "labels")
         return request.choose(find_strategy("random"), size, "none", why=cause)
@@ -211,17 +199,21 @@ def decide(
     return request.choose(best.bagging, best.bag_size, best.scores, why=reason)
 
 
-def _asked(request: ReleaseRequest, outlook: Outlook | None, most: int | None) -> PlanRequest:
+def _problem(
+    sample: Sample, request: ReleaseRequest, answers: Answers | None, most: int | None
+) -> PlanProblem:
     size, classes, budget = request.bag_size, request.columns.classes, request.budget
     named = request.strategies if request.strategy is None else (request.strategy,)
     prior = None
-    if outlook is not None:
-        budget = replace(budget, calibration=outlook.rule, bounds=outlook.rule.bounds)
-        if outlook.belief is not None:
+    if answers is not None:
+        rule, belief = look_ahead(budget.rule, answers)
+        budget = replace(budget, calibration=rule, bounds=rule.bounds)
+        if belief is not None:
             # A private model has told what labels are like; a fit has the less to find out.
-            signal_sd, label_noise_sd, misfit = outlook.belief
+            signal_sd, label_noise_sd, misfit = belief
             prior = Prior(signal_sd, label_noise_sd, misfit=misfit, few_bags=0.0)
-    return PlanRequest.of(
+    return PlanProblem.of(
+        sample,
         budget,
         prior=prior,
         family=request.family,

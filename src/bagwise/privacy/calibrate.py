@@ -121,7 +121,7 @@ class ExactCalibration:
     def part(self, query: Query, noise: ScoreNoise, share: float) -> Mechanism:
         """Return a query with this noise that spends a share of epsilon, or of mu squared."""
         if not 0 < share <= 1:
-            raise BudgetError(f"score_share must be above 0 and at most 1, got {share:g}.")
+            raise BudgetError(f"a share must be above 0 and at most 1, got {share:g}.")
         law = NOISES[noise]
         cost: Fraction | float = Fraction(share) * self.exactly_left
         if law.needs_delta:

@@ -50,21 +50,14 @@ from bagwise.release.preview import Confirm, confirm_columns
 from bagwise.release.release import Release
 from bagwise.release.tables import LocalBags, LocalTable
 from bagwise.release.verify import circumstances_of
+from bagwise.requests.answers import Answers, ask_labels, ask_model, ask_range
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import (
     NO_SCORES,
     OWN_MODEL,
-    Centring,
-    Outlook,
     Queries,
-    Scores,
     ScoresRequest,
-    ask_centre,
-    ask_model,
-    ask_range,
-    ask_scores,
-    look_ahead,
     settle_queries,
 )
 from bagwise.requests.verbs import Choice, ModelRequest, ReleaseRequest
@@ -102,9 +95,9 @@ def build(
         table, X = _look(table, request, None, stage)
         asked = _ask(table, X, NO_SCORES, None, request, account, stage)
         request = dataclasses.replace(request, budget=asked.budget)
-        choice = _choose(table, request, stage, look_ahead(asked.budget.rule, asked.centring))
-        formed = _form_bags(table, X, asked.scores, choice, stage)
-        reach = _reach(formed, asked.scores)
+        choice = _choose(table, request, stage, asked.answers)
+        formed = _form_bags(table, X, asked.answers, choice, stage)
+        reach = formed.reach
     else:
         request = choice = _choose(table, request, stage)
         check_bag_size(choice.bag_size, n_rows=table.n_rows)
@@ -112,30 +105,31 @@ def build(
         table, X = _look(table, request, choice, stage)
         if choice.scores == "none":
             # The noise may depend on the bags: on their sizes, and where the rows of a unit are.
-            formed = _form_bags(table, X, Scores(None), choice, stage)
+            formed = _form_bags(table, X, Answers(), choice, stage)
             reach = formed.reach
             asked = _ask(table, X, choice.scores_request, reach, request, account, stage)
         else:
             asked = _ask(table, X, choice.scores_request, None, request, account, stage)
-            formed = _form_bags(table, X, asked.scores, choice, stage)
-            reach = _reach(formed, asked.scores)
+            formed = _form_bags(table, X, asked.answers, choice, stage)
+            reach = formed.reach
+            if asked.answers.events:  # bags follow from scores
+                reach = Reach.at_worst(formed.sizes, formed.table.largest_unit)
     del table, X
-    choice = dataclasses.replace(choice, budget=asked.budget)
-    model, centring, tightened = asked.scores.model, asked.centring, asked.tightened
-    scores = Scores(None, asked.scores.events)
+    choice, tightened = dataclasses.replace(choice, budget=asked.budget), asked.tightened
+    answers = dataclasses.replace(asked.answers, scores=None)
     del asked  # there is a score for each row, which has done its work
 
     # 3. Take the rows that leave, and settle what hides their labels. Then pay.
     with stage("taking the rows"):
-        leaving = formed.leaving(centring, choice)
+        leaving = formed.leaving(answers, choice)
         del formed
     with stage("aggregating labels"):
-        labelling = settle_labels(reach, scores, centring, choice)
+        labelling = settle_labels(reach, answers, choice)
         if labelling.events:
             account.charge(labelling.events)
 
         # 4. One label a bag, drawn once, with what is promised of it.
-        provenance = _provenance(choice, centring)
+        provenance = _provenance(choice, answers)
         certificate = certify(
             labelling.events,
             choice.budget,
@@ -143,7 +137,7 @@ def build(
             smallest_bag=min(reach.sizes),
             circumstances=circumstances_of(provenance),
             tightened=tightened,
-            limit=centring.limit,
+            limit=answers.limit,
             mark=account.mark,
         )
         return leaving.release(
@@ -151,7 +145,7 @@ def build(
             choice,
             certificate,
             provenance=provenance,
-            model=centring.model or model,
+            model=answers.model,
         )
 
 
@@ -165,8 +159,7 @@ class Asked:
 
     budget: Budget
     tightened: Bounds | None
-    scores: Scores
-    centring: Centring
+    answers: Answers
 
 
 def _read(source: Any, request: ReleaseRequest, stage: Stages) -> Table:
@@ -190,14 +183,14 @@ def _confirm(table: Table, budget: Budget, confirmed: bool | Confirm) -> None:
 
 
 def _choose(
-    table: Table, request: ReleaseRequest, stage: Stages, outlook: Outlook | None = None
+    table: Table, request: ReleaseRequest, stage: Stages, answers: Answers | None = None
 ) -> Choice:
     """Return what was named, or what the planner says."""
     if request.strategy is not None and request.bag_size is not None:
         return request.choose(request.strategy, request.bag_size, request.scores)
     with stage("planning"):
         rows, population = table.for_a_plan()
-        return decide(rows, request, outlook, population)
+        return decide(rows, request, answers, population)
 
 
 def _look(
@@ -210,17 +203,10 @@ def _look(
         return table, table.matrix(request, choice)
 
 
-def _form_bags(table: Table, X: Any, scores: Scores, choice: Choice, stage: Stages) -> Formed:
+def _form_bags(table: Table, X: Any, answers: Answers, choice: Choice, stage: Stages) -> Formed:
     """Put rows into bags; a strategy sees features and paid scores, never labels."""
     with stage("forming bags"):
-        return table.form_bags(X, scores, choice)
-
-
-def _reach(formed: Formed, scores: Scores) -> Reach:
-    """Return what noise has to know of bags that may follow from scores."""
-    if scores.events:
-        return Reach.at_worst(formed.sizes, formed.table.largest_unit)
-    return formed.reach
+        return table.form_bags(X, answers, choice)
 
 
 def _ask(
@@ -262,14 +248,12 @@ def _ask(
     queries = queries.within(budget.calibration)
     family = request.family
     with stage("computing scores"):
-        scores = ask_scores(scored.kind, queries, labels, X, budget, family=family)
-    with stage("centring the labels"):
-        centring = ask_centre(queries, labels, X, budget, family=family, scored=scores.model)
+        answers = ask_labels(scored.kind, queries, labels, X, budget, stage, family=family)
     tightened = None if queries.range is None else budget.rule.bounds
-    return Asked(budget, tightened, scores, centring)
+    return Asked(budget, tightened, answers)
 
 
-def _provenance(choice: Choice, centring: Centring) -> Provenance:
+def _provenance(choice: Choice, answers: Answers) -> Provenance:
     """Return how a release was made, for its manifest."""
     return Provenance(
         label=choice.columns.label,
@@ -279,7 +263,7 @@ def _provenance(choice: Choice, centring: Centring) -> Provenance:
         strategy_parameters=parameters_of(choice.strategy),
         chosen_because=choice.why,
         scores=choice.scores,
-        centre="none" if centring.model is None else "model",
+        centre="model" if answers.centred else "none",
         seed=choice.seed,
         row_order="kept" if choice.keep_order else "secret permutation",
         id=choice.columns.id,
@@ -327,7 +311,7 @@ def build_model(
     # 3. Ask.
     budget = ask_range(queries, labels, budget, stage)
     rule = budget.rule
-    query = queries.within(rule).scores
+    query = queries.within(rule).model
     if query is None:
         raise AssertionError("the model was settled")
     with stage("releasing the model"):

@@ -28,7 +28,8 @@ from bagwise.privacy.queries import (
     ClassShares,
     SingleLabels,
 )
-from bagwise.requests.queries import Centring, Queries, Scores
+from bagwise.requests.answers import Answers
+from bagwise.requests.queries import Queries
 from bagwise.requests.verbs import Choice
 from bagwise.rows.labels import Bounds
 
@@ -93,7 +94,7 @@ class Labelling:
     predicts: bool = False
 
 
-def settle_labels(reach: Reach, scores: Scores, centring: Centring, choice: Choice) -> Labelling:
+def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
     """Settle the noise on the labels of bags, from public quantities alone."""
     rule, classes = choice.calibration, len(choice.columns.classes or ())
     if rule is None:
@@ -101,14 +102,13 @@ def settle_labels(reach: Reach, scores: Scores, centring: Centring, choice: Choi
     events = settle_events(
         rule,
         reach,
-        scores,
-        centring,
+        answers,
         label_kind=choice.label_kind,
         bag_size=choice.bag_size,
         classes=classes,
     )
-    query, predicts = events[-1].of_bags, centring.limit is not None
-    bounds = centring.bounds if predicts else rule.bounds
+    query, predicts = events[-1].of_bags, answers.limit is not None
+    bounds = answers.bounds if predicts else rule.bounds
     measure: Measure = partial(_measured, query=query, bounds=bounds, classes=classes)
     if predicts:
         measure = partial(_left_and_expected, bounds=bounds, step=query.grid_step)
@@ -170,8 +170,7 @@ def foreseen_events(
 def settle_events(
     rule: ExactCalibration,
     reach: Reach,
-    scores: Scores,
-    centring: Centring,
+    answers: Answers,
     *,
     label_kind: str = "mean",
     bag_size: int = 1,
@@ -181,7 +180,7 @@ def settle_events(
 
     It is said where somebody insists on more noise than is needed, or means would carry less.
     """
-    spent, picked = (*scores.events, *centring.events), label_kind == "pick"
+    spent, picked = answers.events, label_kind == "pick"
     settle = partial(_settle_label, reach=reach, spent=spent, bag_size=bag_size, classes=classes)
     label = settle(rule, label_kind=label_kind)
     if rule.noise != "auto" and not reports_singly(rule):
@@ -189,8 +188,8 @@ def settle_events(
         _warn_of_noise(label, free, reach.sizes)
     if picked and not classes:
         _warn_of_picks(label, settle(rule, label_kind="mean"), min(reach.sizes))
-    if centring.limit is not None:
-        label = label.on_grid(grid_step((-centring.limit, centring.limit)))
+    if answers.limit is not None:
+        label = label.on_grid(grid_step((-answers.limit, answers.limit)))
     return (*rule.prior, *spent, label)
 
 

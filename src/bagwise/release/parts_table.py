@@ -10,7 +10,7 @@
 import dataclasses
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -50,8 +50,9 @@ from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import Published, bag_schema
 from bagwise.release.tables import name_columns, remark_on_wide_bounds
 from bagwise.release.verify import noise_per_bag
+from bagwise.requests.answers import Answers, expected_labels
 from bagwise.requests.provenance import Provenance
-from bagwise.requests.queries import NOT_CENTRED, Centring, Scores, expected_labels, resolve_scores
+from bagwise.requests.queries import resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.columns import as_float, without_dictionary
 from bagwise.rows.counts import (
@@ -269,12 +270,12 @@ class PartsTable:
         """Return X where the rows are."""
         return PartsMatrix(self.parts, self.encoder, self.moved.label)
 
-    def form_bags(self, X: PartsMatrix, scores: Scores, choice: Choice) -> "PartsInBags":
+    def form_bags(self, X: PartsMatrix, answers: Answers, choice: Choice) -> "PartsInBags":
         """Put rows into bags, each of which lives in one part."""
         bags = form_bags(
             choice.strategy,
             X,
-            scores.model,
+            answers.model,
             self.moved,
             bag_size=choice.bag_size,
             source=choice.noise_source,
@@ -290,7 +291,7 @@ class PartsInBags:
 
     table: PartsTable
     bags: PartBags
-    centring: Centring = NOT_CENTRED
+    answers: Answers = field(default_factory=Answers)
 
     @property
     def sizes(self) -> dict[int, int]:
@@ -309,9 +310,9 @@ class PartsInBags:
         square, touched = reach_of_units(self.bags.parts, unit, BAG_ID)
         return Reach(self.sizes, largest, max(square, largest), touched)
 
-    def leaving(self, centring: Centring, _choice: Choice) -> Self:
+    def leaving(self, answers: Answers, _choice: Choice) -> Self:
         """Return all as it is, to be labelled."""
-        return dataclasses.replace(self, centring=centring)
+        return dataclasses.replace(self, answers=answers)
 
     def release(
         self,
@@ -324,7 +325,7 @@ class PartsInBags:
     ) -> PartsRelease:
         """Give every bag its label: what is told is sealed first; then noise is drawn, once."""
         bags, encoder, scratch = self.bags, self.table.encoder, self.table.scratch
-        sums = tell_all(bags, labelling, encoder, self.centring, choice, scratch)
+        sums = tell_all(bags, labelling, encoder, self.answers, choice, scratch)
         drawn = _draw(sums, labelling, bags, bag_schema(choice.columns.classes), scratch)
         if choice.calibration is None:
             self._report_exposure(drawn, choice)
@@ -419,7 +420,7 @@ def tell_all(
     bags: PartBags,
     labelling: Labelling,
     encoder: Encoder,
-    centring: Centring,
+    answers: Answers,
     choice: Choice,
     scratch: SpillDirectory,
 ) -> SealedSums:
@@ -427,7 +428,7 @@ def tell_all(
     box, where = SealedBox(), str(scratch.new_file("sums"))
     expect, inputs = None, list[str]()
     if labelling.predicts:
-        expect, inputs = partial(_expected, encoder=encoder, centring=centring), encoder.inputs
+        expect, inputs = partial(_expected, encoder=encoder, answers=answers), encoder.inputs
     work = partial(
         _sealed,
         measure=labelling.measure,
@@ -467,10 +468,10 @@ def _sealed(
     return str(path)
 
 
-def _expected(table: pa.Table, *, encoder: Encoder, centring: Centring) -> FloatArray:
-    if centring.model is None:
+def _expected(table: pa.Table, *, encoder: Encoder, answers: Answers) -> FloatArray:
+    if answers.model is None:
         raise AssertionError("labels are centred on a model")
-    model, bounds = centring.model, centring.bounds
+    model, bounds = answers.model, answers.bounds
     return np.concatenate(
         [expected_labels(model, block, bounds) for block, _ in blocks_of(table, encoder)]
     )

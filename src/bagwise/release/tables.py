@@ -38,10 +38,10 @@ from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns, refuse_flagged
 from bagwise.release.release import Release
 from bagwise.release.verify import noise_per_bag
+from bagwise.requests.answers import Answers
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns, carried_columns, read_given
 from bagwise.requests.provenance import Provenance
-from bagwise.requests.queries import Centring, Scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, refuse_lookalikes, without_dictionary
@@ -186,15 +186,17 @@ class LocalTable:
             return self.encoder.transform(self.rows)
         return EncodedRows(self.rows, self.encoder)
 
-    def form_bags(self, X: Any, scores: Scores, choice: Choice) -> "LocalBags":
+    def form_bags(self, X: Any, answers: Answers, choice: Choice) -> "LocalBags":
         """Put rows into bags: all at once, or in cells that fit into memory."""
         strategy, size, rng = choice.strategy, choice.bag_size, make_generator(choice.seed)
         if not strategy.needs_features or self.fits:
-            bags = assign_bags(strategy, X, scores.values, bag_size=size, rng=rng, given=self.given)
+            bags = assign_bags(
+                strategy, X, answers.scores, bag_size=size, rng=rng, given=self.given
+            )
         else:
             self.check_choice(choice)
             bags = assign_by_cells(
-                strategy, X, self.rows, bag_size=size, rng=rng, scores=scores.values
+                strategy, X, self.rows, bag_size=size, rng=rng, scores=answers.scores
             )
         return LocalBags(self, bags)
 
@@ -217,12 +219,12 @@ class LocalBags:
         units = self.table.units
         return Reach(self.sizes, units.largest, *units.reach(self.bags))
 
-    def leaving(self, centring: Centring, choice: Choice) -> "LocalLeaving":
+    def leaving(self, answers: Answers, choice: Choice) -> "LocalLeaving":
         """Put rows into the order in which they leave, and take the columns that do.
 
         They are in a secret order already. But a seed tells that one, so that there is another.
         """
-        table, bags, predictions, order = self.table, self.bags, centring.predictions, None
+        table, bags, predictions, order = self.table, self.bags, answers.predictions, None
         if table.kept is not None:
             order = inverse_order(table.kept)
         elif choice.seed is not None:

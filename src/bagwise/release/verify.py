@@ -33,9 +33,9 @@ from bagwise.privacy.dispersion import (
 )
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_model import LinearScores
+from bagwise.requests.answers import expected_labels
 from bagwise.requests.columns import carried_columns, read_given
 from bagwise.requests.provenance import Provenance
-from bagwise.requests.queries import expected_labels
 from bagwise.rng import SimulatedNoise as SimulatedSource
 from bagwise.rows.columns import exposure_vector, number_groups, reads_like
 

@@ -28,70 +28,43 @@ where it has Laplace noise. What is left is for the bags.
 
 import dataclasses
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy, measures_by_scores
 from bagwise.errors import (
     BoundsError,
     BudgetError,
-    LeakWarning,
-    NotConvergedWarning,
-    RankWarning,
     StrategyError,
     check_name,
-)
-from bagwise.families import Family, find_family
-from bagwise.glm.statistic import (
-    StatisticsFit,
-    check_bounds_of,
-    family_to_release,
-    fit_statistics,
 )
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.grid import LABEL_STEPS, grid_step
 from bagwise.privacy.mechanisms import Mechanism, noisy_choice
-from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import (
     Designs,
-    LinearScores,
     ModelDesign,
     Norm,
     best_share,
     instance_error,
-    release_statistics,
 )
 from bagwise.privacy.private_range import (
-    NARROWING,
     OF_LABELS,
     RANGE_PART,
     WITHIN_FOUND,
-    Distance,
     Lattice,
-    count_beyond,
-    find_bounds,
-    limit_of,
     limit_share,
     looks_for_range,
     most_share,
     range_epsilon,
     suffices_for_bounds,
-    tightened,
 )
-from bagwise.privacy.promise import LARGEST_EPSILON
 from bagwise.privacy.queries import BagMeans, Labels, Statistic
-from bagwise.requests.budget import Budget
-from bagwise.rows.blocks import over_blocks, over_labelled_blocks
-from bagwise.rows.labels import Bounds
-from bagwise.show.stages import Stages
-from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 Tighten = Literal["auto", "range", "none"]
 Centre = Literal["auto", "model", "none"]
@@ -114,6 +87,9 @@ signal is strong. If it is weak, a model that a few hundredths of epsilon have b
 
 _GAUSSIAN_PART = 0.05  # of mu squared: about what as large a share of epsilon costs the bags
 
+LABELS_SHARE = 0.5
+"""Share of the budget for a noisy copy of every label."""
+
 NORMS: dict[ScoreNoise, Norm] = {"laplace": "L1", "gaussian": "L2"}
 """In which the columns of a model with this noise have length one."""
 
@@ -133,8 +109,8 @@ class ScoresRequest:
     ----------
     kind : {"none", "labels", "noisy-labels", "model"}
         The labels themselves are allowed only NOT PRIVATE. A model is published with the bags.
-    share : float or "auto"
-        Of the budget; "auto" is the optimum where it is known.
+    share : float or None
+        Of the budget; None is the optimum where it is known.
     bag_size : int
     metric : bool
         Whether scores say how far rows are apart, and not which come after each other.
@@ -145,7 +121,7 @@ class ScoresRequest:
     """
 
     kind: ScoresKind = "none"
-    share: float | Literal["auto"] = "auto"
+    share: float | None = None
     bag_size: int = 1
     metric: bool = False
     for_picks: bool = False
@@ -199,20 +175,15 @@ def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> 
 
 @dataclass(frozen=True)
 class ModelQuery:
-    """A private model: how its rows are weighed, its noise, and its share of the budget."""
+    """A private model: how its rows are weighed, and its noise."""
 
     design: ModelDesign
     event: Mechanism
-    share: float
 
     @property
     def error(self) -> float:
         """The privacy error of linear coefficients in white columns: what noise is compared by."""
         return self.design.privacy_trace * self.event.number_sd**2
-
-    def within(self, bounds: Bounds) -> "ModelQuery":
-        """Return the same query, at the same price, of labels that are clipped to these bounds."""
-        return dataclasses.replace(self, event=self.event.on_grid(grid_step(bounds)))
 
 
 @dataclass(frozen=True)
@@ -227,10 +198,8 @@ class Queries:
         None: the range is that of the bounds.
     labels : Mechanism or None
         For a noisy copy of every label, to sort rows by.
-    scores : ModelQuery or None
-        For a model to sort rows or to measure them by.
     model : ModelQuery or None
-        To centre on; None where the model of the scores serves for both.
+        To sort rows or to measure them by, to centre labels on, or for both.
     limit : Mechanism or None
         For what a model leaves. None: labels are not centred.
     """
@@ -238,7 +207,6 @@ class Queries:
     bounds: Mechanism | None = None
     range: Mechanism | None = None
     labels: Mechanism | None = None
-    scores: ModelQuery | None = None
     model: ModelQuery | None = None
     limit: Mechanism | None = None
 
@@ -250,20 +218,19 @@ class Queries:
     @property
     def spent(self) -> tuple[Mechanism, ...]:
         """What is spent between a range and the bags."""
-        models = (None if one is None else one.event for one in (self.scores, self.model))
-        return tuple(one for one in (self.labels, *models, self.limit) if one is not None)
+        model = None if self.model is None else self.model.event
+        return tuple(one for one in (self.labels, model, self.limit) if one is not None)
 
     def within(self, rule: ExactCalibration | None) -> "Queries":
         """Return the same queries, at the same price, of labels clipped to the range of a rule."""
         if not self.searches or rule is None:
             return self
-        step, bounds = grid_step(rule.bounds), rule.bounds
-        return dataclasses.replace(
-            self,
-            labels=None if self.labels is None else self.labels.on_grid(step),
-            scores=None if self.scores is None else self.scores.within(bounds),
-            model=None if self.model is None else self.model.within(bounds),
-        )
+        step = grid_step(rule.bounds)
+        labels = None if self.labels is None else self.labels.on_grid(step)
+        model = self.model
+        if model is not None:
+            model = dataclasses.replace(model, event=model.event.on_grid(step))
+        return dataclasses.replace(self, labels=labels, model=model)
 
 
 def settle_queries(
@@ -314,9 +281,9 @@ def settle_queries(
 
     # 2. A model and a limit, if they are asked for, or leave much less noise than without. A model
     # that rows are sorted by has its own best share of the budget, and serves for both. One that is
-    # a metric takes what it is given, unless somebody says how much.
+    # a metric takes what it is given, unless it is all that is asked for.
     modelled = scores.kind == "model"
-    shared = modelled and scores.metric and scores.share == "auto"
+    shared = modelled and scores.metric and scores.share is None
     model, limit = None, None
     if centre != "none":
         share = limit_share(left.left, n_rows=n_rows, unit_rows=unit_rows, asked=centre == "model")
@@ -329,10 +296,11 @@ def settle_queries(
         left = rule.after(ranged)
 
     # 3. Scores, with what a range leaves; a model that is good enough to centre on is for both.
-    if shared and model is not None:
-        return Queries(bounds, ranged, scores=model, limit=limit)
-    priced = price_scores(left, X, names, scores, unit_rows=unit_rows)
-    return dataclasses.replace(priced, bounds=bounds, range=ranged, model=model, limit=limit)
+    asked = Queries(model=model)
+    if model is None or not modelled:
+        scored = price_scores(left, X, names, scores, unit_rows=unit_rows)
+        asked = dataclasses.replace(scored, model=scored.model or model)
+    return dataclasses.replace(asked, bounds=bounds, range=ranged, limit=limit)
 
 
 def price_bounds(rule: ExactCalibration, *, n_rows: int, unit_rows: int) -> Mechanism:
@@ -385,18 +353,20 @@ def price_scores(
         # The bound for groups covers picks and scores at once, so both are set by row.
         rule, unit_rows = rule.per_row(unit_rows), 1
     if asked.kind == "noisy-labels":
-        share = 0.5 if asked.share == "auto" else asked.share
         every = Labels(grid_step(rule.bounds), unit_rows)
-        offers = [rule.part(every, noise, share) for noise in rule.score_noises]
+        offers = [rule.part(every, noise, LABELS_SHARE) for noise in rule.score_noises]
         return Queries(labels=min(offers, key=lambda offer: offer.number_sd))
-    n_rows, bag_size = X.shape[0], asked.bag_size
+    # A model, with a design for each norm; of many rows, a sample tells which is the best.
+    designs, n_rows, bag_size = Designs(X, names, even=asked.even), X.shape[0], asked.bag_size
 
-    def share_of(design: ModelDesign, noise: ScoreNoise) -> float:
-        if asked.share != "auto":
-            return asked.share
-        if asked.metric:
-            return METRIC_SHARES[noise]
-        return best_share(design, n_rows=n_rows, bag_size=bag_size)
+    def priced(design: ModelDesign, noise: ScoreNoise) -> ModelQuery:
+        if asked.share is not None:
+            share = asked.share
+        elif asked.metric:
+            share = METRIC_SHARES[noise]
+        else:
+            share = best_share(design, n_rows=n_rows, bag_size=bag_size)
+        return price_model(rule, design, noise, share, unit_rows=unit_rows)
 
     def error(model: ModelQuery) -> float:
         if asked.metric:
@@ -411,24 +381,11 @@ def price_scores(
             sum_sd=means.number_sd / means.grid_step,
         )
 
-    def priced(design: ModelDesign, noise: ScoreNoise) -> ModelQuery:
-        return price_model(rule, design, noise, share_of(design, noise), unit_rows=unit_rows)
-
-    return Queries(scores=_cheapest(rule, Designs(X, names, even=asked.even), priced, error))
-
-
-def _cheapest(
-    rule: ExactCalibration,
-    designs: Designs,
-    priced: Callable[[ModelDesign, ScoreNoise], ModelQuery],
-    error: Callable[[ModelQuery], float],
-) -> ModelQuery:
-    """Return the model with the least error; of many rows, a sample tells which it is."""
     sketched = {noise: priced(designs.sketch(NORMS[noise]), noise) for noise in rule.score_noises}
     noise, *others = sketched
     if others:
         noise = min(sketched, key=lambda each: error(sketched[each]))
-    return priced(designs.finished(sketched[noise].design), noise)
+    return Queries(model=priced(designs.finished(sketched[noise].design), noise))
 
 
 def price_model(
@@ -436,7 +393,7 @@ def price_model(
 ) -> ModelQuery:
     """Return the model with this design and noise that a share of the budget buys."""
     steps = design.sensitivity_steps * unit_rows
-    return ModelQuery(design, _model_noise(rule, noise, share, steps), share)
+    return ModelQuery(design, _model_noise(rule, noise, share, steps))
 
 
 def _model_noise(rule: ExactCalibration, noise: ScoreNoise, share: float, steps: int) -> Mechanism:
@@ -516,294 +473,3 @@ def _by_share(
         model, growth = error / shares, (1.05 + 2.6 * shares) / (1 - limit)
     narrowed = np.minimum(1.0, (2 * REACH) ** 2 * (STRONG_NOISE**2 + model))
     return shares, narrowed * growth**2, narrowed * growth**3
-
-
-# The answers
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Values to sort by, one for each row; what was spent on them; the model that they are of."""
-
-    values: FloatArray | None
-    events: tuple[Mechanism, ...] = ()
-    model: LinearScores | None = None
-
-
-@dataclass(frozen=True)
-class Centring:
-    """What labels are centred on.
-
-    Attributes
-    ----------
-    model : LinearScores or None
-        Paid for, and published. None: none was bought.
-    predictions : (n,) or None
-        Expected labels of all rows, within the bounds; None where rows are on many machines.
-    signal : float
-        Variance of the predictions.
-    bounds : (low, high)
-        Those that were stated. A label that the private range would clip, and that the model
-        expects, is told in full.
-    error : float
-        Expected square of the error of predictions by the model's noise; public.
-    limit : float or None
-        What the model leaves of a label is clipped to plus or minus that. None: it leaves so much
-        that centring does not pay, and is not done.
-    events : tuple of Mechanism
-        What was spent on it, scores apart.
-    """
-
-    model: LinearScores | None = None
-    predictions: FloatArray | None = None
-    signal: float = 0.0
-    bounds: Bounds = (0.0, 0.0)
-    error: float = 0.0
-    limit: float | None = None
-    events: tuple[Mechanism, ...] = ()
-
-    def take(self, rows: IntArray) -> "Centring":
-        """Reorder rows."""
-        if self.model is None:
-            return self
-        if self.predictions is None:
-            raise AssertionError("rows on many machines are in no order")
-        return dataclasses.replace(self, predictions=self.predictions[rows])
-
-
-NOT_CENTRED = Centring()
-
-
-def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> Budget:
-    """Find bounds and a range, if they are asked for; return what is left of the budget.
-
-    Its bounds are those that were found, or the stated ones; those of its rule are the range.
-    Bounds that were found to be 0 and 1 are those of an answer, and stay: a range was paid for, and
-    that it is not asked for follows from another answer.
-    """
-    rule, bounds, source = budget.calibration, budget.bounds, budget.noise_source
-    if rule is None:
-        return budget
-    if (query := queries.bounds) is not None and budget.find_within is not None:
-        with stage("finding bounds"):
-            bounds = find_bounds(labels, budget.find_within, event=query, source=source)
-        rule = rule.within(bounds, query)
-    if (query := queries.range) is not None:
-        found, terms = rule.bounds, WITHIN_FOUND if rule.prior else OF_LABELS
-        with stage("finding a range"):
-            if not (rule.prior and found == (0.0, 1.0)):
-                found = tightened(labels, found, event=query, source=source, terms=terms)
-        rule = rule.within(found, query)
-    return budget.within(rule, bounds)
-
-
-def ask_scores(
-    kind: ScoresKind,
-    queries: Queries,
-    labels: FloatArray | None,
-    X: Any,
-    budget: Budget,
-    *,
-    family: str = "auto",
-) -> Scores:
-    """Return the scores and what they cost; the family is that of a private model.
-
-    Labels are None where X is on many machines, and has its labels with it.
-    """
-    if kind == "none":
-        return Scores(None)
-    if kind == "labels":
-        warnings.warn(
-            "bags are formed by sorting the labels, so membership alone shows each row's label "
-            "almost exactly. The release is NOT PRIVATE; use it only where the labels may be seen.",
-            LeakWarning,
-            stacklevel=2,
-        )
-        return Scores(labels)
-    if (query := queries.scores) is not None:
-        model = _linear(query, labels, X, budget, family_to_release(family))
-        values = None if labels is None else model.predict(X)
-        return Scores(values, (query.event,), model)
-    event = queries.labels
-    if labels is None or event is None:
-        raise AssertionError("scores of rows on many machines are those of a model")
-    bounds, source = budget.rule.bounds, budget.noise_source
-    return Scores(noisy_labels(labels, bounds=bounds, event=event, source=source), (event,))
-
-
-def ask_model(
-    query: ModelQuery, labels: FloatArray | None, X: Any, budget: Budget, family: Family
-) -> StatisticsFit:
-    """Release the statistics of a model, and fit the model of a family to them.
-
-    Labels are None where X is on many machines, and has its labels with it.
-    """
-    design, bounds = query.design, budget.rule.bounds
-    if design.dropped:
-        warnings.warn(
-            f"features {', '.join(design.dropped)} follow from the others; the private "
-            "model spends nothing on them.",
-            RankWarning,
-            stacklevel=2,
-        )
-    # After this line no label is looked at: the fit knows features and noisy statistics.
-    with threadpool_limits(1):  # as when the design was made
-        released = release_statistics(
-            X,
-            labels,
-            design=design,
-            bounds=bounds,
-            event=query.event,
-            source=budget.noise_source,
-        )
-        fit = fit_statistics(X, released, design=design, family=family, bounds=bounds)
-    if not fit.converged:
-        warnings.warn(
-            f"the private model of the family {family.name} did not converge, so it predicts "
-            "the mean for every row. Choose another family, or more epsilon.",
-            NotConvergedWarning,
-            stacklevel=2,
-        )
-    return fit
-
-
-def _linear(
-    query: ModelQuery, labels: FloatArray | None, X: Any, budget: Budget, family: Family
-) -> LinearScores:
-    """Release a model as what may be published with bags."""
-    fit = ask_model(query, labels, X, budget, family)
-    return LinearScores(
-        float(fit.intercept), fit.coef, query.design.dropped, family.name, family.link
-    )
-
-
-def ask_centre(
-    queries: Queries,
-    labels: FloatArray | None,
-    X: Any,
-    budget: Budget,
-    *,
-    family: str,
-    scored: LinearScores | None,
-) -> Centring:
-    """Release a model, or take the one that rows are sorted by; find a limit for what it leaves.
-
-    Without a query for a limit labels are not centred. They are None where X is on many machines,
-    and has its labels with it. For the model they are clipped to the range, the bounds of the rule.
-    """
-    rule, stated = budget.calibration, budget.bounds
-    if queries.limit is None or stated is None or rule is None:
-        return NOT_CENTRED
-    # 1. A model, unless rows are sorted by one.
-    fitted = family_to_release(family)
-    check_bounds_of(fitted, stated)
-    events: tuple[Mechanism, ...] = (queries.limit,)
-    model, error = scored, 0.0
-    if model is None:
-        if queries.model is None:
-            raise AssertionError("a model to centre on is settled where no scores bring one")
-        query = queries.model
-        model = _linear(query, labels, X, budget, fitted)
-        events, error = (query.event, queries.limit), query.error
-    # 2. A limit for what it leaves; whether centring pays is decided by that private limit.
-    left = Leftovers(X, labels, model, stated)
-    predictions = None if labels is None else expected_labels(model, X, stated)
-    widest = (rule.bounds[1] - rule.bounds[0]) / 2
-    limit = limit_of(left, widest, event=queries.limit, source=budget.noise_source)
-    pays = limit <= NARROWING * widest
-    return Centring(model, predictions, left.signal, stated, error, limit if pays else None, events)
-
-
-def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
-    """Return what a released model expects of each row, within the bounds."""
-    mean = find_family(model.family, model.link).mean(model.predict(X))
-    return np.asarray(np.clip(mean, *bounds))
-
-
-@dataclass(frozen=True)
-class Leftovers:
-    """What a model leaves of labels, wherever they are: it can be counted, and is secret."""
-
-    X: Any
-    labels: FloatArray | None
-    model: LinearScores
-    bounds: Bounds
-
-    @property
-    def size(self) -> int:
-        """Number of labels."""
-        return int(self.X.shape[0])
-
-    @property
-    def signal(self) -> float:
-        """Variance of the model's predictions, from features alone."""
-        work = partial(_moments, model=self.model, bounds=self.bounds)
-        n, total, square = np.sum(list(over_blocks(self.X, work, np.add)), axis=0)
-        # Sums of doubles depend on the order of the rows in their last digits, which go.
-        return float(f"{max(0.0, square / n - (total / n) ** 2):.9e}")
-
-    def count_beyond(self, distance: Distance, limits: FloatArray) -> IntArray:
-        """Return how many are larger than each limit; limits fall."""
-        work = partial(
-            _count_left, model=self.model, bounds=self.bounds, distance=distance, limits=limits
-        )
-        blocks = over_labelled_blocks(self.X, self.labels, work, np.add)
-        return np.asarray(np.sum(list(blocks), axis=0))
-
-
-def _moments(X: FloatArray, *, model: LinearScores, bounds: Bounds) -> FloatArray:
-    """Return rows, and sum and squares of what is expected of them, from the middle."""
-    off = expected_labels(model, X, bounds) - (bounds[0] + bounds[1]) / 2
-    return np.array([off.size, off.sum(), off @ off])
-
-
-def _count_left(
-    X: FloatArray,
-    labels: FloatArray,
-    *,
-    model: LinearScores,
-    bounds: Bounds,
-    distance: Distance,
-    limits: FloatArray,
-) -> IntArray:
-    left = np.abs(np.clip(labels, *bounds) - expected_labels(model, X, bounds))
-    return count_beyond(left, distance, limits)
-
-
-# What a plan may know of the answers
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What a plan of bags may know after private queries.
-
-    Attributes
-    ----------
-    rule : ExactCalibration
-        Laplace noise of the size that the bags will have; its bounds are as wide as what it hides.
-    belief : (signal_sd, label_noise_sd, misfit) or None
-        Of the labels, as far as a private model tells.
-    """
-
-    rule: ExactCalibration
-    belief: tuple[float, float, float] | None = None
-
-
-def look_ahead(rule: ExactCalibration, centring: Centring) -> Outlook:
-    """Return what is known for a plan, all of it paid for."""
-    means = rule.least(BagMeans.of(rule.bounds), centring.events)
-    width = rule.bounds[1] - rule.bounds[0]
-    # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
-    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
-    if centring.limit is None:
-        return Outlook(ExactCalibration(epsilon, 0.0, rule.bounds, noise="laplace"))
-    limit, error = centring.limit, centring.error
-    left, signal = (limit / REACH) ** 2, centring.signal
-    # The model's own error is in both. And labels miss the model by no more than it leaves: by half
-    # of that if the misfit is three times as large as believed.
-    left, signal = max(left - error, left / 10), max(signal - error, signal / 10)
-    misfit = min(DEFAULT_MISFIT, left / 6 / max(signal, 1e-300))
-    return Outlook(
-        ExactCalibration(epsilon, 0.0, (0.0, 2 * limit), noise="laplace"),
-        (math.sqrt(signal), math.sqrt(left), misfit),
-    )

@@ -96,11 +96,6 @@ class Bagging(Settings):
         "labels.",
         typed=str,
     )
-    score_share: float | Literal["auto"] = setting(
-        "auto",
-        "Share of the budget for scores: of mu squared with Gaussian noise, of epsilon with "
-        "Laplace noise; auto is about the best.",
-    )
     seed: int | None = setting(
         None,
         "Seed of the bags only, recorded in the release. Noise, picks and row order have no seed.",
@@ -208,7 +203,7 @@ def filed(verb: Callable[..., Any] | None = None, /, **named: Any) -> dict[str, 
 
     >>> filed(label="y", seed=3, by="town")["bagging"]
     Bagging(min_bag_size=None, by='town', within=(), label_kind='mean', strategies=None,
-            family='auto', scores='auto', score_share='auto', seed=3)
+            family='auto', scores='auto', seed=3)
     """
     if isinstance(named.get("engine"), str):
         named["name"] = named.pop("engine")

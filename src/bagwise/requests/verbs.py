@@ -1,7 +1,8 @@
 """What is asked for, checked once: each verb makes a request of these records and hands it down."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self, cast, get_args
+from functools import partial
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,6 @@ from bagwise.glm.statistic import check_bounds_of, family_to_release
 from bagwise.privacy.calibrate import (
     SINGLE_LABELS,
     ExactCalibration,
-    NoiseKind,
 )
 from bagwise.privacy.noise import LabelKind, check_label_kind
 from bagwise.requests.budget import Budget
@@ -68,8 +68,8 @@ class ModelRequest:
             raise BudgetError("a private model needs an epsilon (--epsilon).")
         chosen = family_to_release(family, link)
         check_bounds_of(chosen, rule.bounds)
-        look = resolve_tighten(tighten, budget, classes=False, family=chosen.name)
-        return cls(columns, budget, chosen, look)
+        look = _resolve_query("tighten", tighten, get_args(Tighten), budget, family=chosen.name)
+        return cls(columns, budget, chosen, cast(Tighten, look))
 
     def of_type(self, kind: pa.DataType) -> Self:
         """Return the request for a label of this type; refuse one that has no bounds."""
@@ -114,7 +114,6 @@ class ReleaseRequest:
     strategies: tuple[str | BaggingStrategy, ...] | None
     family: str
     scores: str
-    score_share: float | Literal["auto"]
     keep_order: bool
     seed: int | None
     learner: Learner
@@ -155,19 +154,21 @@ class ReleaseRequest:
             )
         chosen = _resolve_strategy(strategy, size, bagging.scores)
         _check_groups(chosen, columns.by)
+        # A range or a centre gains nothing for classes, and a centre nothing for picks.
+        unranged = "classes have no range to tighten; leave tighten at 'auto'." if classes else ""
+        uncentred = "classes" if classes else "picked labels"
+        uncentred += (
+            " cannot be centred: changing a label changes its residual by the same amount. Use "
+            "centre='auto' (--centre auto)."
+        )
+        if not classes and bagging.label_kind != "pick":
+            uncentred = ""
+        resolve = partial(_resolve_query, budget=budget, family=bagging.family)
         return cls(
             columns=columns,
             budget=budget,
-            tighten=resolve_tighten(
-                privacy.tighten, budget, classes=classes, family=bagging.family
-            ),
-            centre=_resolve_centre(
-                centre,
-                budget,
-                label_kind=bagging.label_kind,
-                classes=classes,
-                family=bagging.family,
-            ),
+            tighten=resolve("tighten", privacy.tighten, get_args(Tighten), refused=unranged),
+            centre=resolve("centre", centre, get_args(Centre), refused=uncentred),
             label_kind=check_label_kind(bagging.label_kind),
             bag_size=size,
             min_bag_size=least,
@@ -175,7 +176,6 @@ class ReleaseRequest:
             strategies=None if listed is None else tuple(listed),
             family=bagging.family,
             scores=bagging.scores,
-            score_share=bagging.score_share,
             keep_order=keep_order,
             seed=_check_seed(bagging.seed),
             learner=reader,
@@ -220,14 +220,10 @@ class ReleaseRequest:
             rule is not None
             and rule.noise == AUTO
             and (self.strategy, self.bag_size, self.min_bag_size) == (None, None, None)
-            and (self.scores, self.score_share) == (AUTO, AUTO)
+            and self.scores == AUTO
             and self.centre != "model"
             and not (columns.by or columns.within)
         )
-
-    def reporting_singly(self, noise: NoiseKind) -> Self:
-        """Return the same request, with every label reported by itself."""
-        return self.within(self.budget.rule.with_noise(noise))
 
     def within(self, rule: ExactCalibration | None) -> Self:
         """Return the same request, under another rule."""
@@ -259,7 +255,6 @@ class ReleaseRequest:
             family = family_to_release(self.family)
             if self.bounds is not None:
                 check_bounds_of(family, self.bounds)
-        _check_share(self.score_share, kind)
         # Labels are not centred unasked for bags that need no features: X is never made as a whole.
         lean = self.centre == AUTO and not strategy.needs_features
         chosen = {
@@ -285,8 +280,7 @@ class Choice(ReleaseRequest):
         """The scores, as queries are settled by them."""
         return ScoresRequest(
             self.scores,
-            self.score_share,
-            self.bag_size,
+            bag_size=self.bag_size,
             metric=measures_by_scores(self.strategy),
             for_picks=self.label_kind == "pick",
         )
@@ -370,53 +364,27 @@ def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None
     )
 
 
-def resolve_tighten(tighten: str, budget: Budget, *, classes: bool, family: str) -> Tighten:
-    """Return which range to ask for: none where labels have no range, or it is known.
-
-    Bounds of 0 and 1 are those of an answer or of a share.
-    """
-    needless = classes or _is_yes_or_no(budget, family)
-    asked = _resolve_query("tighten", tighten, get_args(Tighten), budget, needless)
-    if asked == "range" and classes:
-        raise BudgetError("classes have no range to tighten; leave tighten at 'auto'.")
-    return cast(Tighten, asked)
-
-
-def _resolve_centre(
-    centre: str, budget: Budget, *, label_kind: str, classes: bool, family: str
-) -> Centre:
-    """Return what to centre labels on: nothing where that gains nothing.
-
-    A label that is 0 or 1 moves what a model leaves by as much as it moves itself.
-    """
-    uncentred = classes or label_kind == "pick"
-    needless = uncentred or _is_yes_or_no(budget, family)
-    asked = _resolve_query("centre", centre, get_args(Centre), budget, needless)
-    if asked == "model" and uncentred:
-        what = "classes" if classes else "picked labels"
-        raise BudgetError(
-            f"{what} cannot be centred: changing a label changes its residual by the same amount. "
-            "Use centre='auto' (--centre auto)."
-        )
-    return cast(Centre, asked)
-
-
-def _is_yes_or_no(budget: Budget, family: str) -> bool:
-    rule = budget.calibration
-    stated = None if rule is None or budget.find_within is not None else rule.bounds
-    return family == "bernoulli" or stated == (0.0, 1.0)
-
-
 def _resolve_query(
-    name: str, value: str, known: tuple[str, ...], budget: Budget, needless: bool
-) -> str:
-    """Return the option: "none" if nobody asks for what is needless."""
+    name: str, value: str, known: tuple[str, ...], budget: Budget, *, family: str, refused: str = ""
+) -> Any:
+    """Return which range or centre to ask for: none where it gains nothing.
+
+    Bounds of 0 and 1 are those of an answer or of a share: the range is known, and a label moves
+    what a model leaves by as much as it moves itself. `refused` says why labels have none.
+    """
     check_name(name, value, known, BudgetError)
-    if budget.calibration is not None:
-        return "none" if value == AUTO and needless else value
-    if value not in (AUTO, "none"):
-        raise BudgetError(f"{name}={value!r} asks the labels privately; give an epsilon for it.")
-    return "none"
+    rule, insists = budget.calibration, value not in (AUTO, "none")
+    if rule is None:
+        if insists:
+            raise BudgetError(
+                f"{name}={value!r} asks the labels privately; give an epsilon for it."
+            )
+        return "none"
+    if refused and insists:
+        raise BudgetError(refused)
+    stated = None if budget.find_within is not None else rule.bounds
+    needless = bool(refused) or family == "bernoulli" or stated == (0.0, 1.0)
+    return "none" if needless and not insists else value
 
 
 def _check_seed(seed: int | None) -> int | None:
@@ -428,10 +396,3 @@ def _check_seed(seed: int | None) -> int | None:
             f"seed must be a whole number of at least 0 and below 2**63, or None, got {seed!r}."
         )
     return int(seed)
-
-
-def _check_share(share: float | Literal["auto"], kind: ScoresKind) -> None:
-    if share != AUTO and kind not in ("noisy-labels", "model"):
-        raise BudgetError("score_share belongs to scores that cost something; leave it at 'auto'.")
-    if share != AUTO and not (isinstance(share, int | float) and 0 < share < 1):
-        raise BudgetError(f"score_share must be above 0 and below 1, or 'auto', got {share!r}.")

@@ -32,9 +32,10 @@ from bagwise.privacy.private_loss import (
     sensitivities,
 )
 from bagwise.privacy.queries import MeanLoss as MeanLossQuery
+from bagwise.requests.answers import ask_range
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.columns import Columns
-from bagwise.requests.queries import Queries, ask_range, price_bounds
+from bagwise.requests.queries import Queries, price_bounds
 from bagwise.requests.records import Privacy
 from bagwise.rng import NoiseSource
 from bagwise.rows.columns import find_column

@@ -1,0 +1,283 @@
+"""The answers of private queries, all of them paid for; `queries` settles what is asked."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from bagwise._types import FloatArray, IntArray
+from bagwise.errors import LeakWarning, NotConvergedWarning, RankWarning
+from bagwise.families import Family, find_family
+from bagwise.glm.statistic import (
+    StatisticsFit,
+    check_bounds_of,
+    family_to_release,
+    fit_statistics,
+)
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import noisy_labels
+from bagwise.privacy.private_model import LinearScores, release_statistics
+from bagwise.privacy.private_range import (
+    NARROWING,
+    OF_LABELS,
+    WITHIN_FOUND,
+    Distance,
+    count_beyond,
+    find_bounds,
+    limit_of,
+    tightened,
+)
+from bagwise.privacy.promise import LARGEST_EPSILON
+from bagwise.privacy.queries import BagMeans
+from bagwise.requests.budget import Budget
+from bagwise.requests.queries import REACH, ModelQuery, Queries, ScoresKind
+from bagwise.rows.blocks import over_blocks, over_labelled_blocks
+from bagwise.rows.labels import Bounds
+from bagwise.show.stages import Stages
+from bagwise.theory.beliefs import DEFAULT_MISFIT
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is known of the labels before bags get theirs.
+
+    Attributes
+    ----------
+    scores : (n,) or None
+        What rows are sorted by, one for each.
+    model : LinearScores or None
+        Published. Rows are sorted by it, or labels are centred on it, or both.
+    error : float
+        Expected square of the error of its predictions by its noise; public.
+    centred : bool
+        Whether labels were to be centred on it.
+    limit : float or None
+        What the model leaves of a label is clipped to plus or minus that. None: it leaves so much
+        that centring does not pay, and is not done.
+    bounds : (low, high)
+        Those that were stated. A label that the private range would clip, and that the model
+        expects, is told in full.
+    predictions : (n,) or None
+        Expected labels of all rows, within the bounds; None where labels are not centred, or rows
+        are on many machines.
+    signal : float
+        Variance of the predictions.
+    events : tuple of Mechanism
+        What was spent, but for bounds and a range.
+    """
+
+    scores: FloatArray | None = None
+    model: LinearScores | None = None
+    error: float = 0.0
+    centred: bool = False
+    limit: float | None = None
+    bounds: Bounds = (0.0, 0.0)
+    predictions: FloatArray | None = None
+    signal: float = 0.0
+    events: tuple[Mechanism, ...] = ()
+
+
+def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> Budget:
+    """Find bounds and a range, if they are asked for; return what is left of the budget.
+
+    Its bounds are those that were found, or the stated ones; those of its rule are the range.
+    Bounds that were found to be 0 and 1 are those of an answer, and stay: a range was paid for, and
+    that it is not asked for follows from another answer.
+    """
+    rule, bounds, source = budget.calibration, budget.bounds, budget.noise_source
+    if rule is None:
+        return budget
+    if (query := queries.bounds) is not None and budget.find_within is not None:
+        with stage("finding bounds"):
+            bounds = find_bounds(labels, budget.find_within, event=query, source=source)
+        rule = rule.within(bounds, query)
+    if (query := queries.range) is not None:
+        found, terms = rule.bounds, WITHIN_FOUND if rule.prior else OF_LABELS
+        with stage("finding a range"):
+            if not (rule.prior and found == (0.0, 1.0)):
+                found = tightened(labels, found, event=query, source=source, terms=terms)
+        rule = rule.within(found, query)
+    return budget.within(rule, bounds)
+
+
+def ask_labels(
+    kind: ScoresKind,
+    queries: Queries,
+    labels: FloatArray | None,
+    X: Any,
+    budget: Budget,
+    stage: Stages,
+    *,
+    family: str = "auto",
+) -> Answers:
+    """Ask for scores, a model and a limit for what it leaves, as far as that was settled.
+
+    Labels are None where X is on many machines, and has its labels with it. For a model they are
+    clipped to the range, the bounds of the rule; the family is the model's.
+    """
+    source, query, model, error = budget.noise_source, queries.model, None, 0.0
+    # 1. The labels themselves, or a noisy copy of each.
+    scores = labels if kind == "labels" else None
+    if kind == "labels":
+        warnings.warn(
+            "bags are formed by sorting the labels, so membership alone shows each row's label "
+            "almost exactly. The release is NOT PRIVATE; use it only where the labels may be "
+            "seen.",
+            LeakWarning,
+            stacklevel=2,
+        )
+    if (event := queries.labels) is not None:
+        if labels is None:
+            raise AssertionError("scores of rows on many machines are those of a model")
+        scores = noisy_labels(labels, bounds=budget.rule.bounds, event=event, source=source)
+    # 2. A model, which rows may be sorted by.
+    if query is not None:
+        fitted, stated = family_to_release(family), budget.bounds
+        if queries.limit is not None and stated is not None:
+            check_bounds_of(fitted, stated)
+        fit = ask_model(query, labels, X, budget, fitted)
+        intercept, dropped, error = float(fit.intercept), query.design.dropped, query.error
+        model = LinearScores(intercept, fit.coef, dropped, fitted.name, fitted.link)
+        if kind == "model" and labels is not None:
+            scores = model.predict(X)
+    if queries.limit is None or model is None or budget.bounds is None:
+        return Answers(scores, model, error, events=queries.spent)
+    # 3. A limit for what the model leaves; whether centring pays is decided by that private limit.
+    with stage("centring the labels"):
+        bounds, rule = budget.bounds, budget.rule
+        left, widest = Leftovers(X, labels, model, bounds), (rule.bounds[1] - rule.bounds[0]) / 2
+        limit = limit_of(left, widest, event=queries.limit, source=source)
+        pays = limit <= NARROWING * widest
+        return Answers(
+            scores,
+            model,
+            error,
+            centred=True,
+            limit=limit if pays else None,
+            bounds=bounds,
+            predictions=expected_labels(model, X, bounds) if pays and labels is not None else None,
+            signal=left.signal,
+            events=queries.spent,
+        )
+
+
+def ask_model(
+    query: ModelQuery, labels: FloatArray | None, X: Any, budget: Budget, family: Family
+) -> StatisticsFit:
+    """Release the statistics of a model, and fit the model of a family to them.
+
+    Labels are None where X is on many machines, and has its labels with it.
+    """
+    design, bounds = query.design, budget.rule.bounds
+    if design.dropped:
+        warnings.warn(
+            f"features {', '.join(design.dropped)} follow from the others; the private "
+            "model spends nothing on them.",
+            RankWarning,
+            stacklevel=2,
+        )
+    # After this line no label is looked at: the fit knows features and noisy statistics.
+    with threadpool_limits(1):  # as when the design was made
+        released = release_statistics(
+            X,
+            labels,
+            design=design,
+            bounds=bounds,
+            event=query.event,
+            source=budget.noise_source,
+        )
+        fit = fit_statistics(X, released, design=design, family=family, bounds=bounds)
+    if not fit.converged:
+        warnings.warn(
+            f"the private model of the family {family.name} did not converge, so it predicts "
+            "the mean for every row. Choose another family, or more epsilon.",
+            NotConvergedWarning,
+            stacklevel=2,
+        )
+    return fit
+
+
+def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
+    """Return what a released model expects of each row, within the bounds."""
+    mean = find_family(model.family, model.link).mean(model.predict(X))
+    return np.asarray(np.clip(mean, *bounds))
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What a model leaves of labels, wherever they are: it can be counted, and is secret."""
+
+    X: Any
+    labels: FloatArray | None
+    model: LinearScores
+    bounds: Bounds
+
+    @property
+    def size(self) -> int:
+        """Number of labels."""
+        return int(self.X.shape[0])
+
+    @property
+    def signal(self) -> float:
+        """Variance of the model's predictions, from features alone."""
+        work = partial(_moments, model=self.model, bounds=self.bounds)
+        n, total, square = np.sum(list(over_blocks(self.X, work, np.add)), axis=0)
+        # Sums of doubles depend on the order of the rows in their last digits, which go.
+        return float(f"{max(0.0, square / n - (total / n) ** 2):.9e}")
+
+    def count_beyond(self, distance: Distance, limits: FloatArray) -> IntArray:
+        """Return how many are larger than each limit; limits fall."""
+        work = partial(
+            _count_left, model=self.model, bounds=self.bounds, distance=distance, limits=limits
+        )
+        blocks = over_labelled_blocks(self.X, self.labels, work, np.add)
+        return np.asarray(np.sum(list(blocks), axis=0))
+
+
+def _moments(X: FloatArray, *, model: LinearScores, bounds: Bounds) -> FloatArray:
+    """Return rows, and sum and squares of what is expected of them, from the middle."""
+    off = expected_labels(model, X, bounds) - (bounds[0] + bounds[1]) / 2
+    return np.array([off.size, off.sum(), off @ off])
+
+
+def _count_left(
+    X: FloatArray,
+    labels: FloatArray,
+    *,
+    model: LinearScores,
+    bounds: Bounds,
+    distance: Distance,
+    limits: FloatArray,
+) -> IntArray:
+    left = np.abs(np.clip(labels, *bounds) - expected_labels(model, X, bounds))
+    return count_beyond(left, distance, limits)
+
+
+def look_ahead(
+    rule: ExactCalibration, answers: Answers
+) -> tuple[ExactCalibration, tuple[float, float, float] | None]:
+    """Return what a plan of bags may know after private queries, all of it paid for.
+
+    The first is Laplace noise of the size that the bags will have; its bounds are as wide as what
+    it hides. The second is (signal_sd, label_noise_sd, misfit) of the labels, as far as a private
+    model tells.
+    """
+    means = rule.least(BagMeans.of(rule.bounds), answers.events)
+    width = rule.bounds[1] - rule.bounds[0]
+    # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
+    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
+    if answers.limit is None:
+        return ExactCalibration(epsilon, 0.0, rule.bounds, noise="laplace"), None
+    limit, error = answers.limit, answers.error
+    left, signal = (limit / REACH) ** 2, answers.signal
+    # The model's own error is in both. And labels miss the model by no more than it leaves: by half
+    # of that if the misfit is three times as large as believed.
+    left, signal = max(left - error, left / 10), max(signal - error, signal / 10)
+    misfit = min(DEFAULT_MISFIT, left / 6 / max(signal, 1e-300))
+    ahead = ExactCalibration(epsilon, 0.0, (0.0, 2 * limit), noise="laplace")
+    return ahead, (math.sqrt(signal), math.sqrt(left), misfit)
