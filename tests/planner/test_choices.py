@@ -16,8 +16,8 @@ from bagwise.planner.search import rank, ranked, regrets
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import filed
+from bagwise.rows import whitening
 from bagwise.theory.beliefs import draw_misfit
-from bagwise.theory.exact import Whitening
 from tests import stats
 
 BOUNDS = (-10.0, 10.0)
@@ -214,11 +214,11 @@ def test_real_releases_of_labels_that_are_not_linear_have_the_predicted_error():
     )
     candidate = next(c for c in found.candidates if c.label_kind == "mean")
     assert candidate.predictions.shares()["misfit"] > 0.7
-    white = Whitening.of(X)
-    functions = draw_misfit(white.rows, np.random.default_rng(5))
+    white = whitening.Columns(X).white_rows()
+    functions = draw_misfit(white, np.random.default_rng(5))
     rng, errors = np.random.default_rng(3), []
     for _ in range(100):
-        expected = white.rows @ (signal / np.sqrt(3) * rng.standard_normal(3))
+        expected = white @ (signal / np.sqrt(3) * rng.standard_normal(3))
         left = signal * np.sqrt(misfit) * functions[:, rng.integers(functions.shape[1])]
         y = expected + left + noise * rng.standard_normal(len(X))
         strategy = bw.KMeansBags(effort="fast")

@@ -10,13 +10,12 @@ import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError
 from bagwise.families import find_family
+from bagwise.rows.whitening import Columns
 from bagwise.theory.beliefs import draw_misfit
 from bagwise.theory.exact import (
     ESTIMATORS,
     Risk,
-    Whitening,
     exact_risk,
-    first_order_risk,
 )
 from reproduction.squared_errors import distance_to_least_squares
 from tests import stats
@@ -309,7 +308,7 @@ def simulated_fits(family, loss, kind, runs):
         fit = bw.BaggedGLM(family, label_kind=kind, fit_intercept=False, **GLM_FITS[loss])
         fit.fit(X, labels[bags.index], bags=bags.index)
         errors[run] = np.sum((fit.coef_ - theta) ** 2)
-    risk = first_order_risk(
+    risk = exact_risk(
         X, bags, theta=theta, family=family, label_kind=kind, loss=loss, weights="equal"
     )
     return errors, risk
@@ -340,7 +339,7 @@ def test_the_bias_to_first_order_is_that_of_labels_without_noise(family, loss):
         fit = bw.BaggedGLM(family, fit_intercept=False, **GLM_FITS[loss])
         fit.fit(X, expected[bags.index], bags=bags.index)
         arguments = {"theta": theta, "family": family, "label_kind": "mean", "loss": loss}
-        bias = first_order_risk(X, bags, **arguments).bias
+        bias = exact_risk(X, bags, **arguments).bias
         off.append(abs(np.sum((fit.coef_ - theta) ** 2) / bias - 1))
     assert off[2] < 0.05
     assert off[2] < off[0] / 2
@@ -365,12 +364,10 @@ def test_misfit_is_what_a_fit_makes_of_its_bag_means(loss):
     rng = np.random.default_rng(8)
     X = rng.normal(size=(300, 3))
     bags = bw.make_bags(X, bag_size=12, strategy="kmeans", seed=0)
-    lacks = 0.7 * draw_misfit(Whitening.of(X).rows, np.random.default_rng(1))
+    lacks = 0.7 * draw_misfit(Columns(X).white_rows(), np.random.default_rng(1))
     design = np.column_stack([X, np.ones(len(X))])
     known = {"theta": np.zeros(4), "family": "gaussian", "label_kind": "mean"}
-    risk = first_order_risk(
-        design, bags, loss=loss, error="predictions", misfit=lacks, phi=1.0, **known
-    )
+    risk = exact_risk(design, bags, loss=loss, error="predictions", misfit=lacks, **known)
     found = []
     for g in lacks.T:
         model = bw.BaggedGLM(loss=loss, weights="equal")

@@ -5,8 +5,7 @@ import pytest
 from scipy import integrate, optimize
 from scipy import stats as distributions
 
-from bagwise.theory.importance import FREEDOM, root_of, weigh_features
-from bagwise.theory.restricted import Size, Spectrum
+from bagwise.theory.restricted import FREEDOM, Size, Spectrum, root_of, weigh_features
 
 
 def problem(features, *, rows=60, strong=6.0):

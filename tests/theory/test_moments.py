@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from bagwise.bagging.bags import Bags
+from bagwise.rows.whitening import Columns
 from bagwise.theory.beliefs import draw_misfit, signal_root
-from bagwise.theory.exact import BagMoments, Whitening, exact_risk, prior_risk
+from bagwise.theory.exact import BagMoments, exact_risk, prior_risk
 from tests import stats
 
 SIGNAL, LABEL_NOISE, MISFIT = 1.5, 0.7, 0.4
@@ -28,29 +29,28 @@ def sorted_bags(x, size):
     return Bags(index)
 
 
-@pytest.mark.parametrize("loss", ["bag", "instance"])
 @pytest.mark.parametrize("kind", ["mean", "pick"])
-def test_with_a_strong_signal_it_is_the_mean_of_exact_risks(loss, kind):
+def test_with_a_strong_signal_it_is_the_mean_of_exact_risks(kind):
     """Then nothing is shrunk, and each direction of theta has its own exact risk."""
     X = features(400)
-    white, bags = Whitening.of(X), bags_of(400, 7)
-    signal = SIGNAL if loss == "instance" or kind == "pick" else 1e5
+    white, bags = Columns(X).white_rows(), bags_of(400, 7)
+    signal = SIGNAL if kind == "pick" else 1e5
     sd = 3.0 / bags.sizes
     found = prior_risk(
         BagMoments.of(white, bags), signal_sd=signal, label_noise_sd=LABEL_NOISE, label_kind=kind,
-        loss=loss, noise_sd=sd,
+        noise_sd=sd,
     )  # fmt: skip
-    rows = np.column_stack([white.rows, np.ones(400)])
+    rows = np.column_stack([white, np.ones(400)])
     exact = [
         exact_risk(
             rows, bags, theta=signal * unit, label_noise_sd=LABEL_NOISE, label_kind=kind,
-            loss=loss, noise_sd=sd, weights="known-noise", error="predictions",
+            loss="bag", noise_sd=sd, weights="known-noise", error="predictions",
         )
         for unit in np.eye(4)[:3]
     ]  # fmt: skip
     for part in ("bias", "label_noise", "privacy", "choice"):
         mean = np.mean([getattr(risk, part) for risk in exact])
-        if kind == "pick" and loss == "bag":
+        if kind == "pick":
             # Weights of picks follow theta itself there, and the fit shrinks here.
             assert getattr(found, part) <= 1.35 * mean + (part == "bias")
         else:
@@ -70,18 +70,18 @@ def simulate(kind, size, draws=4000, seed=3):
     """Squared errors of the posterior mean, with theta, misfit and all noise drawn."""
     rng = np.random.default_rng(seed)
     X = features(240)
-    white = Whitening.of(X)
+    white = Columns(X).white_rows()
     bags = sorted_bags(X[:, 0], size)
-    functions = draw_misfit(white.rows, np.random.default_rng(0))
+    functions = draw_misfit(white, np.random.default_rng(0))
     moments = BagMoments.of(white, bags, functions)
     noise_sd = 2.0 / bags.sizes
     risk = prior_risk(
-        moments, signal_sd=SIGNAL, label_noise_sd=LABEL_NOISE, label_kind=kind, loss="bag",
+        moments, signal_sd=SIGNAL, label_noise_sd=LABEL_NOISE, label_kind=kind,
         misfit=MISFIT, noise_sd=noise_sd,
     )  # fmt: skip
-    n, r = white.rows.shape
+    n, r = white.shape
     theta = np.vstack([SIGNAL / np.sqrt(r) * rng.standard_normal((r, draws)), np.full(draws, 4.0)])
-    expected = np.column_stack([white.rows, np.ones(n)]) @ theta
+    expected = np.column_stack([white, np.ones(n)]) @ theta
     which = rng.integers(functions.shape[1], size=draws)
     expected += np.sqrt(MISFIT) * SIGNAL * functions[:, which]
     rows = expected + LABEL_NOISE * rng.standard_normal((n, draws))
@@ -95,7 +95,7 @@ def simulate(kind, size, draws=4000, seed=3):
         choice = moments.spread * SIGNAL**2 + moments.misfit_spread * MISFIT * SIGNAL**2
         label_noise = np.full(bags.n_bags, LABEL_NOISE**2)
     labels = labels + noise_sd[:, None] * rng.standard_normal(labels.shape)
-    centroids = np.column_stack([bags.mean(white.rows), np.ones(bags.n_bags)])
+    centroids = np.column_stack([bags.mean(white), np.ones(bags.n_bags)])
     found = posterior_mean(centroids, choice + label_noise + noise_sd**2, labels)
     return np.sum((found - theta) ** 2, axis=0), risk
 
@@ -121,15 +121,14 @@ def test_no_part_of_the_misfit_is_left_out():
     assert not stats.mean_is(errors, risk.total - risk.misfit, alpha=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["bag", "instance"])
-def test_a_bag_that_is_there_twice_counts_twice(loss):
+def test_a_bag_that_is_there_twice_counts_twice():
     """Repeats stand for other bags with noise of their own."""
     X = features(300)
-    white = Whitening.of(X)
+    white = Columns(X).white_rows()
     bags = bags_of(300, 10)
-    twice = Whitening(np.vstack([white.rows, white.rows]), white.basis)
+    twice = np.vstack([white, white])
     both = Bags(np.concatenate([bags.index, bags.index + bags.n_bags]))
-    given = {"signal_sd": SIGNAL, "label_noise_sd": 0.7, "label_kind": "mean", "loss": loss}
+    given = {"signal_sd": SIGNAL, "label_noise_sd": 0.7, "label_kind": "mean"}
     one = prior_risk(BagMoments.of(white, bags), noise_sd=0.5, repeats=2.0, **given)
     other = prior_risk(BagMoments.of(twice, both), noise_sd=0.5, **given)
     for part in ("bias", "label_noise", "privacy"):
@@ -137,13 +136,13 @@ def test_a_bag_that_is_there_twice_counts_twice(loss):
 
 
 def test_repeated_random_bags_have_the_misfit_of_more_random_bags():
-    given = {"signal_sd": 1.0, "label_noise_sd": 1.0, "label_kind": "mean", "loss": "bag"}
+    given = {"signal_sd": 1.0, "label_noise_sd": 1.0, "label_kind": "mean"}
     X = np.random.default_rng(0).normal(size=(12_000, 3))
 
     def misfit(n, repeats):
         """The mean over several partitions of the first n rows."""
-        white = Whitening.of(X[:n])
-        functions = draw_misfit(white.rows, np.random.default_rng(0))
+        white = Columns(X[:n]).white_rows()
+        functions = draw_misfit(white, np.random.default_rng(0))
         moments = [BagMoments.of(white, bags_of(n, 20, seed), functions) for seed in range(12)]
         risks = [prior_risk(m, misfit=1.0, repeats=repeats, **given) for m in moments]
         return np.mean([risk.misfit for risk in risks])
@@ -156,12 +155,11 @@ def test_repeated_random_bags_have_the_misfit_of_more_random_bags():
 def test_bags_that_grow_keep_what_bags_of_that_size_keep():
     """Random bags of 5 rows, grown four times, are random bags of 20."""
     X = np.random.default_rng(0).normal(size=(20_000, 4))
-    white = Whitening.of(X)
-    functions = draw_misfit(white.rows, np.random.default_rng(0))
-    small = Whitening(white.rows[:5000], white.basis)
+    white = Columns(X).white_rows()
+    functions = draw_misfit(white, np.random.default_rng(0))
+    small = white[:5000]
     grown = BagMoments.of(small, bags_of(5000, 5), functions[:5000]).grown(4.0)
     real = BagMoments.of(white, bags_of(20_000, 20), functions)
-    assert grown.n_rows == real.n_rows
     assert grown.sizes.size == pytest.approx(real.sizes.size, abs=2)
     for name in ("spread", "misfit_spread"):
         assert getattr(grown, name).mean() == pytest.approx(getattr(real, name).mean(), rel=0.05)
@@ -172,9 +170,9 @@ def test_bags_that_grow_keep_what_bags_of_that_size_keep():
 
 
 def test_a_prior_without_signal_and_labels_without_noise_are_no_special_cases():
-    white, bags = Whitening.of(features(60)), bags_of(60, 6)
-    moments = BagMoments.of(white, bags, draw_misfit(white.rows, np.random.default_rng(0)))
-    given = {"label_kind": "mean", "loss": "bag"}
+    white, bags = Columns(features(60)).white_rows(), bags_of(60, 6)
+    moments = BagMoments.of(white, bags, draw_misfit(white, np.random.default_rng(0)))
+    given = {"label_kind": "mean"}
     nothing = prior_risk(moments, signal_sd=0.0, label_noise_sd=1.0, misfit=0.5, **given)
     assert nothing.total == pytest.approx(1.0 / 60, rel=0.1)  # the intercept alone
     exact = prior_risk(moments, signal_sd=1.0, label_noise_sd=0.0, **given)
@@ -182,31 +180,29 @@ def test_a_prior_without_signal_and_labels_without_noise_are_no_special_cases():
 
 
 def test_misfit_is_what_no_linear_model_explains():
-    rows = Whitening.of(features(2000, d=4)).rows
+    rows = Columns(features(2000, d=4)).white_rows()
     found = draw_misfit(rows, np.random.default_rng(0))
     design = np.column_stack([rows, np.ones(2000)])
     assert np.abs(design.T @ found).max() / 2000 < 1e-9
     np.testing.assert_allclose(found.var(axis=0), 1.0)
     # On all rows, and on bags of one row, it moves no coefficient.
-    alone = BagMoments.of(Whitening.of(rows), Bags.singletons(2000), found)
-    risk = prior_risk(
-        alone, signal_sd=1.0, label_noise_sd=1.0, label_kind="mean", loss="bag", misfit=1.0
-    )
+    alone = BagMoments.of(Columns(rows).white_rows(), Bags.singletons(2000), found)
+    risk = prior_risk(alone, signal_sd=1.0, label_noise_sd=1.0, label_kind="mean", misfit=1.0)
     assert risk.misfit < 1e-12
 
 
 def test_columns_that_say_everything_leave_no_misfit():
     yes = np.random.default_rng(0).integers(2, size=500).astype(float)
-    white = Whitening.of(yes[:, None])
-    assert draw_misfit(white.rows, np.random.default_rng(0)).shape == (500, 0)
+    white = Columns(yes[:, None]).white_rows()
+    assert draw_misfit(white, np.random.default_rng(0)).shape == (500, 0)
     assert draw_misfit(np.empty((5, 0)), np.random.default_rng(0)).shape == (5, 0)
 
 
 def test_whitened_rows_have_unit_covariance_and_drop_what_does_not_vary():
     X = features(300)
-    white = Whitening.of(np.column_stack([X, X[:, 0] - X[:, 1], np.ones(300)]))
-    assert white.rows.shape == (300, 3)
-    np.testing.assert_allclose(white.rows.T @ white.rows / 300, np.eye(3), atol=1e-8)
+    white = Columns(np.column_stack([X, X[:, 0] - X[:, 1], np.ones(300)])).white_rows()
+    assert white.shape == (300, 3)
+    np.testing.assert_allclose(white.T @ white / 300, np.eye(3), atol=1e-8)
 
 
 def test_rare_levels_are_thought_to_carry_as_little_as_they_move():
@@ -214,26 +210,27 @@ def test_rare_levels_are_thought_to_carry_as_little_as_they_move():
     rng = np.random.default_rng(2)
     shares = np.array([0.5, 0.1, 0.01])
     X = (rng.random((40_000, 3)) < shares).astype(float)
-    root, white = signal_root(X), Whitening.of(X)
-    own = white.basis @ root @ root.T @ white.basis.T  # covariance of slopes in own units
+    root, white = signal_root(X), Columns(X).white_rows()
+    basis = Columns(X).axes.basis
+    own = basis @ root @ root.T @ basis.T  # covariance of slopes in own units
     effects = np.diag(own)
     assert effects.max() < 4 * effects.min()
-    even = np.diag(white.basis @ white.basis.T)  # a hundredfold effect of the rarest, if all alike
+    even = np.diag(basis @ basis.T)  # a hundredfold effect of the rarest, if all alike
     assert even.max() > 15 * even.min()
-    signal = white.rows @ root @ rng.standard_normal((3, 4000))
+    signal = white @ root @ rng.standard_normal((3, 4000))
     assert np.var(signal, axis=0).mean() == pytest.approx(1.0, rel=0.1)
 
 
 def test_a_belief_is_in_the_error_where_theta_is_drawn_by_it():
     rng = np.random.default_rng(4)
     X = np.column_stack([rng.normal(size=600), rng.random((600, 2)) < 0.03])
-    white, bags, root = Whitening.of(X), sorted_bags(X[:, 0], 30), signal_root(X)
+    white, bags, root = Columns(X).white_rows(), sorted_bags(X[:, 0], 30), signal_root(X)
     moments = BagMoments.of(white, bags, None, root)
-    given = {"signal_sd": SIGNAL, "label_noise_sd": 1.0, "label_kind": "mean", "loss": "bag"}
+    given = {"signal_sd": SIGNAL, "label_noise_sd": 1.0, "label_kind": "mean"}
     risk = prior_risk(moments, noise_sd=0.5, **given)
     draws = 4000
     theta = np.vstack([SIGNAL * root @ rng.standard_normal((3, draws)), np.zeros(draws)])
-    centroids = np.column_stack([bags.mean(white.rows), np.ones(bags.n_bags)])
+    centroids = np.column_stack([bags.mean(white), np.ones(bags.n_bags)])
     omega = 1.0 / bags.sizes + 0.25
     noise = np.sqrt(omega)[:, None] * rng.standard_normal((bags.n_bags, draws))
     found = posterior_mean(centroids, omega, centroids @ theta + noise)

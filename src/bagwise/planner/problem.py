@@ -33,8 +33,9 @@ from bagwise.privacy.queries import BagMeans, BagPicks
 from bagwise.requests.budget import Budget
 from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model
 from bagwise.requests.verbs import SMALLEST, Learner, check_learner
+from bagwise.rows.whitening import Columns
 from bagwise.theory.beliefs import draw_misfit, signal_root
-from bagwise.theory.exact import CAUSES, BagMoments, Risk, Whitening, prior_risk
+from bagwise.theory.exact import CAUSES, BagMoments, Risk, prior_risk
 
 AUTO: Literal["auto"] = "auto"
 LABEL_KINDS: tuple[LabelKind, ...] = ("mean", "pick")
@@ -196,9 +197,9 @@ class PlanProblem:
         )
 
     @cached_property
-    def white(self) -> Whitening:
+    def white(self) -> FloatArray:
         """The rows in white coordinates."""
-        return Whitening.of(self.sample.X)
+        return Columns(self.sample.X).white_rows()
 
     @cached_property
     def root(self) -> FloatArray:
@@ -208,12 +209,12 @@ class PlanProblem:
     @cached_property
     def functions(self) -> FloatArray:
         """What a linear model may leave, in these rows."""
-        return draw_misfit(self.white.rows, np.random.default_rng(SEED))
+        return draw_misfit(self.white, np.random.default_rng(SEED))
 
     @property
     def coefficients(self) -> int:
         """How many a linear model has, the intercept included."""
-        return int(self.white.rows.shape[1]) + 1
+        return int(self.white.shape[1]) + 1
 
     @property
     def numbers(self) -> int:
@@ -300,7 +301,7 @@ class PlanProblem:
 
     def _draw_scores(self, bought: ModelQuery, rng: np.random.Generator) -> FloatArray:
         """Draw theta and the private model's noise; return the model's predictions."""
-        rows, design = self.white.rows, bought.design
+        rows, design = self.white, bought.design
         slopes = self.root @ rng.standard_normal(int(rows.shape[1]))
         slopes *= self.prior.signal_sd / max(float(np.linalg.norm(slopes)), 1e-300)
         by_noise = bought.event.number_sd * rng.standard_normal(design.rank)
@@ -357,7 +358,6 @@ class PlanProblem:
             label_noise_sd=prior.label_noise_sd,
             misfit=prior.misfit,
             label_kind=kind,
-            loss="bag",
             noise_sd=noise_sd,
             repeats=bagged.repeats,
         )

@@ -51,7 +51,7 @@ from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, StrategyError, check_name
 from bagwise.families import Family, find_family
 from bagwise.privacy.noise import LabelKind, check_label_kind
-from bagwise.rows.whitening import Columns, principal_axes, rounding
+from bagwise.rows.whitening import principal_axes, rounding
 
 ESTIMATORS = ("bag", "aggregate", "instance", "debiased")
 WEIGHTS = ("equal", "known-noise")
@@ -86,14 +86,20 @@ def exact_risk(
     bags: Bags,
     *,
     theta: FloatArray,
-    label_noise_sd: float,
     label_kind: str,
     loss: str,
+    family: str | Family = "gaussian",
+    label_noise_sd: float = 1.0,
     noise_sd: float | FloatArray = 0.0,
     weights: str = "equal",
     error: str | FloatArray = "parameters",
+    misfit: FloatArray | None = None,
 ) -> Risk:
-    """Return the expected squared error of an estimator of theta for labels ``X theta + noise``.
+    """Return the expected squared error of an estimator of theta.
+
+    For the Gaussian family labels are ``X theta + noise``, and nothing is left out. For others the
+    estimating equations of each loss are linearised around the true theta: what is left out are
+    products of errors, so that the value is good where it is small.
 
     Parameters
     ----------
@@ -103,85 +109,49 @@ def exact_risk(
         Rows that are in no bag do not count.
     theta : (d,)
         The true coefficients.
-    label_noise_sd : float
-        Standard deviation of a row's label around ``X theta``.
     label_kind : {"mean", "pick"}
     loss : {"bag", "aggregate", "instance", "debiased"}
         "debiased" is instance loss with ``debias=True``.
+    label_noise_sd : float
+        Standard deviation of a row's label around ``X theta``; for other families the root of the
+        dispersion, which is 1 for bernoulli and poisson.
     noise_sd : float or (m,) floats
         Standard deviation of the privacy noise on each bag label.
     weights : {"equal", "known-noise"}
         For bag and aggregate loss: bags count alike (F2), or by the variance of their labels (F4).
     error : {"parameters", "predictions"} or (d, d) matrix Q
-        ``|theta_hat - theta|^2``; the mean square of ``X (theta_hat - theta)`` over the rows; or
-        ``(theta_hat - theta)' Q (theta_hat - theta)``.
+        ``|theta_hat - theta|^2``; the mean square of ``X (theta_hat - theta)``, the error in the
+        linear predictor, over the rows; or ``(theta_hat - theta)' Q (theta_hat - theta)``.
+    misfit : (n, f), optional
+        Draws of what the model leaves of the expected label of each row, at right angles to the
+        columns of X (`theory.beliefs`). An estimator takes their bag means for labels; the mean of
+        the squared error that this makes is a part of its own.
 
     Examples
     --------
     >>> X = np.array([[1.0], [1.0], [3.0], [3.0]])
     >>> bags = Bags(np.array([0, 0, 1, 1]))
-    >>> arguments = {"theta": np.array([2.0]), "label_noise_sd": 1.0, "label_kind": "mean"}
-    >>> round(exact_risk(X, bags, loss="bag", **arguments).total, 6)
+    >>> arguments = {"theta": np.array([2.0]), "label_kind": "mean", "loss": "bag"}
+    >>> round(exact_risk(X, bags, **arguments).total, 6)
     0.05
-    >>> round(exact_risk(X, bags, loss="bag", noise_sd=0.5, **arguments).privacy, 6)
+    >>> round(exact_risk(X, bags, noise_sd=0.5, **arguments).privacy, 6)
     0.025
     """
-    return first_order_risk(
-        X,
-        bags,
-        theta=theta,
-        family="gaussian",
-        phi=float(label_noise_sd) ** 2,
-        label_kind=label_kind,
-        loss=loss,
-        noise_sd=noise_sd,
-        weights=weights,
-        error=error,
-    )
-
-
-def first_order_risk(
-    X: FloatArray,
-    bags: Bags,
-    *,
-    theta: FloatArray,
-    family: str | Family,
-    label_kind: str,
-    loss: str,
-    phi: float = 1.0,
-    noise_sd: float | FloatArray = 0.0,
-    weights: str = "equal",
-    error: str | FloatArray = "parameters",
-    misfit: FloatArray | None = None,
-) -> Risk:
-    """Return the expected squared error for any family, to first order around the true theta.
-
-    The estimating equations of each loss are linearised: what is left out are products of errors,
-    so that the value is good where it is small. For the Gaussian family nothing is left out.
-    Parameters as for `exact_risk`; `phi` is the dispersion (1 for bernoulli and poisson). An error
-    in predictions is one in the linear predictor ``X theta``.
-
-    `misfit`, (n, f), are f draws of what the model leaves of the expected label of each row, at
-    right angles to the columns of X (`theory.beliefs`). An estimator takes their bag means for
-    labels; the mean of the squared error that this makes is a part of its own.
-
-    Examples
-    --------
-    >>> X = np.linspace(-1, 1, 6)[:, None]
-    >>> bags = Bags(np.array([0, 0, 1, 1, 2, 2]))
-    >>> risk = first_order_risk(X, bags, theta=np.array([0.5]), family="poisson",
-    ...                         label_kind="mean", loss="aggregate")
-    >>> bool(0 < risk.bias < 0.01 * risk.label_noise)   # the mean is not the mean at the centroid
-    True
-    """
     kind = check_label_kind(label_kind)
+    phi = float(label_noise_sd) ** 2
     problem = TrueModel.of(X, bags, theta, find_family(family), phi, kind, noise_sd)
     check_name("loss", loss, ESTIMATORS)
     check_name("weights", weights, WEIGHTS)
+    metric, d = None, problem.X.shape[1]
     if isinstance(error, str):
         check_name("error", error, ("parameters", "predictions"))
+        if error == "predictions":
+            metric = problem.X.T @ problem.X / len(problem.X)
+    else:
+        metric = np.asarray(error, dtype=np.float64)
+        if metric.shape != (d, d):
+            raise StrategyError(f"a metric of errors must be {(d, d)}, got {metric.shape}.")
     lever, bias = linearised(problem, loss, weights)
-    metric = _metric(problem, error)
     squares = _squared_length(lever, metric)
     astray = 0.0
     if misfit is not None and misfit.shape[1]:
@@ -324,46 +294,18 @@ def noise_per_bag(noise_sd: float | FloatArray, bags: Bags) -> FloatArray:
     return np.broadcast_to(noise, (bags.n_bags,))
 
 
-def _metric(problem: TrueModel, error: str | FloatArray) -> FloatArray | None:
-    if isinstance(error, str):
-        return None if error == "parameters" else problem.X.T @ problem.X / len(problem.X)
-    metric, d = np.asarray(error, dtype=np.float64), problem.X.shape[1]
-    if metric.shape != (d, d):
-        raise StrategyError(f"a metric of errors must be {(d, d)}, got {metric.shape}.")
-    return metric
-
-
 # --- theta drawn from a belief -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Whitening:
-    """Coordinates in which features have mean 0 and are uncorrelated with variance 1.
-
-    It is ``rows = (X - mean) @ basis``, (n, r), with a basis (d, r); slopes in the features' own
-    units are ``basis @ slopes``.
-    """
-
-    rows: FloatArray
-    basis: FloatArray
-
-    @classmethod
-    def of(cls, X: FloatArray) -> "Whitening":
-        """Whiten X, (n, d); directions without spread are dropped."""
-        columns = Columns(X)
-        return cls(columns.white_rows(), columns.axes.basis)
-
-
-@dataclass(frozen=True)
 class BagMoments:
-    """What bags keep of whitened rows, and of what a linear model leaves.
+    """What bags keep of rows in white coordinates, and of what a linear model leaves.
 
     Attributes
     ----------
-    n_rows : int
     sizes : (m,)
-    sums : (m, r + 1)
-        Sum of each bag's rows and, last, their number.
+    centroids : (m, r + 1)
+        Mean of each bag's rows and, last, a one.
     spread : (m,)
         Variance inside the bag, averaged over the directions.
     signal_spread : (m,)
@@ -376,9 +318,8 @@ class BagMoments:
         Slopes of a signal of variance 1 are this times standard normal numbers.
     """
 
-    n_rows: int
     sizes: FloatArray
-    sums: FloatArray
+    centroids: FloatArray
     spread: FloatArray
     signal_spread: FloatArray
     misfit: FloatArray
@@ -388,39 +329,33 @@ class BagMoments:
     @classmethod
     def of(
         cls,
-        white: Whitening,
+        white: FloatArray,
         bags: Bags,
         functions: FloatArray | None = None,
         root: FloatArray | None = None,
     ) -> "BagMoments":
-        """Add up the rows of each bag; rows that are in no bag do not count.
+        """Add up the white rows of each bag; rows that are in no bag do not count.
 
         Without a `root` the signal is thought to lie in all directions alike.
         """
-        width = white.rows.shape[1]
+        width = white.shape[1]
         if root is None:
             root = np.eye(width) / np.sqrt(max(1, width))
-        rows, inside = rows_in_bags(white.rows, bags)
+        rows, inside = rows_in_bags(white, bags)
         left = np.empty((len(rows), 0)) if functions is None else functions[bags.in_bag]
         sizes = inside.sizes.astype(np.float64)
         sums, spread = _sums_and_spread(inside, rows, sizes)
         misfit, misfit_spread = _sums_and_spread(inside, left, sizes)
         _, per_column = _sums_and_spread(inside, rows @ root, sizes)
         return cls(
-            n_rows=len(rows),
             sizes=sizes,
-            sums=np.column_stack([sums, sizes]),
+            centroids=np.column_stack([sums / sizes[:, None], np.ones(len(sizes))]),
             spread=spread,
             signal_spread=per_column * max(1, root.shape[1]),
             misfit=misfit / sizes[:, None],
             misfit_spread=misfit_spread,
             root=root,
         )
-
-    @property
-    def centroids(self) -> FloatArray:
-        """Means of the rows of each bag and, last, a one, (m, r + 1)."""
-        return np.asarray(self.sums / self.sizes[:, None])
 
     def grown(self, times: float) -> "BagMoments":
         """Return what as many bags would keep if each had `times` as many rows of the same kind.
@@ -430,14 +365,14 @@ class BagMoments:
         """
         if times == 1:
             return self
-        sizes = self.sizes * times
         shrink, spread = _grow(self.centroids[:, :-1], self.spread, self.sizes, times)
         misfit_shrink, misfit_spread = _grow(self.misfit, self.misfit_spread, self.sizes, times)
+        centroids = self.centroids.copy()
+        centroids[:, :-1] *= shrink
         return replace(
             self,
-            n_rows=round(self.n_rows * times),
-            sizes=sizes,
-            sums=np.column_stack([self.sums[:, :-1] * times * shrink, sizes]),
+            sizes=self.sizes * times,
+            centroids=centroids,
             spread=spread,
             signal_spread=_grow(self.misfit, self.signal_spread, self.sizes, times)[1],
             misfit=self.misfit * misfit_shrink,
@@ -473,42 +408,33 @@ def prior_risk(
     signal_sd: float,
     label_noise_sd: float,
     label_kind: LabelKind,
-    loss: str,
     misfit: float = 0.0,
     noise_sd: float | FloatArray = 0.0,
     repeats: float = 1.0,
-    metric: FloatArray | None = None,
-    slopes: FloatArray | None = None,
 ) -> Risk:
-    """Return the expected squared error of predictions, theta being drawn from the prior.
+    """Return the expected squared error of predictions by bag loss, theta drawn from the prior.
+
+    Weights are from the known variances (F4), and the fit shrinks as the prior says.
 
     Parameters
     ----------
     signal_sd : float
         Standard deviation of the expected labels ``X theta``.
-    loss : {"bag", "instance"}
-        Bag loss has weights from the known variances (F4), and shrinks as the prior says.
     misfit : float
         Variance of what a linear model leaves, as a share of the signal's.
     repeats : float
         How often each bag is there, where the rows are a sample: other bags of its kind, of which
         each has its own noise.
-    metric : (r, r), optional
-        Error of the slopes in this metric instead of that of predictions.
-    slopes : (r,), optional
-        For instance loss: the slopes, if bags were made in knowledge of them. A prior that knows
-        nothing would then be wrong.
 
     Examples
     --------
+    >>> from bagwise.rows.whitening import Columns
     >>> X = np.array([[-1.0], [-1.0], [1.0], [1.0]])
-    >>> moments = BagMoments.of(Whitening.of(X), Bags(np.array([0, 0, 1, 1])))
-    >>> risk = prior_risk(moments, signal_sd=1e6, label_noise_sd=2.0, label_kind="mean",
-    ...                   loss="bag")
+    >>> moments = BagMoments.of(Columns(X).white_rows(), Bags(np.array([0, 0, 1, 1])))
+    >>> risk = prior_risk(moments, signal_sd=1e6, label_noise_sd=2.0, label_kind="mean")
     >>> round(risk.total, 6)    # sigma^2 p / n for two coefficients
     2.0
-    >>> risk = prior_risk(moments, signal_sd=1.0, label_noise_sd=2.0, label_kind="mean",
-    ...                   loss="bag")
+    >>> risk = prior_risk(moments, signal_sd=1.0, label_noise_sd=2.0, label_kind="mean")
     >>> round(risk.total, 6)    # a slope of the size of its error is worth half: 1 + 1/2
     1.5
     """
@@ -519,32 +445,19 @@ def prior_risk(
         choice = moments.signal_spread * signal_sd**2 + moments.misfit_spread * misfit_variance
     noise = label_noise_sd**2 / (np.ones_like(moments.sizes) if picked else moments.sizes)
     privacy = np.broadcast_to(np.asarray(noise_sd, dtype=np.float64) ** 2, noise.shape)
-    full = np.eye(moments.sums.shape[1])
-    if metric is not None:
-        full[:-1, :-1], full[-1, -1] = metric, 0.0
-    if loss == "instance":
-        lever = moments.sums / (moments.n_rows * repeats)
-        # Slopes lose what varies inside bags; the intercept is never shrunk.
-        kept = moments.centroids.T @ moments.sums / moments.n_rows
-        lost = (np.eye(len(kept)) - kept)[:, :-1]
-        lost = signal_sd * lost @ moments.root if slopes is None else lost @ slopes[:, None]
-        bias = float(np.sum((full @ lost) * lost))
-    elif loss == "bag":
-        lever, bias = _posterior(moments, choice + noise + privacy, signal_sd, repeats, full)
-    else:
-        raise StrategyError(f"loss must be bag or instance, got {loss!r}.")
-    squares = repeats * np.einsum("ij,ij->i", lever @ full, lever)
+    lever, bias = _posterior(moments, choice + noise + privacy, signal_sd, repeats)
+    squares = repeats * np.einsum("ij,ij->i", lever, lever)
     return Risk(
         bias=bias,
         choice=float(squares @ choice),
         label_noise=float(squares @ noise),
         privacy=float(squares @ privacy),
-        misfit=misfit_variance * _misfit_error(moments, lever, squares, full, repeats),
+        misfit=misfit_variance * _misfit_error(moments, lever, squares, repeats),
     )
 
 
 def _posterior(
-    moments: BagMoments, omega: FloatArray, signal_sd: float, repeats: float, metric: FloatArray
+    moments: BagMoments, omega: FloatArray, signal_sd: float, repeats: float
 ) -> tuple[FloatArray, float]:
     """Return T', (m, r + 1), and the expected squared bias.
 
@@ -562,14 +475,13 @@ def _posterior(
     lever = instruments @ (inverse * units).T
     # The fit takes slopes to be alike; they are drawn by the root, in units of what it takes.
     lost = inverse[:, :-1] @ moments.root * np.sqrt(max(1, slopes))
-    return lever, float(np.sum((metric @ lost) * lost))
+    return lever, float(np.sum(lost**2))
 
 
 def _misfit_error(
     moments: BagMoments,
     lever: FloatArray,
     squares: FloatArray,
-    metric: FloatArray,
     repeats: float,
 ) -> float:
     """Return the expected squared error by a misfit of variance 1, averaged over its draws.
@@ -581,7 +493,7 @@ def _misfit_error(
     if not functions:
         return 0.0
     moved = repeats * (lever.T @ moments.misfit)  # (r + 1, f)
-    whole = float(np.sum((metric @ moved) * moved)) / functions
+    whole = float(np.sum(moved**2)) / functions
     if repeats == 1:
         return whole
     by_chance = float(squares @ (moments.misfit_spread / np.maximum(moments.sizes - 1, 1)))
