@@ -7,7 +7,6 @@ import pytest
 import bagwise as bw
 from bagwise.bagging import find_strategy
 from bagwise.errors import BagwiseError
-from bagwise.families import find_family
 from bagwise.requests.records import Bagging, filed
 
 X = np.random.default_rng(0).normal(size=(60, 2))
@@ -45,7 +44,6 @@ CASES = {
     "nulls": (lambda: release(nulls="indicators"), "indicator", "error"),
     "feature": (lambda: release(features=["aa"]), "a", "a"),
     "family": (lambda: fit(family="gausian"), "gaussian", "bernoulli"),
-    "link": (lambda: find_family("gamma", "lgo"), "log", "canonical"),
     "loss": (lambda: fit(loss="instances"), "instance", "mixture"),
     "weights": (lambda: fit(weights="equals"), "equal", "known-noise"),
     "covariance": (lambda: fit(covariance="robots"), "robust", "model"),

@@ -18,7 +18,7 @@ from bagwise.bagging import (
     spell_settings,
 )
 from bagwise.families import FAMILIES, Family
-from bagwise.learn.losses import LOSSES
+from bagwise.learn.fitting import LOSSES
 
 ROOT = Path(__file__).parent.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
@@ -97,16 +97,12 @@ def families() -> list[tuple[str, ...]]:
 
 
 def _family(family: Family) -> tuple[str, ...]:
-    links = [
-        words if name == "canonical" else f'or `link="{name}"`'
-        for name, words in family.links.items()
-    ]
     missing = [f"`{loss}`" for loss in LOSSES if loss not in family.losses]
     return (
         f"`{family.name}`",
         family.summary,
         family.range_text,
-        ", ".join(links),
+        family.link_words,
         f"all but {', '.join(missing)}" if missing else "all",
     )
 

@@ -320,7 +320,6 @@ def release_model(
     epsilon: float,
     delta: float | None = None,
     family: str = "gaussian",
-    link: str = "auto",
     unit: str | None = None,
     features: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
@@ -345,8 +344,6 @@ def release_model(
         Laplace noise, whichever gives the smaller error.
     family : str
         Kind of label: gaussian, bernoulli, poisson, gamma or inverse_gaussian.
-    link : str
-        "auto" is the canonical link, or the logarithm for gamma and inverse_gaussian.
 
     Notes
     -----
@@ -379,7 +376,7 @@ def release_model(
     engine.only("memory_limit", "spill", "on_stage", what="a released model")
     columns = Columns.of(label, features=features, exclude=exclude, unit=unit, reading=reading)
     budget = Budget.of(epsilon, delta, bounds=bounds, unit=unit, family=family)
-    request = ModelRequest.of(columns, budget, family=family, link=link, tighten=privacy.tighten)
+    request = ModelRequest.of(columns, budget, family=family, tighten=privacy.tighten)
     stage = Stages(engine.on_stage)
     memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
     with stage("reading the table"):

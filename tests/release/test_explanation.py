@@ -124,10 +124,9 @@ def test_a_fit_to_the_release_gives_theta_and_sigma():
         not_private=True,
         bagging=bw.Bagging(seed=0),
     )
-    found = explain_by_fit(made, misfit=0.0)
-    given = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0, misfit=0.0)
+    found = explain_by_fit(made)
+    given = made.explain(theta=THETA, sigma=SIGMA, intercept=3.0)
     assert found.predictions.total == pytest.approx(given.predictions.total, rel=0.5)
-    assert explain_by_fit(made, sigma=10 * SIGMA).predictions.total > 20 * given.predictions.total
     counts = pa.table({"x": np.arange(200.0), "y": np.random.default_rng(0).poisson(2.0, 200)})
     with pytest.warns(StrongPromiseWarning):
         private = bw.make_release(
@@ -214,8 +213,6 @@ def test_the_typical_error_is_one_number_though_the_model_lacks_something():
     found = explain_by_fit(release).accuracy
     assert found.error == pytest.approx(off, rel=0.1)
     assert f"one prediction is {found.error:.3g}" in str(found)
-    known = explain_by_fit(release, sigma=0.5).accuracy
-    assert known.error == pytest.approx(0.5, rel=0.2)
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")

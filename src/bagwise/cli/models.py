@@ -39,7 +39,6 @@ def fit(
     family: Annotated[
         str, "Kind of label. auto: gaussian, multinomial or poisson; {families}."
     ] = "auto",
-    link: Annotated[str, "Link function: canonical, or {links}."] = "canonical",
     loss: Annotated[str, "auto, bag, instance, aggregate, or mixture for picked labels."] = "auto",
     target: Annotated[str | None, "With classes: fit this class against the rest."] = None,
     debias: Annotated[bool, "Correct the shrinkage of instance loss."] = False,
@@ -58,7 +57,7 @@ def fit(
         file_reserve(path)
     check_name("--model", model, ("glm", "boosted"))
     if model == "boosted":
-        linear = {"--link": link != "canonical", "--loss": loss != "auto", "--plot": plot}
+        linear = {"--loss": loss != "auto", "--plot": plot}
         refuse(
             {**linear, "--debias": debias},
             "only for --model glm. Trees have no coefficients, and always compare bag labels with "
@@ -73,7 +72,7 @@ def fit(
         if work.name == "spark":
             from bagwise.learn.on_spark import fit_on_spark
 
-            fitted: Any = fit_on_spark(directory, spark=work.spark, link=link, loss=loss, **options)
+            fitted: Any = fit_on_spark(directory, spark=work.spark, loss=loss, **options)
         else:
             from bagwise.learn.from_release import error_to_expect, fit_release
             from bagwise.learner import fit_trees, load_release
@@ -86,7 +85,6 @@ def fit(
             else:
                 fitted = fit_release(
                     loaded,
-                    link=link,
                     loss=loss,
                     debias=debias,
                     rows=rows,

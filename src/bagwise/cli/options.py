@@ -482,12 +482,7 @@ def registered() -> dict[str, str]:
     from bagwise.bagging import STRATEGIES
     from bagwise.families import FAMILIES
 
-    families: dict[str, list[str]] = {}
-    for name, family in FAMILIES.items():
-        for link in set(family.links) - {"canonical"}:
-            families.setdefault(link, []).append(name)
     return {
         "strategies": "; ".join(f"{name}: {kind.summary}" for name, kind in STRATEGIES.items()),
         "families": "; ".join(f"{name}: {family.summary}" for name, family in FAMILIES.items()),
-        "links": "; ".join(f"{link}, for {', '.join(names)}" for link, names in families.items()),
     }

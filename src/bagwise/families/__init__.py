@@ -29,16 +29,18 @@ _ALSO = {"binomial": "bernoulli", "normal": "gaussian"}  # what others call them
 
 
 def find_family(family: str | Family, link: str | None = None) -> Family:
-    """Return a family by name, or the instance as given; `link` replaces its link function.
+    """Return a family by name, or the instance as given; a `link` that is named must be its own.
 
-    >>> find_family("gamma", link="log")
-    Gamma(link='log')
+    >>> find_family("normal")
+    Gaussian()
     """
     if not isinstance(family, Family):
         family = _ALSO.get(family, family)
         check_name("family", family, FAMILIES)
         family = FAMILIES[family]
-    return family if link is None else family.with_link(link)
+    if link is not None:
+        check_name(f"link of the family {family.name}", link, (family.link,))
+    return family
 
 
 __all__ = ["FAMILIES", "Family", "find_family"]

@@ -1,11 +1,10 @@
 """The families of label distributions, each defined by its cumulant."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln, log_softmax, xlog1py, xlogy
+from scipy.special import log_softmax
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import LabelError
@@ -18,7 +17,8 @@ class Gaussian(Family):
 
     name: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "any number, with the same variance for all"
-    links: ClassVar[Mapping[str, str]] = {"canonical": "none: the expected label itself"}
+    link_words: ClassVar[str] = "none: the expected label itself"
+    losses: ClassVar[tuple[str, ...]] = (*Family.losses, "mixture")
     label_range: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
 
     def cumulant(self, eta: FloatArray) -> FloatArray:
@@ -41,10 +41,6 @@ class Gaussian(Family):
         """Return the mean: every mean is possible."""
         return mean
 
-    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
-        """Return that of N(eta, phi)."""
-        return np.asarray(-((y - eta) ** 2) / (2 * phi) - np.log(2 * np.pi * phi) / 2)
-
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
         """Draw from N(eta, phi)."""
         return rng.normal(eta, np.sqrt(phi))
@@ -56,7 +52,7 @@ class Bernoulli(Family):
 
     name: ClassVar[str] = "bernoulli"
     summary: ClassVar[str] = "0 or 1"
-    links: ClassVar[Mapping[str, str]] = {"canonical": "log odds"}
+    link_words: ClassVar[str] = "log odds"
     label_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     knows_dispersion: ClassVar[bool] = True
     advice: ClassVar[str] = "Code the label as 0 and 1, or choose gaussian, or poisson for counts."
@@ -84,12 +80,6 @@ class Bernoulli(Family):
         """Return a chance between 1 and 99 percent."""
         return float(np.clip(mean, 0.01, 0.99))
 
-    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
-        """Return y log(mean) + (1 - y) log(1 - mean)."""
-        del phi
-        chance = self.mean(eta)
-        return np.asarray(xlogy(y, chance) + xlog1py(1 - y, -chance))
-
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
         """Draw 0 or 1."""
         del phi
@@ -102,7 +92,7 @@ class Poisson(Family):
 
     name: ClassVar[str] = "poisson"
     summary: ClassVar[str] = "a count"
-    links: ClassVar[Mapping[str, str]] = {"canonical": "logarithm"}
+    link_words: ClassVar[str] = "logarithm"
     label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
     knows_dispersion: ClassVar[bool] = True
     advice: ClassVar[str] = "Choose gaussian for labels that can be negative."
@@ -127,11 +117,6 @@ class Poisson(Family):
         """Return a positive rate."""
         return max(mean, 1e-3)
 
-    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
-        """Return the logarithm of the chance of a count."""
-        del phi
-        return np.asarray(y * eta - np.exp(eta) - gammaln(y + 1))
-
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
         """Draw counts."""
         del phi
@@ -141,52 +126,41 @@ class Poisson(Family):
 class _PowerVariance(Family):
     """Labels above zero with variance ``phi * mean**p``, p being 2 or more (Tweedie).
 
-    The canonical link is written as ``eta = mean**(1 - p)``, as other software has it, so that
-    ``t = -eta / (p - 1)``. It needs a positive eta for every row; ``link="log"`` does not.
+    The link is the logarithm, so that ``t = -mean**(1 - p) / (p - 1)``: the canonical one would
+    need a positive eta for every row.
     """
 
+    link: ClassVar[str] = "log"
+    link_words: ClassVar[str] = "logarithm"
     label_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
     open_range: ClassVar[bool] = True
     advice: ClassVar[str] = "Choose poisson if labels can be zero, gaussian if negative."
     power: ClassVar[int]
 
-    @property
-    def eta_range(self) -> tuple[float, float]:
-        """Positive for the canonical link, any number for the logarithm."""
-        return (-np.inf, np.inf) if self.link == "log" else (0.0, np.inf)
-
     def natural(self, eta: FloatArray) -> FloatArray:
         """Return -mean**(1 - p) / (p - 1)."""
         grade = self.power - 1
-        return np.asarray(-(np.exp(-grade * eta) if self.link == "log" else eta) / grade)
+        return np.asarray(-np.exp(-grade * eta) / grade)
 
     def natural_slope(self, eta: FloatArray) -> FloatArray:
-        """Return mean**(1 - p), or -1 / (p - 1)."""
-        grade = self.power - 1
-        return np.asarray(
-            np.exp(-grade * eta) if self.link == "log" else -np.ones_like(eta) / grade
-        )
+        """Return mean**(1 - p)."""
+        return np.asarray(np.exp((1 - self.power) * eta))
 
     def mean(self, eta: FloatArray) -> FloatArray:
-        """Return exp(eta), or eta**(-1 / (p - 1)), which is infinite where eta is not positive."""
-        if self.link == "log":
-            return np.asarray(np.exp(eta))
-        positive = np.real(eta) > 0
-        root = np.where(positive, eta, 1.0) ** (1 / (self.power - 1))
-        return np.divide(1.0, root, out=np.full_like(eta, np.inf), where=positive)
+        """Return exp(eta)."""
+        return np.asarray(np.exp(eta))
 
     def slope(self, eta: FloatArray) -> FloatArray:
-        """Return the mean, or -mean**p / (p - 1)."""
-        mean = self.mean(eta)
-        return np.asarray(mean if self.link == "log" else -(mean**self.power) / (self.power - 1))
+        """Return the mean."""
+        return np.asarray(np.exp(eta))
 
     def variance(self, eta: FloatArray) -> FloatArray:
         """Return mean**p."""
         return np.asarray(self.mean(eta) ** self.power)
 
     def predictor(self, mean: FloatArray) -> FloatArray:
-        """Return log(mean), or mean**(1 - p)."""
-        return np.asarray(np.log(mean) if self.link == "log" else 1 / mean ** (self.power - 1))
+        """Return log(mean)."""
+        return np.asarray(np.log(mean))
 
     def interior(self, mean: float) -> float:
         """Return a positive mean."""
@@ -199,20 +173,11 @@ class Gamma(_PowerVariance):
 
     name: ClassVar[str] = "gamma"
     summary: ClassVar[str] = "positive, and more variable if the mean is larger"
-    links: ClassVar[Mapping[str, str]] = {"canonical": "1 / mean", "log": "logarithm"}
     power: ClassVar[int] = 2
 
     def cumulant(self, eta: FloatArray) -> FloatArray:
         """Return log(mean)."""
-        return np.asarray(eta if self.link == "log" else -np.log(eta))
-
-    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
-        """Return that of a gamma distribution of shape 1/phi."""
-        shape = 1 / phi
-        rate = shape / self.mean(eta)
-        return np.asarray(
-            shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(y) - rate * y
-        )
+        return np.asarray(eta)
 
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
         """Draw from the gamma distribution of shape 1/phi."""
@@ -225,17 +190,11 @@ class InverseGaussian(_PowerVariance):
 
     name: ClassVar[str] = "inverse_gaussian"
     summary: ClassVar[str] = "positive, with a long tail"
-    links: ClassVar[Mapping[str, str]] = {"canonical": "1 / mean²", "log": "logarithm"}
     power: ClassVar[int] = 3
 
     def cumulant(self, eta: FloatArray) -> FloatArray:
         """Return -1 / mean."""
-        return np.asarray(-np.exp(-eta) if self.link == "log" else -np.sqrt(eta))
-
-    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
-        """Return that of an inverse Gaussian distribution of shape 1/phi."""
-        off = (y / self.mean(eta) - 1) ** 2 / (2 * phi * y)
-        return np.asarray(-off - np.log(2 * np.pi * phi * y**3) / 2)
+        return np.asarray(-np.exp(-eta))
 
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
         """Draw from the inverse Gaussian distribution of shape 1/phi."""
@@ -252,8 +211,7 @@ class Multinomial(Family):
 
     name: ClassVar[str] = "multinomial"
     summary: ClassVar[str] = "one of several classes"
-    links: ClassVar[Mapping[str, str]] = {"canonical": "log odds against the first class"}
-    losses: ClassVar[tuple[str, ...]] = ("bag", "instance", "aggregate")
+    link_words: ClassVar[str] = "log odds against the first class"
     label_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     knows_dispersion: ClassVar[bool] = True
     has_classes: ClassVar[bool] = True
@@ -287,11 +245,6 @@ class Multinomial(Family):
     def interior(self, mean: float) -> float:
         """Return a chance between 1 and 99 percent."""
         return float(np.clip(mean, 0.01, 0.99))
-
-    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
-        """Return the logarithm of the chance of the class that y marks."""
-        del phi
-        return np.asarray((y * log_softmax(_with_first(eta), axis=-1)).sum(axis=-1))
 
     def loss(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Return ``b(eta) - sum_c y_c eta_c``."""

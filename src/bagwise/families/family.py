@@ -1,14 +1,13 @@
 """The base class of families of label distributions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
-from bagwise.errors import LabelError, check_name
+from bagwise.errors import LabelError
 
 
 @dataclass(frozen=True)
@@ -21,19 +20,15 @@ class Family(ABC):
 
     Attributes
     ----------
-    link : str
-        "canonical", where natural is linear in eta, or another of `links`.
     name : str
+    link, link_words : str
+        The link function: its name in model files, and what it is.
     summary : str
         What a row's label is, in a few words, for help and tables.
-    links : mapping of str to str
-        The link functions by name, each in words.
     losses : tuple of str
         Those that `BaggedGLM` may fit with it.
     label_range : (low, high)
         What a label without privacy noise can be; `open_range` says whether the ends are excluded.
-    eta_range : (low, high)
-        Open interval in which eta must lie.
     knows_dispersion : bool
         Whether phi is 1 by the nature of the labels.
     has_classes : bool
@@ -42,34 +37,21 @@ class Family(ABC):
         What to do about labels that cannot be, for the message that refuses them.
     """
 
-    link: str = "canonical"
-
     name: ClassVar[str]
+    link: ClassVar[str] = "canonical"
+    link_words: ClassVar[str] = "its own"
     summary: ClassVar[str] = ""
-    links: ClassVar[Mapping[str, str]] = {"canonical": "its own"}
-    losses: ClassVar[tuple[str, ...]] = ("bag", "instance", "aggregate", "mixture")
+    losses: ClassVar[tuple[str, ...]] = ("bag", "instance", "aggregate")
     label_range: ClassVar[tuple[float, float]]
     open_range: ClassVar[bool] = False
     knows_dispersion: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
     advice: ClassVar[str] = "Choose another family."
 
-    def __post_init__(self) -> None:
-        check_name(f"link of the family {self.name}", self.link, self.links)
-
-    def with_link(self, link: str) -> Self:
-        """Return the same family with another link."""
-        return replace(self, link=link)
-
     @property
     def has_log_link(self) -> bool:
         """Whether eta is the logarithm of the expected label, so that exposure adds to it."""
-        return self.links[self.link] == "logarithm"
-
-    @property
-    def eta_range(self) -> tuple[float, float]:
-        """The open interval in which eta must lie."""
-        return (-np.inf, np.inf)
+        return self.link_words == "logarithm"
 
     def natural(self, eta: FloatArray) -> FloatArray:
         """t, the natural parameter; eta itself unless a family says otherwise."""
@@ -102,10 +84,6 @@ class Family(ABC):
     @abstractmethod
     def interior(self, mean: float) -> float:
         """Return the nearest mean for which eta is finite and moderate: where a search starts."""
-
-    @abstractmethod
-    def log_density(self, y: FloatArray, eta: FloatArray, phi: float) -> FloatArray:
-        """Logarithm of the density (or probability) of labels that lie in the range."""
 
     @abstractmethod
     def sample(self, eta: FloatArray, *, phi: float, rng: np.random.Generator) -> FloatArray:
@@ -141,11 +119,6 @@ class Family(ABC):
         if np.isfinite(high):
             return f"between {low:g} and {high:g}"
         return f"above {low:g}" if self.open_range else f"{low:g} or above"
-
-    def allows(self, eta: FloatArray) -> bool:
-        """Whether every eta lies in its range."""
-        low, high = self.eta_range
-        return bool(np.all((eta > low) & (eta < high)))
 
     def check_labels(self, labels: AnyArray) -> None:
         """Refuse labels that the family cannot have, without quoting one."""

@@ -20,7 +20,7 @@ from bagwise.rows.whitening import Columns
 from bagwise.show import charts, html
 from bagwise.theory.accuracy import Accuracy, shrunk, signal_of_shrunk
 from bagwise.theory.beliefs import DEFAULT_MISFIT, draw_misfit
-from bagwise.theory.exact import Risk, first_order_risk
+from bagwise.theory.exact import Risk, exact_risk
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release
@@ -169,7 +169,6 @@ def explain_release(
     sigma: float,
     intercept: float = 0.0,
     family: str = "gaussian",
-    link: str = "canonical",
     loss: str = "bag",
     misfit: float = DEFAULT_MISFIT,
     is_fitted: bool = False,
@@ -194,7 +193,7 @@ def explain_release(
     """
     if not 0 <= misfit < np.inf:
         raise StrategyError(f"misfit must be finite and not negative, got {misfit!r}.")
-    fitted = find_family(family, link)
+    fitted = find_family(family)
     theta = np.asarray(theta, dtype=np.float64)
     kept = release.bags.in_bag
     X = release.encoder.transform(release.features)[kept]
@@ -205,22 +204,22 @@ def explain_release(
     settings: dict[str, Any] = {
         "theta": truth,
         "family": fitted,
-        "phi": 1.0 if fitted.knows_dispersion else float(sigma) ** 2,
+        "label_noise_sd": 1.0 if fitted.knows_dispersion else float(sigma),
         "label_kind": release.label_kind,
         "noise_sd": release.noise_sd,
         "weights": "known-noise",
         "misfit": _misfit(X, fitted.mean(design @ truth), misfit),
     }
     risks = {
-        name: first_order_risk(design, bags, loss=name, error="predictions", **settings)
+        name: exact_risk(design, bags, loss=name, error="predictions", **settings)
         for name in ("bag", "aggregate", "instance", "debiased")
     }
     check_name("loss", loss, risks)
     slopes = None
     if determined:
         only_slopes = np.diag([*np.ones(X.shape[1]), 0.0])
-        slopes = first_order_risk(design, bags, loss=loss, error=only_slopes, **settings)
-    rows = first_order_risk(
+        slopes = exact_risk(design, bags, loss=loss, error=only_slopes, **settings)
+    rows = exact_risk(
         design,
         Bags.singletons(len(design)),
         loss="bag",

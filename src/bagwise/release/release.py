@@ -364,7 +364,6 @@ class Release(Published):
         sigma: float,
         intercept: float = 0.0,
         family: str = "gaussian",
-        link: str = "canonical",
         loss: str = "bag",
         misfit: float = DEFAULT_MISFIT,
     ) -> Explanation:
@@ -391,7 +390,6 @@ class Release(Published):
             sigma=sigma,
             intercept=intercept,
             family=family,
-            link=link,
             loss=loss,
             misfit=misfit,
         )

@@ -59,14 +59,13 @@ class ModelRequest:
         budget: Budget,
         *,
         family: str = AUTO,
-        link: str = AUTO,
         tighten: str = AUTO,
     ) -> Self:
         """Check that there is a budget, and that the family can be released and has the bounds."""
         rule = budget.calibration
         if rule is None:
             raise BudgetError("a private model needs an epsilon (--epsilon).")
-        chosen = family_to_release(family, link)
+        chosen = family_to_release(family)
         check_bounds_of(chosen, rule.bounds)
         look = _resolve_query("tighten", tighten, get_args(Tighten), budget, family=chosen.name)
         return cls(columns, budget, chosen, cast(Tighten, look))
