@@ -102,7 +102,6 @@ def fits() -> dict[str, Callable[[], Figures]]:
     cases: dict[str, Callable[[], Figures]] = {
         f"{name} by {loss} loss": partial(
             glm, means(labels, SORTED), bags=SORTED, family=name, loss=loss,
-            **({} if name in ("gaussian", "poisson", "bernoulli") else {"link": "log"}),
         )
         for name, labels in LABELS.items()
         for loss in ("bag", "instance", "aggregate")
@@ -126,9 +125,6 @@ def fits() -> dict[str, Callable[[], Figures]]:
             picks(y, SORTED), bags=SORTED, label_kind="pick", loss="instance"
         ),
         "picks by mixture": lambda: glm(picks(y), label_kind="pick", loss="mixture"),
-        "counts by mixture": lambda: glm(
-            picks(p), label_kind="pick", loss="mixture", family="poisson"
-        ),
         "noisy picks by mixture": lambda: glm(
             picks(y) + NOISE[BAGS], label_kind="pick", loss="mixture", given=noise
         ),
