@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bagwise.errors import BagwiseWarning as BagwiseWarning
     from bagwise.learn import BaggedGLM as BaggedGLM
     from bagwise.learn.bag_mean_loss import BagMeanLoss as BagMeanLoss
-    from bagwise.learn.boost.estimators import BaggedBooster as BaggedBooster
-    from bagwise.learn.boost.estimators import BaggedClassifier as BaggedClassifier
+    from bagwise.learn.boosters import BaggedBooster as BaggedBooster
+    from bagwise.learn.boosters import BaggedClassifier as BaggedClassifier
     from bagwise.learn.meta import BaggedRegressor as BaggedRegressor
     from bagwise.learn.model_selection import BagKFold as BagKFold
     from bagwise.learner import evaluate as evaluate
@@ -64,7 +64,7 @@ _EVERYDAY = {
     "errors": "BagwiseError BagwiseWarning",
     "learn": "BaggedGLM",
     "learn.bag_mean_loss": "BagMeanLoss",
-    "learn.boost.estimators": "BaggedBooster BaggedClassifier",
+    "learn.boosters": "BaggedBooster BaggedClassifier",
     "learn.meta": "BaggedRegressor",
     "learn.model_selection": "BagKFold",
     "learner": "evaluate fit load_release",
@@ -84,8 +84,8 @@ _OTHERS = {
     "bagging.strategies": "STRATEGIES",
     "families": "FAMILIES",
     "learn": "fit_release",
-    "learn.boost.objective": "BagObjective",
-    "learn.convert": "BaggedData from_frame from_group_means with_rows",
+    "learn.bag_objective": "BagObjective",
+    "learn.bag_data": "BaggedData from_frame from_group_means with_rows",
     "learn.frames": "fit_estimator",
     "learn.model_selection": "bag_deviance bag_mean_squared_error bag_r2_score bag_scorer",
     "learn.on_spark": "fit_on_spark",

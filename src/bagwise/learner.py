@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bagwise.errors import StrategyError, check_name
-from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
+from bagwise.learn.boosters import BaggedBooster, BaggedClassifier
 from bagwise.learn.frames import FrameModel, fit_estimator
 from bagwise.learn.from_release import family_to_fit, fit_release
 from bagwise.learn.tables import LabelTable, fit_tables

@@ -9,7 +9,7 @@ from sklearn.model_selection import cross_val_score
 
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BagwiseError, ColumnError, LabelError
-from bagwise.learn.convert import (
+from bagwise.learn.bag_data import (
     BaggedData,
     from_frame,
     from_group_means,

@@ -14,10 +14,10 @@ from bagwise.errors import NoEvidenceWarning
 from bagwise.families import find_family
 from bagwise.glm.shrinkage import SlopePrior, solve_shrunk
 from bagwise.glm.weights import NOTHING
-from bagwise.learn import losses
+from bagwise.learn import fitting
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.doubt import best_of_others, evidence, level
-from bagwise.learn.losses import Setting, problem_of
+from bagwise.learn.fitting import Setting, problem_of
 from bagwise.privacy.noise_laws import LAWS
 
 SIZE = 20
@@ -63,7 +63,7 @@ def test_a_little_lack_of_fit_does_not_make_everything_noise(monkeypatch):
     lost = {}
     for rule in ("of its own", "a multiple"):
         if rule == "a multiple":  # the twin: what collapsed
-            monkeypatch.setattr(losses.Setting, "_unexplained", lambda *_: NOTHING)
+            monkeypatch.setattr(fitting.Setting, "_unexplained", lambda *_: NOTHING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = bw.BaggedGLM("bernoulli").fit(X, labels[index], bags=index, noise_sd=0.005)

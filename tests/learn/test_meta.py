@@ -1,7 +1,5 @@
 """Any regressor on bags: what it is trained on, with which weights, and when that is wrong."""
 
-from itertools import permutations, product
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,9 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagsError, BiasWarning, StrategyError
-from bagwise.learn.bag_data import read_bags
 from bagwise.learn.bag_weights import _held_out_means
-from bagwise.learn.meta import BaggedRegressor, unbiased_row_labels
+from bagwise.learn.meta import BaggedRegressor
 from bagwise.learn.model_selection import BagKFold, bag_r2_score, bag_scorer
 from tests.stats import ALPHA, mean_is
 
@@ -30,7 +27,6 @@ from tests.stats import ALPHA, mean_is
     [
         BaggedRegressor(),
         BaggedRegressor(loss="instance"),
-        BaggedRegressor(loss="instance", debias=True),
         BaggedRegressor(Ridge(), label_kind="pick"),
     ]
 )
@@ -205,45 +201,7 @@ class TestKnownNoise:
             BaggedRegressor().fit(np.eye(3), np.zeros(3), sample_weight=np.zeros(3))
 
 
-ROW_LABELS = np.array([1.0, 4.0, 9.0, -2.0, 0.5, 7.0])
-
-
-def mean_over_all_draws(sizes, kind, estimate):
-    """Average `estimate` of each row's label over every way to fill the bags (and to pick)."""
-    slots = np.repeat(np.arange(len(sizes)), sizes)
-    total, count = np.zeros(6), 0
-    for order in permutations(range(6)):
-        index = np.empty(6, dtype=int)
-        index[list(order)] = slots
-        members = [np.flatnonzero(index == bag) for bag in range(len(sizes))]
-        draws = (
-            [[ROW_LABELS[rows].mean() for rows in members]]
-            if kind == "mean"
-            else ([ROW_LABELS[row] for row in rows] for rows in product(*members))
-        )
-        for labels in draws:
-            total += estimate(index, np.asarray(labels))
-            count += 1
-    return total / count
-
-
-def debiased(index, labels):
-    return unbiased_row_labels(read_bags(np.zeros((6, 1)), labels[index], bags=Bags(index)))
-
-
 class TestRandomBags:
-    @pytest.mark.parametrize(
-        ("sizes", "kind"), [([2, 2, 2], "mean"), ([2, 4], "mean"), ([1, 2, 3], "pick")]
-    )
-    def test_debiased_labels_are_the_rows_own_on_average(self, sizes, kind):
-        np.testing.assert_allclose(mean_over_all_draws(sizes, kind, debiased), ROW_LABELS)
-
-    def test_bag_labels_are_not(self):
-        found = mean_over_all_draws([2, 2, 2], "mean", lambda index, labels: labels[index])
-        # Two fifths of the spread are left: rho = (6 - 2) / (2 * 5).
-        expected = 0.4 * ROW_LABELS + 0.6 * ROW_LABELS.mean()
-        np.testing.assert_allclose(found, expected)
-
     @pytest.fixture
     def steps(self):
         rng = np.random.default_rng(1)
@@ -252,27 +210,19 @@ class TestRandomBags:
         bags = Bags(rng.permutation(np.arange(12_000) // 6))
         return X, truth, bags, bags.repeat(bags.mean(truth + rng.normal(size=12_000)))
 
-    def test_debiasing_gives_back_what_averaging_took(self, steps):
+    def test_instance_loss_says_that_it_is_flat(self, steps):
         X, _, bags, y = steps
-        tree = DecisionTreeRegressor(max_depth=1)
+        flat = BaggedRegressor(DecisionTreeRegressor(max_depth=1), "instance")
         with pytest.warns(BiasWarning) as said:
-            flat = BaggedRegressor(tree, "instance").fit(X, y, bags=bags)
+            flat.fit(X, y, bags=bags)
         (warning,) = said
-        assert "debias=True" in str(warning.message)
         assert "loss='aggregate'" in str(warning.message)
         assert not any(character.isdigit() for character in str(warning.message))
         assert warning.filename == __file__
-        right = BaggedRegressor(tree, "instance", debias=True).fit(X, y, bags=bags)
-        step = {}
-        for name, model in (("flat", flat), ("right", right)):
-            low, high = model.predict([[0.25], [0.75]])
-            step[name] = high - low
-        # The label of a bag has a standard deviation of sqrt((25 + 1) / 6), six times as much if
-        # debiased. At worst the 2000 bags say as much about each side as 2000 rows would.
-        sd = np.sqrt(26 / 6) * np.sqrt(2 / 2000)
-        tolerance = norm.isf(ALPHA / 2) * sd
-        assert abs(step["flat"] - 10 / 6) < tolerance
-        assert abs(step["right"] - 10) < 6 * tolerance < 10 - step["flat"]
+        low, high = flat.predict([[0.25], [0.75]])
+        # The label of a bag has a standard deviation of sqrt((25 + 1) / 6). At worst the 2000 bags
+        # say as much about each side as 2000 rows would.
+        assert abs(high - low - 10 / 6) < norm.isf(ALPHA / 2) * np.sqrt(26 / 6) * np.sqrt(2 / 2000)
 
     def test_boosted_trees_on_random_bags_are_warned_of_too(self, steps):
         X, _, bags, y = steps
@@ -298,18 +248,12 @@ class TestRandomBags:
         model = BaggedRegressor(Rounding(), "instance").fit(X, np.full(len(X), 0.1), bags=bags)
         assert np.ptp(model.predict(X)) > 0
 
-    def test_one_bag_cannot_be_debiased(self):
-        model = BaggedRegressor(loss="instance", debias=True)
-        with pytest.raises(BagsError, match="all rows are in one bag"):
-            model.fit(np.eye(3), np.ones(3), bags=[0, 0, 0])
-
 
 class TestParameters:
     @pytest.mark.parametrize(
         ("parameters", "message"),
         [
             ({"loss": "bag"}, "unknown loss 'bag'; known are aggregate, instance"),
-            ({"debias": True}, "debias belongs to loss='instance', not to 'aggregate'"),
             ({"label_kind": "sum"}, "unknown label_kind 'sum'"),
         ],
     )

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import BagwiseError, ColumnError, ReleaseError, StrategyError, TableError
-from bagwise.learn import fit_release, on_spark, spark_chunks
+from bagwise.learn import fit_release, on_spark
 from bagwise.learn.on_spark import fit_on_spark
 from bagwise.models.model import predict_on_spark
 from bagwise.requests.records import filed
@@ -41,7 +41,7 @@ def assert_same(ours, theirs, rtol=1e-6):
 
 
 def test_a_fit_on_spark_is_that_in_memory(spark, release, monkeypatch):
-    monkeypatch.setattr(spark_chunks, "NUMBERS_AT_ONCE", 300)  # several chunks
+    monkeypatch.setattr(on_spark, "NUMBERS_AT_ONCE", 300)  # several chunks
     assert_same(fit_on_spark(release), fit_release(bw.Release.load(release)))
 
 
@@ -79,20 +79,20 @@ def positive(table, tmp_path_factory):
         pytest.param(
             "gamma",
             {},  # noise whose law is followed
-            {"link": "log"},
+            {},
             marks=pytest.mark.slow,  # as below
         ),
         ("bernoulli", {"delta": 1e-6, "strategy": "kmeans"}, {"ridge": 0.01}),
         pytest.param(
             "inverse_gaussian",
             {"epsilon": None, "not_private": True},
-            {"link": "log"},
+            {},
             marks=pytest.mark.slow,  # tests/learn/test_parts.py has it without Spark
         ),
     ],
 )
 def test_other_families_are_fitted_by_passes(spark, positive, monkeypatch, family, made, fitted):
-    monkeypatch.setattr(spark_chunks, "NUMBERS_AT_ONCE", 8000)  # several chunks
+    monkeypatch.setattr(on_spark, "NUMBERS_AT_ONCE", 8000)  # several chunks
     path = positive(family, **made)
     loaded = bw.Release.load(path)
     assert loaded.bags.in_bag.all() == ("strategy" in made)
@@ -107,7 +107,7 @@ def test_a_task_reads_what_is_said_of_its_bags(tmp_path, first):
     shares = {"label=a": numbers / 100, "label=b": 1 - numbers / 100}
     bags = pa.table({"bag_id": numbers, "size": numbers + 5, **shares, "noise_sd": numbers * 0.5})
     pq.write_table(bags, tmp_path / "bags.parquet", row_group_size=7)
-    told = spark_chunks._BagRows(str(tmp_path / "bags.parquet"), tuple(shares), at_once=30)
+    told = on_spark._BagRows(str(tmp_path / "bags.parquet"), tuple(shares), at_once=30)
     sizes, labels, noise_sd = told.read(first)
     mine = numbers[first : first + 30]
     assert np.array_equal(sizes, mine + 5)

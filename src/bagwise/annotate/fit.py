@@ -9,7 +9,7 @@ column for each category):
 in units of a level, or of two standard deviations of a number over all rows of the table (Gelman
 2008). The slopes of important columns are hardly shrunk, those of unimportant ones strongly. The
 scales maximise the likelihood of the labels, with slopes integrated out by Laplace's approximation,
-by expectation maximisation (as in `theory.importance`):
+by expectation maximisation (as in `theory.restricted`):
 
     l_g = (nu + sum_g E b_j^2 / tau^2) / (nu + p_g),     tau^2 = mean over j of E b_j^2 / l_g
 
@@ -33,12 +33,12 @@ from bagwise.families import Family
 from bagwise.glm.problem import BagProblem
 from bagwise.glm.solver import Penalty, Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import read_bags
-from bagwise.learn.boost.estimators import BaggedBooster, BaggedClassifier
+from bagwise.learn.boosters import BaggedBooster, BaggedClassifier
 from bagwise.learn.estimator import BaggedGLM
-from bagwise.learn.losses import Setting, problem_of
+from bagwise.learn.fitting import Setting, problem_of
 from bagwise.models.row_model import Estimates
 from bagwise.rows.encode import Encoder
-from bagwise.theory.importance import FREEDOM
+from bagwise.theory.restricted import FREEDOM
 
 FEWEST = 10
 """Labels that a fit needs at least."""

@@ -175,10 +175,3 @@ class ClassProblem(BagProblem):
                 jacobian = self.members.mean_rows(self.design, slope[:, i, j], part)
                 out[:, i, j] = out[:, j, i] = jacobian
         return out.reshape(-1, q, self.width)
-
-    def at_centroids(self) -> "ClassProblem | None":
-        """Return the aggregate loss, on fewer rows."""
-        if self.members is None:
-            return None
-        centroids = self.design.about(self.members.mean(self.design.rows))
-        return replace(self, design=centroids, members=None)

@@ -179,18 +179,15 @@ def read_offset(
         if not family.has_log_link:
             raise StrategyError(
                 f"exposure multiplies expected labels, and the link of {family.name} is not the "
-                "logarithm. Choose poisson, or gamma or inverse_gaussian with link='log'."
+                "logarithm. Choose poisson, gamma or inverse_gaussian."
             )
         times = _one_per_row(exposure, n_rows, "exposure")
         if not (times > 0).all():
             raise BagsError("exposure must be positive in every row.")
         total = np.log(times)
     if offset is not None:
-        if family.has_classes or np.isfinite(family.eta_range).any():
-            raise StrategyError(
-                f"an offset needs one linear predictor without limits, and {family.name} with this "
-                "link has none. Choose another family or link='log'."
-            )
+        if family.has_classes:
+            raise StrategyError("an offset needs one linear predictor, and classes have several.")
         total = total + _one_per_row(offset, n_rows, "offset")
     return total
 

@@ -24,7 +24,6 @@ from bagwise.glm.design import Design, spread_by_exposure
 from bagwise.glm.linear import LinearModel, Working, all_added
 from bagwise.glm.problem import BagProblem, Equations, Members
 from bagwise.glm.weights import NOTHING, LabelVariance, Trust, Unexplained
-from bagwise.rows.whitening import Axes, Moments
 
 T = TypeVar("T")
 
@@ -60,6 +59,11 @@ class Chunk:
     noise_sd: FloatArray
     offset: FloatArray | None = None
 
+    @property
+    def exposure(self) -> FloatArray:
+        """What multiplies each row's rate, under a logarithmic link."""
+        return np.ones(len(self.rows)) if self.offset is None else np.exp(self.offset)
+
 
 OverChunks = Callable[[Callable[[Chunk], Any], Callable[[Any, Any], Any]], Any]
 """A map over all chunks; what it makes of them is merged. It is pickled on its way to them."""
@@ -69,33 +73,6 @@ def held_here(over: OverChunks) -> OverChunks:
     """Have all chunks sent here, for many steps over few."""
     chunks: list[Chunk] = over(lambda chunk: [chunk], operator.add)
     return lambda work, merge: reduce(merge, map(work, chunks))
-
-
-@dataclass(frozen=True)
-class BagParts:
-    """What a fit knows of bags in chunks.
-
-    Attributes
-    ----------
-    over : OverChunks
-    moments : Moments
-        Of the rows in the chunks.
-    n_bags : int
-    axes : Axes
-        The directions in which rows differ, also where chunks have centroids.
-    """
-
-    over: OverChunks
-    moments: Moments
-    n_bags: int
-    axes: Axes
-
-    @classmethod
-    def of(cls, over: OverChunks, axes: Axes | None = None) -> Self:
-        """Look at all rows once."""
-        facts = over(lambda chunk: (Moments.of(chunk.rows), chunk.sizes.size), all_added)
-        moments, n_bags = facts
-        return cls(over, moments, n_bags, moments.axes if axes is None else axes)
 
 
 @dataclass(frozen=True)
@@ -146,16 +123,6 @@ class LossSums(NamedTuple):
     total: float
     score: FloatArray
     information: FloatArray
-
-    @classmethod
-    def of(cls, units: BagProblem, beta: FloatArray) -> "LossSums":
-        """Return the sums over some units."""
-        total, (score, information) = units.total, units.equations(beta)
-        return cls(units.loss(beta) * total, total, score * total, information * total)
-
-    def plus(self, other: "LossSums") -> "LossSums":
-        """Return the sums over both."""
-        return LossSums(*map(operator.add, self, other))
 
 
 @dataclass(frozen=True)
@@ -261,8 +228,8 @@ class PartsProblem(BagProblem):
         return model.rebased(beta)
 
     def at_centroids(self) -> "PartsProblem | None":
-        """Return the aggregate loss, where rows cannot be beyond the range of eta."""
-        if self.recipe.by_row or np.isfinite(self.family.eta_range[0]):
+        """Return the aggregate loss, on fewer rows."""
+        if self.recipe.by_row:
             return None
         recipe = replace(self.recipe, at_centroids=True)
         return replace(self, recipe=recipe, weights=None, _seen={})
@@ -308,17 +275,18 @@ class PartsProblem(BagProblem):
         if (_key(weights), beta.tobytes()) not in self._seen:
             on, each = self.recipe.on, list(asked.values())
 
-            def judge(chunk: Chunk) -> list[LossSums]:
-                local = on(chunk)
+            def judge(chunk: Chunk) -> tuple[Any, ...]:
+                local, sums = on(chunk), list[Any]()
                 with np.errstate(all="ignore"):
-                    return [
-                        LossSums.of(local if w is None else local.reweighted(*w), beta)
-                        for w in each
-                    ]
+                    for w in each:
+                        units = local if w is None else local.reweighted(*w)
+                        total, (score, matrix) = units.total, units.equations(beta)
+                        sums += [units.loss(beta) * total, total, score * total, matrix * total]
+                return tuple(sums)
 
-            added: list[LossSums] = self.over(judge, lambda *both: list(map(LossSums.plus, *both)))
-            for key, sums in zip(asked, added, strict=True):
-                self._remember((key, beta.tobytes()), sums)
+            added = iter(self.over(judge, all_added))
+            for key, sums in zip(asked, zip(*[added] * 4, strict=True), strict=True):
+                self._remember((key, beta.tobytes()), LossSums(*sums))
         found: LossSums = self._seen[_key(weights), beta.tobytes()]
         return found
 

@@ -34,10 +34,9 @@ from scipy import sparse
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import StrategyError
 from bagwise.families import Family
 from bagwise.glm.design import Design, centroids_of, chunks
-from bagwise.glm.linear import Block, LinearModel, Working, wider
+from bagwise.glm.linear import Block, LinearModel, Working
 from bagwise.glm.weights import LabelVariance, Trust
 
 T = TypeVar("T")
@@ -250,18 +249,11 @@ class BagProblem(FitProblem):
         """Return the linear predictor of every row, (rows,) or (rows, q)."""
         return self.design.eta(beta)
 
-    def allows(self, beta: FloatArray) -> bool:
-        """Whether every linear predictor is in the family's range."""
-        if np.isinf(self.family.eta_range).all():
-            return bool(np.isfinite(beta).all())
-        return self.family.allows(self._ends_of_eta(beta))
-
     def runs_away(self, beta: FloatArray) -> bool:
         """Whether beta is on its way to infinity, as far as one can see from eta."""
-        return self.family.knows_dispersion and bool(np.abs(self._ends_of_eta(beta)).max() > FAR)
-
-    def _ends_of_eta(self, beta: FloatArray) -> FloatArray:
-        return self.over_units(lambda units: _ends(units.eta(beta)), wider)
+        if not self.family.knows_dispersion:
+            return False
+        return self.over_units(lambda units: float(np.abs(units.eta(beta)).max()), max) > FAR
 
     def with_dispersion(self, phi: float) -> Self:
         """Return the same problem with a dispersion that counts as known."""
@@ -270,8 +262,6 @@ class BagProblem(FitProblem):
     def loss(self, beta: FloatArray) -> float:
         """Return the weighted mean of ``b(eta) - label * eta``; for bags of squares, halved."""
         eta = self.eta(beta)
-        if not self.family.allows(eta):
-            return np.inf
         with np.errstate(over="ignore", invalid="ignore"):
             if self.members is None:
                 value = float(self.weight() @ self.family.loss(self.labels, eta)) / self.total
@@ -361,10 +351,9 @@ class BagProblem(FitProblem):
     def at_centroids(self) -> "BagProblem | None":
         """Return an easier problem in the same coordinates to start from, if there is one.
 
-        The aggregate loss is convex, and on fewer rows. Not where eta has a range: centroids may be
-        inside it and rows beyond.
+        The aggregate loss is convex, and on fewer rows.
         """
-        if self.members is None or np.isfinite(self.family.eta_range[0]):
+        if self.members is None:
             return None
         design = self.design
         centroids = centroids_of(design.rows, design.offset, self.members.mean, self.family)
@@ -380,37 +369,18 @@ class BagProblem(FitProblem):
     def constant_start(self) -> FloatArray:
         """Return the beta that predicts about the mean label everywhere."""
         start = np.zeros((self.outputs, self.design.width))
+        if not self.design.fit_intercept:
+            return start.ravel()
         if self.family.has_classes:
-            if self.design.fit_intercept:
-                shares = np.clip(self.base() @ self.labels / self.base().sum(), 0.01, 0.99)
-                start[:, -1] = self.family.predictor(shares)
+            shares = np.clip(self.base() @ self.labels / self.base().sum(), 0.01, 0.99)
+            start[:, -1] = self.family.predictor(shares)
             return start.ravel()
         mean = self.family.interior(self._mean_label())
-        eta, start = float(self.family.predictor(np.array(mean))), start[0]
+        start[:, -1] = self.family.predictor(np.array(mean))
         known, weight = self.over_units(_exposure_of)
         if weight > 0:  # then a row with the mean exposure has this offset
-            eta -= float(self.family.predictor(np.asarray(known / weight)))
-        if self.design.fit_intercept:
-            start[-1] = eta
-        elif not self.allows(start):
-            start = self._closest_to(eta)
-        if not self.allows(start):
-            raise StrategyError(
-                f"the canonical link of {self.family.name} needs a positive predictor for every "
-                "row, and without an intercept there is none. Set link='log' (--link log) or fit "
-                "an intercept."
-            )
-        return start
-
-    def _closest_to(self, eta: float) -> FloatArray:
-        """Return the beta, without an intercept, whose predictors are closest to one number."""
-
-        def gram_of(units: BagProblem) -> FloatArray:
-            rows = units.design.rows / units.design.scale
-            return np.column_stack([rows.T @ rows, rows.sum(axis=0)])
-
-        gram = self.over_units(gram_of)
-        return np.asarray(np.linalg.lstsq(gram[:, :-1], eta * gram[:, -1])[0])
+            start[:, -1] -= self.family.predictor(np.asarray(known / weight))
+        return start.ravel()
 
     def _mean_label(self) -> float:
         """Return the mean label: with known noise, what it is expected to be within the family."""
@@ -431,10 +401,6 @@ class BagProblem(FitProblem):
 def _never_zero(variance: FloatArray) -> FloatArray:
     """Where a chance is as good as certain its variance vanishes; ratios of variances must not."""
     return np.maximum(variance, max(1e-12 * float(variance.max()), 1e-200))
-
-
-def _ends(values: FloatArray) -> FloatArray:
-    return np.array([values.min(), values.max()])
 
 
 def _exposure_of(units: BagProblem) -> FloatArray:

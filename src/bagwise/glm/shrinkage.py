@@ -35,8 +35,15 @@ from bagwise.glm.linear import LinearModel
 from bagwise.glm.problem import BagProblem, FitProblem
 from bagwise.glm.solver import P, P_co, Penalty, Solution, solve
 from bagwise.rows.whitening import Axes, Columns
-from bagwise.theory.importance import mean_square, root_of, weigh_features
-from bagwise.theory.restricted import ANY, Size, Spectrum, minimum, without_free
+from bagwise.theory.restricted import (
+    ANY,
+    Size,
+    mean_square,
+    minimum,
+    root_of,
+    weigh_features,
+    without_free,
+)
 
 ROUNDS = 12  # of choosing a variance and fitting again
 AGREED = 0.01  # change of log tau^2 and log phi from which on nothing changes for a reader
@@ -51,22 +58,6 @@ _ENOUGH_WITHIN_BOUNDS = 1  # where both ends are the family's own, no label can 
 _USUAL_LOG_RATE_SD = 0.5  # one row in twenty has a rate 2.7 times the usual, or below 1 / 2.7
 _USUAL_LOG_ODDS_SD = 1.5
 _LOG_SD = 3.0  # a factor of twenty for a rate or for odds, from what is usual or from row to row
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """White coordinates with a name: one for each feature, as close to it as they can be.
-
-    Attributes
-    ----------
-    features : (d, r)
-        ``b = features @ a`` for slopes a of one class in white columns; columns are orthonormal.
-    back : (q * r, p)
-        ``a = back @ beta``.
-    """
-
-    features: FloatArray
-    back: FloatArray
 
 
 @dataclass(frozen=True)
@@ -99,8 +90,11 @@ class SlopePrior:
     size : Size
         What is believed of the variance of slopes.
     variance : float
-    white : Coordinates or None
-        None where features are not told apart.
+    features : (d, r) or None
+        ``b = features @ a`` are the coordinates closest to the features, for slopes a of one class;
+        columns are orthonormal. None where features are not told apart.
+    back : (q * r, p) or None
+        ``a = back @ beta``.
     importance : (d,) or None
         How much larger the variance is for each feature; None where it is the same for all.
     """
@@ -112,7 +106,8 @@ class SlopePrior:
     loose: FloatArray
     size: Size = ANY
     variance: float = 1.0
-    white: Coordinates | None = None
+    features: FloatArray | None = None
+    back: FloatArray | None = None
     importance: FloatArray | None = None
     _even: "SlopePrior | None" = None
 
@@ -147,12 +142,11 @@ class SlopePrior:
         root = np.linalg.cholesky(among)
         to_white = np.zeros((axes.rank, design.width))
         to_white[:, :width] = back
-        white = None
+        features = None
         bounded = np.isfinite(problem.family.label_range).all()
         enough = _ENOUGH_WITHIN_BOUNDS if bounded else _ENOUGH
         if axes.rank >= _SEVERAL and problem.n_units >= enough * axes.rank:
-            back = np.asarray(np.kron(np.linalg.inv(root), to_white), dtype=np.float64)
-            white = Coordinates(axes.vectors, back)
+            features = axes.vectors
         free = np.asarray(np.kron(np.eye(outputs), free), dtype=np.float64)
         return cls(
             basis=np.kron(root, slopes),
@@ -161,7 +155,8 @@ class SlopePrior:
             center=free @ (free.T @ start),
             loose=free @ free.T / _LOG_SD**2 * has_ends(problem.family),
             size=_size_of_predictors(problem.family, width_of_labels).over(max(1, axes.rank)),
-            white=white,
+            features=features,
+            back=np.asarray(np.kron(np.linalg.inv(root), to_white), dtype=np.float64),
         )
 
     @property
@@ -171,17 +166,16 @@ class SlopePrior:
 
     def weighed(self, importance: FloatArray) -> Self:
         """Return the belief that slopes have this times the variance, feature by feature."""
-        even, white = self.even, self.white
-        if white is None:
+        even = self.even
+        if even.features is None or even.back is None:
             raise AssertionError("features are not told apart")
-        classes = even.basis.shape[1] // white.features.shape[1]
-        root = root_of(importance, white.features, classes)
+        root = root_of(importance, even.features, even.basis.shape[1] // even.features.shape[1])
         inverse = np.linalg.inv(root)
         more = inverse.T @ inverse - np.eye(len(root))
         return replace(
             self,
             basis=even.basis @ root,
-            precision=even.precision + white.back.T @ more @ white.back,
+            precision=even.precision + even.back.T @ more @ even.back,
             size=even.size.over(mean_square(root)),
             importance=importance,
             _even=even,
@@ -219,13 +213,7 @@ def _size_of_predictors(family: Family, width_of_labels: float) -> Size:
 
 def has_ends(family: Family) -> bool:
     """Tell whether the link takes an end of the range of labels to infinity."""
-    bounded = bool(np.isfinite(family.label_range).any())
-    return bounded and bool(np.isinf(family.eta_range).all())
-
-
-def spectrum_of(model: LinearModel, prior: SlopePrior, phi: float) -> Spectrum:
-    """Return the likelihood of labels with this dispersion, as a function of tau^2."""
-    return model.spectrum(prior.basis, prior.free, phi)
+    return bool(np.isfinite(family.label_range).any())
 
 
 def choose(
@@ -254,14 +242,14 @@ def choose(
     """
     phi = _best_dispersion(model, prior, least)
     even = prior.even
-    log_variance, _ = spectrum_of(model, even, phi).best(even.size)
+    log_variance, _ = model.spectrum(even.basis, even.free, phi).best(even.size)
     even = even.scaled(float(np.exp(log_variance)))
-    if even.white is None:
+    if even.features is None:
         return phi, even
     # At the center slopes are zero, and the response is small.
     equations = model.with_dispersion(phi).normal_equations(even.center)
     information, score, _ = without_free(*equations, basis=even.basis, free=even.free)
-    importance, variance = weigh_features(information, score, even.white.features, size=even.size)
+    importance, variance = weigh_features(information, score, even.features, size=even.size)
     return phi, even.weighed(importance).scaled(variance)
 
 
@@ -273,7 +261,8 @@ def _best_dispersion(model: LinearModel, prior: SlopePrior, least: float) -> flo
         return least
 
     def objective(log_excess: FloatArray) -> FloatArray:
-        tried = [spectrum_of(model, prior, least + np.exp(p)) for p in np.ravel(log_excess)]
+        phis = least + np.exp(np.ravel(log_excess))
+        tried = [model.spectrum(prior.basis, prior.free, phi) for phi in phis]
         return np.reshape([one.best(prior.size)[1] for one in tried], np.shape(log_excess))
 
     high = float(np.log(most - least)) + 0.5
@@ -296,6 +285,13 @@ class Shrunk(Generic[P_co]):
     prior: SlopePrior
     working: LinearModel
 
+    @classmethod
+    def of(cls, solution: Solution[P_co], prior: SlopePrior) -> Self:
+        """Keep the linear model at a solution, with the dispersion that it has."""
+        problem = solution.problem
+        working = problem.working(solution.beta).with_dispersion(problem.phi)
+        return cls(solution, prior, working)
+
     @property
     def is_sound(self) -> bool:
         """Whether the fit ended where it can be believed."""
@@ -304,8 +300,14 @@ class Shrunk(Generic[P_co]):
     @property
     def effective(self) -> float:
         """How many coefficients the labels decide, as far as the belief leaves them."""
-        values = spectrum_of(self.working, self.prior, 1.0).values * self.prior.variance
+        values = self.strengths
         return float(np.sum(values / (1 + values)) + self.prior.free.shape[1])
+
+    @property
+    def strengths(self) -> FloatArray:
+        """What labels say of each direction of the slopes, over what is believed of it."""
+        spectrum = self.working.spectrum(self.prior.basis, self.prior.free, 1.0)
+        return np.asarray(spectrum.values * self.prior.variance)
 
 
 def solve_shrunk(problem: P, start: FloatArray, prior: SlopePrior) -> Shrunk[P]:
@@ -330,8 +332,7 @@ def solve_shrunk(problem: P, start: FloatArray, prior: SlopePrior) -> Shrunk[P]:
         last = now
     # 4. The last fit is exact.
     solution = solve(problem.with_dispersion(phi), beta, penalty=prior.penalty, tolerance=TOLERANCE)
-    working = solution.problem.working(solution.beta).with_dispersion(phi)
-    return Shrunk(solution, prior, working)
+    return Shrunk.of(solution, prior)
 
 
 def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P] | None:
@@ -346,10 +347,8 @@ def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P
         prior = shrunk.prior.scaled(shrunk.prior.variance / 2**weaker)
         fixed = problem.reweighted(start).with_dispersion(phi)
         solution = solve(fixed, start, penalty=prior.penalty, tolerance=TOLERANCE)
-        settled = solution.problem
         if solution.is_sound(penalised=True):
-            working = settled.working(solution.beta).with_dispersion(settled.phi)
-            return Shrunk(solution, prior, working)
+            return Shrunk.of(solution, prior)
     return None
 
 

@@ -58,14 +58,11 @@ RELEASED_NOTE: Final = (
 """What the error bars of a released model are."""
 
 
-def family_to_release(name: str, link: str = "auto") -> Family:
+def family_to_release(name: str) -> Family:
     """Return a family whose model can be released.
 
-    The link "auto" is the canonical one, or the logarithm where that needs positive predictors:
-    noise carries those below zero.
-
-    >>> family_to_release("gamma").link
-    'log'
+    >>> family_to_release("auto").name
+    'gaussian'
     """
     family = find_family("gaussian" if name == "auto" else name)
     if family.has_classes:
@@ -73,15 +70,6 @@ def family_to_release(name: str, link: str = "auto") -> Family:
             f"a model of the family {family.name} cannot be released directly. Release bags with "
             "classes= (--classes) and fit those, or release one class as a label of 0 and 1 by "
             "family='bernoulli'."
-        )
-    if link != "auto":
-        family = family.with_link(link)
-    elif np.isfinite(family.eta_range).any():
-        family = family.with_link("log")
-    if np.isfinite(family.eta_range).any():
-        raise StrategyError(
-            f"the {family.link} link of the family {family.name} needs a positive predictor for "
-            "every row, which privacy noise does not leave. Use link='log'."
         )
     return family
 
@@ -121,7 +109,15 @@ def fit_statistics(
 
     X is read in blocks of rows only.
     """
-    problem = StatisticProblem(X, statistics, design, family, bounds)
+    squares = None
+    if family.name == _LINE:  # one pass is enough
+
+        def squared(block: FloatArray) -> FloatArray:
+            columns = unit_columns(block, design)[1]
+            return np.asarray(columns.T @ columns)
+
+        squares = reduce(operator.add, over_blocks(X, squared))
+    problem = StatisticProblem(X, statistics, design, family, bounds, squares=squares)
     start = problem.constant_start()
 
     # 1. Fit with as much shrinkage as the noise suggests. With a logarithm as link, noise can turn
@@ -187,6 +183,8 @@ class StatisticProblem(FitProblem):
     ----------
     root : (r, r) or None
         A root of the covariance of the sums, as it is at the last reweighting.
+    squares : (r, r) or None
+        Where expected labels are linear: how the sums vary by chance of labels of variance 1.
     """
 
     X: FloatArray
@@ -196,8 +194,8 @@ class StatisticProblem(FitProblem):
     bounds: Bounds
     root: FloatArray | None = None
     phi: float = 1.0  # of sums divided by the root
+    squares: FloatArray | None = None
     _seen: dict[bytes, _Near] = field(default_factory=dict, repr=False, compare=False)
-    _squares: list[FloatArray] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def n_units(self) -> int:
@@ -315,7 +313,8 @@ class StatisticProblem(FitProblem):
         # Loss, weights and equations ask for the same theta one after the other.
         key = theta.tobytes()
         if key not in self._seen:
-            self._seen[key] = self._line(theta) if self.family.name == _LINE else self._curve(theta)
+            is_line = self.squares is not None
+            self._seen[key] = self._line(theta) if is_line else self._curve(theta)
             for old in list(self._seen)[:-2]:
                 del self._seen[old]
         return self._seen[key]
@@ -348,18 +347,11 @@ class StatisticProblem(FitProblem):
         return _Near(
             known.sums - jacobian @ off,
             jacobian,
-            self._squared_columns(),
+            np.asarray(self.squares),
             self._dispersion(known.square - float(square), float(n_rows)),
             float(square - total**2 / n_rows),
             float(beyond),
         )
-
-    def _squared_columns(self) -> FloatArray:
-        """Return how the sums vary by chance of labels whose variance is 1; one pass is enough."""
-        if not self._squares:
-            squares = partial(_squares_of, design=self.design)
-            self._squares.append(reduce(operator.add, over_blocks(self.X, squares)))
-        return self._squares[0]
 
     def _dispersion(self, excess: float, variances: float) -> float:
         """Return phi by what is left of the squared labels; never more than bounds allow."""
@@ -394,11 +386,6 @@ def _expected_of_block(
             float(np.sum(np.minimum(np.abs(off - possible), high - low) ** 2)),
             float(variance.sum()),
         )
-
-
-def _squares_of(block: FloatArray, *, design: ModelDesign) -> FloatArray:
-    columns = unit_columns(block, design)[1]
-    return np.asarray(columns.T @ columns)
 
 
 def _within_of_block(

@@ -18,7 +18,6 @@ References
 Generalised least squares, F4 of the theory page.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,26 +106,19 @@ class Trust:
     def omega(self, variance: "LabelVariance", phi: float) -> FloatArray:
         """Return the variance that the weights take a bag's label to have."""
         if self.rule == "known-noise":
-            omega = self._never_certain(variance.total(phi))
+            omega, several = variance.total(phi), self.sizes > 1
+            known = self.phi is not None  # then spread and noise are parts of one variance
+            if not known and self.label_kind == "pick" and several.any():
+                # The spread inside a bag is an estimate. A bag whose rows happen to look alike
+                # would be taken for certain, and drag the fit along.
+                usual = float(np.quantile(omega[several], _UNUSUAL))
+                omega = np.where(several, np.maximum(omega, usual / 2), omega)
         else:
             omega = variance.share * self.count_ratio
         # A label known without any error would get infinite weight; a millionth of the largest
         # deviation is as good as none.
         largest = float(omega[self.base > 0].max(initial=0.0))
         return np.maximum(omega, 1e-12 * largest) if largest > 0 else np.ones_like(omega)
-
-    def _never_certain(self, omega: FloatArray) -> FloatArray:
-        """Return variances of picks, none of them far below what is usual for them.
-
-        The spread inside a bag is an estimate. A bag whose rows happen to look alike would be taken
-        for certain, and drag the fit along.
-        """
-        several = self.sizes > 1
-        known = self.phi is not None  # then spread and noise are parts of one variance
-        if known or self.label_kind != "pick" or not several.any():
-            return omega
-        usual = float(np.quantile(omega[several], _UNUSUAL))
-        return np.where(several, np.maximum(omega, usual / 2), omega)
 
     @property
     def count_ratio(self) -> FloatArray:
@@ -182,17 +174,9 @@ def estimate_dispersion(
         seen = squares > 0  # a label met exactly says nothing, not even without noise
         return float(np.sum(squares[seen] / np.maximum(omega[seen], 1e-300)))
 
-    return dispersion_by(statistic, freedom, pearson)
-
-
-def dispersion_by(statistic: Callable[[float], float], freedom: int, pearson: float) -> float:
-    """Return the phi for which a falling statistic has its degrees of freedom.
-
-    `pearson` is the estimate without known variances: phi is no larger.
-    """
     if pearson == 0.0 or statistic(0.0) <= freedom:
         return 0.0
-    high = 1.001 * pearson  # above the root despite rounding
+    high = 1.001 * pearson  # phi is no larger than without known variances, but for rounding
     root = scipy.optimize.brentq(
         lambda phi: statistic(phi) - freedom, 0.0, high, xtol=1e-12 * high, rtol=1e-10
     )

@@ -7,7 +7,7 @@ try:
 except ImportError:
     raise MissingExtraError("BagMeanLoss", "torch") from None
 
-# From what a network puts out, eta, to the expected label: inverses of the canonical links.
+# From what a network puts out, eta, to the expected label: inverses of the links.
 INVERSE_LINKS = {
     "gaussian": lambda eta: eta,
     "poisson": torch.exp,

@@ -73,12 +73,21 @@ def bag_weights(
     if variance is None and (same_for_all or not data.noise_sd.any()):
         return by_size
     spread = variance or np.ones_like
+
+    def weights_at(means: FloatArray) -> FloatArray:
+        """Return 1/omega of each bag; 0 for one that is not to count."""
+        parts = trust.variances(spread(means), np.zeros(1))
+        # The bags were held out, so that no parameters were fitted to them.
+        noisy = trust.noise_sd.any()
+        row_variance = trust.dispersion(data.labels - means, parts, 0) if noisy else 1.0
+        omega = trust.omega(parts, row_variance)
+        omega = np.maximum(omega, _LEAST_SHARE * omega[trust.base > 0].max())
+        return np.where(trust.base > 0, 1 / omega, 0.0)
+
     # What the labels' own mean leaves over, for a start: too much, but in the right order.
-    means = np.full(sizes.size, np.average(data.labels, weights=by_size))
-    weight = _weight(trust, data.labels, means, spread(means))
+    weight = weights_at(np.full(sizes.size, np.average(data.labels, weights=by_size)))
     if np.count_nonzero(by_size) >= _FEWEST_BAGS:
-        means = _held_out_means(predict_bags, weight)
-        weight = _weight(trust, data.labels, means, spread(means))
+        weight = weights_at(_held_out_means(predict_bags, weight))
     return np.asarray(weight * (by_size.sum() / weight.sum()))
 
 
@@ -89,24 +98,14 @@ def class_weights(data: BagData, *, label_kind: LabelKind, predict_bags: Predict
     shares that add up to 1 cannot show; the noise is published. Chances are those that each half of
     the bags predicts for the other.
     """
-    counts = np.where(data.weight > 0, data.weight, 0.0)
     sizes = data.bags.sizes if label_kind == "mean" else np.ones(data.bags.n_bags)
-    even: FloatArray = np.asarray(counts * sizes, dtype=np.float64)
-    first = np.random.default_rng(0).permutation(data.bags.n_bags) % 2 == 0
-    shares = np.full_like(data.labels, 1 / data.labels.shape[1])
-    if min(np.count_nonzero(even[first]), np.count_nonzero(even[~first])) >= _FEWEST_BAGS // 2:
-        shares = np.where(
-            first[:, None],
-            predict_bags(~first, _by_class(even, shares)),
-            predict_bags(first, _by_class(even, shares)),
-        )
-    variance = np.maximum(shares, _LEAST_CHANCE) / np.maximum(even, 1e-300)[:, None]
-    weight = np.where(even[:, None] > 0, 1 / (variance + data.noise_sd[:, None] ** 2), 0.0)
-    return np.asarray(weight / weight[even > 0].mean())
-
-
-def _by_class(weight: FloatArray, like: FloatArray) -> FloatArray:
-    return np.broadcast_to(weight[:, None], like.shape).copy()
+    even = np.outer(np.maximum(data.weight, 0.0) * sizes, np.ones(data.labels.shape[1]))
+    used, shares = even[:, 0] > 0, np.full_like(even, 1 / even.shape[1])
+    if np.count_nonzero(used) >= _FEWEST_BAGS:
+        shares = _held_out_means(predict_bags, even)
+    variance = np.maximum(shares, _LEAST_CHANCE) / np.maximum(even, 1e-300)
+    weight = np.where(even > 0, 1 / (variance + data.noise_sd[:, None] ** 2), 0.0)
+    return np.asarray(weight / weight[used].mean())
 
 
 def working_variance(family: str, data: BagData) -> Callable[[FloatArray], FloatArray] | None:
@@ -124,24 +123,13 @@ def working_variance(family: str, data: BagData) -> Callable[[FloatArray], Float
     return lambda means: np.maximum(at(means), least)
 
 
-def _weight(
-    trust: Trust, labels: FloatArray, means: FloatArray, variance: FloatArray
-) -> FloatArray:
-    """Return 1/omega of each bag; 0 for one that is not to count."""
-    parts = trust.variances(variance, np.zeros(1))
-    # The bags were held out, so that no parameters were fitted to them.
-    row_variance = trust.dispersion(labels - means, parts, 0) if trust.noise_sd.any() else 1.0
-    omega = trust.omega(parts, row_variance)
-    omega = np.maximum(omega, _LEAST_SHARE * omega[trust.base > 0].max())
-    return np.where(trust.base > 0, 1 / omega, 0.0)
-
-
 def _held_out_means(predict_bags: PredictBags, weight: FloatArray) -> FloatArray:
     """Predict the mean of each bag by a model of the half to which the bag does not belong."""
-    order = np.random.default_rng(0).permutation(weight.size)
-    order = order[np.argsort(weight[order] == 0, kind="stable")]  # some that count in either half
-    in_first = np.zeros(weight.size, dtype=bool)
+    counts = np.asarray(weight.reshape(len(weight), -1).any(axis=1))
+    order = np.random.default_rng(0).permutation(len(weight))
+    order = order[np.argsort(~counts[order], kind="stable")]  # some that count in either half
+    in_first = np.zeros(len(weight), dtype=bool)
     in_first[order[::2]] = True
     by_second = predict_bags(~in_first, weight)
     by_first = predict_bags(in_first, weight)
-    return np.where(in_first, by_second, by_first)
+    return np.asarray(np.where(in_first, by_second.T, by_first.T).T)

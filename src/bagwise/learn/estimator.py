@@ -15,12 +15,11 @@ from bagwise.families import Family, find_family
 from bagwise.glm.design import read_offset
 from bagwise.glm.inference import COVARIANCES
 from bagwise.learn.bag_data import read_bags
+from bagwise.learn.doubt import warn_of_shrinkage
 from bagwise.learn.few_bags import fit_few_bags, share_threshold
-from bagwise.learn.fitting import Fitted, fit_equations
-from bagwise.learn.losses import LOSSES, Setting
+from bagwise.learn.fitting import LOSSES, Fitted, Setting, fit_equations
 from bagwise.learn.mixture import fit_mixture
 from bagwise.learn.model_selection import BagRegressorMixin
-from bagwise.learn.remarks import warn_of_shrinkage
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.privacy.noise import LabelKind, check_label_kind
 from bagwise.privacy.noise_laws import NoiseLaw, find_law
@@ -79,9 +78,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     loss : {"bag", "instance", "aggregate", "mixture"}
         What is compared with a bag's label: the mean of its rows' expected labels ("bag"), each
         row's expected label ("instance"), the expected label at its centroid ("aggregate"), or, for
-        picked labels, the distribution of each row that it may have come from ("mixture").
-    link : str, optional
-        One of the family's `links`: "log" where the canonical link asks for positive predictors.
+        picked labels of the Gaussian family, the distribution of each row that it may have come
+        from ("mixture").
     label_kind : {"mean", "pick"}
         Whether bag labels are means or the label of one row; it decides how noisy they are.
     debias : bool
@@ -175,7 +173,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         family: str | Family = "gaussian",
         loss: str = "bag",
         *,
-        link: str | None = None,
         label_kind: str = "mean",
         debias: bool = False,
         weights: str = "known-noise",
@@ -188,7 +185,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.family = family
         self.loss = loss
-        self.link = link
         self.label_kind = label_kind
         self.debias = debias
         self.weights = weights
@@ -227,14 +223,14 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             rate that is modelled, under a logarithmic link. A bag's label is the mean of counts,
             not of rates.
         offset : float or (n,) floats, optional
-            What is added to each row's linear predictor, for any link without limits.
+            What is added to each row's linear predictor.
         counts : (n,) floats, optional
             How many rows of its bag each row stands for, such as the members of a group in a
             district; for bag and aggregate loss. A weight says how sure a bag's label is; a count
             says what it is the mean of.
         """
         kind = self._check_parameters()
-        family = find_family(self.family, self.link)
+        family = find_family(self.family)
         X, y = self._read(X, y, family)
         by_row = self.loss == "instance" and not self.debias
         if sample_weight is not None:
@@ -250,16 +246,12 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         if not data.noise_sd.any():
             family.check_labels(data.labels)
+        rule, names, law = self.weights, tuple(self._names()), find_law(self.noise)
+        if self.loss == "instance":
+            rule = "size" if self.debias else "equal"
+        width = np.inf if self.bounds is None else self.bounds[1] - self.bounds[0]
         setting = Setting(
-            data,
-            family,
-            kind,
-            self._rule(),
-            self.fit_intercept,
-            self.ridge,
-            tuple(self._names()),
-            find_law(self.noise),
-            np.inf if self.bounds is None else self.bounds[1] - self.bounds[0],
+            data, family, kind, rule, self.fit_intercept, self.ridge, names, law, width
         )
         self.n_bags_ = data.bags.n_bags
         loss = "bag" if self.debias else self.loss
@@ -274,7 +266,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        family = find_family(self.family, self.link)
+        family = find_family(self.family)
         eta: FloatArray = X @ self.coef_.T + self.intercept_
         known = read_offset(len(X), family, exposure=exposure, offset=offset)
         return family.mean(eta if known is None else eta + known)
@@ -333,7 +325,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             covariance, freedom, unshrunk = self.posterior_covariance_, np.inf, None
             note = POSTERIOR
         errors = None if covariance is None else np.sqrt(np.diag(covariance))
-        family = find_family(self.family, self.link)
+        family = find_family(self.family)
         return Coefficients(
             names=tuple(self._names()),
             estimate=np.column_stack(
@@ -388,11 +380,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         if y.ndim == 2:
             return y.astype(np.float64)
         return np.asarray(y[:, None] == self.classes_, dtype=np.float64)
-
-    def _rule(self) -> str:
-        if self.loss == "instance":
-            return "size" if self.debias else "equal"
-        return self.weights
 
     def _keep(self, fitted: Fitted, setting: Setting) -> None:
         kept = fitted.kept(classes=setting.family.has_classes)

@@ -26,7 +26,6 @@ under all of them.
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -84,9 +83,7 @@ class NoisyLabels:
         return model.jacobian, model.residuals, without
 
     def objective(self, beta: FloatArray, label_sd: FloatArray) -> float:
-        """Return minus the penalised log likelihood; infinite where the family has no mean."""
-        if not self.problem.allows(beta):
-            return np.inf
+        """Return minus the penalised log likelihood."""
         mean, _, _ = self.problem.moments(beta)
         off = (self.problem.labels - mean)[self.problem.base() > 0]
         value, _ = log_density(self.law, off, label_sd, self.noise_sd)
@@ -96,8 +93,7 @@ class NoisyLabels:
     def pseudo(self, beta: FloatArray) -> Working:
         """Return the least squares that a step of Fisher scoring is."""
         jacobian, score, told, _ = self._scoring(beta)
-        variance = LabelVariance(np.zeros_like(told), 1 / told)
-        return Working(jacobian, score / told, variance)
+        return Working(jacobian, score / told, LabelVariance(np.zeros_like(told), 1 / told))
 
     def _scoring(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return Jacobian, score, information and deviation without noise of each label."""
@@ -146,11 +142,13 @@ class NoisyLabels:
         best = minimize_scalar(cost, bounds=(high - 12, high), method="bounded")
         return variance.least + float(np.exp(best.x))
 
-    def correction(self, beta: FloatArray) -> "Correction":
-        """Return how far least squares would move the predictions.
+    def correction(self, beta: FloatArray) -> tuple[float, float, float]:
+        """Return how far least squares would move predictions, is off itself, and moves by chance.
 
         It has the same belief about slopes, and takes its step from beta. The bags that pull it
-        farthest are left out (`OUTLYING`).
+        farthest are left out (`OUTLYING`). All are mean squares over the rows, as far as they are
+        between bags. By chance predictions are moved if the likelihood is right: the difference of
+        a good estimator and the best has the difference of their covariances (Hausman 1978).
         """
         jacobian, residuals, variance = self.linear(beta)
         label = variance.total(self.phi)
@@ -167,7 +165,7 @@ class NoisyLabels:
         step = covariance @ (score - self.prior.form @ (beta - self.prior.center))
         error = float(np.sum(metric * covariance))
         best = float(np.sum(metric * self._covariance(near, told[kept])))
-        return Correction(float(step @ metric @ step), error, by_chance=max(0.0, error - best))
+        return float(step @ metric @ step), error, max(0.0, error - best)
 
     def _covariance(self, jacobian: FloatArray, weights: FloatArray) -> FloatArray:
         """Return that of beta, given labels that count by these weights."""
@@ -179,32 +177,6 @@ class NoisyLabels:
         trust = self.problem.rule
         rows = trust.counts[trust.base > 0][bags]
         return np.asarray(jacobian[bags].T @ (jacobian[bags] * (rows / rows.sum())[:, None]))
-
-
-class Correction(NamedTuple):
-    """What least squares would change about a fit that follows its noise.
-
-    All are mean squares over the rows, as far as they are between bags.
-
-    Attributes
-    ----------
-    moved : float
-        How far its predictions would be from those of the fit.
-    error : float
-        How far they are off themselves.
-    by_chance : float
-        How far they would be from those of the fit if the likelihood is right. The difference of a
-        good estimator and the best has the difference of their covariances (Hausman 1978).
-    """
-
-    moved: float
-    error: float
-    by_chance: float
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the likelihood leads so far astray that least squares is better."""
-        return self.moved > max(self.error, _BEYOND_CHANCE * self.by_chance)
 
 
 def follow_the_noise(shrunk: Shrunk[BagProblem], law: NoiseLaw) -> Shrunk[BagProblem]:
@@ -225,7 +197,8 @@ def follow_the_noise(shrunk: Shrunk[BagProblem], law: NoiseLaw) -> Shrunk[BagPro
         if max(abs(now[0] - last[0]), abs(now[1] - last[1])) < AGREED:
             break
         last = now
-    if here.correction(beta).is_due:
+    moved, error, by_chance = here.correction(beta)
+    if moved > max(error, _BEYOND_CHANCE * by_chance):
         return shrunk
     solution = replace(
         shrunk.solution,

@@ -37,8 +37,7 @@ from scipy.special import log_softmax, logsumexp
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.glm.design import Design
-from bagwise.learn.fitting import Fitted
-from bagwise.learn.losses import Setting
+from bagwise.learn.fitting import Fitted, Setting
 
 _USUAL_LOG_ODDS_SD = 1.5
 _STEPS = 500

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import StrategyError
-from bagwise.learn.boost.estimators import BoostsTrees
+from bagwise.learn.boosters import BoostsTrees
 from bagwise.learn.from_release import data_to_fit
 from bagwise.models.model import TrainedOn
 from bagwise.models.trees import TreeModel
@@ -79,8 +79,8 @@ class FrameModel:
                 "the format of its own library."
             )
         return TreeModel(
-            family=fitted.label_model_.family,
-            link=fitted.label_model_.link,
+            family=fitted.family_,
+            link=fitted.link_,
             label=self.label,
             encoder=self.encoder,
             levels=fitted.levels_,

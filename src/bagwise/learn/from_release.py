@@ -15,20 +15,19 @@ from bagwise.errors import (
     BagwiseError,
     BagwiseWarning,
     BiasWarning,
+    ColumnError,
     NotConvergedWarning,
     StrategyError,
     check_name,
 )
 from bagwise.families import FAMILIES, Family, find_family
 from bagwise.glm.design import read_offset
-from bagwise.glm.parts import Chunk, OverChunks
+from bagwise.glm.parts import Chunk
 from bagwise.glm.shrinkage import has_ends
-from bagwise.learn.bag_data import BagData, read_bags
-from bagwise.learn.convert import BaggedData, with_rows
-from bagwise.learn.doubt import level
+from bagwise.learn.bag_data import BagData, finite_floats, read_bags
+from bagwise.learn.doubt import level, warn_of_shrinkage
 from bagwise.learn.estimator import NO_OFFSETS, check_ridge, fit_bags
-from bagwise.learn.losses import LOSSES, Setting
-from bagwise.learn.remarks import warn_of_shrinkage
+from bagwise.learn.fitting import LOSSES, Setting
 from bagwise.learn.row_variance import row_variance
 from bagwise.models.coefficients import INTERCEPT
 from bagwise.models.row_model import Estimates, RowModel
@@ -45,7 +44,6 @@ from bagwise.rows.spilled import Memory, needed
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.accuracy import shrunk
-from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 _UNSURE = 0.02  # of a mean: bags that know it better need no help
 _ROUNDS = 5
@@ -56,7 +54,6 @@ def fit_release(
     release: Release,
     *,
     family: str | Family = "auto",
-    link: str = "canonical",
     loss: str = "auto",
     target: str | None = None,
     debias: bool = False,
@@ -102,30 +99,16 @@ def fit_release(
     check_release(release)
     task = ReleaseTask.of(
         release, release.certificate, release.bags.sizes,
-        family=family, link=link, loss=loss, target=target, debias=debias,
+        family=family, loss=loss, target=target, debias=debias,
     )  # fmt: skip
-    distorted = task.why_no_intervals()
     check_ridge(ridge)
     memory = Memory.of(memory_limit, gettempdir())
     data, exposure = data_to_fit(release, target, rows, rows_noise_sd, memory)
     data = replace(data, offset=read_offset(len(data.X), task.family, exposure=exposure))
     if data.offset is not None and task.loss == "mixture":
         raise StrategyError(NO_OFFSETS)
-    if not data.noise_sd.any():
-        task.family.check_labels(data.labels)
-    setting = task.setting(data, ridge, release.noise_law, fit_intercept=fit_intercept)
-    with warnings.catch_warnings():
-        if release.is_sorted:  # instance loss is made for these bags
-            warnings.simplefilter("ignore", BiasWarning)
-        fitted = fit_bags(setting, "bag" if debias else task.loss)
-        fitted.warn(data.X.shape[1], data.bags.n_bags)
-        kept = fitted.kept(classes=task.family.has_classes)
-        if fitted.phi is None:  # as instance loss has it
-            warn_of_shrinkage(data, kept.coef)
-    if task.loss == "bag":
-        kept = at_level(kept, setting, release.certificate.clipped_to)
     own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
-    model = task.model(kept, distorted, release.bags.n_rows, own_rows)
+    model = task.fit(data, release.noise_law, ridge, fit_intercept, n_labelled_rows=own_rows)
     return _with_row_variance(model, data, label_kind=release.label_kind)
 
 
@@ -136,9 +119,13 @@ def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimat
         return fit
     if not setting.fit_intercept or setting.ridge != "auto" or not data.noise_sd.all():
         return fit
-    # 1. What a mean of one is multiplied by, bag by bag. Rows in memory are one chunk.
-    over = _over_one(data) if data.parts is None else data.parts.over
-    by_chunk = over(lambda chunk: {chunk.first: _mean_exposure(chunk)}, operator.or_)
+
+    # 1. What a mean of one is multiplied by, bag by bag.
+    def mean_exposure(chunk: Chunk) -> dict[int, FloatArray]:
+        added = np.bincount(chunk.index, chunk.exposure, chunk.sizes.size)
+        return {chunk.first: added / chunk.sizes}
+
+    by_chunk = data.over(mean_exposure, operator.or_)
     shares = np.concatenate([by_chunk[first] for first in sorted(by_chunk)])
     factor = level(data.labels, shares, data.noise_sd, setting.law, unsure=_UNSURE, most=most)
     if factor is None:
@@ -151,11 +138,11 @@ def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimat
     for _ in range(_ROUNDS):
 
         def expected(chunk: Chunk, intercept: float = intercept) -> float:
-            mean = family.mean(chunk.rows @ coef + intercept) * _exposure(chunk)
+            mean = family.mean(chunk.rows @ coef + intercept) * chunk.exposure
             return float(np.minimum(mean, highest).sum())
 
         intercept += wanted - float(
-            family.predictor(np.array(over(expected, operator.add) / n_rows))
+            family.predictor(np.array(data.over(expected, operator.add) / n_rows))
         )
     unshrunk = fit.unshrunk
     if unshrunk is not None:
@@ -163,23 +150,9 @@ def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimat
     return replace(fit, intercept=intercept, unshrunk=unshrunk)
 
 
-def _over_one(data: BagData) -> OverChunks:
-    bags = data.bags
-    rows = Chunk(0, data.X, bags.index, bags.sizes, data.labels, data.noise_sd, data.offset)
-    return lambda work, _: work(rows)
-
-
-def _exposure(chunk: Chunk) -> FloatArray:
-    return np.ones(len(chunk.rows)) if chunk.offset is None else np.exp(chunk.offset)
-
-
-def _mean_exposure(chunk: Chunk) -> FloatArray:
-    return np.bincount(chunk.index, _exposure(chunk), chunk.sizes.size) / chunk.sizes
-
-
 def _with_row_variance(model: RowModel, data: BagData, *, label_kind: str) -> RowModel:
     """Add how much single labels vary around predictions, for intervals."""
-    family = find_family(model.family, model.link)
+    family = find_family(model.family)
     if np.isfinite(family.label_range[1]) or not model.trained_on.converged:
         return model
     mean = model.predict_encoded(data.X)
@@ -213,14 +186,13 @@ class ReleaseTask:
         sizes: IntArray,
         *,
         family: str | Family,
-        link: str,
         loss: str,
         target: str | None,
         debias: bool = False,
     ) -> Self:
         """Settle what was left open, and refuse what the labels cannot have."""
         made = release.provenance
-        kind = find_family(family_to_fit(made, certificate, family, target), link)
+        kind = find_family(family_to_fit(made, certificate, family, target))
         if loss == "auto":
             loss = "instance" if sorted_by_scores(made) else "bag"
         check_name("loss", loss, LOSSES)
@@ -248,82 +220,82 @@ class ReleaseTask:
                     "sorted by the same labels makes the slopes too steep, since rows were also "
                     "grouped by their noise. Use loss='instance' (--loss instance).",
                     BiasWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             return "No intervals: rows were put together by the labels that are now averaged."
         if plain and sorted_by_scores(made) and made.scores == "model":
             return "No intervals: slopes are shrunk a little, as far as the sorting missed them."
         return ""
 
-    def setting(
+    def fit(
         self,
         data: BagData,
-        ridge: float | Literal["auto"],
         law: NoiseLaw,
-        *,
+        ridge: float | Literal["auto"],
         fit_intercept: bool,
-    ) -> Setting:
-        """Return these data with everything about the fit but the loss."""
+        *,
+        n_labelled_rows: int = 0,
+        note: str = "",
+    ) -> RowModel:
+        """Fit these data, and warn of what the combination deserves; `note` is added to the fit's.
+
+        `n_labelled_rows` are the learner's own among them.
+        """
+        # 1. Settle everything about the fit but the loss.
+        release, family, made = self.release, self.family, self.release.provenance
+        distorted = self.why_no_intervals()
+        if not data.noise_sd.any():
+            family.check_labels(data.labels)
         bounds, rule = self.certificate.clipped_to, "known-noise"
         if self.loss == "instance":
             rule = "size" if self.debias else "equal"
-        names = (*self.release.encoder.feature_names, INTERCEPT)
-        if self.family.has_classes:
-            classes = (self.release.provenance.classes or ())[1:]
-            names = tuple(f"{label}: {name}" for label in classes for name in names)
-        return Setting(
-            data,
-            self.family,
-            self.release.label_kind,
-            rule,
-            fit_intercept,
-            ridge,
-            names,
-            law,
-            np.inf if bounds is None else bounds[1] - bounds[0],
-        )
-
-    def model(
-        self, fit: Estimates, distorted: str, n_rows: int, n_labelled_rows: int = 0
-    ) -> RowModel:
-        """Return the model of a fit; `distorted` says why it has no intervals, if so."""
-        made, classes = self.release.provenance, self.family.has_classes
+        names = (*release.encoder.feature_names, INTERCEPT)
+        if family.has_classes:
+            names = tuple(f"{label}: {n}" for label in (made.classes or ())[1:] for n in names)
+        width = np.inf if bounds is None else bounds[1] - bounds[0]
+        kind = release.label_kind
+        setting = Setting(data, family, kind, rule, fit_intercept, ridge, names, law, width)
+        # 2. Fit.
+        with warnings.catch_warnings():
+            if sorted_by_scores(made):  # instance loss is made for these bags
+                warnings.simplefilter("ignore", BiasWarning)
+            fitted = fit_bags(setting, "bag" if self.debias else self.loss)
+            fitted.warn(data.X.shape[1], data.bags.n_bags)
+            fit = replace(fitted, note=fitted.note + note).kept(classes=family.has_classes)
+            if fitted.phi is None and data.parts is None:  # as instance loss has it
+                warn_of_shrinkage(data, fit.coef)
+        if self.loss == "bag":
+            fit = at_level(fit, setting, bounds)
         if distorted:
             fit = replace(fit, standard_errors=None, unshrunk=None, note=distorted)
+        # 3. Keep what predicts, and where it comes from.
         return RowModel.of(
             fit,
-            n_rows=n_rows,
+            n_rows=self.release.n_rows,
             made_of={
                 "privacy": self.certificate.headline,
                 "n_bags": len(self.sizes),
                 "n_labelled_rows": n_labelled_rows,
-                "label_kind": self.release.label_kind,
+                "label_kind": kind,
                 "strategy": made.strategy,
             },
-            family=self.family.name,
-            link=self.family.link,
+            family=family.name,
+            link=family.link,
             loss=self.loss,
             label=made.label,
             target=self.target,
-            classes=made.classes if classes else None,
-            encoder=self.release.encoder,
+            classes=made.classes if family.has_classes else None,
+            encoder=release.encoder,
             exposure=made.exposure,
             bounds=self.certificate.stated_bounds,
         )
 
 
-def explain_by_fit(
-    release: Release,
-    *,
-    family: str = "auto",
-    sigma: float | None = None,
-    misfit: float = DEFAULT_MISFIT,
-) -> Explanation:
+def explain_by_fit(release: Release, *, family: str = "auto") -> Explanation:
     """Explain the error to expect of a release, with coefficients from a fit to the release.
 
-    `family` is as for `fit_release`; `sigma` replaces the fitted standard deviation of a label, and
-    `misfit` is believed of the labels (`Release.explain`). Where the fit is lost in the noise, all
-    coefficients are taken to be zero.
+    `family` is as for `fit_release`. Where the fit is lost in the noise, all coefficients are taken
+    to be zero.
 
     Examples
     --------
@@ -352,21 +324,14 @@ def explain_by_fit(
     if any(issubclass(warning.category, NotConvergedWarning) for warning in said):
         # A fit that ran away in the noise would be taken for a strong signal.
         mean = find_family(model.family).interior(float(np.mean(release.labels)))
-        intercept = float(find_family(model.family, model.link).predictor(np.array(mean)))
+        intercept = float(find_family(model.family).predictor(np.array(mean)))
         model = replace(model, coef=np.zeros_like(model.coef), intercept=intercept)
     model = replace(model, trained_on=varies)
-    return _explain(model, release, loss=loss, sigma=sigma, misfit=misfit)
+    return _explain(model, release, loss)
 
 
-def _explain(
-    model: RowModel,
-    release: Release,
-    *,
-    loss: str,
-    sigma: float | None = None,
-    misfit: float = DEFAULT_MISFIT,
-) -> Explanation:
-    """Explain a model; how much single labels vary is given as sigma, or what residuals say."""
+def _explain(model: RowModel, release: Release, loss: str) -> Explanation:
+    """Explain a model; residuals say how much single labels vary around it."""
     made = model.trained_on
     intercept = float(model.intercept)
     if release.exposure is not None:  # as if every row had the mean of all
@@ -374,15 +339,13 @@ def _explain(
     explained = explain_release(
         release,
         theta=model.coef,
-        sigma=float(np.sqrt(made.dispersion or 0.0)) if sigma is None else sigma,
+        sigma=float(np.sqrt(made.dispersion or 0.0)),
         intercept=intercept,
         family=model.family,
-        link=model.link,
         loss=loss,
-        misfit=misfit,
         is_fitted=loss != "instance",
     )
-    if sigma is not None or explained.noise is None:
+    if explained.noise is None:
         return explained
     # Residuals show the whole error of a prediction, with what the fit is off by. Shares of classes
     # have no one mean that labels lie around.
@@ -405,7 +368,7 @@ def error_to_expect(model: Any, release: Release) -> str | None:
         return None
     loss = "instance" if model.loss == "instance" and release.is_sorted else "bag"
     try:
-        return f"The model {_explain(model, release, loss=loss).accuracy}."
+        return f"The model {_explain(model, release, loss).accuracy}."
     except BagwiseError:  # bags that do not determine all coefficients have no such error
         return None
 
@@ -482,8 +445,11 @@ def data_to_fit(
     else:
         labels = np.eye(len(made.classes))[label_codes(own, made.label, made.classes)]
         labels = labels if target is None else labels[:, made.classes.index(target)]
-    given = BaggedData(X, y, bags, noise_sd=noise_sd)
-    added = with_rows(given, release.encoder.transform(own), labels, noise_sd=rows_noise_sd)
+    first = int(bags.max()) + 1
+    bags = np.concatenate([bags, first + np.arange(own.num_rows)])
+    noise_sd = np.concatenate([noise_sd, np.full(own.num_rows, float(rows_noise_sd))])
+    mine = finite_floats(release.encoder.transform(own), "rows", error=ColumnError)
+    X, y = np.concatenate([X, mine]), np.concatenate([y, labels])
     if exposure is not None and made.exposure is not None:
         exposure = np.concatenate([exposure, exposure_vector(own, made.exposure)])
-    return read_bags(added.X, added.y, bags=added.bags, noise_sd=added.noise_sd), exposure
+    return read_bags(X, y, bags=bags, noise_sd=noise_sd), exposure

@@ -10,10 +10,9 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import BagsError, BiasWarning, StrategyError, check_name
-from bagwise.learn.bag_data import BagData, read_bags
+from bagwise.errors import BiasWarning, StrategyError, check_name
+from bagwise.learn.bag_data import BagData, read_bags, read_weights
 from bagwise.learn.bag_weights import bag_weights
-from bagwise.learn.convert import read_weights
 from bagwise.learn.model_selection import BagRegressorMixin
 from bagwise.privacy.noise import LabelKind, check_label_kind
 
@@ -37,9 +36,6 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
         label of the bag. "instance": every row, with the label of its bag.
     label_kind : {"mean", "pick"}
         Whether bag labels are means or the label of one row; it decides how noisy they are.
-    debias : bool
-        With ``loss="instance"``, and for bags that were drawn at random only: stretch the labels
-        so that each is right on average for its row; see the notes.
 
     Attributes
     ----------
@@ -56,7 +52,7 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
     linear; so "aggregate" suits compact bags, and any bags for linear models. "instance" suits
     bags whose rows share their expected label, such as sorted ones, and compact bags that are
     much smaller than what is to be learnt; it leaves a flexible regressor more rows to work with.
-    On random bags "instance" learns something flat, unless ``debias=True``.
+    On random bags "instance" learns something flat.
 
     **Weights.** With "aggregate", a bag counts by its size (all the same for picks), and less if
     its label is known to be noisy: by 1 / (s^2 / size + noise_sd^2), where s^2, the variance of
@@ -65,18 +61,6 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
     regressor whose ``fit`` has no `sample_weight` (nearest neighbours, or a ``Pipeline``) counts
     all bags the same. To keep weights, put the pipeline outside:
     ``make_pipeline(StandardScaler(), BaggedRegressor(...))``.
-
-    **Random bags.** If `n` rows are put into bags at random, the label of a bag of size `k` is, for
-    each of its rows and on average over the draw, ``rho * y + (1 - rho) * mean``, where y is the
-    row's own label, `mean` that of all rows, and ``rho = (n - k) / (k * (n - 1))``: the row itself
-    contributes 1/k, and each other row is equally likely to contribute the rest. The same holds
-    for a pick, which is the row itself with chance 1/k. So ``mean + (label - mean) / rho`` is
-    unbiased for y, about `k` times as noisy, and what least squares make of it is unbiased too.
-    For bags that were not drawn at random it is wrong.
-
-    References
-    ----------
-    Busa-Fekete, Choi, Dick, Gentile and Medina, "Easy Learning from Label Proportions", 2023.
 
     Examples
     --------
@@ -94,12 +78,10 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
         loss: str = "aggregate",
         *,
         label_kind: str = "mean",
-        debias: bool = False,
     ) -> None:
         self.estimator = estimator
         self.loss = loss
         self.label_kind = label_kind
-        self.debias = debias
 
     def fit(
         self,
@@ -121,7 +103,8 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
         sample_weight : (n,) floats, optional
             Constant inside a bag unless ``loss="instance"``.
         """
-        kind = self._check_parameters()
+        check_name("loss", self.loss, _LOSSES)
+        kind = check_label_kind(self.label_kind)
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         if sample_weight is not None:
             if not self._takes_weights():
@@ -141,9 +124,8 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
         if self.loss == "aggregate":
             self._fit_centroids(data, kind)
         else:
-            labels = unbiased_row_labels(data) if self.debias else data.bags.repeat(data.labels)
-            self.estimator_ = self._fitted(data.X, labels, data.row_weight)
-            if not self.debias and data.bags.sizes.max() > 1:
+            self.estimator_ = self._fitted(data.X, data.bags.repeat(data.labels), data.row_weight)
+            if data.bags.sizes.max() > 1:
                 _warn_of_random_bags(self.estimator_.predict(data.X), data.bags)
         self.n_bags_ = data.bags.n_bags
         return self
@@ -173,31 +155,6 @@ class BaggedRegressor(MetaEstimatorMixin, BagRegressorMixin, BaseEstimator):  # 
     def _takes_weights(self) -> bool:
         return self.estimator is None or has_fit_parameter(self.estimator, "sample_weight")
 
-    def _check_parameters(self) -> LabelKind:
-        check_name("loss", self.loss, _LOSSES)
-        if self.debias and self.loss != "instance":
-            raise StrategyError(f"debias belongs to loss='instance', not to {self.loss!r}.")
-        return check_label_kind(self.label_kind)
-
-
-def unbiased_row_labels(data: BagData) -> FloatArray:
-    """Return a label for each row, (n,), that is right on average if bags were drawn at random.
-
-    `BaggedRegressor` explains it.
-
-    Examples
-    --------
-    >>> data = read_bags(np.zeros((4, 1)), np.array([1.0, 1.0, 3.0, 3.0]), bags=[0, 0, 1, 1])
-    >>> unbiased_row_labels(data)
-    array([-1., -1.,  5.,  5.])
-    """
-    n, sizes = data.bags.n_rows, data.bags.sizes
-    if data.bags.n_bags == 1 and n > 1:
-        raise BagsError("all rows are in one bag, whose label says nothing about single rows.")
-    rho = (n - sizes) / (sizes * (n - 1)) if n > 1 else np.ones(1)
-    mean = np.average(data.labels, weights=sizes)
-    return np.asarray(data.bags.repeat(mean + (data.labels - mean) / rho))
-
 
 def _warn_of_random_bags(predictions: FloatArray, bags: Bags) -> None:
     total = float(np.var(predictions))
@@ -207,7 +164,7 @@ def _warn_of_random_bags(predictions: FloatArray, bags: Bags) -> None:
         warnings.warn(
             "with these bags, instance loss gives predictions that vary too little: rows of a bag "
             "differ so much that bag means lose more than half of the variation of predictions. "
-            "Use loss='aggregate', or debias=True if the bags were drawn at random.",
+            "Use loss='aggregate', or BaggedBooster.",
             BiasWarning,
             stacklevel=3,
         )

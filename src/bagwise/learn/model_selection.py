@@ -11,7 +11,6 @@ enabled: ``sklearn.set_config(enable_metadata_routing=True)``. Give bags as ids,
 import heapq
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,8 +25,7 @@ from sklearn.utils.validation import _num_samples
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
-from bagwise.learn.bag_data import read_bags
-from bagwise.learn.convert import finite_floats, read_weights
+from bagwise.learn.bag_data import BagData, finite_floats, read_bags, read_weights
 
 
 class BagKFold(BaseCrossValidator):  # type: ignore[misc]
@@ -159,13 +157,12 @@ def bag_r2_score(
     >>> bag_r2_score([1, 1, 3, 3], [0, 2, 2, 4])  # as row labels they would be badly predicted
     0.0
     """
-    bag = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
-    if not bag.noise_variance.any():
-        return float(r2_score(bag.labels, bag.means, sample_weight=bag.weights))
+    data, means, weights = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
+    if not data.noise_sd.any():
+        return float(r2_score(data.labels, means, sample_weight=weights))
     # The spread of m noisy values around their mean holds this much of the noise.
-    noise_in_spread = (bag.weights * (1 - bag.weights)) @ bag.noise_variance
-    around_mean = bag.labels - bag.weights @ bag.labels
-    spread = bag.weights @ around_mean**2 - noise_in_spread
+    noise_in_spread = (weights * (1 - weights)) @ data.noise_sd**2
+    spread = weights @ (data.labels - weights @ data.labels) ** 2 - noise_in_spread
     if (spread <= 0).any():
         warnings.warn(
             "R^2 is undefined: the labels of these bags vary no more than their noise does. "
@@ -174,7 +171,7 @@ def bag_r2_score(
             stacklevel=2,
         )
         return float("nan")
-    return float(np.mean(1 - bag.squared_errors() / spread))
+    return float(np.mean(1 - _squared_errors(data, means, weights) / spread))
 
 
 def bag_mean_squared_error(
@@ -194,8 +191,8 @@ def bag_mean_squared_error(
     >>> bag_mean_squared_error(y, [2, 2, 2, 4], bags=bags, noise_sd=0.5)
     0.25
     """
-    bag = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
-    return float(np.mean(bag.squared_errors()))
+    found = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
+    return float(np.mean(_squared_errors(*found)))
 
 
 def bag_deviance(
@@ -242,10 +239,10 @@ def bag_deviance(
     1.897
     """
     fitted = find_family(family)
-    bag = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
-    _check_predictions(bag.predictions, fitted)
+    data, means, weights = _compare(y_true, y_pred, bags, noise_sd, sample_weight)
+    _check_predictions(data.X, fitted)
     every = slice(None) if fitted.has_classes else 0
-    return float(2 * bag.weights @ fitted.loss_by_mean(bag.labels[:, every], bag.means[:, every]))
+    return float(2 * weights @ fitted.loss_by_mean(data.labels[:, every], means[:, every]))
 
 
 def bag_scorer(metric: str = "r2", *, family: str | Family = "gaussian") -> Any:
@@ -318,23 +315,10 @@ def _score_bags(
     return _METRICS[metric](y_true, y_pred, bags=bags, **options)
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """Bag labels beside mean predictions, and how much each bag counts."""
-
-    predictions: FloatArray  # (n, outputs), of the rows
-    means: FloatArray  # (m, outputs), of the bags
-    labels: FloatArray  # (m, outputs)
-    noise_variance: FloatArray  # (m,)
-    weights: FloatArray  # (m,), adding up to 1
-
-    def squared_errors(self) -> FloatArray:
-        """Return for each output the mean squared error less what noise contributes."""
-        squares = (self.labels - self.means) ** 2
-        return np.asarray(self.weights @ squares - self.weights @ self.noise_variance)
-
-
-def _compare(y_true: Any, y_pred: Any, bags: Any, noise_sd: Any, sample_weight: Any) -> _Comparison:
+def _compare(
+    y_true: Any, y_pred: Any, bags: Any, noise_sd: Any, sample_weight: Any
+) -> tuple[BagData, FloatArray, FloatArray]:
+    """Return predictions (as X) beside bag labels, their means, and weights that add up to 1."""
     labels = _by_output(finite_floats(y_true, "y_true", error=LabelError), "y_true")
     predictions = _by_output(finite_floats(y_pred, "y_pred", error=BagwiseError), "y_pred")
     if labels.shape != predictions.shape:
@@ -344,21 +328,15 @@ def _compare(y_true: Any, y_pred: Any, bags: Any, noise_sd: Any, sample_weight: 
         )
     weight = None if sample_weight is None else read_weights(sample_weight, len(labels))
     data = read_bags(
-        predictions,
-        labels,
-        bags=bags,
-        noise_sd=noise_sd,
-        sample_weight=weight,
-        weights_differ=True,
+        predictions, labels, bags=bags, noise_sd=noise_sd, sample_weight=weight, weights_differ=True
     )
     counts = data.bags.sizes * data.weight
-    return _Comparison(
-        predictions=predictions,
-        means=data.bags.mean(predictions),
-        labels=data.labels,
-        noise_variance=data.noise_sd**2,
-        weights=counts / counts.sum(),
-    )
+    return data, data.bags.mean(predictions), counts / counts.sum()
+
+
+def _squared_errors(data: BagData, means: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return for each output the mean squared error less what noise contributes."""
+    return np.asarray(weights @ (data.labels - means) ** 2 - weights @ data.noise_sd**2)
 
 
 def _by_output(values: FloatArray, what: str) -> FloatArray:

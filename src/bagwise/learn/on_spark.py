@@ -1,45 +1,70 @@
 """A model of a release whose rows are on many machines, by sums over bags in chunks.
 
-Rows are read once, and put together by bag (`spark_chunks`); from then on a step of the fit is a
-pass over the chunks, where they are, and sums come back. For the Gaussian family a bag's
-label has the mean of its rows as its only feature, so that chunks have one row for each bag.
-Estimates and standard errors are those of `fit_release`: the same equations are solved, by the same
-code.
+Rows are read once, and put together into chunks of whole bags; from then on a step of the fit is a
+pass over the chunks, where they are, and sums come back. For the Gaussian family a bag's label has
+the mean of its rows as its only feature, so that chunks have one row for each bag. Estimates and
+standard errors are those of `fit_release`: the same equations are solved, by the same code.
+
+Rows of a bag may be in any file. Tasks read files, encode rows and send them to whoever has their
+bag; for a linear mean they send sums, one for each bag that they see. Spark keeps the chunks, in
+memory as far as there is some, so that a step of a fit reads them where they are.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import functools
+import hashlib
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import ReleaseError, StrategyError
+from bagwise.families import Family
+from bagwise.files.parquet_layout import LayoutError, read_layout
+from bagwise.files.regular_files import open_regular
 from bagwise.files.spill import SpillDirectory
 from bagwise.glm.design import read_offset
-from bagwise.glm.parts import held_here
+from bagwise.glm.linear import all_added
+from bagwise.glm.parts import Chunk, OverChunks, held_here
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.fitting import fit_equations
-from bagwise.learn.from_release import ReleaseTask, at_level
-from bagwise.learn.spark_chunks import bags_in_parts
+from bagwise.learn.estimator import check_ridge
+from bagwise.learn.from_release import ReleaseTask
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
-from bagwise.release.files import ReleaseFiles, read_without_rows
-from bagwise.release.manifest import Manifest
+from bagwise.release.files import BAGS, ReleaseFiles, instance_files, read_without_rows
+from bagwise.release.manifest import BAG_ID, Manifest
 from bagwise.release.release import bag_columns, read_certificate, sorted_by_scores
 from bagwise.release.verify import noise_per_bag
+from bagwise.rows.encode import Encoder
+from bagwise.rows.matrix import blocks_of
+from bagwise.rows.parts import Reader, Split
 from bagwise.rows.spark.session import open_session
 from bagwise.rows.spark.tasks import Cluster
+from bagwise.rows.whitening import Axes, Moments
+from bagwise.rows.workers import split_rows
+
+T = TypeVar("T")
 
 FOLLOWED = 10_000
 """Bags up to which the very law of the noise is followed, as in memory: it takes the driver minutes
 for ten times as many. Beyond, noise counts as normal noise of the same size: estimates are without
 bias, and standard errors hold, and are a little larger than they could be."""
 
+BAGS_AT_ONCE = 2**16
+NUMBERS_AT_ONCE = 2**20
+"""Numbers of X in a chunk: 8 MB, of which a task has a few at a time."""
+
+_ALL_ROWS = -1  # where the moments go
 _AS_NORMAL = " Privacy noise counts as normal noise of its size."
 
 
@@ -47,7 +72,6 @@ def fit_on_spark(
     path: str | Path,
     *,
     family: str = "auto",
-    link: str = "canonical",
     loss: str = "auto",
     target: str | None = None,
     ridge: float | Literal["auto"] = "auto",
@@ -60,7 +84,7 @@ def fit_on_spark(
     ----------
     family : str
         Distribution of a row's label, as in `fit_release`.
-    link, target
+    target : str, optional
         As in `fit_release`.
     loss : {"auto", "bag", "instance"}
         As in `fit_release`; instance loss where rows were sorted by scores.
@@ -84,19 +108,16 @@ def fit_on_spark(
     made = manifest.provenance
     columns = label_columns(made.classes, target)
     sizes, labels, noise_sd = _read_bags(files, certificate, columns)
-    task = ReleaseTask.of(
-        manifest, certificate, sizes, family=family, link=link, loss=loss, target=target
-    )
-    kind, by_row = task.family, task.loss == "instance"
+    task = ReleaseTask.of(manifest, certificate, sizes, family=family, loss=loss, target=target)
+    kind = task.family
     _check(manifest, task.loss)
-    read_offset(1, kind, exposure=None if made.exposure is None else 1.0)  # refuses other links
-    distorted = task.why_no_intervals()
-    if not noise_sd.any():
-        kind.check_labels(labels)
+    # An exposure asks for a logarithm as link.
+    read_offset(1, kind, exposure=None if made.exposure is None else 1.0)
+    check_ridge(ridge)
     law, note = _law_to_follow(certificate, sizes.size)
 
     # 2. Put bags into chunks, and fit.
-    centroids = kind.name == "gaussian" and not by_row
+    centroids = kind.name == "gaussian" and task.loss == "bag"
     cluster = Cluster(open_session(spark), SpillDirectory(Path(gettempdir())))
     chunked = bags_in_parts(
         cluster, Path(path), manifest, centroids=centroids, family=kind, labels=columns
@@ -105,22 +126,16 @@ def fit_on_spark(
         with chunked as in_chunks:
             # Of few bags, one row each is held: many steps go over them.
             held = centroids and law.name != GaussianLaw().name
-            over = held_here(in_chunks.over) if held else in_chunks.over
-            parts, names = replace(in_chunks, over=over), tuple(manifest.encoder.feature_names)
+            over, moments, axes = in_chunks
+            over = held_here(over) if held else over
             bags: Any = SimpleNamespace(sizes=sizes, n_bags=sizes.size, n_rows=int(sizes.sum()))
-            rows, ones = np.zeros((0, len(names))), np.ones(sizes.size)
-            data = BagData(rows, bags, labels, noise_sd, ones, axes=parts.axes, parts=parts)
-            setting = task.setting(data, ridge, law, fit_intercept=fit_intercept)
-            fitted = fit_equations(setting, task.loss)
-            kept = replace(fitted, note=fitted.note + note).kept(classes=kind.has_classes)
-            if not by_row:
-                kept = at_level(kept, setting, certificate.clipped_to)
+            rows, ones = np.zeros((0, moments.mean.size)), np.ones(sizes.size)
+            data = BagData(
+                rows, bags, labels, noise_sd, ones, axes=axes, parts=over, moments=moments
+            )
+            return task.fit(data, law, ridge, fit_intercept, note=note)
     finally:
         cluster.scratch.close()
-
-    # 3. Say what a fit in memory says.
-    fitted.warn(len(names), manifest.n_bags)
-    return task.model(kept, distorted, manifest.n_rows)
 
 
 def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str]:
@@ -176,3 +191,238 @@ def _read_bags(
     if not np.isfinite(labels).all():
         raise ReleaseError("bag labels are missing or not finite.")
     return sizes, labels if labels.shape[1] > 1 else labels[:, 0], noise_sd
+
+
+# --- the bags in chunks ---------------------------------------------------------------------------
+
+
+@contextmanager
+def bags_in_parts(
+    cluster: Cluster,
+    path: Path,
+    manifest: Manifest,
+    *,
+    centroids: bool,
+    family: Family,
+    labels: Sequence[str],
+) -> Iterator[tuple[OverChunks, Moments, Axes]]:
+    """Put the bags of a release into chunks, which Spark keeps until nobody needs them.
+
+    Beside them are the moments of the rows that chunks have, and the directions of all rows.
+    Every file is checked against the hashes of the manifest by the task that reads it first, and
+    the rows of each bag against the number that the table of bags says.
+    """
+    splits = _splits_of(cluster, path, manifest)
+    encoder, exposure = manifest.encoder, manifest.provenance.exposure
+    reader = Reader(pq.read_schema(splits[0].path))
+    width, size = max(1, len(encoder.feature_names)), manifest.n_rows // manifest.n_bags
+    at_once = NUMBERS_AT_ONCE // (width if centroids else width * max(1, size))
+    at_once = min(BAGS_AT_ONCE, max(1, at_once))
+    send: Callable[..., Any] = partial(_send_rows, exposure=exposure)
+    take: Callable[..., Any] = partial(_take_rows, exposed=exposure is not None, family=family)
+    if centroids:
+        send, take = _send_sums, _take_sums
+    send = partial(send, reader=reader, encoder=encoder, at_once=at_once)
+    take = partial(take, bags=_BagRows(str((path / BAGS).absolute()), tuple(labels), at_once))
+    targets = -(-manifest.n_bags // at_once) + 1  # chunks, and the moments of all rows
+    kept = cluster.keep(splits, send, take, targets=targets)
+    try:
+
+        def over(work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
+            return kept.over(lambda p: work(p) if isinstance(p, Chunk) else None, merge)
+
+        facts = over(lambda chunk: (Moments.of(chunk.rows), chunk.sizes.size), all_added)
+        moments, n_bags = facts
+        if n_bags != manifest.n_bags:
+            raise _other_sizes()
+        axes = moments.axes
+        if centroids:  # then one part of what is kept are the moments of all rows
+            axes = kept.over(lambda p: p if isinstance(p, Moments) else None, operator.add).axes
+        yield over, moments, axes
+    finally:
+        kept.close()
+
+
+def _splits_of(cluster: Cluster, path: Path, manifest: Manifest) -> list[Split]:
+    names = instance_files(manifest.files)
+    hashed = [(str((path / name).absolute()), manifest.files[name]) for name in names]
+    groups = cluster.each(hashed, _check_file)
+    splits, first = list[Split](), 0
+    for (file, _), rows in zip(hashed, groups, strict=True):
+        for group, count in enumerate(rows):
+            splits.append(Split(len(splits), file, group, first, count))
+            first += count
+    if first != manifest.n_rows:
+        raise ReleaseError(f"{path} has other rows than its manifest says.")
+    return splits
+
+
+def _check_file(hashed: tuple[str, str], _secret: bytes) -> list[int]:
+    """Return the rows of each row group of a file that is the one in the manifest."""
+    path, expected = Path(hashed[0]), hashed[1]
+    problem = None
+    with open_regular(path, error=ReleaseError) as handle:
+        if hashlib.file_digest(handle, "sha256").hexdigest() != expected:
+            raise ReleaseError(
+                f"{path} was changed after the release was written (its SHA-256 is not the one in "
+                "the manifest). Ask for the release again."
+            )
+        try:
+            read_layout(handle)
+        except LayoutError as strange:
+            problem = ReleaseError(f"{path} {strange}")
+        if problem is not None:
+            raise problem
+        metadata = pq.read_metadata(path)
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
+def _rows_in_bags(
+    split: Split, secret: bytes, reader: Reader, encoder: Encoder, exposure: str | None = None
+) -> Iterator[tuple[IntArray, FloatArray, FloatArray | None]]:
+    """Yield the rows of a split that are in a bag, with its number, block by block."""
+    numbers = reader.read(split, [BAG_ID], secret).column(0)
+    bags, start = numbers.fill_null(_ALL_ROWS).to_numpy(), 0
+    names = encoder.inputs if exposure is None else [*encoder.inputs, exposure]
+    rows = reader.read(split, list(dict.fromkeys(names)), secret)
+    for X, times in blocks_of(rows, encoder, exposure):
+        here = bags[start : start + len(X)]
+        start += len(X)
+        kept = here >= 0  # others are left out of all bags
+        if kept.all():
+            yield here, X, times
+        elif kept.any():
+            yield here[kept], X[kept], None if times is None else times[kept]
+
+
+def _send_rows(
+    split: Split,
+    secret: bytes,
+    *,
+    reader: Reader,
+    encoder: Encoder,
+    exposure: str | None,
+    at_once: int,
+) -> Iterator[tuple[int, pa.Table]]:
+    for bags, X, times in _rows_in_bags(split, secret, reader, encoder, exposure):
+        known = [] if times is None else [times]
+        yield from split_rows(bags // at_once, _table([bags, *known, *X.T]))
+
+
+def _take_rows(
+    target: int, sent: pa.Table, _secret: bytes, *, exposed: bool, family: Family, bags: "_BagRows"
+) -> Chunk:
+    number, *columns = (column.to_numpy() for column in sent.columns)
+    order = np.argsort(number, kind="stable")
+    first = target * bags.at_once
+    offset = read_offset(order.size, family, exposure=columns.pop(0)[order]) if exposed else None
+    rows = np.column_stack(columns)[order]
+    return replace(_chunk(first, rows, number[order] - first, bags), offset=offset)
+
+
+def _send_sums(
+    split: Split, secret: bytes, *, reader: Reader, encoder: Encoder, at_once: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """Add up the rows of a split by bag, and all of them."""
+    parts, moments = list[pa.Table](), list[Moments]()
+    for bags, X, _ in _rows_in_bags(split, secret, reader, encoder):
+        parts.append(_by_bag(bags, np.ones(bags.size, dtype=np.int64), X))
+        moments.append(Moments.of(X))
+    if moments:
+        yield _ALL_ROWS, _as_table([functools.reduce(operator.add, moments)])
+        added = pa.concat_tables(parts)
+        yield from split_rows(added.column(0).to_numpy() // at_once, added)
+
+
+def _take_sums(target: int, sent: pa.Table, _secret: bytes, *, bags: "_BagRows") -> Chunk | Moments:
+    """Add up what tasks have seen of each bag."""
+    if target == _ALL_ROWS:
+        parts = zip(*(column.to_pylist() for column in sent.columns), strict=True)
+        return functools.reduce(
+            operator.add,
+            (Moments(n, np.array(m), np.reshape(s, (len(m), len(m)))) for n, m, s in parts),
+        )
+    number, counts, *columns = (column.to_numpy() for column in sent.columns)
+    added = _by_bag(number, counts, np.column_stack(columns))
+    number, counts, *columns = (column.to_numpy() for column in added.columns)
+    means = np.column_stack(columns) / counts[:, None]
+    first = target * bags.at_once
+    return _chunk(first, means, number - first, bags, counts=counts)
+
+
+def _chunk(
+    first: int,
+    rows: FloatArray,
+    index: IntArray,
+    bags: "_BagRows",
+    *,
+    counts: IntArray | None = None,
+) -> Chunk:
+    """Return a chunk with what the table of bags says of its bags."""
+    sizes, labels, noise_sd = bags.read(first)
+    if index.size and (index.min() < 0 or index.max() >= sizes.size):
+        raise ReleaseError("instances name bags other than those that there are.")
+    seen = np.bincount(index, weights=counts, minlength=sizes.size)
+    if not np.array_equal(seen, sizes):
+        raise _other_sizes()
+    return Chunk(first, rows, index, sizes, labels, noise_sd)
+
+
+def _other_sizes() -> ReleaseError:
+    return ReleaseError("bag sizes do not match the number of instances in each bag.")
+
+
+@dataclass(frozen=True)
+class _BagRows:
+    """Where a task finds what the table of bags says of its bags.
+
+    Attributes
+    ----------
+    path : str
+    labels : tuple of str
+        Columns with the label: one, or one for each class.
+    at_once : int
+        Bags of a chunk.
+    """
+
+    path: str
+    labels: tuple[str, ...]
+    at_once: int
+
+    def read(self, first: int) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return sizes, labels and noise of a chunk; only row groups that have them are read."""
+        names, parts, start, before = ["size", *self.labels, "noise_sd"], list[int](), 0, 0
+        with pq.ParquetFile(self.path, pre_buffer=False) as file:
+            for group in range(file.num_row_groups):
+                end = start + file.metadata.row_group(group).num_rows
+                if end <= first:
+                    before = end
+                elif start < first + self.at_once:
+                    parts.append(group)
+                start = end
+            table = file.read_row_groups(parts, columns=names, use_threads=False)
+        sizes, *labels, noise_sd = (
+            table[name].to_numpy()[first - before :][: self.at_once] for name in names
+        )
+        return sizes, labels[0] if len(labels) == 1 else np.column_stack(labels), noise_sd
+
+
+def _by_bag(bags: IntArray, counts: IntArray, sums: FloatArray) -> pa.Table:
+    order = np.argsort(bags, kind="stable")
+    numbers, starts = np.unique(bags[order], return_index=True)
+    columns = np.add.reduceat(sums[order], starts, axis=0).T
+    return _table([numbers, np.add.reduceat(counts[order], starts), *columns])
+
+
+def _table(columns: Sequence[Any]) -> pa.Table:
+    return pa.table(list(columns), names=[str(number) for number in range(len(columns))])
+
+
+def _as_table(moments: Sequence[Moments]) -> pa.Table:
+    return pa.table(
+        {
+            "count": [one.count for one in moments],
+            "mean": [one.mean for one in moments],
+            "squares": [one.squares.ravel() for one in moments],
+        }
+    )

@@ -168,13 +168,10 @@ class Coefficients:
     def _repr_html_(self) -> str:
         return html.grid(self.title, self.cells(), note=self.note)
 
-    def plot(self, *, intercept: bool = False) -> charts.Chart:
-        """Draw each coefficient with its interval; needs the extra ``bagwise[plot]``."""
-        rows = [
-            row
-            for row in self.to_table().to_pylist()
-            if intercept or not row["coefficient"].endswith(INTERCEPT)
-        ]
+    def plot(self) -> charts.Chart:
+        """Draw each slope with its interval; needs the extra ``bagwise[plot]``."""
+        table = self.to_table().to_pylist()
+        rows = [row for row in table if not row["coefficient"].endswith(INTERCEPT)]
         spread = None if self.standard_error is None else f"{100 * self.level:g} % interval"
         return charts.intervals(rows, title=self.title, spread=spread)
 

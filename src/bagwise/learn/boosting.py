@@ -18,8 +18,9 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BagwiseError, BagwiseWarning, MissingExtraError
 from bagwise.families import find_family
 from bagwise.learn.bag_data import BagData
-from bagwise.learn.boost.objective import BagObjective
+from bagwise.learn.bag_objective import BagObjective
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.trees import LINKS, SOFTMAX, Levels, Member, Tree
 from bagwise.privacy.noise import LabelKind
@@ -49,29 +50,7 @@ _LEAST_SHARE = 0.01  # of a class, where a fit starts
 STARTS = ("constant", "glm")
 
 
-@dataclass(frozen=True)
-class LabelModel:
-    """What a label is, and how its mean follows from scores."""
-
-    family: str
-    label_kind: LabelKind
-
-    @property
-    def link(self) -> str:
-        """The link of the trees: scores may be any number."""
-        named = {"gaussian": "identity", "bernoulli": "logit", "multinomial": SOFTMAX}
-        return named.get(self.family, "log")
-
-    def score(self, mean: FloatArray) -> FloatArray:
-        """Return the scores, (outputs,), of mean labels that noise may have moved anywhere."""
-        if self.link == SOFTMAX:
-            return np.log(np.clip(mean, _LEAST_SHARE, 1.0))
-        inside = find_family(self.family).interior(float(mean))
-        return np.atleast_1d(LINKS[self.link].score(np.asarray(inside)))
-
-
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """What single trees are like.
 
     Attributes
@@ -89,8 +68,7 @@ class Shape:
 _PILOT_ROUNDS, _PILOT = 100, Shape(leaves=8)
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """One way to boost, and what held-out bags say of it.
 
     Attributes
@@ -116,6 +94,8 @@ class Boosting:
 
     Attributes
     ----------
+    link : str
+        Of the trees: scores may be any number.
     table : lightgbm.Dataset
         The rows in the form in which trees see them.
     threads : int
@@ -123,7 +103,9 @@ class Boosting:
     """
 
     data: BagData
-    model: LabelModel
+    family: str
+    link: str
+    label_kind: LabelKind
     table: Any
     learning_rate: float
     threads: int
@@ -140,12 +122,15 @@ class Boosting:
         usable = _counts(weight)
         count = int(usable.sum())
         if count < FEWEST_BAGS:
-            return (self._start_of_all(self.starts[-1], weight),), (), np.zeros(0)
+            alone = self._start(self.starts[-1], weight) or self._constant(weight)
+            return (alone,), (), np.zeros(0)
         # 2. Try all ways. Of few bags more are left to learn from, or all would be tried on too
         #    little.
         n_folds = self.n_folds if count >= _BAGS_IN_FOLD * self.n_folds else 2 * self.n_folds
         n_folds = min(n_folds, count)
-        folds = held_out_folds(self.data, n_folds, self.seed)
+        # Folds differ by one bag at most.
+        order = np.random.default_rng(self.seed).permutation(len(usable))
+        folds = np.argsort(order) % n_folds
         tried = min(n_folds, math.ceil(_BAGS_TO_TELL * n_folds / count))
         ways = tuple(self._try_all(weight, folds, tried))
         # 3. Fit those that the blend needs to all bags.
@@ -156,7 +141,8 @@ class Boosting:
         for number, (share, way) in enumerate(zip(blend.tolist(), ways, strict=True)):
             report_progress("growing the trees of the blend", number / len(ways))
             if share > 0:
-                start = self._start_of_all(way.start, weight)
+                # All bags may have no linear fit even if every fold had one.
+                start = self._start(way.start, weight) or self._constant(weight)
                 growing = self._begin(start, weight, way.shape)
                 growing.grow(way.rounds)
                 members.append(replace(start, weight=share, trees=growing.trees()))
@@ -171,67 +157,53 @@ class Boosting:
         return growing.grow()
 
     def _try_all(self, weight: FloatArray, folds: IntArray, n_folds: int) -> Iterator[Trial]:
-        total, done, least = len(self.starts) * len(self.shapes), 0, np.inf
+        ways = list(product(self.starts, self.shapes))
         # Held-out bags have weight zero.
         used = [_where(folds != fold, weight) for fold in range(n_folds)]
-        for name in self.starts:
-            starts = [self._start(name, here) for here in used]
-            if None in starts:
+        starts = {name: [self._start(name, here) for here in used] for name in self.starts}
+        least, none = np.inf, np.zeros_like(self.data.labels)
+        for done, (name, shape) in enumerate(ways):
+            growing = [
+                self._begin(start, here, shape)
+                for start, here in zip(starts[name], used, strict=True)
+                if start is not None
+            ]
+            if len(growing) < n_folds:  # some fold has no linear fit
                 continue
-            for shape in self.shapes:
-                growing = [
-                    self._begin(start, here, shape)
-                    for start, here in zip(starts, used, strict=True)
-                    if start is not None
-                ]
-                begun = done / total, (done + 1) / total
-                way = self._try(name, shape, growing, folds, weight, rival=least, shares=begun)
-                least = min(least, way.error)
-                yield way
-                done += 1
+            best, error_then, since = Trial(name, shape, 0, np.inf, none), np.inf, 0
+            for round_, means in enumerate(self._held_out(growing, folds)):
+                if round_ % _ROUNDS_TOLD == 0:
+                    share = (done + round_ / self.most) / len(ways)
+                    report_progress("trying ways to boost", share)
+                held = folds < n_folds
+                off = weight[held] * (means[held] - self.data.labels[held]) ** 2
+                error = float(np.sum(off) / np.sum(weight[held]))
+                if error < best.error:
+                    best = Trial(name, shape, round_, error, means)
+                if error < error_then * (1 - _WORTH_A_ROUND):
+                    since, error_then = round_, error
+                # What is far behind another way after a while is not followed on.
+                hopeless = round_ >= 2 * self.patience and error > _FAR_BEHIND * least
+                if hopeless or round_ - since >= self.patience:
+                    break
+            least = min(least, best.error)
+            yield best
         report_progress("trying ways to boost", 1.0)
 
-    def _try(
-        self,
-        start: str,
-        shape: Shape,
-        growing: Sequence["Growing"],
-        held_out: IntArray,
-        weight: FloatArray,
-        *,
-        rival: float,
-        shares: tuple[float, float],
-    ) -> Trial:
-        """Grow all folds side by side until held-out bags have not got better for a while.
-
-        `rival` is the least error of other ways: what is far behind after a while is not followed
-        on. `shares` are those of all trials that are done before this one and after it.
-        """
-        labels, held = self.data.labels, held_out < len(growing)
-        best, since = Trial(start, shape, 0, np.inf, np.zeros_like(labels)), (0, np.inf)
-        for round_ in range(self.most + 1):
-            if round_ % _ROUNDS_TOLD == 0:
-                done = shares[0] + (shares[1] - shares[0]) * round_ / self.most
-                report_progress("trying ways to boost", done)
-            means = np.full_like(labels, np.nan)
+    def _held_out(self, growing: Sequence["Growing"], folds: IntArray) -> Iterator[FloatArray]:
+        """Grow all folds side by side; yield what each predicts for its bags, round by round."""
+        for _ in range(self.most + 1):
+            means = np.full_like(self.data.labels, np.nan)
             for number, fold in enumerate(growing):
-                here = held_out == number
+                here = folds == number
                 means[here] = fold.grow()[here]
-            off = weight[held] * (means[held] - labels[held]) ** 2
-            error = float(np.sum(off) / np.sum(weight[held]))
-            if error < best.error:
-                best = Trial(start, shape, round_, error, means)
-            if error < since[1] * (1 - _WORTH_A_ROUND):
-                since = round_, error
-            hopeless = round_ >= 2 * self.patience and error > _FAR_BEHIND * rival
-            late = round_ - since[0] >= self.patience
-            if hopeless or late or all(fold.stuck for fold in growing):
-                break
-        return best
+            yield means
+            if all(fold.stuck for fold in growing):
+                return
 
     def _begin(self, start: Member, weight: FloatArray, shape: Shape) -> "Growing":
         """Begin without any tree."""
-        data, link = self.data, self.model.link
+        data, link = self.data, self.link
         scores = start.scores(data.X, ())
         objective = BagObjective(
             data.bags,
@@ -261,18 +233,19 @@ class Boosting:
         }
         return Growing(lightgbm().Booster(options, self.table), objective)
 
-    def _start_of_all(self, name: str, weight: FloatArray) -> Member:
-        """Start from all bags, which may have no linear fit even if every fold had one."""
-        return self._start(name, weight) or self._constant(weight)
-
     def _start(self, name: str, weight: FloatArray) -> Member | None:
         """Return what trees are added to, from the bags that count; None if there is no fit."""
         return self._constant(weight) if name == "constant" else self._linear(_counts(weight))
 
     def _constant(self, weight: FloatArray) -> Member:
-        """Start from the mean label of the bags."""
+        """Start from the mean label of the bags, which noise may have moved anywhere."""
         by_bag = weight if weight.ndim == 1 else weight.mean(axis=1)
-        score = self.model.score(np.average(self.data.labels, axis=0, weights=by_bag))
+        mean = np.average(self.data.labels, axis=0, weights=by_bag)
+        if self.link == SOFTMAX:
+            score: FloatArray = np.log(np.clip(mean, _LEAST_SHARE, 1.0))
+        else:
+            inside = find_family(self.family).interior(float(mean))
+            score = np.atleast_1d(LINKS[self.link].score(np.asarray(inside)))
         return _without_trees(np.zeros((score.size, self.data.X.shape[1])), score, score, score)
 
     def _linear(self, chosen: AnyArray) -> Member | None:
@@ -283,15 +256,8 @@ class Boosting:
         """
         if np.count_nonzero(chosen) < 2:  # one bag says nothing about any slope
             return None
-        data, model = self.data, self.model
-        rows = chosen[data.bags.index]
-        has_log = model.link == "log" and "log" in find_family(model.family).links
-        glm = BaggedGLM(
-            family=model.family,
-            loss="aggregate",
-            link="log" if has_log else "canonical",
-            label_kind=model.label_kind,
-        )
+        data, rows = self.data, chosen[self.data.bags.index]
+        glm = BaggedGLM(self.family, "aggregate", label_kind=self.label_kind)
         # Without known noise nothing would be shrunk, and few bags would not bear many columns.
         trace = _TRACE * float(np.std(data.labels)) + np.finfo(float).tiny
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -309,7 +275,7 @@ class Boosting:
         if not glm.converged_:
             return None
         coef, intercept = np.atleast_2d(glm.coef_), np.atleast_1d(glm.intercept_)
-        if model.link == SOFTMAX:  # against the first class, whose scores are zero
+        if self.link == SOFTMAX:  # against the first class, whose scores are zero
             coef = np.vstack([np.zeros_like(coef[:1]), coef])
             intercept = np.append(0.0, intercept)
         scores = data.X[rows] @ coef.T + intercept
@@ -374,14 +340,6 @@ def table_of_bins(X: FloatArray, levels: Levels) -> Any:
         },
     )
     return table.construct()
-
-
-def held_out_folds(data: BagData, n_folds: int, seed: int) -> IntArray:
-    """Return the fold of each bag; folds differ by one bag at most."""
-    order = np.random.default_rng(seed).permutation(data.bags.n_bags)
-    fold = np.empty(data.bags.n_bags, dtype=np.int64)
-    fold[order] = np.arange(order.size) % n_folds
-    return fold
 
 
 def _counts(weight: FloatArray) -> AnyArray:

@@ -7,7 +7,7 @@ import xgboost
 
 import bagwise as bw
 from bagwise.errors import BagsError, StrategyError
-from bagwise.learn.boost.objective import BagObjective
+from bagwise.learn.bag_objective import BagObjective
 from bagwise.models.trees import LINKS, means_of
 
 ALL = [*LINKS, "softmax"]

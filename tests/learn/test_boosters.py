@@ -12,9 +12,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.errors import BagsError, LabelError, StrategyError
-from bagwise.learn.boost import estimators
-from bagwise.learn.boost.boosting import blend_weights
-from bagwise.learn.boost.estimators import _threads
+from bagwise.learn import boosters
+from bagwise.learn.boosters import _threads
+from bagwise.learn.boosting import blend_weights
 
 QUICK = {"random_state": 0, "n_jobs": 1, "leaves": 4, "max_rounds": 5, "n_folds": 2}
 
@@ -194,7 +194,7 @@ def test_parameters_are_checked(wrong):
 
 @pytest.mark.parametrize(("many", "leaves"), [(50, {8, 16}), (1000, {4, 8})])
 def test_many_bags_bear_larger_trees(monkeypatch, many, leaves):
-    monkeypatch.setattr(estimators, "MANY_BAGS", many)
+    monkeypatch.setattr(boosters, "MANY_BAGS", many)
     X, eta, bags, _, _ = bent(n=600)
     model = bw.BaggedBooster(**{**QUICK, "leaves": None, "start": "constant"})
     model.fit(X, bags.repeat(bags.mean(eta)), bags=bags)

@@ -15,17 +15,15 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import find_family
-from bagwise.learn.bag_data import read_bags
+from bagwise.learn.bag_data import read_bags, read_weights
 from bagwise.learn.bag_weights import bag_weights, class_weights, working_variance
-from bagwise.learn.boost.boosting import (
+from bagwise.learn.boosting import (
     STARTS,
     Boosting,
-    LabelModel,
     lightgbm,
     shapes_of,
     table_of_bins,
 )
-from bagwise.learn.convert import read_weights
 from bagwise.learn.model_selection import BagRegressorMixin, TakesBags, bag_r2_score
 from bagwise.learn.row_variance import row_variance
 from bagwise.models.trees import SOFTMAX, Levels, committee_means, shares_of_gain
@@ -93,12 +91,15 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
         data = read_bags(X, labels, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight)
         find_family(family).check_labels(data.labels[data.noise_sd == 0])
         # 2. Weigh the bags by a quick fit.
-        self.label_model_ = model = LabelModel(family, kind)
+        named = {"gaussian": "identity", "bernoulli": "logit", "multinomial": SOFTMAX}
+        self.family_, self.link_ = family, named.get(family, "log")
         self.levels_ = Levels.find(X)
         leaves, learning_rate, patience = _MANY if data.bags.n_bags >= MANY_BAGS else _FEW
         boosting = Boosting(
             data=data,
-            model=model,
+            family=family,
+            link=self.link_,
+            label_kind=kind,
             table=table_of_bins(X, self.levels_),
             learning_rate=self.learning_rate or learning_rate,
             threads=_threads(self.n_jobs, X),
@@ -110,7 +111,7 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
             n_folds=self.n_folds,
         )
         predict_bags = boosting.predict_bags
-        if model.link == SOFTMAX:
+        if self.link_ == SOFTMAX:
             weight = class_weights(data, label_kind=kind, predict_bags=predict_bags)
         else:
             variance = working_variance(family, data)
@@ -136,7 +137,7 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
         self.n_bags_ = data.bags.n_bags
         self.row_variance_ = None
         if find_family(family).label_range[1] == np.inf:
-            mean = committee_means(self.members_, self.levels_, X, model.link)
+            mean = committee_means(self.members_, self.levels_, X, self.link_)
             seen = data.bags.mean(mean)
             blended = sum(share * way.means for share, way in zip(blend, ways, strict=True))
             held_out = blended if ways else np.full_like(seen, np.nan)
@@ -161,7 +162,7 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
         """Return expected labels, (n,), or chances, (n, classes)."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        return committee_means(self.members_, self.levels_, X, self.label_model_.link)
+        return committee_means(self.members_, self.levels_, X, self.link_)
 
     def _leaves(self) -> list[int]:
         if self.leaves is None:

@@ -1,1 +1,0 @@
-"""Boosted trees that learn from bags; growing them needs the extra ``bagwise[boost]``."""
