@@ -150,7 +150,7 @@ def test_warnings_name_the_next_step(rents, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say how private"),
+        ([], "state how private"),
         (["--not-private", *PRIVATE], "not both"),
         (["--epsilon", "1"], "needs bounds"),
         (["--delta", "1e-5", "--bounds", "0", "1"], "delta alone"),

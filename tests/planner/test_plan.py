@@ -338,7 +338,7 @@ def test_priors_are_stated_or_follow_from_the_bounds():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, BudgetError, "say how private"),
+        ({}, BudgetError, "state how private"),
         ({"epsilon": 1.0, "delta": 1e-5}, BoundsError, "a private plan needs bounds"),
         ({"not_private": True, "epsilon": 1.0}, BudgetError, "not both"),
         ({"not_private": True, "family": "multinomial"}, StrategyError, "name the classes"),

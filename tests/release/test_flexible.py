@@ -163,7 +163,7 @@ def test_what_a_flexible_learner_cannot_be_given(table):
                 table.drop_columns("y"),
                 **filed(bounds=BOUNDS, epsilon=1.0, learner="flexible", **other),
             )
-    with pytest.raises(BudgetError, match="every single label"):
+    with pytest.raises(BudgetError, match="a noisy number for every row"):
         release(table, learner="flexible", strategy="auto", noise="unbiased")
 
 

@@ -297,7 +297,7 @@ def test_bounds_without_epsilon_clip_too_and_say_so(table):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"not_private": False}, BudgetError, "say how private"),
+        ({"not_private": False}, BudgetError, "state how private"),
         ({**PRIVATE, "not_private": True}, BudgetError, "not both"),
         ({"not_private": False, "delta": 1e-5, "bounds": (0, 1)}, BudgetError, "delta alone"),
         ({**PRIVATE, "bounds": None}, BoundsError, "needs bounds"),
