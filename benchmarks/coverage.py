@@ -173,7 +173,7 @@ def fit_means(
     means = bags.mean(labels)
     if event is not None:
         means = noisy_bag_labels(labels, bags, bounds=setting.bounds, event=event, source=source)
-    model = bw.BaggedGLM(setting.family, noise="gaussian" if event is None else event.law.density)
+    model = bw.BaggedGLM(setting.family, noise="gaussian" if event is None else event.law)
     return model.fit(X, means[bags.index], **fit_params(bags, event))
 
 

@@ -21,7 +21,8 @@ from bagwise.glm.shrinkage import SlopePrior, choose, solve_shrunk
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.exact_noise import NoisyLabels
 from bagwise.learn.fitting import Setting, problem_of
-from bagwise.privacy.noise_laws import LaplaceLaw, information, log_density
+from bagwise.privacy.laws import Laplace
+from bagwise.privacy.noise_laws import information, log_density
 
 
 def noisy(n=2000, d=4, size=20, noise=3.0, *, seed=0, theta_sd=0.5, law="gaussian"):
@@ -270,7 +271,7 @@ def test_exact_likelihood_climbs_to_its_peak():
 
     def cost(beta):
         off = labels - bags.mean(X) @ beta[:4] - beta[4]
-        return -log_density(LaplaceLaw(), off, label_sd, sd)[0].sum()
+        return -log_density(Laplace(1), off, label_sd, sd)[0].sum()
 
     here = np.append(model.coef_, model.intercept_)
     best = optimize.minimize(cost, here, method="BFGS")
@@ -344,13 +345,13 @@ def test_correction_is_the_step_of_least_squares_without_the_farthest_bags():
         problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
     )
     phi = 7.0
-    noisy_labels = NoisyLabels(shrunk.solution.problem, LaplaceLaw(), shrunk.prior, phi)
+    noisy_labels = NoisyLabels(shrunk.solution.problem, Laplace(1), shrunk.prior, phi)
     beta = shrunk.solution.beta + 0.3
     found = noisy_labels.correction(beta)
 
     jacobian, residuals, label = noisy_labels.linear(beta)
     root = 1 / np.sqrt(phi / bags.sizes + sd**2)
-    told = np.sqrt(information(LaplaceLaw(), np.sqrt(phi * label.share), sd))
+    told = np.sqrt(information(Laplace(1), np.sqrt(phi * label.share), sd))
     values, vectors = np.linalg.eigh(shrunk.prior.form)
     believed = (vectors * np.sqrt(np.maximum(values, 0.0))).T
 

@@ -8,42 +8,36 @@ from scipy import integrate
 from scipy import stats as distributions
 
 from bagwise.privacy.calibrate import ExactCalibration
-from bagwise.privacy.noise_laws import (
-    GaussianLaw,
-    LaplaceLaw,
-    StaircaseLaw,
-    find_law,
-    information,
-    log_density,
-)
+from bagwise.privacy.laws import Gaussian, Laplace, Staircase
+from bagwise.privacy.noise_laws import find_law, information, log_density
 from bagwise.rng import SimulatedNoise
 from tests import stats
 from tests.privacy.events import bag_means
 
 LAWS = [
-    GaussianLaw(), LaplaceLaw(), StaircaseLaw(4.0, 0.2), StaircaseLaw(1.0, 0.417),
-    StaircaseLaw(16.0, 0.005),  # of which hardly any noise is beyond the first step
+    Gaussian(1000), Laplace(1000), Staircase(4000, 1000, 800), Staircase(1000, 1000, 417),
+    Staircase(16_000, 1000, 80),  # of which hardly any noise is beyond the first step
 ]  # fmt: skip
 SPREADS = [0.25, 0.7, 2.5]
 
 
 def noise_density(law, z):
     """Noise of variance 1 without the normal, written down again."""
-    if law.name == "gaussian":
+    if law.kind == "gaussian":
         return distributions.norm.pdf(z)
-    if law.name == "laplace":
+    if law.kind == "laplace":
         return distributions.laplace.pdf(z, scale=np.sqrt(0.5))
-    fall, levels = np.exp(-law.epsilon), np.arange(400)
-    upper = levels + np.array([[law.inner], [1.0]])
-    lower = levels + np.array([[0.0], [law.inner]])
+    fall, levels, inner = np.exp(-law.shift / law.scale), np.arange(400), law.inner / law.shift
+    upper = levels + np.array([[inner], [1.0]])
+    lower = levels + np.array([[0.0], [inner]])
     height = fall ** (levels + np.array([[0.0], [1.0]]))
     mass = 2 * np.sum(height * (upper - lower))
     width = 1 / np.sqrt(2 * np.sum(height * (upper**3 - lower**3)) / 3 / mass)
-    level = np.floor(np.abs(z) / width + 1 - law.inner)
+    level = np.floor(np.abs(z) / width + 1 - inner)
     return fall**level / mass / width
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.name}")
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind}")
 @pytest.mark.parametrize("spread", SPREADS)
 def test_density_is_the_convolution_of_noise_and_normal(law, spread):
     differs = []
@@ -59,7 +53,7 @@ def test_density_is_the_convolution_of_noise_and_normal(law, spread):
     assert sum(differs) >= 2  # the twin: another spread is another density, but on a flat step
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.name}")
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind}")
 @pytest.mark.parametrize("spread", SPREADS)
 def test_score_is_the_slope_of_the_density(law, spread):
     r = np.linspace(-40, 40, 1601)
@@ -69,7 +63,7 @@ def test_score_is_the_slope_of_the_density(law, spread):
     np.testing.assert_allclose(score, -(above - below) / (2 * h), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.name}")
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind}")
 def test_information_is_the_variance_of_the_score(law):
     rng, n = np.random.default_rng(0), 400_000
     for spread in SPREADS:
@@ -90,7 +84,7 @@ def test_staircase_law_is_that_of_its_mechanism():
     drawn = event.draw(200_000, SimulatedNoise(0)) / event.law.sd
     cells = np.linspace(-3, 3, 25)
     grid = np.linspace(-3, 3, 600_001)
-    heights = noise_density(event.law.density, grid)
+    heights = noise_density(event.law, grid)
     mass = np.array(
         [
             integrate.trapezoid(heights[(grid >= a) & (grid <= b)], dx=grid[1] - grid[0])
@@ -109,15 +103,15 @@ def test_staircase_law_is_that_of_its_mechanism():
 
 def test_labels_without_noise_are_normal():
     r, s = np.array([0.3, -2.0]), np.array([1.0, 2.0])
-    value, score = log_density(LaplaceLaw(), r, s, np.zeros(2))
+    value, score = log_density(Laplace(1), r, s, np.zeros(2))
     np.testing.assert_allclose(value, distributions.norm.logpdf(r, scale=s))
     np.testing.assert_allclose(score, r / s**2)
-    np.testing.assert_allclose(information(LaplaceLaw(), s, np.zeros(2)), 1 / s**2)
+    np.testing.assert_allclose(information(Laplace(1), s, np.zeros(2)), 1 / s**2)
 
 
 def test_laws_have_names():
-    assert find_law("laplace") == LaplaceLaw()
-    law = StaircaseLaw(2.0, 0.4)
+    assert find_law("laplace") == Laplace(1)
+    law = Staircase(2000, 1000, 800)
     assert find_law(law) is law
     with pytest.raises(Exception, match="unknown noise 'lapace'"):
         find_law("lapace")

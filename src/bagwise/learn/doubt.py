@@ -48,7 +48,8 @@ from bagwise.glm.solver import Solution, inverse_symmetric, solve
 from bagwise.learn.bag_data import BagData
 from bagwise.learn.exact_noise import NoisyLabels
 from bagwise.models.coefficients import INTERCEPT
-from bagwise.privacy.noise_laws import NoiseLaw, log_density
+from bagwise.privacy.laws import Law
+from bagwise.privacy.noise_laws import log_density
 
 _BEYOND_CHANCE = 4.0  # standard errors by which labels vary more than their noise
 _NEXT_TO_NOTHING = 0.1  # of what is left to explain
@@ -64,7 +65,7 @@ _SLACK = 1e-3
 _LARGEST_PROGRAMME = 4_000_000  # numbers in its matrix: some seconds
 
 
-def evidence(shrunk: Shrunk[BagProblem], law: NoiseLaw) -> float:
+def evidence(shrunk: Shrunk[BagProblem], law: Law) -> float:
     """Return twice the log of how much more likely labels are with slopes than without."""
     problem = shrunk.solution.problem
     here = NoisyLabels(problem, law, shrunk.prior, problem.phi)
@@ -81,7 +82,7 @@ def level(
     labels: FloatArray,
     expected: FloatArray,
     noise_sd: FloatArray,
-    law: NoiseLaw,
+    law: Law,
     *,
     unsure: float,
     most: float = np.inf,

@@ -21,8 +21,9 @@ from bagwise.learn.fitting import LOSSES, Fitted, Setting, fit_equations
 from bagwise.learn.mixture import fit_mixture
 from bagwise.learn.model_selection import BagRegressorMixin
 from bagwise.models.coefficients import INTERCEPT, Coefficients
+from bagwise.privacy.laws import Law
 from bagwise.privacy.noise import LabelKind, check_label_kind
-from bagwise.privacy.noise_laws import NoiseLaw, find_law
+from bagwise.privacy.noise_laws import find_law
 from bagwise.rows.labels import check_bounds
 from bagwise.show import charts
 
@@ -97,7 +98,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         Whether intervals take the variance of bag labels from the model or from their residuals.
         "cautious" is the larger of the two for each coefficient. "auto" is "model" for the Gaussian
         family, and "cautious" for all others.
-    noise : {"gaussian", "laplace"} or NoiseLaw
+    noise : {"gaussian", "laplace"} or Law
         The kind of noise that `noise_sd` is the size of; `Release.noise_law` is that of a release.
         With ``ridge="auto"``, bag loss and enough bags its own likelihood takes the place of least
         squares.
@@ -179,7 +180,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         ridge: float | Literal["auto"] = "auto",
         fit_intercept: bool = True,
         covariance: str = "auto",
-        noise: str | NoiseLaw = "gaussian",
+        noise: str | Law = "gaussian",
         bounds: tuple[float, float] | None = None,
         threshold: float | Literal["auto", "shares"] = "auto",
     ) -> None:

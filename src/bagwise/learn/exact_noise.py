@@ -36,7 +36,8 @@ from bagwise.glm.problem import BagProblem
 from bagwise.glm.shrinkage import AGREED, Shrunk, SlopePrior, choose, least_dispersion
 from bagwise.glm.solver import inverse_symmetric, solve_symmetric
 from bagwise.glm.weights import LabelVariance
-from bagwise.privacy.noise_laws import NoiseLaw, information, log_density
+from bagwise.privacy.laws import Law
+from bagwise.privacy.noise_laws import information, log_density
 
 ROUNDS = 6
 STEPS = 30
@@ -58,14 +59,14 @@ class NoisyLabels:
     ----------
     problem : BagProblem
         Whose labels are single numbers, means over their bags.
-    law : NoiseLaw
+    law : Law
     prior : SlopePrior
     phi : float
         Dispersion of the rows' labels.
     """
 
     problem: BagProblem
-    law: NoiseLaw
+    law: Law
     prior: SlopePrior
     phi: float
 
@@ -179,7 +180,7 @@ class NoisyLabels:
         return np.asarray(jacobian[bags].T @ (jacobian[bags] * (rows / rows.sum())[:, None]))
 
 
-def follow_the_noise(shrunk: Shrunk[BagProblem], law: NoiseLaw) -> Shrunk[BagProblem]:
+def follow_the_noise(shrunk: Shrunk[BagProblem], law: Law) -> Shrunk[BagProblem]:
     """Climb from a least-squares fit, choosing penalty and dispersion again on the way.
 
     The least-squares fit itself is returned where the likelihood is misled by skewed labels.

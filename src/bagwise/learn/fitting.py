@@ -32,8 +32,9 @@ from bagwise.learn.bag_data import BagData
 from bagwise.learn.doubt import best_of_others, evidence, warn_of_gap, warn_of_separation
 from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.models.row_model import Estimates
+from bagwise.privacy.laws import Law
 from bagwise.privacy.noise import LabelKind
-from bagwise.privacy.noise_laws import LAWS, NoiseLaw
+from bagwise.privacy.noise_laws import LAWS
 
 LOSSES = ("bag", "instance", "aggregate", "mixture")
 ENOUGH_BAGS = 5  # for each coefficient; fewer shares alone say too little of single slopes
@@ -70,7 +71,7 @@ class Setting:
         How bags get their weights.
     names : tuple of str
         Of the estimates, for messages.
-    law : NoiseLaw
+    law : Law
         The kind of noise that labels are known to carry.
     width_of_labels : float
         How far apart two labels can be.
@@ -83,7 +84,7 @@ class Setting:
     fit_intercept: bool
     ridge: float | Literal["auto"]
     names: tuple[str, ...] = ()
-    law: NoiseLaw = LAWS["gaussian"]
+    law: Law = LAWS["gaussian"]
     width_of_labels: float = np.inf
 
     @property
@@ -125,7 +126,7 @@ class Setting:
         Picks vary by the choice of a row too, which is far from normal; shares of classes are
         compared by contrasts, whose noise is a mixture.
         """
-        usual = self.law.name == "gaussian" or self.family.has_classes
+        usual = self.law.is_normal or self.family.has_classes
         return not usual and self.label_kind == "mean"
 
     def trust(self) -> Trust:

@@ -32,7 +32,7 @@ from bagwise.learn.row_variance import row_variance
 from bagwise.models.coefficients import INTERCEPT
 from bagwise.models.row_model import Estimates, RowModel
 from bagwise.privacy import Certificate
-from bagwise.privacy.noise_laws import NoiseLaw
+from bagwise.privacy.laws import Law
 from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.manifest import Manifest
 from bagwise.release.release import Release, check_release, sorted_by_scores
@@ -230,7 +230,7 @@ class ReleaseTask:
     def fit(
         self,
         data: BagData,
-        law: NoiseLaw,
+        law: Law,
         ridge: float | Literal["auto"],
         fit_intercept: bool,
         *,

@@ -40,7 +40,8 @@ from bagwise.learn.estimator import check_ridge
 from bagwise.learn.from_release import ReleaseTask
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
-from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
+from bagwise.privacy.laws import Law
+from bagwise.privacy.noise_laws import LAWS
 from bagwise.release.files import BAGS, ReleaseFiles, instance_files, read_without_rows
 from bagwise.release.manifest import BAG_ID, Manifest
 from bagwise.release.release import bag_columns, read_certificate, sorted_by_scores
@@ -125,7 +126,7 @@ def fit_on_spark(
     try:
         with chunked as in_chunks:
             # Of few bags, one row each is held: many steps go over them.
-            held = centroids and law.name != GaussianLaw().name
+            held = centroids and not law.is_normal
             over, moments, axes = in_chunks
             over = held_here(over) if held else over
             bags: Any = SimpleNamespace(sizes=sizes, n_bags=sizes.size, n_rows=int(sizes.sum()))
@@ -152,13 +153,13 @@ def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str
     return [columns[classes.index(target)]]
 
 
-def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[NoiseLaw, str]:
+def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[Law, str]:
     """Return the law of the noise, as far as a fit follows it, and what the note says of that."""
     means = ("bag means", "class shares")
-    laws = [event.law.density for event in certificate.events if event.hides in means]
-    law = laws[0] if laws else GaussianLaw()
-    if n_bags > FOLLOWED and law.name != GaussianLaw().name:
-        return GaussianLaw(), _AS_NORMAL
+    laws = [event.law for event in certificate.events if event.hides in means]
+    law = laws[0] if laws else LAWS["gaussian"]
+    if n_bags > FOLLOWED and not law.is_normal:
+        return LAWS["gaussian"], _AS_NORMAL
     return law, ""
 
 

@@ -167,7 +167,7 @@ class Certificate:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What else a reader should know, in words."""
-        return tuple(circumstance.text(self.events) for circumstance in self.circumstances)
+        return tuple(circumstance.text for circumstance in self.circumstances)
 
     @property
     def statement(self) -> tuple[str, ...]:

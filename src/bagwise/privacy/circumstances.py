@@ -6,17 +6,16 @@ and compares. And a mark has no room for more than an id, a day and a name.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from secrets import token_hex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from bagwise.errors import CertificateError
 from bagwise.files.records import Record, read_record
-from bagwise.privacy.mechanisms import Mechanism
 
 LONGEST_NAME = 100
 """Characters of the name of a data set."""
@@ -31,75 +30,79 @@ def exact(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-class SimulatedNoise(Record, tag="simulated-noise", tag_field="kind", frozen=True):
+class Fact(Record, frozen=True, tag_field="kind"):
+    """A fact about a release, with words of ours that name its fields."""
+
+    words: ClassVar[str]
+
+    @property
+    def text(self) -> str:
+        """The fact in words."""
+        return self.words.format(**asdict(self))
+
+
+class SimulatedNoise(Fact, frozen=True, tag="simulated-noise"):
     """The noise came from a seed."""
 
-    def text(self, _events: Sequence[Mechanism]) -> str:
-        """Return the circumstance in words."""
-        return "The noise is simulated from a seed: who knows it removes it."
+    words = "The noise is simulated from a seed: who knows it removes it."
 
 
-class SortedByLabels(Record, tag="sorted-by-labels", tag_field="kind", frozen=True):
+class SortedByLabels(Fact, frozen=True, tag="sorted-by-labels"):
     """Bags were formed by sorting exact labels."""
 
-    def text(self, _events: Sequence[Mechanism]) -> str:
-        """Return the circumstance in words."""
-        return "Rows were put into bags by sorting their labels: membership alone tells the labels."
+    words = "Rows were put into bags by sorting their labels: membership alone tells the labels."
 
 
-class KeptOrder(Record, tag="kept-order", tag_field="kind", frozen=True):
+class KeptOrder(Fact, frozen=True, tag="kept-order"):
     """Rows left in the order of the source."""
 
-    def text(self, _events: Sequence[Mechanism]) -> str:
-        """Return the circumstance in words."""
-        return (
-            "Rows are in the order of the source table. If that order depends on the labels, it "
-            "tells about them, and nothing here protects against that."
-        )
+    words = (
+        "Rows are in the order of the source table. If that order depends on the labels, it tells "
+        "about them, and nothing here protects against that."
+    )
 
 
-class MissingLabels(Record, tag="missing-labels", tag_field="kind", frozen=True):
+class MissingLabels(Fact, frozen=True, tag="missing-labels"):
     """Rows without a label were left out."""
+
+    words = (
+        "Rows whose label is missing were left out; there were {n_rows}. That a label is missing "
+        "is taken for public, and nothing here protects it."
+    )
 
     n_rows: Annotated[int, Meta(ge=0, le=2**48)]
 
-    def text(self, _events: Sequence[Mechanism]) -> str:
-        """Return the circumstance in words."""
-        return (
-            f"Rows whose label is missing were left out; there were {self.n_rows}. That a label is "
-            "missing is taken for public, and nothing here protects it."
-        )
 
-
-class MeanLoss(Record, tag="mean-loss", tag_field="kind", frozen=True):
+class MeanLoss(Fact, frozen=True, tag="mean-loss"):
     """What was released is the mean loss of a model."""
+
+    words = (
+        "What is released is the mean {loss} error of a model on {n_rows} rows. Labels and "
+        "predictions were clipped to the bounds, and one row counts {largest:g} at most."
+    )
 
     loss: Literal["squared", "absolute"]
     n_rows: int
     largest: float
 
-    def text(self, _events: Sequence[Mechanism]) -> str:
-        """Return the circumstance in words."""
-        return (
-            f"What is released is the mean {self.loss} error of a model on {self.n_rows} rows. "
-            "Labels and predictions were clipped to the bounds, and one row counts "
-            f"{self.largest:g} at most."
-        )
 
-
-class EvaluatedModel(Record, tag="evaluated-model", tag_field="kind", frozen=True):
+class EvaluatedModel(Fact, frozen=True, tag="evaluated-model"):
     """What the evaluated model itself had promised, if anything."""
+
+    words = "Each evaluation of these labels spends its epsilon anew, and the epsilons add up."
 
     epsilon: float | None
     delta: float | None
 
-    def text(self, _events: Sequence[Mechanism]) -> str:
-        """Return the circumstance in words."""
-        again = "Each evaluation of these labels spends its epsilon anew, and the epsilons add up."
+    @property
+    def text(self) -> str:
+        """The fact in words."""
         if self.epsilon is None or self.delta is None:
-            return f"{again} What the model tells of labels that it was made from is not covered."
+            return (
+                f"{self.words} What the model tells of labels that it was made from is not covered."
+            )
         return (
-            f"{again} If the model was made from these labels too, what it spent, epsilon "
+            f"{self.words} If the model was made from these labels too, what it spent, epsilon "
             f"{exact(self.epsilon)} and delta {exact(self.delta)}, is added."
         )
 

@@ -184,7 +184,7 @@ class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
         Both are (bags,), or (bags, classes).
         """
         off = (shown - exact).T / self.noise_sd(laws, sizes)
-        value, _ = laws[0].density.terms(off, np.full(off.shape, _SHARP))
+        value, _ = laws[0].terms(off, np.full(off.shape, _SHARP))
         return np.asarray(np.atleast_2d(value).sum(axis=0))
 
 

@@ -23,8 +23,9 @@ from bagwise.files.atomic import check_target
 from bagwise.files.records import Record, read_record, to_plain
 from bagwise.files.stored import StoredTable
 from bagwise.privacy import Certificate
+from bagwise.privacy.laws import Law
 from bagwise.privacy.noise import LabelKind
-from bagwise.privacy.noise_laws import GaussianLaw, NoiseLaw
+from bagwise.privacy.noise_laws import LAWS
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
 from bagwise.release.bags_in_parts import PartBags
@@ -327,15 +328,15 @@ class Release(Published):
         return self.instances.to_pandas().assign(**{BAG_ID: bags, **columns})
 
     @property
-    def noise_law(self) -> NoiseLaw:
+    def noise_law(self) -> Law:
         """The distribution of the noise on bag labels, for a fit that knows it.
 
         For means; picks and class shares are treated as if their noise were normal.
         """
         means = ("bag means", "class shares")
         events = self.certificate.events
-        laws = [event.law.density for event in events if event.hides in means]
-        return laws[0] if laws else GaussianLaw()
+        laws = [event.law for event in events if event.hides in means]
+        return laws[0] if laws else LAWS["gaussian"]
 
     def fit_params(self) -> dict[str, Any]:
         """Return what an estimator's ``fit`` takes beside X and y; with exposure, that as well."""

@@ -14,7 +14,6 @@ from scipy import special
 from bagwise._types import FloatArray, IntArray
 from bagwise.privacy.curves import GaussianCurve
 from bagwise.privacy.laws.law import Move, Norm, Scaled
-from bagwise.privacy.noise_laws import GaussianLaw
 from bagwise.privacy.samplers import discrete_gaussian
 from bagwise.rng import NoiseSource
 
@@ -27,6 +26,7 @@ class Gaussian(Scaled, frozen=True, tag="gaussian"):
 
     norm: ClassVar[Norm] = "L2"
     needs_delta: ClassVar[bool] = True
+    is_normal: ClassVar[bool] = True
 
     largest: ClassVar[int] = LARGEST_SCALE
 
@@ -43,10 +43,11 @@ class Gaussian(Scaled, frozen=True, tag="gaussian"):
         """The scale, or less by two parts in 10**7 at most."""
         return float(self.scale)
 
-    @property
-    def density(self) -> GaussianLaw:
-        """The shape of the noise."""
-        return GaussianLaw()
+    def terms(self, residual: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return log density and score: the sum is normal."""
+        variance = 1 + spread**2
+        log_density = -0.5 * (residual**2 / variance + np.log(2 * np.pi * variance))
+        return log_density, residual / variance
 
     def draw(self, count: int, source: NoiseSource) -> IntArray:
         """Draw noise, in grid steps."""

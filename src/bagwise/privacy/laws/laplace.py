@@ -10,11 +10,11 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.privacy.curves import LaplaceCurve
 from bagwise.privacy.laws.law import Move, Norm, Scaled
-from bagwise.privacy.noise_laws import LaplaceLaw
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_laplace
 from bagwise.rng import NoiseSource
 
@@ -39,10 +39,21 @@ class Laplace(Scaled, frozen=True, tag="laplace"):
         """That of continuous noise; rounded to whole numbers it is less by 1 / (24 scale^2)."""
         return math.sqrt(2) * self.scale
 
-    @property
-    def density(self) -> LaplaceLaw:
-        """The shape of the noise."""
-        return LaplaceLaw()
+    def terms(self, residual: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return log density and score. The sum is log-concave, as both of its parts are.
+
+        With b the scale, ``z = r / s`` and ``a = s / b`` the density is the sum of
+        ``exp(a^2 / 2 -+ z a) Phi(+-z - a) / (2 b)``, and the normal densities cancel in its
+        derivative (Reed 2006).
+        """
+        scale = math.sqrt(0.5)
+        z, a = residual / spread, spread / scale
+        right = a**2 / 2 - z * a + log_ndtr(z - a)
+        left = a**2 / 2 + z * a + log_ndtr(-z - a)
+        top = np.maximum(right, left)
+        up, down = np.exp(right - top), np.exp(left - top)
+        log_density = top + np.log(up + down) - math.log(2 * scale)
+        return log_density, (up - down) / (up + down) / scale
 
     def draw(self, count: int, source: NoiseSource) -> IntArray:
         """Draw noise, in grid steps."""

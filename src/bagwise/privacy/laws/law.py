@@ -18,7 +18,6 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.errors import BudgetError
 from bagwise.files.records import Record
 from bagwise.privacy.curves import Curve
-from bagwise.privacy.noise_laws import NoiseLaw
 from bagwise.rng import NoiseSource
 
 Norm = Literal["L1", "L2", "number", "class", "label", "choice"]
@@ -41,6 +40,8 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     norm: ClassVar[Norm]
     needs_delta: ClassVar[bool] = False
+    is_normal: ClassVar[bool] = False
+    """Whether noise is so nearly normal that least squares are all there is to learn by."""
 
     @classmethod
     def called(cls) -> str:
@@ -86,9 +87,12 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
         """The standard deviation of what it adds, in grid steps."""
         raise AssertionError(f"{self.kind} adds no noise")
 
-    @property
-    def density(self) -> NoiseLaw:
-        """The shape of the noise, for whoever learns from the answers."""
+    def terms(self, residual: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the log density of noise plus a normal, and its derivative, the sign turned.
+
+        Both in units of the noise's standard deviation: `privacy.noise_laws` has what it is for.
+        """
+        del residual, spread
         raise AssertionError(f"{self.kind} adds no noise")
 
     def draw(self, count: int, source: NoiseSource) -> IntArray:
@@ -122,7 +126,7 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
 class Noise(Law, frozen=True):
     """A law of noise that is added to whole numbers: symmetric, with one peak at 0.
 
-    It has a standard deviation, a density, draws and tails.
+    It has a standard deviation, a density (`terms`), draws and tails.
     """
 
 

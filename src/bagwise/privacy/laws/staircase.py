@@ -41,14 +41,14 @@ of its inner width, Theorem 7. Sums over whole numbers in place of their integra
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy.special import ndtr
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.privacy.curves import Curve, GroupCurve, StepCurve
 from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
-from bagwise.privacy.noise_laws import StaircaseLaw
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_staircase
 from bagwise.rng import NoiseSource
 
@@ -104,10 +104,47 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
         """The standard deviation, exactly."""
         return math.sqrt(self.variance)
 
-    @property
-    def density(self) -> StaircaseLaw:
-        """The shape of the noise."""
-        return StaircaseLaw(self.shift / self.scale, self.inner / self.shift)
+    @cached_property
+    def _shape(self) -> tuple[float, float, float]:
+        """What a step costs, the share of the inner part, and a step's width, in deviations."""
+        epsilon, inner = self.shift / self.scale, self.inner / self.shift
+        levels = np.arange(max(3, math.ceil(40 / epsilon)))
+        begin = np.concatenate([1.0 * levels, levels + inner])
+        end = np.concatenate([levels + inner, levels + 1.0])
+        height = np.exp(-epsilon * np.concatenate([levels, levels + 1.0]))
+        mass = float((height * (end - begin)).sum())
+        width = 1 / math.sqrt(float((height * (end**3 - begin**3)).sum()) / 3 / mass)
+        return epsilon, inner, width
+
+    def terms(self, residual: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return log density and score, from the normal's integral over each step in reach.
+
+        Steps are counted from the one that a residual lies on, and their heights are in units of
+        its height, so that nothing vanishes far out.
+        """
+        epsilon, inner, width = self._shape
+        fall, r = self.fall, np.abs(residual)
+        here = np.floor(r / width)
+        reach = _reach(epsilon, float(spread.max(initial=0.0)) / width)
+        density, slope = np.zeros_like(r), np.zeros_like(r)
+        edge = _Edge.at((r - (here - reach) * width) / spread)
+        for away in range(-reach, reach + 1):
+            level = here + away
+            middle = level + np.where(level < 0, 1 - inner, inner)
+            # Left of 0 steps rise: they are those of the other side, seen in a mirror.
+            rising = np.exp(epsilon * np.where(level < 0, level + here, 0.0))
+            first = np.where(level < 0, rising, fall**away)
+            second = np.where(level < 0, rising / fall, fall ** (away + 1))
+            for end, height in ((middle, first), (level + 1, second)):
+                last, edge = edge, _Edge.at((r - end * width) / spread)
+                density += height * last.between(edge)
+                slope += height * (last.peak - edge.peak)
+        density = np.maximum(density, 1e-300)
+        score = -slope / (spread * math.sqrt(2 * np.pi) * density)
+        # What all steps add up to where the highest has height 1, in widths.
+        mass = 2 * (inner + (1 - inner) * fall) / (1 - fall)
+        value = np.log(density) - epsilon * here - math.log(mass * width)
+        return value, np.sign(residual) * score
 
     def draw(self, count: int, source: NoiseSource) -> IntArray:
         """Draw noise, in grid steps."""
@@ -210,3 +247,30 @@ def _sum_below(count: int) -> int:
 def _squares_below(count: int) -> int:
     """Return the sum of the squares of 0, 1, …, count - 1."""
     return (count - 1) * count * (2 * count - 1) // 6
+
+
+def _reach(epsilon: float, spread: float) -> int:
+    """Return how many steps away matter to a normal of this spread, in widths of a step.
+
+    A step that is D nearer to 0 is ``exp(epsilon D)`` times as high, and the normal there less than
+    ``exp(-(D / spread)**2 / 2)`` of what it is: together less than 1e-17.
+    """
+    loss, rise = 40.0, epsilon * spread
+    return math.ceil(spread * (rise + math.sqrt(rise**2 + 2 * loss))) + 1
+
+
+class _Edge(NamedTuple):
+    """Where a step ends, as the normals around residuals see it: the tail beyond it, and a peak."""
+
+    right: AnyArray
+    tail: FloatArray
+    peak: FloatArray
+
+    @classmethod
+    def at(cls, z: FloatArray) -> "_Edge":
+        return cls(z < 0, ndtr(-np.abs(z)), np.exp(-(z**2) / 2))
+
+    def between(self, other: "_Edge") -> FloatArray:
+        """Return the mass of the normals between this edge and one farther to the right."""
+        apart = self.right != other.right
+        return np.asarray(np.where(apart, 1 - self.tail - other.tail, abs(self.tail - other.tail)))
