@@ -9,7 +9,7 @@ from scipy import integrate, stats
 from bagwise.errors import BudgetError
 from bagwise.privacy import gaussian_delta, gaussian_epsilon, gaussian_mu
 from bagwise.privacy.accounting import gaussian_part, total_delta, total_epsilon
-from bagwise.privacy.curves import laplace_delta
+from bagwise.privacy.curves import LaplaceCurve, delta_at
 from bagwise.privacy.mechanisms import noisy_choice
 from tests.privacy.events import gaussian, laplace
 
@@ -105,10 +105,10 @@ def test_events_compose_by_hypotenuse_and_unknown_ones_are_refused():
 def test_a_mean_loss_on_its_own_has_the_exact_curve():
     event = laplace(3, 2)
     for epsilon in (-1.0, 0.3, 1.0, 1.5, 2.0):
-        assert total_delta([event], epsilon) == laplace_delta(epsilon, shift=3, scale=2)
+        assert total_delta([event], epsilon) == delta_at(LaplaceCurve(3, 2), epsilon)
     # Beside a pure choice it costs less than if that took its epsilon off the top.
     both = [noisy_choice("bounds", 0.2), event]
-    assert 0 < total_delta(both, 1.2) < laplace_delta(1.0, shift=3, scale=2)
+    assert 0 < total_delta(both, 1.2) < delta_at(LaplaceCurve(3, 2), 1.0)
 
 
 def test_mean_losses_add_their_epsilon_to_whatever_else_was_released():

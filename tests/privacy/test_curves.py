@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bagwise.errors import BudgetError
-from bagwise.privacy import composed_delta, gaussian_delta, gaussian_mu, pick_delta, pick_mu
-from bagwise.privacy.curves import composed_pick_mu, laplace_delta, least_epsilon
+from bagwise.privacy import composed_delta, gaussian_delta, gaussian_mu, pick_delta
+from bagwise.privacy.curves import LaplaceCurve, composed_pick_mu, delta_at, least_epsilon
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from bagwise.privacy.curves import composed_pick_mu, laplace_delta, least_epsilo
     ],
 )
 def test_golden_mus_of_picks(epsilon, delta, size, expected):
-    mu = pick_mu(epsilon, delta, size)
+    mu = composed_pick_mu(epsilon, delta, 0.0, size)
     assert mu == pytest.approx(expected, rel=1e-8)
     assert pick_delta(epsilon, mu, size) <= delta
 
@@ -168,7 +168,7 @@ def test_the_laplace_curve_is_the_sum(shift, scale, epsilon):
     p = np.exp(-np.abs(grid) / scale) / norm
     q = np.exp(-np.abs(grid - shift) / scale) / norm
     expected = hockey_stick(epsilon, p, q, 1)
-    assert laplace_delta(epsilon, shift=shift, scale=scale) == pytest.approx(expected, abs=1e-9)
+    assert delta_at(LaplaceCurve(shift, scale), epsilon) == pytest.approx(expected, abs=1e-9)
 
 
 @settings(max_examples=20)
@@ -207,6 +207,6 @@ def test_google_s_library_agrees_on_the_mixture_and_on_small_budgets():
 )
 def test_impossible_picks(arguments, message):
     with pytest.raises(BudgetError, match=message):
-        pick_mu(*arguments)
+        composed_pick_mu(*arguments[:2], 0.0, arguments[2])
     with pytest.raises(BudgetError, match="spend the whole budget"):
         composed_pick_mu(1.0, 1e-5, 0.3, 10)

@@ -10,7 +10,7 @@ import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.random_bags import SuperBags
 from bagwise.families import find_family
-from bagwise.privacy.curves import gaussian_delta, gaussian_mu, pick_delta, pick_mu
+from bagwise.privacy.curves import composed_pick_mu, gaussian_delta, gaussian_mu, pick_delta
 from bagwise.theory.exact import exact_risk
 from reproduction import printed
 from reproduction.bounds import (
@@ -55,7 +55,7 @@ def test_e2_a_pick_does_not_divide_the_noise_by_the_size(size):
     epsilon, delta, R = 1.0, 1e-5, 3.0
     noise = printed_label_noise(R=R, epsilon=epsilon, delta=delta) / size
     assert pick_delta(epsilon / 2, 2 * R / noise, size) > 1000 * delta / 2
-    mu = pick_mu(epsilon / 2, delta / 2, size)
+    mu = composed_pick_mu(epsilon / 2, delta / 2, 0.0, size)
     assert pick_delta(epsilon / 2, mu, size) <= delta / 2
     assert 2 * R / mu > 2 * noise
 

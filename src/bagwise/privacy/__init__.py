@@ -16,9 +16,7 @@ from bagwise.privacy.curves import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
-    laplace_delta,
     pick_delta,
-    pick_mu,
 )
 
 __all__ = [
@@ -28,9 +26,7 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_mu",
     "group_epsilon",
-    "laplace_delta",
     "pick_delta",
-    "pick_mu",
     "total_delta",
     "total_epsilon",
 ]

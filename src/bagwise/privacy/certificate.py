@@ -5,9 +5,11 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, Self, get_args
+from typing import Any, Self, get_args, get_type_hints
+
+import msgspec
 
 from bagwise._printable import printable
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
@@ -59,6 +61,7 @@ GROUPS = (2, 5, 10)
 
 _ROW_UNIT = "one row's label"
 _SEARCHES = ("bounds", "range", "limit")
+_MARK = get_type_hints(Mark)
 
 
 @dataclass(frozen=True)
@@ -429,9 +432,7 @@ class Certificate:
         """Return the certificate as plain values: words first, then numbers."""
         return {
             "schema": SCHEMA,
-            "id": None if self.mark is None else self.mark.id,
-            "date": None if self.mark is None else self.mark.date,
-            "dataset": None if self.mark is None else self.mark.dataset,
+            **(dict.fromkeys(_MARK) if self.mark is None else asdict(self.mark)),
             "headline": self.headline,
             "statement": list(self.statement),
             "private": self.is_private,
@@ -472,22 +473,16 @@ class Certificate:
             )
         certificate = shielded(
             lambda: cls(
-                epsilon=_optional_float(entry["epsilon"]),
-                delta=_optional_float(entry["delta"]),
-                bounds=_optional_pair(entry["bounds"]),
                 events=mechanisms_from_json(entry["events"]),
-                smallest_bag=None if (k := entry["smallest_bag"]) is None else int(k),
-                noise_source=str(entry["noise_source"]),
-                unit=_optional_text(entry["unit"]),
-                unit_rows=int(entry["unit_rows"]),
                 circumstances=circumstances_from_json(entry["circumstances"]),
-                covers=_optional_text(entry["covers"]),
-                software=str(entry["software"]),
-                asked_epsilon=_optional_float(entry["asked_epsilon"]),
-                asked_delta=_optional_float(entry["asked_delta"]),
-                tightened=_optional_pair(entry["tightened"]),
-                limit=_optional_float(entry["limit"]),
-                mark=_optional_mark(entry["id"], entry["date"], entry["dataset"]),
+                mark=None
+                if entry["id"] is None
+                else Mark(*(msgspec.convert(entry[name], kind) for name, kind in _MARK.items())),
+                **{
+                    name: msgspec.convert(entry[name], kind)
+                    for name, kind in get_type_hints(cls).items()
+                    if name not in ("events", "circumstances", "mark")
+                },
             ),
             lambda _: CertificateError(
                 "the certificate is damaged: a field is missing or malformed."
@@ -574,22 +569,3 @@ def _same(mine: Any, theirs: Any) -> bool:
     if isinstance(mine, float):
         return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-300)
     return bool(mine == theirs)
-
-
-def _optional_text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _optional_mark(id: Any, date: Any, dataset: Any) -> Mark | None:
-    return None if id is None else Mark(str(id), str(date), _optional_text(dataset))
-
-
-def _optional_float(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _optional_pair(values: Sequence[Any] | None) -> Bounds | None:
-    if values is None:
-        return None
-    low, high = values
-    return float(low), float(high)

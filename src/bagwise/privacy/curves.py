@@ -63,7 +63,13 @@ class GaussianCurve:
 
 @dataclass(frozen=True)
 class LaplaceCurve:
-    """L: discrete Laplace noise of `scale` on integers that move by `shift` at most."""
+    """L: discrete Laplace noise of `scale` on integers that move by `shift` at most, exactly.
+
+    It is 0 from ``epsilon = shift / scale`` on: pure differential privacy.
+
+    >>> delta_at(LaplaceCurve(100, 100), 1.0), round(delta_at(LaplaceCurve(100, 100), 0.5), 4)
+    (0.0, 0.2212)
+    """
 
     shift: int
     scale: int
@@ -267,15 +273,6 @@ def pick_delta(epsilon: float, mu: float, size: int) -> float:
     return delta_at(PickCurve(GaussianCurve(mu), size), epsilon)
 
 
-def pick_mu(epsilon: float, delta: float, size: int) -> float:
-    """Return the largest mu at which a pick is (epsilon, delta)-private, on the private side.
-
-    >>> round(pick_mu(1.0, 1e-5, 50), 10)
-    1.2628459071
-    """
-    return composed_pick_mu(epsilon, delta, 0.0, size)
-
-
 def composed_delta(epsilon: float, mu_scores: float, mu_pick: float, size: int) -> float:
     """Return a delta for Gaussian scores followed by a pick from bags that depend on them.
 
@@ -299,7 +296,11 @@ def composed_delta(epsilon: float, mu_scores: float, mu_pick: float, size: int) 
 
 
 def composed_pick_mu(epsilon: float, delta: float, mu_scores: float, size: int) -> float:
-    """Return the largest mu of a pick that fits the budget after Gaussian scores."""
+    """Return the largest mu of a pick that fits the budget after Gaussian scores, if there are any.
+
+    >>> round(composed_pick_mu(1.0, 1e-5, 0.0, 50), 10)
+    1.2628459071
+    """
     check_budget(epsilon, delta)
     if delta >= 1 / size:
         raise BudgetError(
@@ -311,17 +312,6 @@ def composed_pick_mu(epsilon: float, delta: float, mu_scores: float, size: int) 
     # The quadrature is good to about 1e-12; asking for slightly less stays on the private side.
     target = delta if mu_scores == 0 else delta * (1 - 1e-9)
     return _largest_mu(lambda mu: composed_delta(epsilon, mu_scores, mu, size), epsilon, target)
-
-
-def laplace_delta(epsilon: float, *, shift: int, scale: int) -> float:
-    """Return the exact delta of discrete Laplace noise of `scale` on integers that move by `shift`.
-
-    It is 0 from ``epsilon = shift / scale`` on: pure differential privacy.
-
-    >>> laplace_delta(1.0, shift=100, scale=100), round(laplace_delta(0.5, shift=100, scale=100), 4)
-    (0.0, 0.2212)
-    """
-    return delta_at(LaplaceCurve(shift, scale), epsilon)
 
 
 def least_epsilon(

@@ -147,6 +147,8 @@ class Mechanism:
 
     def check(self, bounds: Bounds | None) -> None:
         """Raise CertificateError if no release within these bounds could have such parameters."""
+        if bounds is None:
+            raise CertificateError("the certificate has an event and no bounds.")
         self.query.check(bounds)
         possible = (law.is_possible(self.query.move(law.norm)) for law in self.laws)
         if self.units != 1 or not all(possible):

@@ -209,10 +209,6 @@ class Designs:
     def _sample(self) -> FloatArray:
         return _sampled(self._X)
 
-    @cached_property
-    def _dropped(self) -> tuple[str, ...]:
-        return _dependent(self._columns, self._names)
-
     @property
     def least_trace(self) -> float:
         """A privacy trace that no design of either norm is below; cheap, since it needs no search.
@@ -231,9 +227,8 @@ class Designs:
         basis = _with_constant(columns.axes)
         one = np.eye(basis.shape[1])
         center, spread = columns.mean, columns.axes.spread
-        start = ModelDesign(
-            center, spread, basis, one, one, 0, self._dropped, norm, even=self._even
-        )
+        dropped = _dependent(columns, self._names)
+        start = ModelDesign(center, spread, basis, one, one, 0, dropped, norm, even=self._even)
         # Small matrices by the thousand: threads for each of them wait longer than they work.
         with threadpool_limits(1):
             if norm == "L2":
@@ -280,7 +275,7 @@ class _WhiteRows:
         self._X = X
         self._white: Callable[[FloatArray], FloatArray] = partial(_white, design=design)
         if keep and 8 * X.shape[0] * design.rank <= _KEPT:
-            self._X, self._white = np.concatenate(list(over_blocks(X, self._white))), _as_it_is
+            self._X, self._white = np.concatenate(list(over_blocks(X, self._white))), np.asarray
 
     def measured(self, design: ModelDesign) -> ModelDesign:
         """Return the design with the J and the shortest column that follow from its G."""
@@ -293,10 +288,6 @@ class _WhiteRows:
             white["design"] = design = dataclasses.replace(design, shortest=shortest)
         blocks = over_blocks(self._X, partial(_jacobian, **white))
         return dataclasses.replace(design, jacobian=sum(blocks, np.zeros(design.mix.shape)))
-
-
-def _as_it_is(block: FloatArray) -> FloatArray:
-    return block
 
 
 def _strengths(

@@ -113,19 +113,15 @@ def check_limits(*, max_epsilon: float | None = None, max_delta: float | None = 
 
 def warn_of_strong_promise(epsilon: float, *, n_rows: int) -> None:
     """Warn if the noise of a release or a model leaves nothing of a table of this size."""
+    enough = 100 * noise_on_mean(1.0, n_rows)  # the epsilon that tells the mean to a hundredth
+    allowed = f"Epsilon of {enough:.2g} leaves a hundredth of that width; or take more rows."
+    if enough > WEAK_EPSILON:
+        allowed = "So few rows say little under any promise worth making; take more of them."
     if noise_on_mean(epsilon, n_rows) > LOST_MEAN:
         warnings.warn(
             f"epsilon = {epsilon:g} is more than {n_rows} rows can keep: the mean of all labels "
             f"alone would carry noise of {noise_on_mean(epsilon, n_rows):.2g} widths of the "
-            "bounds, and bags or models carry more. " + _what_rows_allow(n_rows),
+            f"bounds, and bags or models carry more. {allowed}",
             StrongPromiseWarning,
             stacklevel=2,
         )
-
-
-def _what_rows_allow(n_rows: int) -> str:
-    """Say at which epsilon the mean of so many labels can be told to a hundredth."""
-    enough = 100 * noise_on_mean(1.0, n_rows)
-    if enough > WEAK_EPSILON:
-        return "So few rows say little under any promise worth making; take more of them."
-    return f"Epsilon of {enough:.2g} leaves a hundredth of that width; or take more rows."

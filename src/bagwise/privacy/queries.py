@@ -95,7 +95,7 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
         """Return how far the labels of one unit move the answer in a norm."""
         return self.moves[norm]
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Raise CertificateError if no release within these bounds could ask this."""
         del bounds
         if not 1 <= self.unit_rows <= LARGEST_COUNT:
@@ -198,12 +198,10 @@ def impossible(query: Query) -> CertificateError:
     return CertificateError(f"the query for {query.hides} has impossible parameters.")
 
 
-def check_grid(query: Query, bounds: Bounds | None) -> None:
+def check_grid(query: Query, bounds: Bounds) -> None:
     """Refuse a step that is not that of labels within these bounds."""
     if not (math.isfinite(query.grid_step) and query.grid_step > 0):
         raise impossible(query)
-    if bounds is None:
-        raise CertificateError("the certificate has an event and no bounds.")
     if not math.isclose(query.grid_step, (bounds[1] - bounds[0]) / LABEL_STEPS, rel_tol=1e-9):
         raise CertificateError(f"the query for {query.hides} is not on the grid of its bounds.")
 
@@ -260,7 +258,7 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
             "number": Move(LABEL_STEPS * moved) if one_number else Move(LABEL_STEPS, moved),
         }
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Refuse what no release within these bounds could ask."""
         if not 1 <= self.rows <= LARGEST_COUNT or not self.rows <= self.square <= self.rows**2:
             raise impossible(self)
@@ -337,7 +335,7 @@ class Labels(Query, frozen=True, tag="labels"):
         """How far the labels of one unit move."""
         return {"L1": Move(LABEL_STEPS * self.rows), "L2": Move(root_steps(self.rows))}
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Refuse what no release within these bounds could ask."""
         super().check(bounds)
         check_grid(self, bounds)
@@ -372,7 +370,7 @@ class Statistic(Query, frozen=True, tag="model"):
         """How far the labels of one unit move the sum; columns are made for one norm."""
         return {self.norm: Move(self.reach)}
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Refuse what no release within these bounds could ask."""
         if not LABEL_STEPS <= self.reach <= LARGEST_REACH:
             raise impossible(self)
@@ -407,13 +405,11 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
         """How far the labels of one unit move the sum: one number."""
         return {"L1": Move(self.reach)}
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Refuse what no loss within these bounds could be."""
         usual = math.isfinite(self.grid_step) and self.grid_step > 0
         if not usual or not 1 <= self.reach <= LARGEST_REACH:
             raise impossible(self)
-        if bounds is None:
-            raise CertificateError("the certificate has an event and no bounds.")
         width = bounds[1] - bounds[0]
         # The largest loss may have been set anywhere below the one that the bounds allow.
         if self.grid_step * LOSS_STEPS > max(width, width**2) * (1 + 1e-9):
@@ -451,11 +447,9 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
         """So many labels that become any others."""
         return {"label": Move(times=self.rows)}
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Refuse what no release within these bounds could ask."""
         super().check(bounds)
-        if bounds is None:
-            raise CertificateError("the certificate has an event and no bounds.")
         if (self.low, self.high) != (float(bounds[0]), float(bounds[1])):
             raise CertificateError("the query for single labels does not fit the bounds.")
 
@@ -547,7 +541,7 @@ class Picks(BagLabels, frozen=True):
         """The sizes of bags."""
         return self.sizes
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Refuse sizes of bags, and rows of a unit, that cannot be such."""
         super().check(bounds)
         if not 1 <= len(self.sizes) <= MOST_SIZES or list(self.sizes) != sorted(set(self.sizes)):
@@ -637,7 +631,7 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
         """How far one label moves: the width of the bounds."""
         return {"L1": Move(LABEL_STEPS), "L2": Move(LABEL_STEPS)}
 
-    def check(self, bounds: Bounds | None) -> None:
+    def check(self, bounds: Bounds) -> None:
         """Refuse what no release within these bounds could ask."""
         super().check(bounds)
         check_grid(self, bounds)
