@@ -753,9 +753,9 @@ def test_units_need_noise_that_was_set_for_them(name, law):
 def test_classes_are_refused_unless_the_noise_was_set_for_them(name, law):
     real, _ = example(name, law, real=True)
     if real.query.labels_bags:
-        assert real.suits_classes(None) == (not name.startswith("class"))
-        assert real.suits_classes(3) == name.startswith("class")
-        assert real.suits_classes(4) == name.startswith("class shares")
+        assert real.of_bags.suits_classes(real.laws, None) == (not name.startswith("class"))
+        assert real.of_bags.suits_classes(real.laws, 3) == name.startswith("class")
+        assert real.of_bags.suits_classes(real.laws, 4) == name.startswith("class shares")
 
 
 @plain

@@ -40,7 +40,7 @@ def summed_steps(labels, design):
 
 @pytest.mark.parametrize("loss", ["squared", "absolute"])
 @pytest.mark.parametrize("clip", [None, 3.7])
-@pytest.mark.parametrize("units", [ROWS, Units("who", np.array([0, 1, 1]))], ids=["rows", "units"])
+@pytest.mark.parametrize("units", [ROWS, Units(np.array([0, 1, 1]))], ids=["rows", "units"])
 def test_no_neighbouring_table_moves_the_sum_further_than_the_noise_allows(loss, clip, units):
     predictions = np.array([-1.0, 2.3, 9.0])  # the last one is clipped
     design = design_loss(predictions, bounds=BOUNDS, loss=loss, clip=clip)

@@ -37,6 +37,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 
 import numpy as np
 from scipy.special import ndtri
@@ -106,16 +107,11 @@ class Cost:
         >>> pair[0].covers(pair[1]), pair[1].covers(pair[0])
         (True, False)
         """
-        enough = 1 + TOLERANCE
-        if self.pure is not None and (
-            other.pure is None or float(other.pure) > float(self.pure) * enough
-        ):
-            return False
-        if self.mu_square is not None and (
-            other.mu_square is None or other.mu_square > self.mu_square * enough
-        ):
-            return False
-        return other.renyi <= self.renyi * enough and other.beyond <= self.beyond * enough
+        measures = attrgetter("pure", "mu_square", "renyi", "beyond")
+        return all(
+            mine is None or (theirs is not None and float(theirs) <= float(mine) * (1 + TOLERANCE))
+            for mine, theirs in zip(measures(self), measures(other), strict=True)
+        )
 
     @classmethod
     def of(cls, events: Sequence[Mechanism], *, order: float) -> "Cost":

@@ -25,7 +25,6 @@ from bagwise.privacy.queries import (
     QUERIES,
     BagLabels,
     Draw,
-    Frequencies,
     Query,
     RangeCounts,
 )
@@ -197,22 +196,6 @@ class Mechanism:
     def claimed_noise(self, sizes: IntArray) -> ClaimedNoise | None:
         """Return the noise on each bag label, for a test of its absence; None if there is none."""
         return self.of_bags.claimed_noise(self.laws, sizes)
-
-    def suits_classes(self, classes: int | None) -> bool:
-        """Tell whether it hides a label with so many classes; None stands for a number."""
-        return self.of_bags.suits_classes(self.laws, classes)
-
-    def contradiction(self, labels: FloatArray, sizes: IntArray, low: float) -> str | None:
-        """Return why these cannot be its labels of bags, clipped at `low`; None if they can."""
-        return self.of_bags.contradiction(self.laws, labels, sizes, low)
-
-    def frequencies(self, labels: FloatArray, sizes: IntArray) -> Frequencies | None:
-        """Return how often each label is reported; None where labels are moved, not replaced."""
-        return self.of_bags.frequencies(self.laws, labels, sizes)
-
-    def log_likelihood(self, shown: FloatArray, exact: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return how likely labels of bags are if these are the exact ones, but for a constant."""
-        return self.of_bags.log_likelihood(self.laws, shown, exact, sizes)
 
     def exported(self, google: Any) -> list[Any]:
         """Return it as events of Google's dp-accounting, given its module of events."""

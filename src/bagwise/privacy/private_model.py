@@ -56,7 +56,7 @@ from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
 from bagwise.rows.blocks import BlockedRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
-from bagwise.rows.whitening import Axes, Columns
+from bagwise.rows.whitening import Columns
 
 _COLUMN_BITS = 20
 _HALF = LABEL_STEPS // 2
@@ -224,7 +224,8 @@ class Designs:
         """Return the design of all rows, or of many rows what a sample tells of it."""
         columns, sample = self._columns, self._sample
         is_sample = sample.shape[0] < self._X.shape[0]  # few rows on many machines are all there
-        basis = _with_constant(columns.axes)
+        # The constant column is orthogonal to the others, which are centred.
+        basis = linalg.block_diag(1.0, columns.axes.vectors / np.sqrt(columns.axes.values))
         one = np.eye(basis.shape[1])
         center, spread = columns.mean, columns.axes.spread
         dropped = _dependent(columns, self._names)
@@ -442,17 +443,6 @@ def _white(block: FloatArray, design: ModelDesign) -> FloatArray:
     """Return the coordinates z of the rows of a block."""
     scaled = (block - design.center) / design.spread
     return np.asarray(np.column_stack([np.ones(scaled.shape[0]), scaled]) @ design.basis)
-
-
-def _with_constant(axes: Axes) -> FloatArray:
-    """Return the basis for [1, columns in standard deviations]: second moment n I together.
-
-    The constant column is orthogonal to the others, which are centred.
-    """
-    basis = np.zeros((axes.units.size + 1, 1 + axes.rank))
-    basis[0, 0] = 1.0
-    basis[1:, 1:] = axes.vectors / np.sqrt(axes.values)
-    return basis
 
 
 def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:

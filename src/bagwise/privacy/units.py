@@ -18,12 +18,10 @@ class Units:
 
     Attributes
     ----------
-    column : str or None
     index : (n,) integers or None
         Number of the unit of each row.
     """
 
-    column: str | None = None
     index: IntArray | None = None
 
     @property
@@ -49,7 +47,7 @@ class Units:
 
     def take(self, rows: IntArray) -> "Units":
         """Reorder rows."""
-        return self if self.index is None else Units(self.column, self.index[rows])
+        return self if self.index is None else Units(self.index[rows])
 
 
 def units_of(table: pa.Table, column: str) -> Units:
@@ -60,4 +58,4 @@ def units_of(table: pa.Table, column: str) -> Units:
     codes = pc.dictionary_encode(values).combine_chunks()
     if isinstance(codes, pa.ChunkedArray):
         codes = codes.unify_dictionaries().combine_chunks()
-    return Units(column, codes.indices.to_numpy().astype(np.int64))
+    return Units(codes.indices.to_numpy().astype(np.int64))

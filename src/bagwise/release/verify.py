@@ -219,10 +219,11 @@ def _check_bag_event(release: "Release") -> None:
         raise ReleaseError("the certificate does not account for these bag labels.")
     classes = None if release.classes is None else len(release.classes)
     unit_range = release.certificate.bounds == (0.0, 1.0)
-    if not found[0].suits_classes(classes) or (classes is not None and not unit_range):
+    query, laws = found[0].of_bags, found[0].laws
+    if not query.suits_classes(laws, classes) or (classes is not None and not unit_range):
         raise ReleaseError("the certificate does not account for a label with these classes.")
     low = (release.certificate.clipped_to or (0.0, 0.0))[0]
-    fault = found[0].contradiction(release.labels, release.bags.sizes, low)
+    fault = query.contradiction(laws, release.labels, release.bags.sizes, low)
     if fault:
         raise ReleaseError(fault)
 
@@ -382,7 +383,7 @@ def _check_frequencies(release: "Release") -> list[str]:
     """Refuse labels that are reported more or less often than their chances allow."""
     labels, sizes = release.labels, release.bags.sizes
     hiding = [event for event in release.certificate.events if event.query.labels_bags]
-    found = [event.frequencies(labels, sizes) for event in hiding]
+    found = [event.of_bags.frequencies(event.laws, labels, sizes) for event in hiding]
     reports = [report for report in found if report is not None]
     for report in reports:
         if frequencies_p_value(*report) < FALSE_ALARMS:
