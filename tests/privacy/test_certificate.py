@@ -213,17 +213,17 @@ def test_unknown_versions_and_damage_are_caught(private):
         Certificate.from_json({**entry, "schema": "bagwise-certificate/9"})
     known = entry["events"][0]
     for kind in ("magic", "laplace-mean", "gaussian"):
-        with pytest.raises(CertificateError, match="unknown query"):
+        with pytest.raises(CertificateError, match=r"another version.*\$\.query"):
             other = {**known, "query": {**known["query"], "kind": kind}}
             Certificate.from_json({**entry, "events": [other]})
-        with pytest.raises(CertificateError, match=r"unknown law|another type"):
+        with pytest.raises(CertificateError, match=r"another version.*\$\.laws"):
             Certificate.from_json({**entry, "events": [{**known, "laws": [{"kind": kind}]}]})
     with pytest.raises(CertificateError, match="damaged"):
         Certificate.from_json({key: value for key, value in entry.items() if key != "delta"})
-    with pytest.raises(CertificateError, match=r"another type \(\$\.rows\)"):
+    with pytest.raises(CertificateError, match=r"another type \(\$\.query\.rows\)"):
         mechanism_from_json({**known, "query": {**known["query"], "rows": "1"}})
     picks = {"kind": "bag-picks", "sizes": ["1"], "rows": 1, "grid_step": 1.0}
-    with pytest.raises(CertificateError, match=r"another type \(\$\.sizes"):
+    with pytest.raises(CertificateError, match=r"another type \(\$\.query\.sizes"):
         mechanism_from_json({"query": picks, "laws": known["laws"]})
     with pytest.raises(CertificateError, match="missing, unknown or of another type"):
         mechanism_from_json({**known, "query": {"kind": "bag-means", "rows": 1}})
@@ -408,7 +408,7 @@ def test_long_lists_are_refused_before_they_are_accounted_for(private):
         Certificate.from_json({**made, "events": made["events"] * 11})
     law = {"kind": "gaussian", "scale": 5}
     for sizes, message in (
-        (list(range(1, 200_001)), "at most 10000"),
+        (list(range(1, 200_001)), r"another type \(\$\.(laws|query)"),
         ([5, 5], "impossible parameters"),
     ):
         query = {"kind": "bag-picks", "sizes": sizes, "rows": 1, "grid_step": 1.0}

@@ -8,15 +8,18 @@ nobody knows what it costs.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, reduce
+from operator import or_
+from types import GenericAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError, CertificateError
-from bagwise.files.records import closed_schemas, read_record, to_plain
+from bagwise.files.records import Record, closed_schemas, read_record, to_plain
 from bagwise.privacy.curves import Curve
 from bagwise.privacy.dispersion import ClaimedNoise
 from bagwise.privacy.laws import LAWS, Exponential, Law
@@ -33,6 +36,13 @@ from bagwise.rows.labels import Bounds
 
 MOST_MECHANISMS = 10
 """Mechanisms that a certificate may list. A release has six at most."""
+
+_LAWS: Any = GenericAlias(tuple, (reduce(or_, LAWS.values()), ...))
+_LIMITED: Any = Annotated[_LAWS, Meta(max_length=MOST_SIZES)]
+
+# A mechanism in a file: of the queries and the laws that are registered.
+_FIELDS: Any = [("query", reduce(or_, QUERIES.values())), ("laws", _LIMITED)]
+_Entry: Any = msgspec.defstruct("Entry", _FIELDS, bases=(Record,), frozen=True)
 
 _AT_ONCE = 50_000  # draws, so that memory does not grow with their number
 
@@ -233,10 +243,7 @@ def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
     """Return a mechanism as plain values: what is asked, and what hides it."""
     if not is_known(mechanism) or mechanism.units != 1:
         raise CertificateError(f"event {type(mechanism).__name__} is not registered.")
-    return {
-        "query": to_plain(mechanism.query),
-        "laws": [to_plain(law) for law in mechanism.laws],
-    }
+    return to_plain(_Entry(query=mechanism.query, laws=mechanism.laws))
 
 
 def mechanisms_from_json(entries: Any) -> tuple[Mechanism, ...]:
@@ -252,24 +259,10 @@ def mechanisms_from_json(entries: Any) -> tuple[Mechanism, ...]:
 
 def mechanism_from_json(entry: Any) -> Mechanism:
     """Read a mechanism back; refuse queries, laws, pairs and fields that nobody knows."""
-    if not isinstance(entry, dict) or list(entry) != ["query", "laws"]:
-        raise CertificateError("an event of the certificate is not a query and its laws.")
-    query = _read(entry["query"], QUERIES, "query")
-    laws = entry["laws"]
-    if not isinstance(laws, list) or len(laws) > MOST_SIZES:
-        raise CertificateError(f"the laws of an event are a list of at most {MOST_SIZES}.")
-    read = tuple(_read(law, LAWS, "law") for law in laws)
-    if not is_worked_out(query, read):
+    read = read_record(_Entry, entry, error=CertificateError, what="an event of the certificate")
+    if not is_worked_out(read.query, read.laws):
         raise CertificateError("the certificate has an event that nobody has worked out.")
-    return Mechanism(query, read)
-
-
-def _read(entry: Any, known: Any, what: str) -> Any:
-    kind = entry.get("kind") if isinstance(entry, dict) else None
-    record = known.get(kind) if isinstance(kind, str) else None
-    if record is None:
-        raise CertificateError(f"unknown {what} {kind!r}: made by another version.")
-    return read_record(record, entry, error=CertificateError, what=f"{what} {kind!r}")
+    return Mechanism(read.query, read.laws)
 
 
 def mechanism_schema() -> dict[str, Any]:
