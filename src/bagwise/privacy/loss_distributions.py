@@ -383,16 +383,13 @@ def _tilt(counts: Counts, epsilon: float) -> tuple[float, float]:
             quarter += stride
         quarter -= stride
     # One of its neighbours. Heavy tails, such as those of picks, change the mean abruptly.
+    pilots = [(_pilot(curve), count) for curve, count in counts]
     theta = min(
         (2 ** (near / 4) for near in (quarter, quarter + 1)),
-        key=lambda theta: _pilot_log_moment(counts, theta) - theta * epsilon,
+        key=lambda theta: _log_moment(pilots, theta) - theta * epsilon,
     )
     # Where only the largest loss is left it has no spread at all.
     return theta, max(_pilot_moments(counts, theta)[1], 1e-3 * min(1 / theta, _total_end(counts)))
-
-
-def _pilot_log_moment(counts: Counts, theta: float) -> float:
-    return _log_moment([(_pilot(curve), count) for curve, count in counts], theta)
 
 
 @lru_cache(maxsize=1024)

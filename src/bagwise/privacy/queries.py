@@ -549,15 +549,11 @@ class Picks(BagLabels, frozen=True):
         if not 1 <= self.sizes[0] <= self.sizes[-1] <= LARGEST_COUNT:
             raise impossible(self)
 
-    def row_curve(self, laws: Laws) -> Curve:
-        """Return the curve of the worst size, for one row."""
-        pairs = zip(self.sizes, laws, strict=True)
-        each = [PickCurve(law.curve(self.move(law.norm)), size) for size, law in pairs]
-        return each[0] if len(each) == 1 else WorstCurve(tuple(each))
-
     def curve(self, laws: Laws, units: int) -> Curve:
         """Return the curve of the worst size, for all rows of so many units."""
-        one, rows = self.row_curve(laws), self.rows * units
+        pairs, rows = zip(self.sizes, laws, strict=True), self.rows * units
+        each = [PickCurve(law.curve(self.move(law.norm)), size) for size, law in pairs]
+        one = each[0] if len(each) == 1 else WorstCurve(tuple(each))
         return one if rows == 1 else GroupCurve(one, rows)
 
     def cost(self, law: Law, size: int) -> float:

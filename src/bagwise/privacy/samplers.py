@@ -170,7 +170,9 @@ def discrete_staircase(
     # r is uniform over the inner and, exp(-shift/scale) times as rare, over the outer part. The
     # exponential variable says whether to keep an outer r. To throw little away, outer ones are
     # proposed 2**zeros times as rarely as inner ones, and their U begins with so many zeros.
-    zeros = _known_zeros(shift, scale, inner)
+    # 2**-zeros is at least exp(-shift / scale), whatever rounding does, and places fit 64 bits.
+    most = int(shift / scale / LN_2 * (1 - 1e-9))
+    zeros = min(MOST_ZEROS, 60 - inner.bit_length(), most)
     weight = inner << zeros
     limit = weight + shift - inner
     fair = np.uint64((2**64 // limit) * limit - 1)  # words above would favour small results
@@ -299,13 +301,6 @@ def _log(words: WordArray) -> FloatArray:
     uniform *= 2.0**-64
     logarithm: FloatArray = np.log(uniform, out=uniform)
     return logarithm
-
-
-def _known_zeros(shift: int, scale: int, inner: int) -> int:
-    """Return a number of zeros, with 2**-zeros at least exp(-shift/scale), for `_floors`."""
-    most = int(shift / scale / LN_2 * (1 - 1e-9))  # rounding must not end above
-    # Places are counted in 64 bits.
-    return min(MOST_ZEROS, 60 - inner.bit_length(), most)
 
 
 def _floors(
