@@ -146,8 +146,8 @@ def test_two_counts_that_move_divide_epsilon_where_a_staircase_saves_enough(epsi
     laplace = math.sqrt(2) * 2 / epsilon
     assert 1 - event.number_sd**2 / laplace**2 == pytest.approx(saved, abs=1e-3)
     assert event.noise == ("staircase" if saved else "laplace")
-    assert event.suits_classes(3)
-    assert not event.suits_classes(None)
+    assert event.of_bags.suits_classes(event.laws, 3)
+    assert not event.of_bags.suits_classes(event.laws, None)
     assert event.unit_rows >= 1
     assert event.unit_rows < 2
     assert total_delta([event], epsilon) == 0.0

@@ -206,7 +206,8 @@ def test_google_s_library_agrees_on_the_mixture_and_on_small_budgets():
     [((1, 0.1, 10), "at least 1/10"), ((1, 0.0, 10), "Laplace"), ((0, 1e-5, 10), "positive")],
 )
 def test_impossible_picks(arguments, message):
+    epsilon, delta, size = arguments
     with pytest.raises(BudgetError, match=message):
-        composed_pick_mu(*arguments[:2], 0.0, arguments[2])
+        composed_pick_mu(epsilon, delta, 0.0, size)
     with pytest.raises(BudgetError, match="spend the whole budget"):
         composed_pick_mu(1.0, 1e-5, 0.3, 10)
