@@ -93,8 +93,11 @@ def _verify_fitted(
 ) -> tuple[Verification, Certificate | None]:
     made, note = model.trained_on, ["what its note says"] if isinstance(model, RowModel) else []
     checks = ("the file has the hash that it names, and its fields agree",)
-    unchecked = ("which release the model was fitted to: verify that one", *note)
-    return _verified(model.digest, made.n_rows, checks, unchecked, privacy=made.privacy)
+    made_from = "which release the model was fitted to: verify that one"
+    if isinstance(model, TablesModel):
+        made_from = "how the label sums were made"
+    unchecked = (made_from, *note)
+    return _verified(model.digest, made.n_rows, checks, unchecked, headline=model.promise)
 
 
 def _verified(
@@ -104,10 +107,10 @@ def _verified(
     unchecked: tuple[str, ...],
     certificate: Certificate | None = None,
     *,
-    privacy: str | None = None,
+    headline: str = NOT_PRIVATE,
 ) -> tuple[Verification, Certificate | None]:
     verification = Verification(
-        headline=certificate.headline if certificate else privacy or NOT_PRIVATE,
+        headline=certificate.headline if certificate else headline,
         epsilon=certificate.epsilon if certificate else None,
         delta=certificate.delta if certificate else None,
         checks=checks,

@@ -112,6 +112,36 @@ def test_classes_follow_the_shares_and_chances_add_up_to_them():
     assert "fewer than five bags" in model.summary().note
 
 
+def test_bags_that_follow_features_alone_do_not_make_chances_too_sure():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(6000, 12))
+    chance = expit(0.7 * X[:, 0] + 0.5 * X[:, 1] - 1)
+    y = rng.random(6000) < chance
+    bags = np.digitize(X[:, 0] + 0.3 * X[:, 2] + 0.3 * rng.normal(size=6000), [-1, 0, 1])
+    shares = np.bincount(bags, y) / np.bincount(bags)
+    model = bw.BaggedGLM("bernoulli").fit(X, shares[bags], bags=bags)
+    in_bags = np.bincount(bags, model.predict(X)) / np.bincount(bags)
+    assert np.std(in_bags) < 1.05 * np.std(shares)
+
+
+@pytest.mark.parametrize("by", ["chance", "label", "feature"])
+def test_few_bags_of_counts_are_shrunk_as_far_as_sampling_hides_slopes(by):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 20))
+    mean = np.exp(0.5 + X @ rng.normal(scale=0.15, size=20))
+    y = rng.poisson(mean)
+    noise = rng.normal(size=4000)
+    order = {"chance": noise, "label": y + noise, "feature": X[:, 0]}
+    bags = np.argsort(np.argsort(order[by])) // 400
+    labels = (np.bincount(bags, y) / 400)[bags]
+    shrunk = bw.BaggedGLM("poisson").fit(X, labels, bags=bags)
+    with pytest.warns(bw.BagwiseWarning):
+        alone = bw.BaggedGLM("poisson", ridge=0).fit(X, labels, bags=bags)
+    off = [np.mean((model.predict(X) - mean) ** 2) for model in (shrunk, alone)]
+    assert off[0] < 2 * np.var(mean)
+    assert off[0] < 0.9 * off[1]
+
+
 def test_three_classes_that_chose_the_bags_are_learnt():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(6000, 6))

@@ -38,6 +38,7 @@ from bagwise.learn.estimator import BaggedGLM
 from bagwise.learn.fitting import Setting, problem_of
 from bagwise.models.row_model import Estimates
 from bagwise.rows.encode import Encoder
+from bagwise.rows.labels import Bounds
 from bagwise.theory.restricted import FREEDOM
 
 FEWEST = 10
@@ -101,6 +102,18 @@ def fit_rows(rows: LabelledRows) -> Estimates:
         freedom=freedom,
         note=note,
     )
+
+
+def bounds_of(rows: LabelledRows, stated: Bounds | None) -> Bounds | None:
+    """Return what predictions are clipped to.
+
+    Under a logarithmic link one far row is easily predicted a hundred times too large, so that no
+    prediction is larger than the largest label at hand.
+    """
+    low, high = stated or rows.family.label_range
+    if not rows.family.has_log_link or rows.y.max() <= low:
+        return stated
+    return low, min(high, float(rows.y.max()))
 
 
 def predict_linearly(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:

@@ -16,6 +16,7 @@ from bagwise._version import SOFTWARE
 from bagwise.annotate import files
 from bagwise.annotate.fit import (
     LabelledRows,
+    bounds_of,
     fit_rows,
     fit_trees,
     predict_by_trees,
@@ -299,7 +300,7 @@ class AnnotationProject:
             link=kind.family.link,
             loss="instance",
             label=kind.name,
-            bounds=kind.bounds,
+            bounds=bounds_of(rows, kind.bounds),
             encoder=rows.encoder,
             classes=kind.classes,
         )
@@ -312,9 +313,9 @@ class AnnotationProject:
         check_name("model", model, MODELS)
         linear = model == "glm"
         predictor = predict_linearly if linear else predict_by_trees
-        return measure_quality(
-            self.labelled_rows(), predictor, self.kind.bounds, is_slow=not linear
-        )
+        rows = self.labelled_rows()
+        bounds = bounds_of(rows, self.kind.bounds) if linear else self.kind.bounds
+        return measure_quality(rows, predictor, bounds, is_slow=not linear)
 
     @property
     def n_rows(self) -> int:

@@ -51,7 +51,7 @@ def fit_bags(
     data, family = setting.data, setting.family
     if setting.single_rows:  # there is nothing to shrink or to choose from
         loss = "aggregate"
-    few = loss == "bag" and setting.has_few_bags
+    few = loss == "bag" and setting.has_few_bags and setting.tells_chances
     if loss == "mixture":
         fitted = fit_mixture(setting)
     elif few:
@@ -140,8 +140,8 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
     **Few large bags.** Where bags of several rows are fewer than five for each coefficient, carry
     no noise and tell of chances (bernoulli, multinomial; ``loss="bag"``, ``ridge="auto"``), slopes
     are held back, and the fit also asks which bag each row is in: rows of different classes are
-    then often in different bags. There are no intervals for such a fit. ``ridge=0`` fits the
-    shares alone.
+    then often in different bags. There are no intervals for such a fit. Few bags of counts
+    (poisson) have their slopes shrunk as far as sampling hides them. ``ridge=0`` does without.
 
     Guarantee: bag loss is consistent for every family, and aggregate loss for the Gaussian one, if
     the bags were formed without looking at the noise of the labels. Instance loss is biased towards

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
 from bagwise._types import FloatArray
@@ -43,6 +43,7 @@ _USUAL_LOG_ODDS_SD = 1.5
 _STEPS = 500
 _ROUNDS = 50  # of rescaling odds
 _CLOSE = 1e-6
+_SURER = 2.0  # times the slopes: where the shares ask for more, bags follow labels
 _NEVER = 1e-12  # a chance that no logarithm can make infinite
 _NOTE = (
     "No intervals: with fewer than five bags for each coefficient, what features and bags have to "
@@ -107,11 +108,10 @@ class BagLikelihood:
         flat, width = self.design.flat, self.design.rows.shape[1]
         return int(width) if flat is None else int(np.sum(~flat))
 
-    def log_chances(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+    def log_chances(self, eta: FloatArray) -> FloatArray:
         """Return logarithms of the chances of all classes, wherever a row is, (n, classes)."""
-        eta = self.design.rows @ coef + intercept
         if self.design.offset is not None:
-            eta += self.design.offset[:, None]
+            eta = eta + self.design.offset[:, None]
         return np.asarray(log_softmax(np.column_stack([np.zeros(len(eta)), eta]), axis=1))
 
     def loss(self, beta: FloatArray) -> tuple[float, FloatArray]:
@@ -124,7 +124,8 @@ class BagLikelihood:
         weight = self.weight
 
         # 1. The bag of each row.
-        log_chance = self.log_chances(*design.coefficients(table))
+        coef, intercept = design.coefficients(table)
+        log_chance = self.log_chances(design.rows @ coef + intercept)
         joint = log_chance + self.log_lift[index]
         log_bag = logsumexp(joint, axis=1)
         inside = np.exp(joint - log_bag[:, None])
@@ -146,12 +147,18 @@ class BagLikelihood:
         gradient[:width] += held
         return value, gradient.ravel()
 
-    def rescaled(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+    def of_shares(self, eta: FloatArray, intercept: FloatArray) -> float:
+        """Return the log likelihood of the shares, if bags follow features alone."""
+        chances = np.exp(self.log_chances(eta + self.rescaled(eta, intercept)))
+        mean = self.bags.sum(self.weight[:, None] * chances) / self.sizes[:, None]
+        return float(np.sum(self.sizes[:, None] * self.shares * np.log(np.maximum(mean, _NEVER))))
+
+    def rescaled(self, eta: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return the intercepts with which all rows together have the shares of all bags."""
         weight = self.weight
         wanted = np.log(np.maximum(self.mean, _NEVER))
         for _ in range(_ROUNDS):
-            predicted = weight @ np.exp(self.log_chances(coef, intercept)) / weight.sum()
+            predicted = weight @ np.exp(self.log_chances(eta + intercept)) / weight.sum()
             off = wanted - np.log(np.maximum(predicted, _NEVER))
             intercept = intercept + (off[1:] - off[0])
             if np.abs(off).max() < _CLOSE:
@@ -181,10 +188,18 @@ def fit_few_bags(setting: Setting) -> Fitted:
         likelihood.loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
     )
 
-    # 3. Bags that follow features more than labels make chances too large or too small: rescale.
+    # 3. Bags that follow features more than labels make chances too large or too small, and too
+    # sure: rescale them, and hold slopes back where that brings chances closer to the shares.
     coef, intercept = design.coefficients(found.x.reshape(design.width, -1))
     if design.fit_intercept:
-        intercept = likelihood.rescaled(coef, intercept)
+        eta = design.rows @ coef
+        held = minimize_scalar(
+            lambda kept: -likelihood.of_shares(kept * eta, intercept),
+            bounds=(0, _SURER),
+            options={"xatol": 0.01},
+        )
+        kept = min(1.0, float(held.x))
+        coef, intercept = kept * coef, likelihood.rescaled(kept * eta, intercept)
     return Fitted(
         estimates=np.column_stack([coef.T, intercept]),
         rank=min(data.bags.n_bags - 1, likelihood.varying),

@@ -104,17 +104,22 @@ class Setting:
 
     @property
     def shrinks(self) -> bool:
-        """Whether slopes are shrunk as the known noise suggests."""
+        """Whether slopes are shrunk as the known noise suggests, or few bags of counts do."""
         known = self.rule == "known-noise" and bool(self.data.noise_sd.any())
-        return self.ridge == "auto" and known
+        return self.ridge == "auto" and (known or (self.has_few_bags and not self.tells_chances))
+
+    @property
+    def tells_chances(self) -> bool:
+        """Whether labels are 0 and 1, or classes."""
+        return self.family.label_range == (0.0, 1.0)
 
     @property
     def has_few_bags(self) -> bool:
         """Whether bags of several rows, without noise, are too few to determine the slopes."""
         data = self.data
-        chances = self.family.has_classes or self.family.name == "bernoulli"
         left_to_us = (self.ridge, self.rule, self.label_kind) == ("auto", "known-noise", "mean")
-        if not (chances and left_to_us) or data.noise_sd.any() or data.parts is not None:
+        known = data.noise_sd.any() or not self.family.knows_dispersion
+        if known or not left_to_us or data.parts is not None:
             return False
         several = bool(data.sizes.min() > 1)
         return several and self.n_used < ENOUGH_BAGS * (data.X.shape[1] + 1)

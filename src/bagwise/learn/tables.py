@@ -10,21 +10,23 @@ through these very sums. With x_i the cells of row i, T the sums and b the cumul
 is least where ``T = sum_i x_i mean_i(theta)``: each cell's sum is met. Pair sums add up to single
 ones, so that these equations are singular, but never contradict each other without noise.
 
-Log odds (or log rates) that tables of one order add are N(0, 1.5^2) over rows, so a coefficient is
-N(0, 1 / precision) with ``precision = tables of its order / 1.5^2``. Known noise of variance s^2 on
-a sum, beside its sampling variance a (the information of its cell), leaves ``a^2 / (a + s^2)`` of
-the information. The same estimate results if the precision is multiplied by ``1 + s^2 / a``, cell
-by cell; for overlapping cells this is an approximation that keeps the problem convex and sparse. No
-matrix of all pairs of cells is ever made.
+Log odds (or log rates) that tables of single columns add are N(0, 1.5^2) over rows, so that a
+coefficient is N(0, 1.5^2 / number of these tables). For pairs the variance is a quarter of that,
+and so on: effects of more columns are usually smaller (Wu and Hamada 2000, effect hierarchy). Near
+a fit the sums are linear in coefficients, with the sampling of labels and the known noise on top,
+and the best linear estimate of coefficients follows. It knows that cells share rows, so that each
+of many noisy tables says something of the others' cells. Fits go from one such estimate to the
+next; without noise they end where the equations above, with the prior, are solved. No matrix of all
+pairs of cells is ever made.
 
 References
 ----------
-McCullagh and Nelder (1989), Generalized Linear Models, 2.2: sufficient statistics. Gilotte, Yahmed
-and Rohde (2022), arXiv 2204.05157: learning from aggregated data of one and two columns.
+McCullagh and Nelder (1989), Generalized Linear Models, 2.2: sufficient statistics. Robinson (1991),
+Statistical Science 6: best linear estimates of random effects. Gilotte, Yahmed and Rohde (2022),
+arXiv 2204.05157: learning from aggregated data of one and two columns.
 """
 
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,21 +34,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
-from scipy import sparse
-from scipy.optimize import minimize
 
 from bagwise._types import FloatArray
 from bagwise.errors import LabelError, NotConvergedWarning, StrategyError
 from bagwise.families import find_family
-from bagwise.models.cells import CellColumn, CellEncoder, Cells, Doubt, TablesModel
+from bagwise.models.cells import CellColumn, CellEncoder, Cells, NoisySums, TablesModel
 from bagwise.models.model import TrainedOn
 from bagwise.rows.columns import find_column
 from bagwise.rows.table import read_table
 
 _FAMILIES = ("bernoulli", "poisson")
 _USUAL_SD = 1.5  # of log odds and log rates, over rows
-_STEPS = 1000
-_ROUNDS = 2  # of fitting again with the information at the last fit, where there is noise
+_FALL = 4.0  # how much less variance each further column of a cell adds
+_ROUNDS, _LESS = 100, 0.9  # turns of a fit, and how much smaller a step must be than the last
+_SHORTEST = 1e-6  # part of a step
+_FAR, _STILL = 3.0, 1e-4  # changes of log odds or log rates: the largest, and one for nobody
 
 
 @dataclass(frozen=True)
@@ -115,49 +117,54 @@ def fit_tables(
     read = [_read_cells(each, table) for each in tables]
     encoder = CellEncoder(tables=tuple(cells for cells, _, _ in read))
     T, noise = (np.concatenate([entry[i] for entry in read]) for i in (1, 2))
-    orders = Counter(len(each.columns) for each in tables)
-    sizes = [orders[len(cells.columns)] for cells in encoder.tables]
-    believed = np.repeat(sizes, [len(cells.keys) for cells in encoder.tables]) / _USUAL_SD**2
     X = encoder.transform(table)
-    across, total = sparse.csr_array(X.T), _total(read, X)
+    if X.nnz == 0:
+        raise LabelError("no row is in a cell of the tables.")
+    orders = np.array([len(cells.columns) for cells in encoder.tables])
+    shared = np.bincount(orders)[orders] * _FALL ** (orders - 1)
+    believed = np.repeat(_USUAL_SD**2 / shared, [len(cells.keys) for cells in encoder.tables])
 
-    # 2. Solve the moment equations; noise counts by the information that cells have at the fit.
-    mean = kind.interior(total / table.num_rows)
-    beta = np.append(np.zeros(len(T)), float(kind.predictor(np.array(mean))))
-    for _ in range(_ROUNDS if noise.any() else 1):
-        inner = np.maximum(across @ kind.variance(X @ beta[:-1] + beta[-1]), 1e-9)
-        used = believed * (1 + noise / inner)
-        scale = 1 / np.sqrt(np.append(inner + used, inner.max()))  # cells differ in size by far
+    # 2. From the same mean for all rows, go where the sums near the fit point, until nothing moves.
+    intercept = float(kind.predictor(np.array(kind.interior(T.sum() / X.sum()))))
+    beta, eta, converged = np.zeros(len(T)), np.full(table.num_rows, intercept), False
+    far, damped = np.inf, 1.0
 
-        def loss(
-            scaled: FloatArray, scale: FloatArray = scale, used: FloatArray = used
-        ) -> tuple[float, FloatArray]:
-            at = scaled * scale
-            eta = X @ at[:-1] + at[-1]
-            expected, held = kind.mean(eta), used * at[:-1]
-            value = np.sum(kind.cumulant(eta)) - T @ at[:-1] - total * at[-1] + held @ at[:-1] / 2
-            gradient = np.append(across @ expected - T + held, expected.sum() - total)
-            return float(value), gradient * scale
+    def loss(beta: FloatArray, eta: FloatArray) -> float:
+        held = beta @ (beta / believed) / 2
+        return float(np.sum(kind.cumulant(eta)) - T @ beta + held)
 
-        options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS}
-        found = minimize(loss, beta / scale, jac=True, method="L-BFGS-B", options=options)
-        beta = found.x * scale
-    if not found.success:
+    for _ in range(_ROUNDS):
+        near = NoisySums(X, kind.variance(eta), noise, believed)
+        step = near.estimate(T - near.across @ kind.mean(eta) + near.apply(beta)) - beta
+        change = X @ step
+        last, far = far, float(np.abs(change).max())
+        damped = damped if far < _LESS * last or not noise.any() else damped / 2
+        length = damped * _FAR / max(far, _FAR)
+        while not noise.any() and far > _STILL and length > _SHORTEST:
+            if loss(beta + length * step, eta + length * change) <= loss(beta, eta):
+                break
+            length /= 2
+        beta, eta = beta + length * step, eta + length * change
+        converged = far < _STILL
+        if converged:
+            break
+    if not converged:
         warnings.warn(
             "the fit to tables of sums did not converge.", NotConvergedWarning, stacklevel=2
         )
-    information = kind.variance(X @ beta[:-1] + beta[-1])
     return TablesModel(
         family=kind.name,
         loss="sums",
         label=label,
         encoder=encoder,
-        trained_on=TrainedOn(n_rows=table.num_rows, converged=bool(found.success)),
-        coef=beta[:-1],
-        intercept=float(beta[-1]),
+        trained_on=TrainedOn(n_rows=table.num_rows, converged=converged),
+        coef=beta,
+        intercept=intercept,
         note="No standard errors of single cells: `interval` has those of means over rows.",
+        noise=noise,
+        believed=believed,
         uncovered=tuple(int(np.sum(cells.places(table) < 0)) for cells in encoder.tables),
-        doubt=Doubt(X, information, noise, believed, used),
+        fitted=X,
     )
 
 
@@ -196,15 +203,3 @@ def _read_cells(table: LabelTable, rows: pa.Table) -> tuple[Cells, FloatArray, F
     if "count" in stated.column_names:
         ratio = counts[keys] / np.maximum(numbers("count")[used][where], 1.0)
     return replace(cells, keys=tuple(keys.tolist())), sums * ratio, (noise * ratio) ** 2
-
-
-def _total(read: Sequence[tuple[Cells, FloatArray, FloatArray]], X: sparse.csr_array) -> float:
-    """Return the sum of all labels, by the tables that miss the fewest rows."""
-    ends = np.cumsum([len(sums) for _, sums, _ in read])[:-1]
-    covered = [part.sum() for part in np.split(np.asarray(X.sum(axis=0)).ravel(), ends)]
-    most = max(covered)
-    if most == 0:
-        raise LabelError("no row is in a cell of the tables.")
-    totals = np.array([sums.sum() for _, sums, _ in read])[np.equal(covered, most)]
-    doubt = np.array([noise.sum() for *_, noise in read])[np.equal(covered, most)]
-    return float(np.average(totals, weights=1 / (doubt + 1e-9)) * X.shape[0] / most)

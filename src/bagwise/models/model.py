@@ -33,7 +33,7 @@ from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical, write_json
 from bagwise.files.records import Record, read_file, to_plain
 from bagwise.privacy import Certificate
-from bagwise.privacy.certificate import HEADLINE_PATTERN
+from bagwise.privacy.certificate import HEADLINE_PATTERN, NOT_PRIVATE
 from bagwise.rows.columns import exposure_vector, find_column
 from bagwise.rows.labels import Bounds
 from bagwise.rows.opening import open_rows
@@ -140,6 +140,15 @@ class Model(ABC):
     SCHEMA: ClassVar[str]
     FILE: ClassVar[Any]  # the record of a file
     WHAT: ClassVar[str]
+
+    @property
+    def promise(self) -> str:
+        """What is promised about labels, in a line."""
+        return (
+            self.certificate.headline
+            if self.certificate
+            else (self.trained_on.privacy or NOT_PRIVATE)
+        )
 
     @abstractmethod
     def predict_encoded(self, X: FloatArray) -> FloatArray:

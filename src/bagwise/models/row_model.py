@@ -63,7 +63,7 @@ Recipe = TypeVar("Recipe")
 
 
 class LinearFile(Record, Generic[SchemaName, Recipe], frozen=True):
-    """The fields of the file of a linear model."""
+    """The fields of the file of a linear model, but for its hash, which is the last."""
 
     schema: SchemaName
     software: Software
@@ -85,11 +85,12 @@ class LinearFile(Record, Generic[SchemaName, Recipe], frozen=True):
     encoder: Recipe
     trained_on: TrainedOn
     certificate: dict[str, Any] | None
-    sha256: str
 
 
 class _ModelFile(LinearFile[Literal["bagwise-model/4"], Encoder], frozen=True):
     """The fields of a model file."""
+
+    sha256: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

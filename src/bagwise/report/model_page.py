@@ -19,6 +19,7 @@ from bagwise._printable import printable
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import __version__
 from bagwise.errors import ReleaseError
+from bagwise.models.cells import UNCERTIFIED
 from bagwise.models.coefficients import INTERCEPT, Coefficients
 from bagwise.models.row_model import RowModel
 from bagwise.models.trees import TreeModel
@@ -71,7 +72,8 @@ def model_page(model: Model, *, path: Path, release: Release | None = None) -> P
         "made": model.trained_on,
         "path": path,
         "odds": None if model.certificate is None else odds_of(model.certificate),
-        "private": model.trained_on.privacy not in (None, NOT_PRIVATE),
+        "unknown": model.promise == UNCERTIFIED,
+        "private": model.promise != NOT_PRIVATE,
         "trees": isinstance(model, TreeModel),
         "note": learned.note,
         "cells": learned.cells,
@@ -264,6 +266,11 @@ Features were public when the model was made; the promise is about labels only.
 Made with bagwise {version}.
 """
 
+_PRIVACY = {
+    NOT_PRIVATE: "The labels were not protected: NOT PRIVATE.",
+    UNCERTIFIED: f"There is {UNCERTIFIED}.",
+}
+
 
 def model_card(model: Model, *, file: str) -> str:
     """Return the card of a model that is kept in a file of this name."""
@@ -274,7 +281,6 @@ def model_card(model: Model, *, file: str) -> str:
     if model.family == "gaussian" and made.row_variance is not None:
         error = f" The typical error of one prediction is about {math.sqrt(made.row_variance):.3g}."
     bags = "" if made.n_bags is None else f" in {made.n_bags} bags, each with one label"
-    promise = model.certificate.headline if model.certificate else made.privacy
     limits = ["It has never seen the label of a single row." if made.n_bags else ""]
     if model.bounds is not None:
         limits.append(f"Predictions are clipped to {model.bounds[0]:g} and {model.bounds[1]:g}.")
@@ -288,9 +294,7 @@ def model_card(model: Model, *, file: str) -> str:
         file=_plain(file),
         inputs=", ".join(map(_code, model.encoder.inputs)),
         rows=f"{made.n_rows} rows{bags}.",
-        privacy="The labels were not protected: NOT PRIVATE."
-        if promise in (None, NOT_PRIVATE)
-        else f"The labels are protected by {promise}.",
+        privacy=_PRIVACY.get(model.promise, f"The labels are protected by {model.promise}."),
         limits=" ".join(filter(None, limits)),
         version=__version__,
     )

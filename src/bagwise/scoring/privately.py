@@ -20,7 +20,7 @@ from bagwise.models.model import Software
 from bagwise.models.row_model import RowModel
 from bagwise.models.trees import TreeModel
 from bagwise.privacy import Certificate
-from bagwise.privacy.certificate import NOT_PRIVATE, promised_in
+from bagwise.privacy.certificate import promised_in
 from bagwise.privacy.circumstances import EvaluatedModel, MeanLoss
 from bagwise.privacy.grid import LOSS_STEPS
 from bagwise.privacy.private_loss import (
@@ -336,8 +336,7 @@ def evaluate_rows_privately(
     # 5. Say what is promised.
     kind: Literal["squared", "absolute"] = "squared" if loss == "squared" else "absolute"
     margin = half_width(event, n_rows=labels.size, level=LEVEL)
-    promise = model.certificate.headline if model.certificate else model.trained_on.privacy
-    spent, delta = promised_in(promise or NOT_PRIVATE) or (None, None)
+    spent, delta = promised_in(model.promise) or (None, None)
     scores = PrivateScores(
         n_rows=labels.size,
         loss=kind,
