@@ -1,9 +1,9 @@
-"""Randomness, as two kinds that cannot be confused.
+"""Two kinds of randomness that cannot be confused.
 
-What is public (partitions, synthetic data) uses a seeded ``numpy`` Generator. What is secret
-(noise, which label was picked, the order in which rows leave) is drawn from a `NoiseSource`:
-`SecureNoise` asks the operating system and has no seed to give; `SimulatedNoise` is for
-experiments, and a release made with it says NOT PRIVATE.
+Public randomness (partitions, synthetic data) comes from a seeded ``numpy`` Generator. Secret
+randomness (noise, picks, the order of published rows) comes from a `NoiseSource`: `SecureNoise`
+asks the operating system and has no seed; `SimulatedNoise` is for experiments, and a release made
+with it says NOT PRIVATE.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Label differential privacy: what happened, what it costs, how much noise that takes.
+"""Label differential privacy: mechanisms, their cost, and the noise that they need.
 
 Neighbouring tables differ in one row's label (or in the labels of one person's rows), replaced by
 any other value within the public bounds. Features are public and are not protected.

@@ -1,4 +1,4 @@
-"""What is promised, in words and in numbers that follow from the recorded events."""
+"""Certificates: the guarantee in words and numbers, computed from the recorded events."""
 
 import importlib.resources
 import json

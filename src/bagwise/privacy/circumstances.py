@@ -1,8 +1,8 @@
 """What else a certificate says: which act of spending it is, and facts with words of ours.
 
-A text that anybody may write could carry labels out of a release that verifies. So a circumstance
-is a record with numbers, its words are made here, and whoever reads a certificate makes them again
-and compares. And a mark has no room for more than an id, a day and a name.
+Free text could carry labels out of a release that verifies. So a circumstance is a record with
+numbers, its text is generated here, and readers of a certificate regenerate and compare it. And a
+mark has no room for more than an id, a day and a name.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Can labels be so quiet? A test for noise that a certificate claims and that is not there.
+"""A test for missing noise: labels that vary less than the noise that a certificate claims.
 
 A bag label is something unknown plus noise whose distribution is known. Noise of a symmetric
 distribution with one peak lies within a given distance of a point most often if that point is its

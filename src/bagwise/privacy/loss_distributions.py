@@ -1,4 +1,4 @@
-"""Delta and epsilon of any list of releases, by numbers that only ever err upwards.
+"""Upper bounds of delta and epsilon for any list of releases.
 
 `curves` has closed forms for one release and for the combinations that have one. This module does
 the rest: Laplace beside Gaussian noise, several picks, any number of releases of any kind. A

@@ -1,4 +1,4 @@
-"""How likely a noisy label is: the distribution of label noise and privacy noise together.
+"""The joint distribution of label noise and privacy noise.
 
 The label of a bag varies around its expectation by the noise of its rows' labels, nearly normal
 with standard deviation s, plus privacy noise of a known kind with standard deviation t. Least

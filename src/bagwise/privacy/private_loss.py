@@ -1,4 +1,4 @@
-"""The mean loss of a model on rows whose labels are secret, released with label privacy.
+"""The mean loss of a model on rows with secret labels, released with label privacy.
 
 Features and the model are public, and so are the predictions. With prediction p_i, clipped to the
 bounds, the loss of row i lies between 0 and its range

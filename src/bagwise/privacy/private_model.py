@@ -1,4 +1,4 @@
-"""The statistics of a model, released with label privacy: all that any model needs of the labels.
+"""The label statistics that a model needs, released with label privacy.
 
 Features are public, so any matrix B with ``B Z = I`` turns labels into unbiased coefficients B y.
 One label moves B y by ``(hi - lo) |b_i|``; noise shaped to the columns b_i is cheaper than noise

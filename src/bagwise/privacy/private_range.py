@@ -1,4 +1,4 @@
-"""Private ranges: a limit that is no farther out than it must be for few values to lie beyond.
+"""Private ranges: the smallest limit beyond which only few values lie.
 
 Candidates for the limit are fixed beforehand, from public numbers. Each has a cost: the number of
 values beyond it, and a public price for its width. The cheapest by noisy costs is told, and nothing

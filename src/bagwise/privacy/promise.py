@@ -1,4 +1,4 @@
-"""What a promise means, and promises that mean nothing.
+"""The meaning of a guarantee, and limits of meaningful guarantees.
 
 A reader who holds two labels for equally likely, and sees a release that is (epsilon, delta)-
 private, is right about which of them it is with probability

@@ -1,4 +1,4 @@
-"""Queries: what is asked of the labels, and how far one unit can move the answer.
+"""Queries on the labels, and how far one unit can move their answers.
 
 A query is a frozen record of public numbers. It knows how far the labels of one protected unit move
 its answer, in each norm for which somebody has worked that out, and what can be recomputed of the

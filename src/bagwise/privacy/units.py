@@ -1,4 +1,4 @@
-"""The protected unit when a person has several rows: how far their labels move what is hidden."""
+"""Units with several rows, and how far their labels can move an answer."""
 
 from dataclasses import dataclass
 

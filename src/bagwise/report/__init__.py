@@ -1,4 +1,4 @@
-"""What a custodian is asked about a release: answered as far as its files can."""
+"""Reports about releases, models and ledgers."""
 
 from bagwise.report.groups import GroupErrors, errors_by_group
 from bagwise.report.questions import Answer, Report, report_on

@@ -1,4 +1,4 @@
-"""How far a model is off in each group of a public column.
+"""The error of a model in each group of a public column.
 
 From the release alone, which is public, or with the custodian's table of labels, which is not. In a
 release, a group is seen through the bags that its rows are in: the labels of bags are regressed on

@@ -1,4 +1,4 @@
-"""The questions that an evaluation of differential privacy asks, and what a release answers.
+"""The questions of an evaluation of differential privacy, answered from a release.
 
 They follow the parts of NIST SP 800-226: strength, unit, algorithm, utility and bias, trust,
 implementation and custody. What a release's files tell is answered here; the rest only the

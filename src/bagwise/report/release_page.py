@@ -1,4 +1,4 @@
-"""A release as a page: the promise first, then what it rests on and what to do with it."""
+"""A release as a page: first the guarantee, then its basis and the next steps."""
 
 import math
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""What is asked for, checked once: columns, a promise, and what it will ask of the labels."""
+"""Checked requests: columns, guarantee, and private queries on the labels."""

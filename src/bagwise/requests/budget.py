@@ -1,4 +1,4 @@
-"""The budget of a request: a promise or none, its bounds, its unit; and its certificate."""
+"""The budget of a request: its guarantee if any, its bounds, its unit, and its certificate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

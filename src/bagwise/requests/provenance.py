@@ -1,4 +1,4 @@
-"""How a release was made: a record with exact fields, and the planner's reason in words of ours."""
+"""How a release was made, with the planner's reason."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What is asked of the labels before bags get theirs, at which price, and the answers.
+"""Private queries on the labels before bags get their labels, their budget, and their answers.
 
 ========  =========================================  =============================================
 query     what it is                                 what it is for

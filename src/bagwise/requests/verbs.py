@@ -1,4 +1,4 @@
-"""What is asked for, checked once: each verb makes a request of these records and hands it down."""
+"""Requests of the public functions, checked once and passed to the layers below."""
 
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,1 +1,1 @@
-"""How good a model is: openly, or under a budget."""
+"""Scores of models: exact, or private."""

@@ -1,4 +1,4 @@
-"""How good a model is: on rows whose labels one may see, or on a release that has only bags."""
+"""Scores of a model on labelled rows, or on the bags of a release."""
 
 import warnings
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""How good a model is on rows whose labels are secret: one number, released with label privacy."""
+"""The score of a model on rows with secret labels, released with label privacy."""
 
 import dataclasses
 import hashlib

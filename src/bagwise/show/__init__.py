@@ -1,1 +1,1 @@
-"""What people see: progress, notes to the operator, escaped text, HTML."""
+"""Everything that is displayed: progress, notes to the operator, escaped text, HTML."""

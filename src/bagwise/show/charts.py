@@ -1,7 +1,7 @@
 """The charts of pages and notebooks, from plain numbers: one function for each question.
 
-They say nothing about colours and sizes of letters: a page gives them its own look (`drawing`), a
-notebook that of Altair.
+They do not set colours or font sizes: pages use their own style (`drawing`), and notebooks the
+style of Altair.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Charts as SVG for pages: one look, and colours that a style sheet can turn for a dark screen.
+"""Charts as SVG for pages, in one style, with colours that a style sheet adapts to dark screens.
 
-A page holds drawings and no script: it opens at once, prints as it looks, and there is nothing in
-it that could ask a network for anything. Each chart is drawn twice, for a desk and for a phone,
-since a drawing that is merely scaled down has letters that nobody can read.
+A page contains drawings and no scripts: it opens at once, prints as it looks, and cannot load
+anything from a network. Each chart is drawn twice, for wide screens and for phones, because a
+drawing that is only scaled down becomes illegible.
 """
 
 import re

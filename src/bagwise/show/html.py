@@ -1,4 +1,4 @@
-"""Small tables in HTML for notebooks, where nothing but Python is needed; `page` has the pages."""
+"""Small HTML tables for notebooks; pages are in `page`."""
 
 from collections.abc import Sequence
 from html import escape as _escape

@@ -1,9 +1,10 @@
-"""Notes about secret labels, for the eyes of whoever runs the program and for nobody else.
+"""Notes that depend on secret labels, shown only to the operator.
 
-Warnings, logs and exceptions end up in files that people read who may not see labels, so they never
-hold what depends on labels. Some of it the operator should know all the same: how many labels a
-release without noise gives away, or which column looks like a copy. `tell_operator` shows it on the
-terminal, if there is one, and forgets it; `operator_notes_to` shows it elsewhere.
+Warnings, logs and exceptions end up in files whose readers may not be allowed to see labels, so
+they never contain anything that depends on labels. But the operator should know some of it: how
+many labels a release without noise reveals, or which column looks like a copy of the label.
+`tell_operator` shows such a note on the terminal, if there is one, and does not store it;
+`operator_notes_to` sends notes elsewhere.
 """
 
 import sys

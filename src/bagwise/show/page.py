@@ -1,8 +1,7 @@
-"""Pages that need no network: one template for each kind of page, with its words in it.
+"""Self-contained pages: one template for each kind of page, with all of its text.
 
-Whoever makes a page computes what its template shows, and writes no HTML. Templates escape every
-text, whoever wrote it; only drawings of our own, which hold no text that was not escaped by their
-library, are taken as they are.
+The caller computes the contents and writes no HTML. Templates escape all text, except our own
+drawings, whose text is escaped by their library.
 
 >>> html = render(Page("page.html", "Bags <b>", "10 & 12"))
 >>> "Bags &lt;b&gt;" in html, "10 &amp; 12" in html, "<script" in html

@@ -1,7 +1,7 @@
-"""The steps of a pipeline by name: announced to whoever shows progress, shielded from leaks.
+"""Named steps of a pipeline, which report progress and shield errors.
 
-A step that takes long tells how far it is with `report_progress`; whoever shows progress listens
-with `progress_to`. Neither needs to know the other, and nobody passes callbacks through.
+A long step reports its progress with `report_progress`, and the display listens with `progress_to`.
+Neither needs to know the other, and no callbacks are passed through.
 """
 
 from collections.abc import Callable, Iterator

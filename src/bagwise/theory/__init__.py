@@ -1,4 +1,4 @@
-"""The exact expected error of every estimator, from features and bags alone."""
+"""The exact expected error of every estimator, computed from features and bags."""
 
 from bagwise.theory.exact import Risk, exact_risk
 

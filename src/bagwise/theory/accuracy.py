@@ -1,8 +1,8 @@
-"""What "error" means everywhere: the typical error of the prediction of one row.
+"""The meaning of "error" throughout bagwise: the typical error of one prediction.
 
-A learner's excess error (how far its predictions are from the expected labels) says nothing to a
-reader who compares it with an error on rows. So it is always shown with what single labels vary by,
-and beside it which share is kept of what a model of the true labels would explain.
+The excess error of a learner (the distance of its predictions from expected labels) cannot be
+compared with an error on rows. So it is always combined with the variation of single labels, and
+shown beside the share that is kept of what a model of the true labels would explain.
 """
 
 from dataclasses import dataclass

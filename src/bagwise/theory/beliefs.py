@@ -1,4 +1,4 @@
-"""What is believed of labels before any is seen: where the signal lies, and what a line leaves.
+"""Prior assumptions about labels: the directions of the signal, and the misfit of a linear model.
 
 **Where the signal lies among the directions of the features.** "As much in every white direction"
 would give the indicator of a level that one row in a thousand has as much of the labels' variance

@@ -1,4 +1,4 @@
-"""The expected error of an estimator, exactly, from the features and the bags.
+"""The exact expected error of an estimator, from the features and the bags.
 
 Every estimator of a linear model in this package is linear in the bag labels, ``theta_hat = T b``,
 and bag labels are independent given the bags. So its expected squared error is a squared bias plus

@@ -1,4 +1,4 @@
-"""The restricted likelihood of a linear model whose slopes are drawn, as a function of their size.
+"""The restricted likelihood of a linear model with random slopes, as a function of their scale.
 
 With errors of variance 1, slopes ``a ~ N(0, tau^2 I)`` and nothing believed of what is free,
 

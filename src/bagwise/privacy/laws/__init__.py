@@ -1,4 +1,4 @@
-"""Laws: every kind of noise or chance. One file each, and one line here.
+"""Laws: the noise distributions, one file each and one line here.
 
 The line is an import: `LAWS`, calibration, certificates, `verify`, the command line and the
 contract tests follow from it. Laws that need no delta come first, and then the order of the lines:

@@ -1,4 +1,4 @@
-"""Exponential noise on the costs of candidates, of which only the cheapest is told.
+"""Exponential noise on the costs of candidates, of which only the cheapest is published.
 
 Report noisy max with exponential noise, which is permute-and-flip; the proof is in `private_range`,
 beside the choice itself. All that the accountant uses is that it is pure: its curve is that of the

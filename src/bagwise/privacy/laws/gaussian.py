@@ -1,4 +1,4 @@
-"""Gaussian noise: what moves by D steps in L2 costs ``mu = D / scale``, with a delta.
+"""Gaussian noise: a move of D steps in L2 costs ``mu = D / scale``, with a delta.
 
 Curve: the exact one, G, of mu (Balle and Wang 2018, Theorem 8). The noise is a discrete Gaussian.
 With at least hundreds of steps in its scale its curve agrees with the continuous one's to about

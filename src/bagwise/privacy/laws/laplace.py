@@ -1,4 +1,4 @@
-"""Discrete Laplace noise: what moves by D steps in L1 costs ``D / scale``, and no delta.
+"""Discrete Laplace noise: a move of D steps in L1 costs ``D / scale``, without a delta.
 
 Curve: exact, from the two geometric tails (Ghosh, Roughgarden and Sundararajan 2009). The chance of
 a vector falls with its length in L1, so that a move of any number of coordinates costs no more than

@@ -1,4 +1,4 @@
-"""What every law of noise knows about itself, so that nobody has to ask which one it is.
+"""The base class of noise distributions, so that no code depends on which one it is.
 
 A law is a frozen record in whole grid steps, and means the same forever: a certificate that is
 written today must be read the same way in years, so other noise is another law with another name.

@@ -1,4 +1,4 @@
-"""Randomised response: a class is kept by chance, or becomes any of the others alike.
+"""Randomised response: a class is randomly kept or replaced by one of the others.
 
 A class kept with probability p, or else any of the c - 1 others, costs
 ``log(p (c - 1) / (1 - p))``, and no delta (Warner 1965; Kairouz, Oh and Viswanath 2015).

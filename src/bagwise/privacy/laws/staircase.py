@@ -1,4 +1,4 @@
-"""Staircase noise: the least variance without a delta, for one number that moves by at most D.
+"""Staircase noise: the smallest variance without a delta for one number that moves by at most D.
 
 Its chances do not fall from step to step as those of Laplace noise do, but once in every D steps,
 by the whole factor ``b = exp(-epsilon)`` that one move may cost (Geng and Viswanath 2016, Theorem

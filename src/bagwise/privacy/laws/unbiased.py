@@ -1,4 +1,4 @@
-"""Optimal unbiased randomizers: a label is reported by chance, without a bias, as near as can be.
+"""Optimal unbiased randomizers of single labels.
 
 A label between 0 and 1 is rounded, at random and without bias, to one of k points that divide the
 interval evenly. Each point has a row of chances over the numbers that may be reported. The chances
