@@ -1,4 +1,4 @@
-"""The same equations for labels with classes: each unit has a vector of shares.
+"""The estimating equations for labels with classes, with a vector of shares per unit.
 
 Shares add up to one, so that only their contrasts carry information: Q'share for an orthonormal Q
 whose columns are at right angles to (1, …, 1). Noise on each share leaves contrasts with noise of

@@ -1,4 +1,4 @@
-"""The columns that coefficients belong to, in units in which numbers are well behaved.
+"""The design matrix, standardised so that computations are well conditioned.
 
 Coefficients are sought for columns that were centred and divided by their spread; X itself is
 never copied. A vector beta holds one entry per column and, last, the intercept at the centre.

@@ -1,4 +1,4 @@
-"""How sure a fit can be: covariances that hold aggregation, label noise and privacy noise.
+"""Covariances of a fit that account for aggregation, label noise and privacy noise.
 
 For equations ``sum_u Z_u (label_u - mean_u(beta)) = 0`` with independent labels, beta varies around
 its target with covariance

@@ -1,4 +1,4 @@
-"""The linear model that a problem is close to a fit, by sums over its units.
+"""The linear model that approximates a problem near a fit, by sums over its units.
 
 The restricted likelihood (`shrinkage`) is a function of the dispersion phi by way of weights
 

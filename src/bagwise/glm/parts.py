@@ -1,4 +1,4 @@
-"""Bags in parts, each of them whole, that may be on many machines.
+"""Data in parts of whole bags, possibly on many machines.
 
 Nothing about a fit asks for more of them than sums, and the least and the most of something. Each
 part is a problem of its own, by the class that serves in memory (`problem`), and what a solver asks

@@ -1,4 +1,4 @@
-"""The estimating equations of each loss, in one form that one solver can solve.
+"""The estimating equations of all losses, in one form for one solver.
 
 Each loss compares labels with expected values, unit by unit, and asks for the beta at which
 

@@ -1,4 +1,4 @@
-"""How far to trust noisy labels: slopes are shrunk as much as the labels themselves suggest.
+"""Shrinkage of slopes: the noisy labels themselves determine how much.
 
 The noise of each bag label is known, so that a penalty need not be guessed. Close to a fit, the
 labels are a linear model (`FitProblem.working`),

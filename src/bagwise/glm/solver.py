@@ -1,4 +1,4 @@
-"""Fisher scoring: solve the equations of a loss by weighted least squares, step by step."""
+"""Fisher scoring: solve the equations of a loss by iterated weighted least squares."""
 
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar

@@ -1,4 +1,4 @@
-"""A model of any family from noisy statistics of its labels: post-processing, so it costs nothing.
+"""A model of any family from noisy statistics of labels, which is post-processing.
 
 The labels enter ``sum_i b_i (y_i - mean(z_i'theta)) = 0`` by their sums alone, and for these the
 columns b_i make unbiased equations whatever the family. They are the weighted equations of the

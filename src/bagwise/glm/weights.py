@@ -1,4 +1,4 @@
-"""How much each bag's label can be trusted, from what is known about its noise.
+"""Weights of bags from the known noise of their labels.
 
 A bag's label varies by ``omega = (phi - least) * share + known``. In an ordinary fit least is 0
 and share is the variance that the family gives the label: the mean variance function V of the bag's

@@ -1,4 +1,4 @@
-"""The bag loss as an objective of gradient boosting, for LightGBM, XGBoost and whatever is alike.
+"""The bag loss as a gradient boosting objective for LightGBM, XGBoost and similar libraries.
 
 Rows i of bag b have scores s_i, so many as there are classes, and means mu_i by the link. With k
 rows in the bag, label y and weight w the loss of the bag is

@@ -1,4 +1,4 @@
-"""How much each bag counts, for models that can only be fitted with weights and asked to predict.
+"""Weights of bags for models that can only be fitted with weights.
 
 The label of a bag varies around the bag's expected label by
 

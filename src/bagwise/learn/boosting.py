@@ -1,4 +1,4 @@
-"""Grow boosted trees for a bag loss with LightGBM, choose by held-out bags how, and blend.
+"""Grow boosted trees for a bag loss with LightGBM, and choose and blend them on held-out bags.
 
 Every way, a start and a shape of trees, is tried on folds of whole bags, which tells its best
 number of rounds and what it predicts for bags that it has not seen. Held-out bags have weight zero:

@@ -1,4 +1,4 @@
-"""Whether a fit says more than the mean of the labels.
+"""Check whether a fit predicts better than the mean of the labels.
 
 Three ways in which it may not:
 

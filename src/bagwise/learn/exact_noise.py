@@ -1,4 +1,4 @@
-"""The likelihood of labels whose privacy noise is not normal, in place of least squares.
+"""The likelihood of labels with privacy noise that is not normal, instead of least squares.
 
 A bag label is its expectation plus label noise, nearly normal, plus privacy noise of a known kind
 (`privacy.noise_laws`). Starting at the least-squares fit, beta climbs the penalised likelihood by

@@ -1,4 +1,4 @@
-"""Chances from a few large bags: what shares say, and what the bag that a row is in says.
+"""Probabilities from a few large bags, using shares and the bag that each row is in.
 
 Ten bags cannot determine a hundred slopes by their shares alone. But who put rows into bags has
 said more: if rows of one class went to other bags than rows of another, then the bag of each row

@@ -1,4 +1,4 @@
-"""From a release and any estimator to one object that predicts on frames of raw columns."""
+"""Fit any estimator to a release, and predict on tables of unencoded columns."""
 
 from dataclasses import dataclass
 from pathlib import Path

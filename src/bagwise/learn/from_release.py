@@ -1,4 +1,4 @@
-"""From a release to a row-level model, with the warnings that the combination deserves."""
+"""Fit a row-level model to a release, with warnings about unsuitable combinations."""
 
 import operator
 import warnings

@@ -1,4 +1,4 @@
-"""Picked labels by their exact likelihood, without knowing which row it was.
+"""The exact likelihood of picked labels if the picked row is unknown.
 
 The label of a bag is that of one of its rows, chosen uniformly: a mixture with one component for
 each row. Which row it was is known only by its probability, the responsibility of the row.

@@ -1,4 +1,4 @@
-"""Choosing a model with bag labels only: splits that keep bags whole, and scores of whole bags.
+"""Model selection with bag labels: splits that keep bags whole, and scores of bags.
 
 A row's label is never needed. `BagKFold` holds out bags; the scores compare a bag's label with the
 mean prediction of its rows, and take out what known noise on the labels adds.

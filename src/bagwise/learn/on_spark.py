@@ -1,4 +1,4 @@
-"""A model of a release whose rows are on many machines, by sums over bags in chunks.
+"""Fit a model to a release on Spark, by sums over bags in chunks.
 
 Rows are read once, and put together into chunks of whole bags; from then on a step of the fit is a
 pass over the chunks, where they are, and sums come back. For the Gaussian family a bag's label has

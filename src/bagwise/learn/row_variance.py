@@ -1,4 +1,4 @@
-"""How much single labels vary around predictions, told by bags alone.
+"""Estimate from bags how much single labels vary around predictions.
 
 A bag label is off by what its rows' labels are off by on average, by the privacy noise, which is
 known, and by what the model has not learned. Rows of a bag are alike, so that the last does not

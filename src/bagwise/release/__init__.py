@@ -1,1 +1,1 @@
-"""From a request to a release, its files, and what can be checked about it."""
+"""Releases: from a request to files and their verification."""

@@ -1,4 +1,4 @@
-"""Bags of rows in parts: every bag lives in one part, formed there by the ordinary strategy.
+"""Bags of rows in parts: the usual strategy forms the bags of each part.
 
 Rows are regrouped so that those which may share a bag meet: for `random` and `super` by secret
 keys, for sorting strategies by ranges of the scores, for compact ones by the cells of a balanced

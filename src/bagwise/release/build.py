@@ -1,4 +1,4 @@
-"""From a table and a request to a release: the way that the data takes, step by step.
+"""Build a release from a table and a request, step by step.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Compact bags of rows that do not fit into memory: within coarse cells that do.
+"""Compact bags of rows that do not fit into memory, formed within coarse cells that do.
 
 A balanced tree, learned on a sample, cuts the rows into cells of neighbours. Every row is routed to
 its cell, the rows of each cell are brought together on disk, and the search for bags runs cell by

@@ -1,4 +1,4 @@
-"""The description of a release for the tools of others, made from its own files.
+"""The description of a release for other tools, made from its own files.
 
 ``croissant.json`` is MLCommons Croissant 1.1, which catalogues and loaders of data sets read. It
 holds generated words and numbers only, and a date. Whoever reads a release makes it again and

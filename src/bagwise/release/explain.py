@@ -1,4 +1,4 @@
-"""Where the expected error of a release comes from, in words and numbers.
+"""The causes of the expected error of a release, in words and numbers.
 
 Only what leaves is looked at: features, bags, and the noise that the release says it has. What a
 learner would find (theta) and how much single labels vary (sigma) are given: by the user, as a

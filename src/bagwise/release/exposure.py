@@ -1,4 +1,4 @@
-"""How many labels a release without noise gives away.
+"""How many labels a release without noise reveals.
 
 The figures come from the secret labels. They are for the operator, through
 `operator_notes.tell_operator`, and never for a file, a log or the release.

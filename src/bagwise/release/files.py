@@ -1,4 +1,4 @@
-"""A release as a directory: tables, what is promised and described, and a digest over all.
+"""A release as a directory: tables, certificate, descriptions, and a digest of all.
 
 The table of rows is one file, or several of the same number of rows: ``instances-00001.parquet``
 and so on. The manifest lists whatever there is.

@@ -1,4 +1,4 @@
-"""One label per bag: settled first, then told exactly where the rows are, then hidden here.
+"""Bag labels: budget settled first, sums computed exactly, then noise added.
 
 Noise is settled from public quantities (`settle_labels`), and nothing is drawn before it is charged
 for. What is told of a bag is exact: a sum of whole steps, a count of classes, the label of one row.

@@ -1,4 +1,4 @@
-"""The rows of a request where many machines read them: the same steps as in memory, part by part.
+"""The rows of a request on Spark: the same steps as in memory, part by part.
 
 - Nothing with one entry for each row is ever in one place: labels, bags and orders are in the files
   of the parts, and what comes back from them adds up (d x d matrices, counts, sums).

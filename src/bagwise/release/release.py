@@ -1,4 +1,4 @@
-"""What leaves the custodian: bags, their labels, the features, and what is promised about them."""
+"""Releases: bags, their labels, the features, and the guarantee about labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The rows of a request, checked, with whatever has one entry a row: in memory, or on disk.
+"""The checked rows of a request and their vectors, in memory or on disk.
 
 `parts_table.PartsTable` does the same steps for rows that many machines read.
 """

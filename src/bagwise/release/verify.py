@@ -1,4 +1,4 @@
-"""Checking a release without its labels: everything that can be seen from outside."""
+"""Verify a release without its labels: everything that can be checked from outside."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

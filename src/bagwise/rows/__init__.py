@@ -1,4 +1,4 @@
-"""The rows of a table: where they come from, where they are, and how they are read.
+"""The rows of a table: sources, engines, and reading.
 
 Sources become an Arrow table or stay on disk (`sources`, `opening`). `table.Rows` are in memory,
 `spilled.SpilledRows` on disk: vectors with one number a row (labels, bags, an order) are in memory

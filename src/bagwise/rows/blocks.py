@@ -1,4 +1,4 @@
-"""Work that is done on blocks of rows, wherever these are.
+"""Work on blocks of rows, in memory or elsewhere.
 
 A matrix in memory, or one that is encoded block by block, is gone through here. One whose rows are
 in parts (`matrix`) does the work where they are, and hands back what came of it, put together by

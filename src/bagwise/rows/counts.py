@@ -1,4 +1,4 @@
-"""Counts over rows in parts: of units, of strata, and of rows that are alike.
+"""Counts over rows in parts: units, strata, and equal rows.
 
 Rows that belong together are brought together by a hash of what they are called, so that a count
 is of all of them, wherever they are. Hashes follow from cells alone: neither the order of the rows

@@ -1,4 +1,4 @@
-"""Mixed columns in, a numeric matrix out, by a recipe that is plain JSON.
+"""Encode mixed columns as a numeric matrix, by a recipe in plain JSON.
 
 Numbers keep their own units (strategies that need a scale bring their own). Text, booleans and
 categories become one column per level, without the most frequent level; beyond `max_levels` the

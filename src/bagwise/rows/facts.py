@@ -1,4 +1,4 @@
-"""Facts about columns that add up over parts: what an encoder needs, and what labels must be."""
+"""Summaries of columns that add up over parts, for encoders and checks of labels."""
 
 import dataclasses
 import functools

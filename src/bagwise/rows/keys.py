@@ -1,4 +1,4 @@
-"""What is secret: keys of rows, labels that are written, and sums that only the driver can read.
+"""Secrets: keys of rows, sealed labels, and sums that only the driver can read.
 
 One master key of 32 bytes is drawn for a run. It is in the memory of the driver and of tasks, and
 in no file: tasks get it as a cell of a one-row table that Spark broadcasts, and neither plans nor

@@ -1,4 +1,4 @@
-"""Columns that would carry the label out under another name.
+"""Columns that would publish the label under another name.
 
 Exact copies are refused. What predicts the label almost perfectly by itself, as a rounded, rescaled
 or renamed copy does, is shown to the operator only: that it does tells about the labels, and an

@@ -1,4 +1,4 @@
-"""X of rows and a recipe: encoded block by block, and made as a whole only where it must be."""
+"""The encoded matrix of rows, computed block by block."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Which engine reads a table: it is told by an estimate, before anything is read.
+"""Choose the engine that reads a table, from an estimate of its size.
 
 Bags may differ with the engine, and so labels must have no part in the estimate: a label column
 counts with the same number of bytes in each row, whatever is in it.

@@ -1,4 +1,4 @@
-"""Rows in parts, and the three things that are done with them: map, regroup, write.
+"""Rows in parts, with three operations: map, regroup, write.
 
 - `map` makes something small of each part; what it makes comes back in the order of the parts.
 - `regroup` sends every row to the part that a number names. Within a part rows are in a secret

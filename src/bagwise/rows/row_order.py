@@ -1,4 +1,4 @@
-"""The order in which rows are looked at: never the one in which the source has them.
+"""The order in which rows are processed, which is never that of the source.
 
 A table is often exported in the order of its labels. Whatever is computed from rows can depend on
 their order: a sum of doubles in its last bits, a search in the solution it finds, a strategy of a

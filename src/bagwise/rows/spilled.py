@@ -1,4 +1,4 @@
-"""The engine for tables that do not fit into memory, and how much of it a release may use.
+"""The engine for tables that do not fit into memory, and its memory limit.
 
 Files are read where they are, a column or a batch at a time. Only columns that leave are ever
 brought into another order on disk, so that labels are in no file but their own.

@@ -1,4 +1,4 @@
-"""What an encoder has to know of a column: facts that add up, exactly, over the parts of a table.
+"""Summaries of columns for encoders, which add up exactly over the parts of a table.
 
 A table may come as many files, and be counted on many machines. Everything here is counted or added
 without rounding, so that neither the parts nor their order can show in the result.

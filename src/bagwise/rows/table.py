@@ -1,4 +1,4 @@
-"""Tables in and out: whatever holds rows becomes one Arrow table, and its rows can be reordered."""
+"""Read anything with rows as an Arrow table, reorder its rows, and write tables."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Columns in units in which they have mean 0, variance 1 and no correlation: one way for all.
+"""Whitening: columns with mean 0, variance 1 and no correlation.
 
 `Columns` adds up moments block by block, of dense and sparse X. `principal_axes` starts from a Gram
 matrix that is at hand. Both bring columns to unit size first, so that neither the rank nor the

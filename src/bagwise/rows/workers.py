@@ -1,4 +1,4 @@
-"""Who works on parts of a table: the tasks of Spark, or whoever else can do the same.
+"""Workers on parts of a table: the tasks of Spark, or anything that can do the same.
 
 Workers move functions to items and tables to targets, and know nothing of what is in them. An item
 is anything that can be pickled, a part of a table for instance. Every piece of work also gets the

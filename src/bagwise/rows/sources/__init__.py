@@ -1,4 +1,4 @@
-"""Where tables come from: files, directories, frames, streams, pipes and databases.
+"""Sources of tables: files, directories, frames, streams, pipes and databases.
 
 `open_source` says which `Source` something is, by what it is called or what it can do: nothing is
 read yet.

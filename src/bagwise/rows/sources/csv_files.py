@@ -1,4 +1,4 @@
-"""CSV and TSV: one file or many, packed ones, standard input; how they are written is found out."""
+"""CSV and TSV: one or more files, compressed files, standard input, with format detection."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a text file is written: its encoding, what stands between cells, and the decimal mark.
+"""The format of a text file: its encoding, delimiter and decimal mark.
 
 All three are told from the beginning of the file. What can be read in two ways is refused with what
 to say, since a wrong guess changes numbers without a sign. Cells are looked at and never quoted.

@@ -1,4 +1,4 @@
-"""From what a caller typed to files that are there, all of one kind.
+"""Find the files that the caller named, all of one kind.
 
 Directories written by other engines may have cells in their names: ``rent=950/part-0.parquet``. So
 messages show such names without what stands behind the sign (`shown`).

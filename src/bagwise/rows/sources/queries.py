@@ -1,4 +1,4 @@
-"""The rows of a SQL query, through ADBC, which hands over Arrow batches without rows in Python.
+"""The rows of a SQL query through ADBC, as Arrow batches.
 
 Messages of a database may quote cells, and its address a password: neither is repeated, but for
 words of the query itself.

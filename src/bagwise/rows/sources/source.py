@@ -1,4 +1,4 @@
-"""What a source of rows is: a table that is somewhere, and is not read before it is asked for."""
+"""The base class of sources: a table that is read only on demand."""
 
 import sys
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""Tables that are handed over in memory or piece by piece: frames, relations, readers, pipes."""
+"""Tables passed in memory or in pieces: frames, relations, readers, pipes."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

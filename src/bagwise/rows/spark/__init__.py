@@ -1,4 +1,4 @@
-"""The engine for tables past one machine: Spark spreads the work, Arrow and NumPy do it.
+"""The engine for tables too large for one machine: Spark, with Arrow and NumPy in its tasks.
 
 Nothing here knows about privacy. A table is a list of splits, pieces of Parquet files that a task
 reads by itself (`table`); work goes to splits, or from splits to other tasks by way of Spark's

@@ -1,4 +1,4 @@
-"""Parquet files and DataFrames as parts that tasks of Spark read by themselves.
+"""Parquet files and DataFrames as parts that tasks of Spark read.
 
 Row groups of Parquet files are read where they are, by Arrow. A DataFrame is evaluated once, and
 its rows are written to such files first, labels under a stream of the secret: a query that draws

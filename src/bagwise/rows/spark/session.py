@@ -1,4 +1,4 @@
-"""The session of Spark: one of our own, or that of a frame; labels never lie about in clear.
+"""The Spark session, our own or that of a DataFrame, with encrypted shuffle files.
 
 Java is the one that is there, or one that pip brings.
 """

@@ -1,4 +1,4 @@
-"""Workers that are tasks of Spark (`workers`).
+"""Tasks of Spark as `workers`.
 
 Tables go between tasks as whole Arrow batches in one binary cell each: Spark moves, spills,
 encrypts and retries them, and never looks at single rows.
