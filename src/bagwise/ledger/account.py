@@ -186,8 +186,8 @@ def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
             for one in (ledger.terms.unit, unit)
         )
         raise LedgerError(
-            f"the ledger {ledger.path} protects {mine}, but the request {theirs}. Use the "
-            "ledger's unit (--unit)."
+            f"the ledger {ledger.path} protects {mine}, but the request "
+            f"protects {theirs}. Use the ledger's unit (--unit)."
         )
 
 
