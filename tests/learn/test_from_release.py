@@ -125,7 +125,7 @@ def test_a_family_that_the_bounds_rule_out_is_refused(noisy):
         exact = bw.make_release(labelled("gaussian"), label="y", bag_size=2, not_private=True)
     with pytest.raises(LabelError, match="not possible in the family poisson"):
         bw.fit_release(exact, family="poisson")
-    with pytest.raises(StrategyError, match="holds means"):
+    with pytest.raises(StrategyError, match="has mean labels"):
         bw.fit_release(exact, loss="mixture")
 
 

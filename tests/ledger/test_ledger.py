@@ -234,7 +234,9 @@ def test_bounds_that_are_found_are_charged_with_the_release(rows, ledger):
 
 def test_a_request_must_protect_the_unit_of_the_ledger(rows, tmp_path, ledger):
     people = bw.Ledger.create(tmp_path / "people", epsilon_total=1.0, unit="person")
-    with pytest.raises(LedgerError, match=r"protects unit 'person', but the request protects each row"):
+    with pytest.raises(
+        LedgerError, match=r"protects unit 'person', but the request protects each row"
+    ):
         release(rows, people)
     with pytest.raises(LedgerError, match="protects each row by itself"):
         release(rows, ledger, unit="person")

@@ -65,7 +65,7 @@ def test_biased_combinations_are_said(table, release):
         by_label = bw.make_release(
             table, label="y", bag_size=3, strategy="sorted", not_private=True
         )
-    with pytest.warns(BiasWarning, match="exaggerates the slopes"):
+    with pytest.warns(BiasWarning, match="makes the slopes too steep"):
         bw.fit_release(by_label, loss="bag")
     with pytest.warns(BiasWarning, match="debiased instance loss"):
         bw.fit_release(by_label, loss="instance", debias=True)

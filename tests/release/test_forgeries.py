@@ -163,7 +163,7 @@ def test_a_strategy_that_nobody_knows_is_listed_and_fails_when_strict(saved):
     rehash(saved)
     release = bw.Release.load(saved)
     assert "whether its strategy made these bags" in release.verify().note
-    reject(saved, "not one of bagwise", strict=True)
+    reject(saved, "not part of bagwise", strict=True)
 
 
 def test_sorted_bags_relabelled_as_random(table):

@@ -573,7 +573,7 @@ def test_what_is_wrong_with_a_table_is_said_without_a_label(workers, tmp_path):
     wrong = {
         "missing": {"key": numbers, "a": numbers * 0.5, "y": [4.25] + [None] * 59},
         "equals the label": {"key": numbers, "a": numbers * 0.5, "y": numbers * 0.5},
-        "a key is neither": {"key": numbers // 2, "a": numbers * 0.5, "y": -1.0 * numbers},
+        "which a key must not be": {"key": numbers // 2, "a": numbers * 0.5, "y": -1.0 * numbers},
     }
     for why, columns in wrong.items():
         pq.write_table(pa.table(columns), tmp_path / "wrong.parquet", row_group_size=7)

@@ -380,7 +380,7 @@ def test_a_promise_without_a_delta_has_everything(data, options, kinds, tmp_path
 
 
 def test_a_source_of_randomness_is_no_kind_of_noise(data):
-    with pytest.raises(BudgetError, match="goes to noise_source="):
+    with pytest.raises(BudgetError, match="pass a source of randomness as noise_source="):
         release(data, noise=SimulatedNoise(0))
     with pytest.raises(BudgetError, match="known are auto, laplace"):
         release(data, noise="laplase")

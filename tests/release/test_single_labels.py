@@ -116,7 +116,7 @@ def test_an_attacker_learns_no_more_than_the_promise_allows(table):
     ids=str,
 )
 def test_what_is_no_single_label_is_refused(table, wrong):
-    with pytest.raises(BudgetError, match="every single label"):
+    with pytest.raises(BudgetError, match="noisy number for every row"):
         make(table, **wrong)
 
 

@@ -176,5 +176,5 @@ def test_what_is_wrong_with_a_table_is_said_without_a_label(table, spark, tmp_pa
     twice = spark.createDataFrame(
         [(i // 2, i * 0.5, -i * 1.0) for i in range(60)], "key int, a double, y double"
     )
-    with pytest.raises(ColumnError, match="a key is neither"):
+    with pytest.raises(ColumnError, match="which a key must not be"):
         bw.make_release(twice, **filed(**{**options, "bag_size": 5}))
