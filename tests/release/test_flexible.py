@@ -146,7 +146,7 @@ def test_there_is_no_model_without_an_epsilon_or_for_classes(table):
     with pytest.raises(StrategyError, match="needs scores"):
         release(table, scores="none")
     classes = {"classes": ["0", "1"], "bounds": None, "label": "part"}
-    with pytest.raises(StrategyError, match="features only"):
+    with pytest.raises(StrategyError, match="only features"):
         release(table, **classes, exclude=["who", "y"])
     with pytest.raises(StrategyError, match="comes from a private model"):
         bw.plan(table.drop_columns("y"), bagging=bw.Bagging(strategies=[MODEL]), not_private=True)
