@@ -8,8 +8,7 @@ from pathlib import Path
 from bagwise.errors import BagwiseError
 from bagwise.files.json_files import canonical
 from bagwise.files.records import read_record
-from bagwise.release.descriptions import CROISSANT, describe
-from bagwise.release.manifest import Manifest
+from bagwise.release.manifest import CROISSANT, Manifest, describe
 
 BROKEN = (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError, BagwiseError)
 """What an edited file may lead to here; the reader has its own way to say so."""

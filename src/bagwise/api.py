@@ -31,9 +31,8 @@ from bagwise.requests.records import Bagging, Engine, Privacy, Reading, says_whe
 from bagwise.requests.verbs import ModelRequest, ReleaseRequest
 from bagwise.rng import Seed, make_generator
 from bagwise.rows.columns import find_column
-from bagwise.rows.opening import leave_out_missing, open_rows
+from bagwise.rows.opening import Memory, leave_out_missing, open_rows
 from bagwise.rows.spark.session import is_frame
-from bagwise.rows.spilled import Memory
 from bagwise.rows.table import Rows
 from bagwise.show.stages import Stages
 

@@ -122,7 +122,7 @@ def test_digits_are_as_many_as_are_needed(n, far, width, kind):
 
 @pytest.mark.parametrize("scale", ["whiten", "std", "none"])
 def test_points_of_reordered_rows_are_the_reordered_points_to_the_last_digit(scale, monkeypatch):
-    monkeypatch.setattr(whitening, "CHUNK", 64)
+    monkeypatch.setattr(whitening, "BLOCK", 64)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
     shuffle = rng.permutation(300)
@@ -136,7 +136,7 @@ def test_points_of_reordered_rows_are_the_reordered_points_to_the_last_digit(sca
 def test_parts_of_the_rows_add_up(scale, monkeypatch):
     X = RNG.normal(size=(100, 3)) @ RNG.normal(size=(3, 3))
     whole = make_points(X, scale, RNG)
-    monkeypatch.setattr(whitening, "CHUNK", 7)
+    monkeypatch.setattr(whitening, "BLOCK", 7)
     assert same_up_to_scale(make_points(X, scale, RNG), whole)
 
 

@@ -26,12 +26,11 @@ from bagwise.files.json_files import canonical
 from bagwise.privacy.private_model import design_model
 from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise, SimulatedNoise
-from bagwise.rows import spilled
+from bagwise.rows import opening as spilled
 from bagwise.rows.encode import Encoder
 from bagwise.rows.matrix import EncodedRows
-from bagwise.rows.opening import open_rows
+from bagwise.rows.opening import Memory, SpilledRows, open_rows
 from bagwise.rows.row_order import feature_order
-from bagwise.rows.spilled import Memory, SpilledRows
 from bagwise.rows.summary import ColumnSummary, exact_sum
 from bagwise.rows.table import Rows
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from bagwise.files.atomic import create_private
 from bagwise.files.spill import SpillDirectory
 from bagwise.rows.keys import new_secret, under_stream
-from bagwise.rows.workers import Refusal, guarded, pack, steps, unpack
+from bagwise.rows.spark.tasks import Refusal, guarded, pack, steps, unpack
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,7 @@ def test_beyond_half_of_the_memory_a_table_is_mapped(tmp_path, monkeypatch, memo
     spilled = tmp_path / "spilled"  # a place of its own: other tests spill into the usual one
     spilled.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(spilled))
-    monkeypatch.setattr(parquet_files, "_memory", lambda: memory)
+    monkeypatch.setattr(parquet_files, "memory_of_machine", lambda: memory)
     before = pa.total_allocated_bytes()
     mapped = read(tmp_path / "t")
     assert mapped.equals(in_memory)
@@ -273,7 +273,7 @@ def test_beyond_half_of_the_memory_a_table_is_mapped(tmp_path, monkeypatch, memo
 
 def test_half_of_what_is_free_on_the_disk_is_the_most(tmp_path, monkeypatch):
     write_plain(some_table(), tmp_path / "t")
-    monkeypatch.setattr(parquet_files, "_memory", lambda: 0)
+    monkeypatch.setattr(parquet_files, "memory_of_machine", lambda: 0)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=20_000))
     with pytest.raises(ReleaseError, match="memory and disk have room for"):
         read(tmp_path / "t")

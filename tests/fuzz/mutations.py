@@ -19,7 +19,7 @@ import bagwise as bw
 from bagwise.files.json_files import canonical
 from bagwise.files.parquet_files import write_plain
 from bagwise.models.model import digest_of as _digest
-from bagwise.release.descriptions import CROISSANT
+from bagwise.release.manifest import CROISSANT
 from tests.forging import rehash
 
 PRIVATE = {"label": "y", "epsilon": 1.0, "delta": 1e-5}

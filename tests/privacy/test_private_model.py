@@ -18,7 +18,7 @@ from bagwise.privacy.private_model import (
     unit_columns,
 )
 from bagwise.rng import SecureNoise, SimulatedNoise
-from bagwise.rows import blocks
+from bagwise.rows import whitening as blocks
 from reproduction.problems import isotropic_problem
 from tests import stats
 from tests.privacy.events import model

@@ -13,7 +13,7 @@ from scipy.stats import binom
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import LeakWarning
-from bagwise.release.exposure import Exposure, report_exposure
+from bagwise.release.label_bags import Exposure, report_exposure
 from bagwise.show.operator_notes import operator_notes_to
 from tests.stats import ALPHA
 

@@ -40,7 +40,7 @@ from bagwise.requests.records import filed
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.columns import number_groups
-from bagwise.rows.counts import (
+from bagwise.rows.facts import (
     count_strata,
     largest_unit,
     reach_of_units,
@@ -252,7 +252,8 @@ def test_sums_are_exact_and_nobody_but_the_driver_can_read_them(make, table, cas
     others = SealedSums(sums.paths, others.box)
     with pytest.raises(EngineError, match="another run"):
         next(others.chunks())
-    sums.discard()
+    for path in sums.paths:
+        Path(path).unlink()
 
 
 def test_labels_are_drawn_once(make, tmp_path):
@@ -551,7 +552,8 @@ def test_picked_labels_are_those_of_one_row_of_each_bag(files, table, tmp_path):
         sums = told_of(release, pick, label="key")
         chunks = np.concatenate([told[0] for told, _ in sums.chunks()])
         found.append(chunks.astype(np.int64))
-        sums.discard()
+        for path in sums.paths:
+            Path(path).unlink()
     np.testing.assert_array_equal(*found)
     place = np.empty(N, dtype=np.int64)
     place[read.instances["key"].to_numpy() // 7] = np.arange(N)

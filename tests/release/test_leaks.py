@@ -26,7 +26,7 @@ STAGES = [
     "build.ask_labels",
     "tables.assign_bags",
     "tables.LocalBags.leaving",
-    "tables.LocalLeaving.release",
+    "tables.LocalBags.release",
 ]
 
 

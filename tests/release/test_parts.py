@@ -145,11 +145,11 @@ def test_parts_that_do_not_fit_into_memory_together_are_mapped(parted, monkeypat
     counts = []
     for memory in (0, 2 * 25 * 16 * 2 + 2_000, 10**6):
         mapped.clear()
-        monkeypatch.setattr(parquet_files, "_memory", lambda memory=memory: memory)
+        monkeypatch.setattr(parquet_files, "memory_of_machine", lambda memory=memory: memory)
         assert read_parts(paths, error=ReleaseError, sha256=hashes).equals(whole)
         counts.append(len(mapped))
     assert counts[0] == len(paths) > counts[1] >= counts[2] == 0
-    monkeypatch.setattr(parquet_files, "_memory", lambda: 0)
+    monkeypatch.setattr(parquet_files, "memory_of_machine", lambda: 0)
     bw.Release.load(parted).verify()
 
 

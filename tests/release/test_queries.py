@@ -27,7 +27,7 @@ from bagwise.requests import answers, queries
 from bagwise.requests.queries import Queries, settle_queries
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
-from bagwise.rows.blocks import BlockedRows
+from bagwise.rows.whitening import BlockedRows
 from bagwise.verifier import verify
 from tests.privacy.events import bag_means
 

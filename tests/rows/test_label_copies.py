@@ -11,13 +11,13 @@ from scipy.stats import binom, rankdata
 
 import bagwise as bw
 from bagwise.errors import ColumnError
-from bagwise.rows import label_copies
-from bagwise.rows.label_copies import (
+from bagwise.rows import labels as label_copies
+from bagwise.rows.labels import (
     FEWEST_ROWS,
+    label_vector,
     note_likely_copies,
     refuse_copies,
 )
-from bagwise.rows.labels import label_vector
 from bagwise.show.operator_notes import operator_notes_to
 from tests.stats import ALPHA
 

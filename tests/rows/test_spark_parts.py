@@ -24,7 +24,7 @@ from bagwise.rows import keys
 from bagwise.rows.matrix import _draw
 from bagwise.rows.parts import Part, by_key
 from bagwise.rows.spark import session
-from bagwise.rows.workers import Refusal, guarded, split_rows
+from bagwise.rows.spark.tasks import Refusal, guarded, split_rows
 from tests import stats
 
 SECRET = bytes(range(32))
@@ -87,7 +87,7 @@ def test_a_box_opens_what_was_sealed_for_it_and_nothing_else():
 
 
 def test_rows_go_to_their_targets_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr("bagwise.rows.workers.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("bagwise.rows.spark.tasks.ROWS_AT_ONCE", 3)
     targets = np.array([2, 0, 2, 2, 2, 0, 2])
     parts = list(split_rows(targets, pa.table({"x": range(7)})))
     assert [(t, p["x"].to_pylist()) for t, p in parts] == [

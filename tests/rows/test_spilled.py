@@ -24,11 +24,10 @@ from bagwise.files import spill as spill_module
 from bagwise.files import stored
 from bagwise.files.locks import holding
 from bagwise.files.spill import SpillDirectory
-from bagwise.release.cells import Tree
+from bagwise.release.bags_in_parts import Tree
 from bagwise.requests.records import filed
-from bagwise.rows.opening import estimate_size, open_rows
+from bagwise.rows.opening import Memory, SpilledRows, estimate_size, needed, open_rows, parse_size
 from bagwise.rows.sources import open_source
-from bagwise.rows.spilled import Memory, SpilledRows, needed, parse_size
 from bagwise.rows.table import Rows, read_table
 
 SECRET = 918273645.5
@@ -297,7 +296,7 @@ def test_the_command_says_what_it_takes_before_it_starts(tmp_path):
 
 def test_predictions_of_rows_on_disk_are_those_of_rows_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "BATCH", 64)
-    monkeypatch.setattr("bagwise.rows.spilled.BATCH", 64)
+    monkeypatch.setattr("bagwise.rows.opening.BATCH", 64)
     path = write(tmp_path / "t.parquet")
     model = bw.release_model(
         path,

@@ -105,7 +105,7 @@ def test_the_moments_are_those_of_numpy_whatever_the_blocks(monkeypatch):
     X = rows(100)
     order = RNG.permutation(100)
     for chunk in (7, 64, 1000):
-        monkeypatch.setattr(whitening, "CHUNK", chunk)
+        monkeypatch.setattr(whitening, "BLOCK", chunk)
         for columns in (Columns(X), Columns(X, order), Columns(sparse.csr_array(X))):
             assert np.allclose(columns.mean, X.mean(axis=0))
             assert np.allclose(columns.units, 1 / X.std(axis=0))

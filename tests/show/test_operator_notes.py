@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.cli import app, console
-from bagwise.rows import label_copies
+from bagwise.rows import labels as label_copies
 from bagwise.show.operator_notes import operator_notes_to, tell_operator
 
 TRACES = ("no noise", "kept nowhere", "predicts the label", "certain of", "labels' spread")

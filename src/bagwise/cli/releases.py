@@ -276,9 +276,8 @@ def _reserve(
 
 def _foresee(source: Any, work: Any, label: str) -> int:
     """Return the limit of memory in bytes; say before work starts what a large table will take."""
-    from bagwise.rows.opening import estimate_size
+    from bagwise.rows.opening import Memory, estimate_size
     from bagwise.rows.sources import open_source
-    from bagwise.rows.spilled import Memory
 
     memory = Memory.of(work.memory_limit, work.spill)
     estimate = estimate_size(open_source(source), label=label)

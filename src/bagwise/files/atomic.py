@@ -327,15 +327,10 @@ def _held_draft(
             with undisturbed():
                 create(draft)
                 held = leaving.enter_context(holding(draft))
-                leaving.callback(_undisturbed, remove, draft)
+                leaving.callback(undisturbed()(remove), draft)
             if held:
                 break
         yield draft
-
-
-def _undisturbed(remove: Callable[[Path], None], draft: Path) -> None:
-    with undisturbed():
-        remove(draft)
 
 
 def _remove(file: Path) -> None:

@@ -63,7 +63,10 @@ def read_json(
     comes back is all that the file says: its bytes are the ones that `canonical` gives for it. So
     there is no room for a key that is there twice, for blanks, or for another spelling of a number.
     """
-    content = _read_bytes(path, error=error, what=what, limit=limit)
+    with open_regular(path, error=error) as handle:
+        content = handle.read(limit + 1) if size_of(handle) <= limit else None
+    if content is None or len(content) > limit:
+        raise error(f"{path} is larger than {limit >> 20} MB, which {what} never is.")
     _check_outline(content, path, error=error, what=what)
     values = shielded(
         lambda: json.loads(
@@ -78,14 +81,6 @@ def read_json(
     if not shielded(lambda: _is_spelled(content, values), lambda _: _respelled(path, error, what)):
         raise _respelled(path, error, what)
     return values
-
-
-def _read_bytes(path: Path, *, error: type[BagwiseError], what: str, limit: int) -> bytes:
-    with open_regular(path, error=error) as handle:
-        content = handle.read(limit + 1) if size_of(handle) <= limit else None
-    if content is None or len(content) > limit:
-        raise error(f"{path} is larger than {limit >> 20} MB, which {what} never is.")
-    return content
 
 
 def _check_outline(content: bytes, path: Path, *, error: type[BagwiseError], what: str) -> None:

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bagwise.errors import BagwiseError, shielded
-from bagwise.files import stored
 from bagwise.files.parquet_layout import ROWS_AT_ONCE, Layout, LayoutError, read_layout
 from bagwise.files.regular_files import open_regular, size_of
 from bagwise.files.spill import SpillDirectory
+from bagwise.files.stored import BATCH, in_groups, store
 
 _MODEST = 128 * 2**20  # a table of this size is read whatever the size of its file
 _MOST_GROWTH = 200  # tables of features do not shrink further than that
@@ -46,7 +46,7 @@ class WrittenTable:
 
 def write_plain(rows: pa.Table | pa.RecordBatchReader, path: Path) -> None:
     """Write a table, or batches of one as they come, and nothing about where it came from."""
-    _write_groups(_row_groups(rows, repeat(ROWS_AT_ONCE)), rows.schema, path)
+    _write_groups(in_groups(_batches(rows), repeat(ROWS_AT_ONCE)), rows.schema, path)
 
 
 def write_parts(
@@ -55,7 +55,7 @@ def write_parts(
     """Write a table, or batches of one, to as many files of `rows_per_file` rows as it takes."""
     full, rest = divmod(rows_per_file, ROWS_AT_ONCE)
     sizes = [ROWS_AT_ONCE] * full + [rest] * (rest > 0)
-    groups = _row_groups(rows, cycle(sizes))
+    groups = in_groups(_batches(rows), cycle(sizes))
     for first, path in zip(groups, paths, strict=False):  # no path is asked for in vain
         _write_groups(chain([first], islice(groups, len(sizes) - 1)), rows.schema, path)
 
@@ -93,7 +93,7 @@ def read_parts(
     """
     tables: list[pa.Table] = []
     for path, digest in zip(paths, sha256, strict=True):
-        taken = min(sum(table.nbytes for table in tables), _memory() // 2)
+        taken = min(sum(table.nbytes for table in tables), memory_of_machine() // 2)
         tables.append(read_plain(path, error=error, sha256=digest, taken=taken))
         if not tables[-1].schema.equals(tables[0].schema):
             raise error(f"{path} has other columns than {paths[0].name}.")
@@ -154,16 +154,8 @@ def _last_touched(handle: BinaryIO) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_ctime_ns
 
 
-def _row_groups(rows: pa.Table | pa.RecordBatchReader, sizes: Iterator[int]) -> Iterator[pa.Table]:
-    """Yield tables of these numbers of rows, and what is left, whatever the batches are."""
-    waiting, size = rows.schema.empty_table(), next(sizes)
-    for batch in rows.to_reader() if isinstance(rows, pa.Table) else rows:
-        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-        while waiting.num_rows >= size:
-            yield waiting.slice(0, size)
-            waiting, size = waiting.slice(size), next(sizes)
-    if waiting.num_rows:
-        yield waiting
+def _batches(rows: pa.Table | pa.RecordBatchReader) -> pa.RecordBatchReader:
+    return rows.to_reader() if isinstance(rows, pa.Table) else rows
 
 
 def _read(handle: BinaryIO, path: Path, error: type[BagwiseError], taken: int) -> pa.Table:
@@ -173,9 +165,12 @@ def _read(handle: BinaryIO, path: Path, error: type[BagwiseError], taken: int) -
         schema = file.schema_arrow
     if schema.metadata or any(field.metadata for field in schema):
         raise error(f"{path} holds Parquet metadata beside its table, which no release has.")
-    needed = _estimate(layout, schema)
+    # How many bytes the table takes while its text is still in lists of strings.
+    kinds = [kind for kind in schema.types if not pa.types.is_null(kind)]
+    bits = sum(32 if _is_text(kind) else int(kind.bit_width) for kind in kinds)
+    needed = layout.rows * bits // 8 + layout.strings + layout.largest_page
     _check_size(path, needed, most, error)
-    fits = min(_memory() // 2 - taken, most)
+    fits = min(memory_of_machine() // 2 - taken, most)
     # Text stays as numbers into a list of strings until it is known how long it all is.
     text = [field.name for field in schema if _is_text(field.type)]
     with pq.ParquetFile(handle, read_dictionary=text, pre_buffer=False) as file:
@@ -196,7 +191,7 @@ def _read_to_disk(
 
     def batches() -> Iterator[pa.RecordBatch]:
         size = 0
-        for batch in file.iter_batches(batch_size=stored.BATCH):
+        for batch in file.iter_batches(batch_size=BATCH):
             part = pa.Table.from_batches([batch])
             text = [name for name in part.column_names if _is_text(schema.field(name).type)]
             size += batch.nbytes + sum(_text_size(part.column(name)) for name in text)
@@ -205,7 +200,7 @@ def _read_to_disk(
 
     spill = SpillDirectory(Path(gettempdir()))
     try:
-        return stored.store(batches(), schema, spill.new_file("rows")).table()
+        return store(batches(), schema, spill.new_file("rows")).table()
     finally:
         spill.close()  # the file has no name any more
 
@@ -226,13 +221,6 @@ def _layout_of(handle: BinaryIO, path: Path, error: type[BagwiseError]) -> Layou
     raise failure
 
 
-def _estimate(layout: Layout, schema: pa.Schema) -> int:
-    """Return how many bytes the table takes while its text is still in lists of strings."""
-    kinds = [kind for kind in schema.types if not pa.types.is_null(kind)]
-    bits = sum(32 if _is_text(kind) else int(kind.bit_width) for kind in kinds)
-    return layout.rows * bits // 8 + layout.strings + layout.largest_page
-
-
 def _is_text(kind: pa.DataType) -> bool:
     """Tell whether values of a type have lengths of their own."""
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
@@ -248,20 +236,17 @@ def _text_size(column: pa.ChunkedArray) -> int:
 
 
 def _decoded(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns: Sequence[pa.ChunkedArray] = [
-        _plain_text(column, field.type) if pa.types.is_dictionary(column.type) else column
-        for column, field in zip(table.columns, schema, strict=True)
-    ]
+    columns = list[pa.ChunkedArray]()
+    for column, field in zip(table.columns, schema, strict=True):
+        coded = pa.types.is_dictionary(column.type)
+        for chunk in column.chunks if coded else ():
+            chunk.dictionary.validate(full=True)  # a reader does not see to it that text is UTF-8
+        columns.append(pc.cast(column, field.type) if coded else column)
     return pa.table(columns, schema=schema)
 
 
-def _plain_text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    for chunk in column.chunks:
-        chunk.dictionary.validate(full=True)  # a reader does not see to it that text is UTF-8
-    return pc.cast(column, kind)
-
-
-def _memory() -> int:
+def memory_of_machine() -> int:
+    """Return how many bytes the machine has."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

@@ -14,6 +14,7 @@ makes the keys and checks the signatures as well:
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,20 +53,12 @@ def create_keys(path: Path) -> Path:
 def read_signing_key(path: Path) -> "Ed25519PrivateKey":
     """Read a private key; refuse one that others may read, or of another kind."""
     ed25519, serialization = _library()
-    with open_regular(path, error=SignatureError) as handle:
-        mode = stat.S_IMODE(os.fstat(handle.fileno()).st_mode)
-        content = handle.read(_LARGEST_KEY)
-    if os.name == "posix" and mode & 0o077:
-        raise SignatureError(
-            f"{path} may be read by others than its owner (mode {mode:o}). It is a private key: "
-            "chmod 600 it."
-        )
-    problem = "is not a private key without a password. Make one with: bagwise ledger key FILE"
-    key: Ed25519PrivateKey = _parse_key(
-        lambda: serialization.load_pem_private_key(content, password=None),
-        ed25519.Ed25519PrivateKey,
+    key: Ed25519PrivateKey = _read_key(
         path,
-        problem,
+        partial(serialization.load_pem_private_key, password=None),
+        ed25519.Ed25519PrivateKey,
+        "is not a private key without a password. Make one with: bagwise ledger key FILE",
+        private=True,
     )
     return key
 
@@ -73,20 +66,28 @@ def read_signing_key(path: Path) -> "Ed25519PrivateKey":
 def read_public_key(path: Path) -> "Ed25519PublicKey":
     """Read a public key; refuse one of another kind, and a private one."""
     ed25519, serialization = _library()
-    with open_regular(path, error=SignatureError) as handle:
-        content = handle.read(_LARGEST_KEY)
-    problem = (
+    key: Ed25519PublicKey = _read_key(
+        path,
+        serialization.load_pem_public_key,
+        ed25519.Ed25519PublicKey,
         "is not a public key. Make it of the private one with: openssl pkey -in KEY -pubout -out "
-        "KEY.pub"
-    )
-    key: Ed25519PublicKey = _parse_key(
-        lambda: serialization.load_pem_public_key(content), ed25519.Ed25519PublicKey, path, problem
+        "KEY.pub",
     )
     return key
 
 
-def _parse_key(parse: Callable[[], Any], kind: type, path: Path, problem: str) -> Any:
-    key = shielded(parse, lambda _: SignatureError(f"{path} {problem}"))
+def _read_key(
+    path: Path, parse: Callable[[bytes], Any], kind: type, problem: str, *, private: bool = False
+) -> Any:
+    with open_regular(path, error=SignatureError) as handle:
+        mode = stat.S_IMODE(os.fstat(handle.fileno()).st_mode)
+        content = handle.read(_LARGEST_KEY)
+    if private and os.name == "posix" and mode & 0o077:
+        raise SignatureError(
+            f"{path} may be read by others than its owner (mode {mode:o}). It is a private key: "
+            "chmod 600 it."
+        )
+    key = shielded(lambda: parse(content), lambda _: SignatureError(f"{path} {problem}"))
     if not isinstance(key, kind):
         raise SignatureError(f"{path} is a key of another kind than Ed25519.")
     return key

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,26 @@ class StoredTable:
         return pa.ipc.open_file(self._mapped).read_all()
 
 
+def in_groups(batches: Iterable[pa.RecordBatch], sizes: Iterable[int]) -> Iterator[pa.Table]:
+    """Yield tables of these numbers of rows, and what is left, whatever the batches are.
+
+    >>> batch = pa.record_batch({"x": [1, 2, 3]})
+    >>> [table["x"].to_pylist() for table in in_groups([batch, batch], [2, 2, 2, 2])]
+    [[1, 2], [3, 1], [2, 3]]
+    """
+    waiting, count, wanted = list[pa.RecordBatch](), 0, iter(sizes)
+    size = next(wanted)
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        while count >= size:
+            table = pa.Table.from_batches(waiting)
+            yield table.slice(0, size)
+            waiting, count, size = table.slice(size).to_batches(), count - size, next(wanted)
+    if count:
+        yield pa.Table.from_batches(waiting)
+
+
 def store(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> StoredTable:
     """Write batches, of any size, and return them as a table.
 
@@ -56,14 +77,8 @@ def store(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> S
     (6, [3, 1, 2])
     """
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        waiting = schema.empty_table()
-        for batch in batches:
-            waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch], schema)])
-            while waiting.num_rows >= BATCH:
-                writer.write_table(waiting.slice(0, BATCH).combine_chunks())
-                waiting = waiting.slice(BATCH)
-        if waiting.num_rows:
-            writer.write_table(waiting.combine_chunks())
+        for table in in_groups(batches, repeat(BATCH)):
+            writer.write_table(table.combine_chunks())
     return StoredTable(path)
 
 

@@ -39,8 +39,8 @@ from bagwise.glm.shrinkage import SlopePrior, has_ends, solve_shrunk
 from bagwise.glm.weights import LabelVariance
 from bagwise.models.row_model import Estimates
 from bagwise.privacy.private_model import ModelDesign, NoisyStatistics, unit_columns
-from bagwise.rows.blocks import over_blocks
 from bagwise.rows.labels import Bounds
+from bagwise.rows.whitening import over_blocks
 from bagwise.theory.restricted import Size
 
 _ATTEMPTS = 16

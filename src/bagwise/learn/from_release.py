@@ -40,7 +40,7 @@ from bagwise.requests.provenance import Provenance
 from bagwise.rows.columns import exposure_vector
 from bagwise.rows.labels import Bounds, label_codes, label_vector
 from bagwise.rows.matrix import encode_to_disk
-from bagwise.rows.spilled import Memory, needed
+from bagwise.rows.opening import Memory, needed
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.accuracy import shrunk

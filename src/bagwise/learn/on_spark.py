@@ -50,9 +50,8 @@ from bagwise.rows.encode import Encoder
 from bagwise.rows.matrix import blocks_of
 from bagwise.rows.parts import Reader, Split
 from bagwise.rows.spark.session import open_session
-from bagwise.rows.spark.tasks import Cluster
+from bagwise.rows.spark.tasks import Cluster, split_rows
 from bagwise.rows.whitening import Axes, Moments
-from bagwise.rows.workers import split_rows
 
 T = TypeVar("T")
 

@@ -36,12 +36,11 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.certificate import HEADLINE_PATTERN, NOT_PRIVATE
 from bagwise.rows.columns import exposure_vector, find_column
 from bagwise.rows.labels import Bounds
-from bagwise.rows.opening import open_rows
+from bagwise.rows.opening import Memory, open_rows
 from bagwise.rows.sources import ScannedSource, open_source
 from bagwise.rows.spark.session import is_frame
-from bagwise.rows.spilled import Memory
+from bagwise.rows.spark.tasks import guarded
 from bagwise.rows.table import Rows, read_table
-from bagwise.rows.workers import guarded
 
 AT_ONCE = 2**18  # rows that are encoded together
 _READ_IN_PARTS = "1GB"  # from which on predictions go over parts of a file without a limit

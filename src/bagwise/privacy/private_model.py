@@ -54,9 +54,8 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
-from bagwise.rows.blocks import BlockedRows, over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
-from bagwise.rows.whitening import Columns
+from bagwise.rows.whitening import BlockedRows, Columns, over_blocks, over_labelled_blocks
 
 _COLUMN_BITS = 20
 _HALF = LABEL_STEPS // 2

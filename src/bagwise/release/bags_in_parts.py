@@ -1,16 +1,21 @@
-"""Bags of rows in parts: the usual strategy forms the bags of each part.
+"""Bags of rows that are not all in memory: formed by the ordinary strategy, part by part.
 
-Rows are regrouped so that those which may share a bag meet: for `random` and `super` by secret
-keys, for sorting strategies by ranges of the scores, for compact ones by the cells of a balanced
-tree. In a part the strategy is the one that runs in memory, with a generator that the secret of the
-run seeds: the same for every attempt of a task, and unknown to whoever does not have the secret.
-Strategies see features and scores that were paid for.
+On Spark every bag lives in one part. Rows are regrouped so that those which may share a bag meet:
+for `random` and `super` by secret keys, for sorting strategies by ranges of the scores, for compact
+ones by the cells of a balanced tree. In a part the strategy is the one that runs in memory, with a
+generator that the secret of the run seeds: the same for every attempt of a task, and unknown to
+whoever does not have the secret. Strategies see features and scores that were paid for.
+
+Of rows on disk only compact bags have to be formed in cells that fit into memory. The tree is
+learned on a sample, every row is routed to its cell, and the rows of each cell are brought together
+on disk. Bags that would cross the border of two cells are lost, which is little where a cell has
+many bags: the share of bags near a border falls with the size of the cells.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +23,27 @@ import pyarrow as pa
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging import BaggingStrategy, Given, assign_bags
 from bagwise.bagging.assigning import check_strata
+from bagwise.bagging.bags import Bags
 from bagwise.errors import StrategyError
 from bagwise.privacy.private_model import LinearScores
-from bagwise.release.cells import SAMPLED, Tree, merged_cells, metric_of
 from bagwise.release.manifest import BAG_ID
 from bagwise.requests.columns import Columns
 from bagwise.rng import NoiseSource
+from bagwise.rows import whitening
 from bagwise.rows.columns import as_float, without_dictionary
-from bagwise.rows.counts import Strata
 from bagwise.rows.encode import Encoder
-from bagwise.rows.labels import codes_of
-from bagwise.rows.matrix import PartsMatrix, blocks_of, sampled_rows
+from bagwise.rows.facts import Strata
+from bagwise.rows.labels import label_numbers
+from bagwise.rows.matrix import EncodedRows, PartsMatrix, blocks_of, sampled_rows
 from bagwise.rows.parts import Part, Parts, by_key
+from bagwise.rows.table import Rows
+
+SAMPLED = 2**17
+"""Rows that a tree is learned on."""
+
+SEARCHED = 1.25
+"""How much more memory the search for bags takes for each row than arranging rows does: five times
+the row, for X, points, and lists of neighbours."""
 
 BUCKET = 2**20
 """Rows of a part, about, where bags need few numbers for each."""
@@ -71,11 +85,7 @@ class Moved:
     def take(self, table: pa.Table, *, coded: bool) -> pa.Table:
         """Return the columns without lists of levels, and labels as numbers."""
         columns = [without_dictionary(table.column(name)) for name in self.names]
-        if self.classes is None:
-            labels = as_float(table.column(self.label))
-        else:  # they were found to be classes before
-            codes = codes_of(table, self.label, self.classes, coded=coded)
-            labels = codes.astype(np.float64)
+        labels = label_numbers(table, self.label, self.classes, coded=coded)
         return pa.table([*columns, pa.array(labels)], names=self.columns)
 
 
@@ -87,8 +97,10 @@ def in_secret_order(table: Parts, moved: Moved) -> Parts:
     direction in which cells are cut, all of which are published or show in bags. In memory rows are
     brought into another order first, too (`rows.row_order`).
     """
-    route = _by_key(max(1, round(table.num_rows / CELL)), "rows")
-    return _regrouped(table, route, lambda part: part.table, moved)
+    parts = max(1, round(table.num_rows / CELL))
+    return _regrouped(
+        table, lambda part: by_key(part.keys("rows"), parts), lambda part: part.table, moved
+    )
 
 
 @dataclass(frozen=True)
@@ -191,13 +203,14 @@ def form_bags(
     buckets = min(room, max(1, round(n_rows / BUCKET)))
     if groups is not None:
         whole = groups if strata is None else strata
-        route, features = _whole_groups(whole, max(bag_size, CELL)), _points(X.encoder)
+        together = merged_cells(whole.rows, max(bag_size, CELL))
+        route, features = lambda part: together[whole.number(part.table)], _points(X.encoder)
     elif strategy.needs_features:
         strategy, route, features = _cells(strategy, X, model, bag_size, room)
     elif strategy.uses_scores:
         route, features = _ranges(X, model, buckets)
     else:
-        route, features = _by_key(buckets, "order"), _no_features
+        route, features = lambda part: by_key(part.keys("order"), buckets), _no_features
     if strata is not None and groups is None:
         route = _within(strategy, strata, bag_size)
     # 2. They meet, and are bagged where they are.
@@ -205,7 +218,12 @@ def form_bags(
     parts = _regrouped(X.parts, route, bagged, moved)
     # 3. The order of the parts is drawn here, so that it tells nothing of keys, scores or cells.
     parts = parts.reordered(source.permutation(len(parts.sizes)))
-    found = parts.map(_count_bags, [BAG_ID])
+
+    def count(part: Part) -> Counter[int]:
+        bags = part.table.column(0).to_numpy()
+        return Counter(np.bincount(bags[bags >= 0]).tolist())
+
+    found = parts.map(count, [BAG_ID])
     counts = tuple(sum(one.values()) for one in found)
     return PartBags(parts, counts, dict(sorted(sum(found, Counter[int]()).items())))
 
@@ -220,10 +238,6 @@ def _regrouped(
         return route(part), moved.take(part.table, coded=coded)
 
     return table.regroup(deal, finish, moved.columns, masked=moved.label)
-
-
-def _by_key(parts: int, purpose: str) -> Route:
-    return lambda part: by_key(part.keys(purpose), parts)
 
 
 def _no_features(table: pa.Table) -> tuple[FloatArray, None]:
@@ -255,11 +269,6 @@ def _bagging(
         return part.table.take(pa.array(order)).append_column(BAG_ID, numbers)
 
     return bagged
-
-
-def _count_bags(part: Part) -> Counter[int]:
-    bags = part.table.column(0).to_numpy()
-    return Counter(np.bincount(bags[bags >= 0]).tolist())
 
 
 def _ranges(X: PartsMatrix, model: LinearScores | None, buckets: int) -> tuple[Route, Features]:
@@ -302,7 +311,7 @@ def _cells(
     def count(block: FloatArray) -> IntArray:
         return np.bincount(tree.route(to_points(block)), minlength=tree.cuts.size)
 
-    groups = _groups(np.sum(X.over(count, np.add), axis=0), bag_size)
+    groups = merged_cells(np.sum(X.over(count, np.add), axis=0), bag_size)
     points = _points(X.encoder, to_points)
     return inner, lambda part: groups[tree.route(points(part.table)[0])], points
 
@@ -317,21 +326,6 @@ def _points(
         return np.concatenate(list(blocks if to_points is None else map(to_points, blocks))), None
 
     return points
-
-
-def _whole_groups(names: Strata, least: int) -> Route:
-    parts = _groups(names.rows, least)
-    return lambda part: np.asarray(parts[names.number(part.table)])
-
-
-def _groups(counts: IntArray, least: int) -> IntArray:
-    """Return the group of each cell; cells that are short of rows go together with the next.
-
-    >>> _groups(np.array([0, 3, 9, 8, 2]), 5)
-    array([0, 0, 0, 1, 1])
-    """
-    ends = np.cumsum(merged_cells(counts, least))
-    return np.minimum(np.searchsorted(ends, np.cumsum(counts), side="left"), ends.size - 1)
 
 
 def _within(strategy: BaggingStrategy, strata: Strata, bag_size: int) -> Route:
@@ -377,3 +371,125 @@ def leaving_rows(part: Part, *, schema: pa.Schema, firsts: Sequence[int]) -> pa.
     numbers = pa.array(bags + firsts[part.number], pa.int64(), mask=bags < 0)
     columns = [part.table.column(field.name).cast(field.type) for field in schema]
     return pa.table([*columns, numbers], names=[*schema.names, BAG_ID])
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Cuts along a direction each; leaf number ``node - leaves`` of the last level is a cell.
+
+    Attributes
+    ----------
+    directions : (leaves, d)
+        Of node i; its children are 2i and 2i + 1, and the root is 1.
+    cuts : (leaves,)
+        Rows whose product with the direction is at least that go to 2i + 1.
+    """
+
+    directions: FloatArray
+    cuts: FloatArray
+
+    @classmethod
+    def learn(cls, points: FloatArray, depth: int) -> "Tree":
+        """Cut points in half, along the direction of their largest spread, `depth` times."""
+        leaves = 2**depth
+        tree = cls(np.zeros((leaves, points.shape[1])), np.zeros(leaves))
+        node = np.ones(points.shape[0], dtype=np.int64)
+        for parent in range(1, leaves):
+            here = np.flatnonzero(node == parent)
+            if here.size < 2:
+                continue
+            part = points[here] - points[here].mean(axis=0)
+            tree.directions[parent] = np.linalg.eigh(part.T @ part)[1][:, -1]
+            along = points[here] @ tree.directions[parent]
+            tree.cuts[parent] = np.median(along)
+            node[here] = 2 * parent + (along >= tree.cuts[parent])
+        return tree
+
+    def route(self, points: FloatArray) -> IntArray:
+        """Return the cell of each point."""
+        node = np.ones(points.shape[0], dtype=np.int64)
+        while node.size and node[0] < self.cuts.size:
+            along = np.einsum("ij,ij->i", points, self.directions[node])
+            node = 2 * node + (along >= self.cuts[node])
+        return node - self.cuts.size
+
+
+def assign_by_cells(
+    strategy: BaggingStrategy,
+    X: EncodedRows,
+    rows: Rows,
+    *,
+    bag_size: int,
+    rng: np.random.Generator,
+    scores: FloatArray | None = None,
+) -> Bags:
+    """Form bags cell by cell; every bag has at least `bag_size` rows.
+
+    Parameters
+    ----------
+    X : EncodedRows
+        Of `rows`, whose order must tell nothing of labels.
+    scores : (n,) floats, optional
+        For a strategy whose metric they decide.
+    """
+    if not strategy.compact:
+        raise StrategyError(
+            f"the strategy {strategy.name!r} needs all rows in memory at once, but these do not "
+            "fit. Choose random, sorted, super, kmeans or optimal, or raise the limit "
+            "(memory_limit, --memory-limit)."
+        )
+    n = X.shape[0]
+    to_points, inner = metric_of(strategy, X, scores)
+    most = max(rows.rows_at_once / SEARCHED, 2 * bag_size)
+    depth = max(0, int(np.ceil(np.log2(n / most))))
+    step = max(1, n // SAMPLED)  # rows from everywhere, as many of each block as of any other
+    tree = Tree.learn(to_points(np.concatenate([block[::step] for block in X])), depth)
+    cells = np.concatenate([tree.route(to_points(block)) for block in X]).astype(np.int32)
+    order = np.argsort(cells, kind="stable")
+    counts = np.bincount(cells, minlength=2**depth)
+    sizes = np.bincount(merged_cells(counts, bag_size), weights=counts).astype(np.int64)
+    del cells
+    near = EncodedRows(rows.take(order), X.encoder)
+    index, start, bags_before = np.empty(n, dtype=np.int64), 0, 0
+    for size in sizes.tolist():
+        part = to_points(near[start : start + size])
+        found = assign_bags(inner, part, None, bag_size=bag_size, rng=rng)
+        index[order[start : start + size]] = found.index + bags_before
+        start, bags_before = start + size, bags_before + found.n_bags
+    return Bags(index)
+
+
+def metric_of(
+    strategy: BaggingStrategy, X: Any, scores: Any = None
+) -> tuple[Callable[[FloatArray], FloatArray], BaggingStrategy]:
+    """Return the map from X to points, and the strategy for these.
+
+    What is near is told by all rows: the same in every cell. A strategy that does not say gets X as
+    it is. Scores are those of the rows, or a function that finds them.
+    """
+    columns = whitening.Columns(X)
+    metric = strategy.shared_metric(columns, scores)
+    if metric is None:
+        return (lambda block: block), strategy
+    center, (W, inner) = columns.mean, metric
+    return (lambda block: np.asarray((block - center) @ W)), inner
+
+
+def merged_cells(counts: IntArray, least: int) -> IntArray:
+    """Return the group of each cell; cells that are short of rows go together with the next.
+
+    >>> merged_cells(np.array([0, 3, 9, 8, 2]), 5)
+    array([0, 0, 0, 1, 1])
+    """
+    groups, group, held = np.empty(counts.size, dtype=np.int64), 0, 0
+    for cell, count in enumerate(counts.tolist()):
+        if held >= least:
+            group, held = group + 1, 0
+        groups[cell] = group
+        held += count
+    if group and held < least:
+        groups[groups == group] -= 1
+    return groups

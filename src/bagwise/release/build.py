@@ -15,7 +15,7 @@
                 │  plan: strategy and size, from a sample    planner.automatic
                 │  ask: settle all queries ► charge ►        requests.queries
                 │       bounds ► range ► scores ► centre
-                │  bag: features and paid scores, no labels  bagging, cells, bags_in_parts
+                │  bag: features and paid scores, no labels  bagging, release.bags_in_parts
                 ▼
        one label a bag: settle, charge, tell, hide           release.label_bags
                 ▼

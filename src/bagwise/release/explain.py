@@ -90,11 +90,8 @@ class Explanation:
             f"A model fitted with {self.loss} loss ({self.family}) {self.accuracy}.",
             f"{share:.0%} of what is lost is due to {_CAUSES[main]}. {_REMEDIES[main]}",
         ]
-        rest = [
-            f"{part:.0%} from {_CAUSES[name]}"
-            for name, part in list(risk.shares().items())[1:]
-            if part >= 0.005
-        ]
+        others = list(risk.shares().items())[1:]
+        rest = [f"{part:.0%} from {_CAUSES[name]}" for name, part in others if part >= 0.005]
         if rest:
             lines.append(f"The rest: {', '.join(rest)}.")
         better = min(self.other_losses, key=lambda name: self.other_losses[name], default=None)
@@ -131,19 +128,12 @@ class Explanation:
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the parts as cells, a heading first."""
-        heading = ("", "predictions", "slopes")
         parts = {"all": "total", **{cause: name for name, cause in _CAUSES.items()}}
-        return [
-            heading,
-            *(
-                (
-                    label,
-                    f"{getattr(self.predictions, name):.4g}",
-                    "" if self.slopes is None else f"{getattr(self.slopes, name):.4g}",
-                )
-                for label, name in parts.items()
-            ),
-        ]
+        cells: list[tuple[str, ...]] = [("", "predictions", "slopes")]
+        for label, name in parts.items():
+            slopes = "" if self.slopes is None else f"{getattr(self.slopes, name):.4g}"
+            cells.append((label, f"{getattr(self.predictions, name):.4g}", slopes))
+        return cells
 
     def shares(self) -> dict[str, float]:
         """Return the share of each cause in the expected squared error, the largest first."""
@@ -173,7 +163,10 @@ def explain_release(
     misfit: float = DEFAULT_MISFIT,
     is_fitted: bool = False,
 ) -> Explanation:
-    """Account for the error that a learner of `release` should expect.
+    """Account for the error that a learner of a release should expect, by cause.
+
+    Only what leaves is looked at. Coefficients and noise are a guess or come from a fit to this
+    release: ``bagwise report`` does the latter.
 
     Parameters
     ----------
@@ -190,6 +183,18 @@ def explain_release(
     is_fitted : bool
         Whether theta and sigma come from a fit to the bags. It was shrunk, so that the truth varies
         more; and sigma is too large if the model lacks something.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from bagwise import make_release
+    >>> table = pa.table({"x": np.arange(40.0), "y": 2 * np.arange(40.0)})
+    >>> release = make_release(
+    ...     table, label="y", bag_size=4, strategy="random", not_private=True
+    ... )
+    >>> found = release.explain(theta=[2.0], sigma=2.0)
+    >>> found.predictions.privacy, bool(found.predictions.label_noise > found.rows)
+    (0.0, True)
     """
     if not 0 <= misfit < np.inf:
         raise StrategyError(f"misfit must be finite and not negative, got {misfit!r}.")
@@ -201,6 +206,9 @@ def explain_release(
         raise StrategyError(f"theta must have {X.shape[1]} entries, got shape {theta.shape}.")
     bags = Bags(release.bags.index[kept])
     design, truth, determined = _independent(X, theta, intercept)
+    # Draws of what the model may lack, with this share of the expected labels' variance.
+    lacked = draw_misfit(Columns(X).white_rows(), np.random.default_rng(0))
+    lacked = np.sqrt(misfit * np.var(fitted.mean(design @ truth))) * lacked
     settings: dict[str, Any] = {
         "theta": truth,
         "family": fitted,
@@ -208,7 +216,7 @@ def explain_release(
         "label_kind": release.label_kind,
         "noise_sd": release.noise_sd,
         "weights": "known-noise",
-        "misfit": _misfit(X, fitted.mean(design @ truth), misfit),
+        "misfit": lacked,
     }
     risks = {
         name: exact_risk(design, bags, loss=name, error="predictions", **settings)
@@ -240,12 +248,6 @@ def explain_release(
     )
 
 
-def _misfit(X: FloatArray, expected: FloatArray, share: float) -> FloatArray:
-    """Return draws of what the model may lack, with this share of the expected labels' variance."""
-    drawn = draw_misfit(Columns(X).white_rows(), np.random.default_rng(0))
-    return np.asarray(np.sqrt(share * np.var(expected)) * drawn)
-
-
 def _independent(
     X: FloatArray, theta: FloatArray, intercept: float
 ) -> tuple[FloatArray, FloatArray, bool]:
@@ -270,14 +272,6 @@ def _independent(
     return design, np.append(inside, intercept + center @ theta), False
 
 
-def _is_hidden(release: "Release", sigma: float) -> bool:
-    """Tell whether a bag label's own noise is so far below the privacy noise that none sees it."""
-    if sigma == 0:
-        return True
-    rows = release.bags.sizes if release.label_kind == "mean" else 1.0
-    return bool(np.median(sigma / np.sqrt(rows) / np.maximum(release.noise_sd, 1e-300)) < _SEEN)
-
-
 def _what_looks_brought(release: "Release") -> str | None:
     """Say what a private range and a model to centre on have cost, and what noise they saved."""
     certificate = release.certificate
@@ -299,7 +293,10 @@ def _what_looks_brought(release: "Release") -> str | None:
 
 def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tuple[str, ...]:
     remarks = []
-    if not family.knows_dispersion and _is_hidden(release, sigma):
+    # A bag label's own noise is so far below the privacy noise that none sees it.
+    rows = release.bags.sizes if release.label_kind == "mean" else 1.0
+    own = np.median(sigma / np.sqrt(rows) / np.maximum(release.noise_sd, 1e-300))
+    if not family.knows_dispersion and (sigma == 0 or own < _SEEN):
         remarks.append(
             "The privacy noise of these bags hides most of how much single labels vary; "
             f"{sigma:.3g} is assumed. In Python, explain_by_fit takes a better guess as sigma."

@@ -29,8 +29,7 @@ from bagwise.files.parquet_files import (
 )
 from bagwise.files.records import read_file, to_plain
 from bagwise.files.regular_files import open_regular, sha256_of
-from bagwise.release.descriptions import CROISSANT, date_in, describe
-from bagwise.release.manifest import SCHEMA, Manifest
+from bagwise.release.manifest import CROISSANT, SCHEMA, Manifest, date_in, describe
 
 INSTANCES, BAGS = "instances.parquet", "bags.parquet"
 CERTIFICATE, MANIFEST = "certificate.json", "manifest.json"

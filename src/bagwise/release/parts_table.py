@@ -9,7 +9,8 @@
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging import STRATEGIES, BaggingStrategy, check_bag_size, find_strategy
 from bagwise.bagging.assigning import check_strata
 from bagwise.bagging.bags import Bags
-from bagwise.errors import ColumnError, ReleaseError, StrategyError, shielded
+from bagwise.errors import ReleaseError, Shield, StrategyError
 from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, as_parquet_keeps_it, write_plain
 from bagwise.files.regular_files import sha256_of
@@ -43,31 +44,29 @@ from bagwise.release.bags_in_parts import (
     in_secret_order,
     leaving_rows,
 )
-from bagwise.release.exposure import report_exposure
-from bagwise.release.label_bags import Labelling, Measure, Reach
+from bagwise.release.label_bags import Labelling, Reach, report_exposure
 from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import Published, bag_schema
-from bagwise.release.tables import name_columns, remark_on_wide_bounds
+from bagwise.release.tables import name_columns, remark_on_wide_bounds, unwritable
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests.answers import Answers, expected_labels
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.columns import as_float, without_dictionary
-from bagwise.rows.counts import (
+from bagwise.rows.encode import Encoder
+from bagwise.rows.facts import (
     Strata,
     count_strata,
+    gather_facts,
     largest_unit,
     reach_of_units,
     sample_rows,
     sample_units,
 )
-from bagwise.rows.encode import Encoder
-from bagwise.rows.facts import gather_facts
 from bagwise.rows.keys import SealedBox, row_blocks, seal
-from bagwise.rows.label_copies import equals_label, note_likely_copies
-from bagwise.rows.labels import check_label, label_vector
+from bagwise.rows.labels import check_label, equals_label, label_vector, note_likely_copies
 from bagwise.rows.matrix import PartsMatrix, blocks_of
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.table import Rows
@@ -207,7 +206,8 @@ class PartsTable:
             strata = count_strata(table, columns.within, role="within")
             smallest = int(strata.rows.min())
             check_strata(smallest, request.bag_size or 1)
-            for strategy in _named(request) or _tried_unasked():
+            tried = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
+            for strategy in _named(request) or tried:
                 check_strata_of(strategy, strata)
         return cls(
             source=table,
@@ -379,19 +379,12 @@ def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
     return [find_strategy(strategy) for strategy in named or ()]
 
 
-def _tried_unasked() -> list[BaggingStrategy]:
-    """Return what a planner may choose where nobody names strategies."""
-    return [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
-
-
 def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
     """Return the columns with the types that they will have in a release."""
     empty = kinds.empty_table().select(names)
     plain = pa.table([without_dictionary(column) for column in empty.columns], names=names)
-    return shielded(
-        lambda: as_parquet_keeps_it(plain).schema,
-        lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold."),
-    )
+    with Shield(unwritable):
+        return as_parquet_keeps_it(plain).schema
 
 
 # -- labels ----------------------------------------------------------------------------------------
@@ -410,11 +403,6 @@ class SealedSums:
             with np.load(io.BytesIO(self.box.open(Path(path).read_bytes()))) as content:
                 yield content["told"], content["sizes"]
 
-    def discard(self) -> None:
-        """Remove the files."""
-        for path in self.paths:
-            Path(path).unlink(missing_ok=True)
-
 
 def tell_all(
     bags: PartBags,
@@ -426,55 +414,28 @@ def tell_all(
 ) -> SealedSums:
     """Have what is told of each bag written, sealed for this process."""
     box, where = SealedBox(), str(scratch.new_file("sums"))
-    expect, inputs = None, list[str]()
-    if labelling.predicts:
-        expect, inputs = partial(_expected, encoder=encoder, answers=answers), encoder.inputs
-    work = partial(
-        _sealed,
-        measure=labelling.measure,
-        combine=labelling.combine,
-        label=choice.columns.label,
-        coded=choice.columns.classes is not None,
-        expect=expect,
-        public=box.public,
-        where=where,
-    )
-    columns = [*inputs, choice.columns.label, BAG_ID]
-    return SealedSums(tuple(bags.parts.map(work, columns)), box)
+    public, measure, combine = box.public, labelling.measure, labelling.combine
+    label, coded = choice.columns.label, choice.columns.classes is not None
+    model, bounds = answers.model if labelling.predicts else None, answers.bounds
 
+    def sealed(part: Part) -> str:
+        labels = as_float(part.table.column(label))
+        if not np.isfinite(labels).all():
+            raise AssertionError("labels were looked at before")
+        bags, expected = Bags.owning(part.table.column(BAG_ID).to_numpy().copy()), None
+        if model is not None:
+            blocks = blocks_of(part.table, encoder)
+            expected = np.concatenate([expected_labels(model, X, bounds) for X, _ in blocks])
+        measured = measure(labels.astype(np.int64) if coded else labels, expected)
+        content = io.BytesIO()
+        told = tell(measured, combine, bags, partial(_pick_in_part, part=part))
+        np.savez(content, told=told, sizes=bags.sizes)
+        path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))
+        path.write_bytes(seal(public, content.getvalue()))
+        return str(path)
 
-def _sealed(
-    part: Part,
-    *,
-    measure: Measure,
-    combine: str,
-    label: str,
-    coded: bool,
-    expect: Callable[[pa.Table], FloatArray] | None,
-    public: bytes,
-    where: str,
-) -> str:
-    labels = as_float(part.table.column(label))
-    if not np.isfinite(labels).all():
-        raise AssertionError("labels were looked at before")
-    bags = Bags.owning(part.table.column(BAG_ID).to_numpy().copy())
-    predictions = None if expect is None else expect(part.table)
-    measured = measure(labels.astype(np.int64) if coded else labels, predictions)
-    told = tell(measured, combine, bags, partial(_pick_in_part, part=part))
-    content = io.BytesIO()
-    np.savez(content, told=told, sizes=bags.sizes)
-    path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))
-    path.write_bytes(seal(public, content.getvalue()))
-    return str(path)
-
-
-def _expected(table: pa.Table, *, encoder: Encoder, answers: Answers) -> FloatArray:
-    if answers.model is None:
-        raise AssertionError("labels are centred on a model")
-    model, bounds = answers.model, answers.bounds
-    return np.concatenate(
-        [expected_labels(model, block, bounds) for block, _ in blocks_of(table, encoder)]
-    )
+    columns = [*(encoder.inputs if labelling.predicts else ()), label, BAG_ID]
+    return SealedSums(tuple(bags.parts.map(sealed, columns)), box)
 
 
 def _pick_in_part(bags: Bags, *, part: Part) -> IntArray:
@@ -501,16 +462,14 @@ def _draw(
 
     What it holds cannot be drawn a second time.
     """
-    path = create_private(scratch.new_file("bags"))
-    counted: dict[int, int] = {}
+    path, counted = create_private(scratch.new_file("bags")), Counter[int]()
 
     def batches() -> Iterator[pa.RecordBatch]:
         first = 0
         for told, sizes in sums.chunks():
-            for size, times in zip(*np.unique(sizes, return_counts=True), strict=True):
-                counted[int(size)] = counted.get(int(size), 0) + int(times)
-                if counted[int(size)] > bags.sizes.get(int(size), 0):
-                    raise AssertionError("noise was set for bags of other sizes")
+            counted.update(sizes.tolist())
+            if any(times > bags.sizes.get(size, 0) for size, times in counted.items()):
+                raise AssertionError("noise was set for bags of other sizes")
             values = labelling.hide(told, sizes)
             columns = [values] if values.ndim == 1 else list(values.T.copy())
             numbers = np.arange(first, first + sizes.size)
@@ -519,7 +478,8 @@ def _draw(
             first += sizes.size
 
     write_plain(pa.RecordBatchReader.from_batches(schema, batches()), path)
-    sums.discard()
+    for told in sums.paths:
+        Path(told).unlink(missing_ok=True)
     if counted != bags.sizes:
         raise AssertionError("every row is counted in one bag")
     return WrittenTable(path, bags.n_bags, sha256_of(path, error=ReleaseError))

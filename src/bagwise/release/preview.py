@@ -4,7 +4,7 @@ A release publishes its features as they are. So the columns are listed before a
 is written, with a flag on each column that a custodian may not want to publish: names of people,
 free text, ids with repeated values, dates. A flag stops the release until someone confirms the
 column. Nothing in this module sees a label; notes that depend on labels are only for the operator
-(`bagwise.rows.label_copies`).
+(`bagwise.rows.labels`).
 """
 
 import re
@@ -102,18 +102,15 @@ class Preview:
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return the list as a table; the first row is the heading."""
-        heading = ("column", "kind", "different values", "missing", "a model sees")
-        rows = [
-            (
-                one.name,
-                one.kind if one.role == "feature" else f"{one.kind}, {one.role}",
-                "many" if one.distinct is None else f"{one.distinct:,}",
-                f"{one.missing:.1%}" if one.missing else "",
-                one.encoding,
-            )
-            for one in self.columns
+        cells: list[tuple[str, ...]] = [
+            ("column", "kind", "different values", "missing", "a model sees")
         ]
-        return [heading, *rows]
+        for one in self.columns:
+            kind = one.kind if one.role == "feature" else f"{one.kind}, {one.role}"
+            distinct = "many" if one.distinct is None else f"{one.distinct:,}"
+            missing = f"{one.missing:.1%}" if one.missing else ""
+            cells.append((one.name, kind, distinct, missing, one.encoding))
+        return cells
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the list as plain values."""
@@ -180,8 +177,10 @@ def preview_columns(
     [2, 2]
     """
     recipes = {recipe.name: recipe for recipe in encoder.columns}
-    named = set(columns.named)
-    listed = []
+    roles = {columns.exposure: "exposure"}
+    roles |= dict.fromkeys((*columns.by, *columns.within), "bags follow it")
+    roles |= {columns.id: "id"}
+    named, listed = set(columns.named), []
     for name, fact in facts.items():
         recipe = recipes.get(name)
         encoding = "nothing: not a feature"
@@ -195,7 +194,7 @@ def preview_columns(
         listed.append(
             ColumnPreview(
                 name=name,
-                role=_role(name, columns),
+                role=roles.get(name, "feature"),
                 kind=_kind(fact.type),
                 distinct=fact.distinct,
                 missing=fact.missing / max(fact.rows, 1),
@@ -205,17 +204,6 @@ def preview_columns(
             )
         )
     return Preview(tuple(listed))
-
-
-def _role(name: str, columns: Columns) -> str:
-    for role, names in (
-        ("id", (columns.id,)),
-        ("bags follow it", (*columns.by, *columns.within)),
-        ("exposure", (columns.exposure,)),
-    ):
-        if name in names:
-            return role
-    return "feature"
 
 
 def _kind(kind: pa.DataType) -> str:

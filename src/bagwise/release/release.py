@@ -29,16 +29,15 @@ from bagwise.privacy.noise_laws import LAWS
 from bagwise.privacy.private_model import LinearScores
 from bagwise.release import files
 from bagwise.release.bags_in_parts import PartBags
-from bagwise.release.explain import Explanation, explain_release
+from bagwise.release.explain import explain_release
 from bagwise.release.files import ReleaseFiles
 from bagwise.release.manifest import BAG_ID, SCHEMA, Manifest, TableColumns
-from bagwise.release.verify import Verification, verify_release
+from bagwise.release.verify import verify_release
 from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.columns import exposure_vector
 from bagwise.rows.encode import Encoder
 from bagwise.show import charts, html
-from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 
 def bag_columns(classes: Sequence[str] | None) -> list[str]:
@@ -139,7 +138,7 @@ class Published:
                 bags=bags,
                 certificate=self.certificate.to_json(),
                 manifest=self.manifest(),
-                scores=_scores_to_json(self.model, self.encoder, label=self.provenance.label),
+                scores=self._scores(),
             ),
             target,
             force=force,
@@ -148,8 +147,30 @@ class Published:
         )
         return target
 
+    def _scores(self) -> dict[str, Any] | None:
+        """Return the file of the model; None if there is none."""
+        if (model := self.model) is None:
+            return None
+        return to_plain(
+            ScoresFile(
+                schema="bagwise-scores/2",
+                label=self.provenance.label,
+                family=model.family,
+                link=model.link,
+                intercept=float(model.intercept),
+                coefficients=dict(
+                    zip(self.encoder.feature_names, model.coef.tolist(), strict=True)
+                ),
+                dropped=tuple(model.dropped),
+            )
+        )
+
     def manifest(self) -> Manifest:
         """Return what the manifest says, but for the hashes of the files."""
+
+        def described(schema: pa.Schema) -> tuple[str, ...]:
+            return tuple(f"{field.name}: {field.type}" for field in schema)
+
         return Manifest(
             schema=SCHEMA,
             software=SOFTWARE,
@@ -160,8 +181,8 @@ class Published:
             n_bags=self.n_bags,
             n_left_out=self._left_out,
             columns=TableColumns(
-                instances=_described(self._row_schema.append(pa.field(BAG_ID, pa.int64()))),
-                bags=_described(bag_schema(self.provenance.classes)),
+                instances=described(self._row_schema.append(pa.field(BAG_ID, pa.int64()))),
+                bags=described(bag_schema(self.provenance.classes)),
             ),
             encoder=self.encoder,
             files={},
@@ -284,12 +305,10 @@ class Release(Published):
 
         With classes and no target, return the shares of all of them, (m, classes).
         """
-        if self.classes is None:
-            if target is not None:
-                raise ReleaseError("target names a class, and this label has none.")
-            return self.labels
         if target is None:
             return self.labels
+        if self.classes is None:
+            raise ReleaseError("target names a class, and this label has none.")
         if target not in self.classes:
             raise ReleaseError(
                 f"target must be one of the classes {', '.join(self.classes)}, got {target!r}."
@@ -358,42 +377,9 @@ class Release(Published):
             len(self.encoder.feature_names),
         )
 
-    def explain(
-        self,
-        *,
-        theta: FloatArray,
-        sigma: float,
-        intercept: float = 0.0,
-        family: str = "gaussian",
-        loss: str = "bag",
-        misfit: float = DEFAULT_MISFIT,
-    ) -> Explanation:
-        """Account for the error that a learner should expect, by cause.
+    explain = explain_release
 
-        Only what leaves is looked at. `theta`, one coefficient for each encoded feature, and
-        `sigma`, the standard deviation of one label around the model, are a guess or come from a
-        fit to this release: ``bagwise report`` does the latter. `misfit` is a belief: the variance
-        of what the model lacks of the expected labels, as a share of what it has.
-
-        >>> import pyarrow as pa
-        >>> from bagwise import make_release
-        >>> table = pa.table({"x": np.arange(40.0), "y": 2 * np.arange(40.0)})
-        >>> release = make_release(
-        ...     table, label="y", bag_size=4, strategy="random", not_private=True
-        ... )
-        >>> found = release.explain(theta=[2.0], sigma=2.0)
-        >>> found.predictions.privacy, bool(found.predictions.label_noise > found.rows)
-        (0.0, True)
-        """
-        return explain_release(
-            self,
-            theta=theta,
-            sigma=sigma,
-            intercept=intercept,
-            family=family,
-            loss=loss,
-            misfit=misfit,
-        )
+    verify = verify_release
 
     @classmethod
     def load(cls, path: str | Path, *, key: str | Path | None = None) -> Self:
@@ -407,22 +393,6 @@ class Release(Published):
             lambda: cls._from_files(contents),
             lambda _: ReleaseError(f"{path} is damaged: its tables do not fit its manifest."),
         )
-
-    def verify(self, *, strict: bool = False) -> Verification:
-        """Check everything that can be checked without the labels; raise at the first fault.
-
-        Parameters
-        ----------
-        strict : bool
-            Refuse bags of a strategy that is not one of ours, too: nobody can tell what they show.
-
-        Returns
-        -------
-        Verification
-            What was checked and what cannot be, with the digest to compare out of band when the
-            release was read from its files.
-        """
-        return verify_release(self, strict=strict)
 
     @property
     def _row_schema(self) -> pa.Schema:
@@ -505,19 +475,14 @@ def read_certificate(files: ReleaseFiles) -> Certificate:
     bags, made = files.bags, files.manifest.provenance
     if bags.column_names != (names := bag_columns(made.classes)):
         raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
-    _check_bag_table(bags)
-    sizes = pc.unique(bags["size"]).to_pylist()
-    return Certificate.from_json(files.certificate, sizes=[*sizes, made.bag_size])
-
-
-def _check_bag_table(bags: pa.Table) -> None:
-    """Refuse a table of bags with other types, with gaps, or with bags out of order."""
     whole, real = {BAG_ID, "size"}, {pa.int64(): True, pa.float64(): False}
-    for name, column in zip(bags.column_names, bags.columns, strict=True):
+    for name, column in zip(names, bags.columns, strict=True):
         if real.get(column.type) is not (name in whole) or column.null_count:
             raise ReleaseError(f"the column {name!r} of the bags has another type, or gaps.")
     if not np.array_equal(bags[BAG_ID].to_numpy(), np.arange(bags.num_rows)):
         raise ReleaseError("bags are not numbered 0, 1, 2, …")
+    sizes = pc.unique(bags["size"]).to_pylist()
+    return Certificate.from_json(files.certificate, sizes=[*sizes, made.bag_size])
 
 
 def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
@@ -531,11 +496,6 @@ def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
     return numbers
 
 
-def _described(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns of a table as a manifest lists them."""
-    return tuple(f"{field.name}: {field.type}" for field in schema)
-
-
 class ScoresFile(Record, frozen=True):
     """The private model that rows were sorted or measured by, or labels centred on."""
 
@@ -546,25 +506,6 @@ class ScoresFile(Record, frozen=True):
     intercept: float
     coefficients: dict[str, float]
     dropped: tuple[str, ...]
-
-
-def _scores_to_json(
-    model: LinearScores | None, encoder: Encoder, *, label: str
-) -> dict[str, Any] | None:
-    """Return the file of a model; None if there is none."""
-    if model is None:
-        return None
-    return to_plain(
-        ScoresFile(
-            schema="bagwise-scores/2",
-            label=label,
-            family=model.family,
-            link=model.link,
-            intercept=float(model.intercept),
-            coefficients=dict(zip(encoder.feature_names, model.coef.tolist(), strict=True)),
-            dropped=tuple(model.dropped),
-        )
-    )
 
 
 def _read_scores(values: Mapping[str, Any], manifest: Manifest) -> LinearScores:

@@ -26,14 +26,12 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.files.parquet_files import as_parquet_keeps_it
-from bagwise.files.stored import StoredTable
 from bagwise.privacy import Certificate
 from bagwise.privacy.noise import pick_rows, tell
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import Units
-from bagwise.release.cells import assign_by_cells
-from bagwise.release.exposure import report_exposure
-from bagwise.release.label_bags import Labelling, Reach
+from bagwise.release.bags_in_parts import assign_by_cells
+from bagwise.release.label_bags import Labelling, Reach, report_exposure
 from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns, refuse_flagged
 from bagwise.release.release import Release
@@ -44,10 +42,9 @@ from bagwise.requests.columns import Columns, carried_columns, read_given
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rng import make_generator
-from bagwise.rows.columns import find_column, refuse_lookalikes, without_dictionary
+from bagwise.rows.columns import find_column, refuse_lookalikes, repeated, without_dictionary
 from bagwise.rows.encode import Encoder
-from bagwise.rows.label_copies import note_likely_copies, refuse_copies
-from bagwise.rows.labels import Bounds, label_codes, label_vector
+from bagwise.rows.labels import Bounds, label_codes, label_vector, note_likely_copies, refuse_copies
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.opening import leave_out_missing
 from bagwise.rows.row_order import feature_order, inverse_order, secret_order
@@ -103,10 +100,7 @@ class LocalTable:
             if columns.id is not None:
                 key = without_dictionary(rows.column(columns.id))
                 if key.null_count or pc.count_distinct(key).as_py() != len(key):
-                    raise ColumnError(
-                        f"id {columns.id!r} is missing or repeated in some rows, which a key must "
-                        "not be."
-                    )
+                    raise repeated(columns.id)
         with wrong:
             encoder = columns.encoder_from({name: facts[name] for name in names})
         with wrong:
@@ -203,10 +197,15 @@ class LocalTable:
 
 @dataclass(frozen=True)
 class LocalBags:
-    """Rows that this process reads, in their bags."""
+    """Rows that this process reads, in their bags; what a model expects of them, if it is asked.
+
+    `instances` are the columns that leave, as soon as they are taken.
+    """
 
     table: LocalTable
     bags: Bags
+    predictions: FloatArray | None = None
+    instances: pa.Table | None = None
 
     @property
     def sizes(self) -> dict[int, int]:
@@ -219,7 +218,7 @@ class LocalBags:
         units = self.table.units
         return Reach(self.sizes, units.largest, *units.reach(self.bags))
 
-    def leaving(self, answers: Answers, choice: Choice) -> "LocalLeaving":
+    def leaving(self, answers: Answers, choice: Choice) -> Self:
         """Put rows into the order in which they leave, and take the columns that do.
 
         They are in a secret order already. But a seed tells that one, so that there is another.
@@ -235,24 +234,11 @@ class LocalBags:
             table, bags = table.take(order), bags.take(order)
             predictions = None if predictions is None else predictions[order]
         leaving = table.rows.hand_over(leaving_columns(table.names, choice.columns))
-        with Shield(
-            lambda _: ColumnError("a column, perhaps the id, has a type that Parquet cannot hold.")
-        ):
+        with Shield(unwritable):
             instances = as_parquet_keeps_it(leaving)
-        stored, encoder = table.rows.stored, table.encoder
-        return LocalLeaving(table.labels, predictions, bags, instances, stored, encoder)
-
-
-@dataclass(frozen=True)
-class LocalLeaving:
-    """Rows as they leave, with their bags and labels; what a model predicts of them, if asked."""
-
-    labels: AnyArray
-    predictions: FloatArray | None
-    bags: Bags
-    instances: pa.Table
-    stored: StoredTable | None
-    encoder: Encoder
+        return dataclasses.replace(
+            self, table=table, bags=bags, predictions=predictions, instances=instances
+        )
 
     def release(
         self,
@@ -264,19 +250,19 @@ class LocalLeaving:
         model: LinearScores | None,
     ) -> Release:
         """Give every bag its label, and tell the operator what bags without noise show."""
-        bags = self.bags
-        if choice.calibration is None and choice.bounds is not None:
-            _warn_of_clipping(self.labels, choice.bounds)
-        measured = labelling.measure(self.labels, self.predictions)
+        bags, labels, bounds = self.bags, self.table.labels, choice.bounds
+        if choice.calibration is None and bounds is not None:
+            _warn_of_clipping(labels, bounds)
+        measured = labelling.measure(labels, self.predictions)
         pick = partial(pick_rows, source=choice.noise_source)
         answers = labelling.hide(tell(measured, labelling.combine, bags, pick), bags.sizes)
         if choice.calibration is None:
             report_exposure(
-                self.labels,
+                labels,
                 bags,
                 answers,
                 label_kind=choice.label_kind,
-                bounds=choice.bounds,
+                bounds=bounds,
                 warn=choice.scores != "labels",  # of which the scores have warned already
             )
         return Release(
@@ -285,12 +271,17 @@ class LocalLeaving:
             noise_sd=noise_per_bag(labelling.events, bags.sizes),
             label_kind=choice.label_kind,
             certificate=certificate,
-            encoder=self.encoder,
+            encoder=self.table.encoder,
             instances=self.instances,
             provenance=provenance,
             model=model,
-            stored=self.stored,
+            stored=self.table.rows.stored,
         )
+
+
+def unwritable(_error: Exception) -> ColumnError:
+    """Say that a column cannot leave."""
+    return ColumnError("a column, perhaps the id, has a type that Parquet cannot hold.")
 
 
 def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:

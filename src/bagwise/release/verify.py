@@ -79,57 +79,62 @@ class Verification:
 
 
 def verify_release(release: "Release", *, strict: bool = False) -> Verification:
-    """Check everything in turn; raise at the first fault."""
-    checks, unchecked = [], ["whether a feature was computed from the label"]
+    """Check everything that can be checked without the labels; raise at the first fault.
+
+    Parameters
+    ----------
+    strict : bool
+        Refuse bags of a strategy that is not one of ours, too: nobody can tell what they show.
+
+    Returns
+    -------
+    Verification
+        What was checked and what cannot be, with the digest to compare out of band when the release
+        was read from its files.
+    """
+    certificate, made = release.certificate, release.provenance
+    checks, unseen = [], ["whether a feature was computed from the label"]
     if release.digest is not None:
         checks.append("every file has the hash in the manifest, which describes this release")
     _check_columns(release)
     checks.append("no label column and no picked index among the instances")
     _check_bags(release)
     checks.append(
-        f"every bag has at least {release.provenance.bag_size} rows, no row is in two, "
+        f"every bag has at least {made.bag_size} rows, no row is in two, "
         f"{int((~release.bags.in_bag).sum())} are left out"
     )
     checks.extend(check_given(release))
     _check_certificate(release)
     checks.append("the certificate's totals and the noise of each bag follow from its events")
-    strategy = _find_strategy(release, strict=strict)
-    seen = _check_look(release, strategy)
-    checks.extend([seen] if seen else [])
-    unchecked.extend([] if seen else ["whether its strategy made these bags"])
-    if release.certificate.is_private:
-        noise = _claimed_noise(release)
-        if noise is not None:
-            checks.extend([_check_dispersion(release, noise), _check_reach(release, noise)])
-        checks.extend(_check_frequencies(release))
-        unchecked.extend(_unseen_privacy(release))
-    if not isinstance(release.provenance.missing_labels, UnsetType):
-        unchecked.append(
-            f"whether {release.provenance.missing_labels} rows had no label, as is declared, and "
-            "whether that is public"
+    if seen := _check_look(release, _find_strategy(release, strict=strict)):
+        checks.append(seen)
+    else:
+        unseen.append("whether its strategy made these bags")
+    if certificate.is_private:
+        checks.extend(_check_noise(release))
+        unseen += ["whether the noise was drawn as claimed", "whether the bounds were public"]
+        if made.row_order != "kept":
+            unseen.append("whether rows left in a secret order")
+        if release.model is not None:
+            unseen.append("whether the private model that is published was made as claimed")
+        if certificate.unit is not None:
+            unseen.append("how many rows a unit has, and in which bags they are")
+        if any(event.supposes_one_bag for event in certificate.events):
+            unseen.append("whether all rows of a unit are in one bag, as its noise supposes")
+    if not isinstance(made.missing_labels, UnsetType):
+        unseen.append(
+            f"whether {made.missing_labels} rows had no label, as is declared, and whether that is "
+            "public"
         )
     return Verification(
-        headline=release.certificate.headline,
-        epsilon=release.certificate.epsilon,
-        delta=release.certificate.delta,
+        headline=certificate.headline,
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
         checks=tuple(checks),
-        unchecked=tuple(unchecked),
+        unchecked=tuple(unseen),
         digest=release.digest,
         n_rows=release.bags.n_rows,
     )
-
-
-def _unseen_privacy(release: "Release") -> list[str]:
-    unseen = ["whether the noise was drawn as claimed", "whether the bounds were public"]
-    if release.provenance.row_order != "kept":
-        unseen.append("whether rows left in a secret order")
-    if release.model is not None:
-        unseen.append("whether the private model that is published was made as claimed")
-    if release.certificate.unit is not None:
-        unseen.append("how many rows a unit has, and in which bags they are")
-    if any(event.supposes_one_bag for event in release.certificate.events):
-        unseen.append("whether all rows of a unit are in one bag, as its noise supposes")
-    return unseen
 
 
 def circumstances_of(made: Provenance) -> tuple[Circumstance, ...]:
@@ -272,56 +277,33 @@ def _check_look(release: "Release", strategy: BaggingStrategy | None) -> str | N
     """Compare bags with what their strategy makes; return what was seen, None where nothing can."""
     if strategy is None or not strategy.recognises_its_bags:
         return None  # most strategies cannot tell their bags from others
-    scored, compact = release.provenance.scores, strategy.compact
+    scored, bags, model = release.provenance.scores, release.bags, release.model
+    in_order, rounding, X, scores = False, 0.0, None, None
     if scored == "none":
-        found = _judge_features(release, strategy, None)
         seen = "bags have nothing to do with the features, as their strategy has it"
-        if compact:
+        if strategy.compact:
             seen = "bags are as compact as their strategy makes them"
-    elif release.model is not None and scored == "model":
-        if compact:
-            found = _judge_features(release, strategy, release.model)
-            seen = "bags are compact in the metric of the published model"
-        else:
-            found = _judge_order(release, strategy, release.model)
-            seen = "bags follow the order of the published model"
-    else:
+    elif model is None or scored != "model":
         return None
-    if faults := [fault for fault in found if fault]:
-        raise ReleaseError(f"strategy {strategy.name!r} did not make these bags: {faults[0]}.")
+    else:
+        in_order = not strategy.compact
+        how = "follow the order" if in_order else "are compact in the metric"
+        seen = f"bags {how} of the published model"
+    if in_order and model is not None:
+        rows = np.flatnonzero(bags.in_bag)
+        scores, rounding = _scores_again(release, model)
+        scores = scores[rows]
+    else:
+        # The rows of the first bags, whose numbers follow a secret order; all of a few.
+        enough = int(np.searchsorted(np.cumsum(bags.sizes), _MOST_ROWS)) + 1
+        rows = np.flatnonzero(bags.in_bag & (bags.index < enough))
+        X = release.encoder.transform(release.features.take(pa.array(rows)))
+        scores = None if model is None or scored == "none" else model.predict(X)
+    for part in strata_of(release, rows):
+        some = None if X is None else X[part], None if scores is None else scores[part]
+        if fault := strategy.contradiction(PublishedBags(bags.index[rows[part]], *some, rounding)):
+            raise ReleaseError(f"strategy {strategy.name!r} did not make these bags: {fault}.")
     return seen
-
-
-def _judge_features(
-    release: "Release", judge: BaggingStrategy, model: LinearScores | None
-) -> list[str | None]:
-    """Ask what speaks against some of the bags, by their features and a metric for them."""
-    # The rows of the first bags, whose numbers follow a secret order; all of a few.
-    enough = int(np.searchsorted(np.cumsum(release.bags.sizes), _MOST_ROWS)) + 1
-    rows: IntArray = np.flatnonzero(release.bags.in_bag & (release.bags.index < enough))
-    X = release.encoder.transform(release.features.take(pa.array(rows)))
-    scores = None if model is None else model.predict(X)
-    index = release.bags.index[rows]
-    return [
-        judge.contradiction(
-            PublishedBags(index[part], X[part], None if scores is None else scores[part])
-        )
-        for part in strata_of(release, rows)
-    ]
-
-
-def _judge_order(
-    release: "Release", judge: BaggingStrategy, model: LinearScores
-) -> list[str | None]:
-    """Ask what speaks against the bags by the scores that rows were sorted by."""
-    scores, rounding = _scores_again(release, model)
-    rows = np.flatnonzero(release.bags.in_bag)
-    return [
-        judge.contradiction(
-            PublishedBags(release.bags.index[rows[part]], None, scores[rows[part]], rounding)
-        )
-        for part in strata_of(release, rows)
-    ]
 
 
 def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, float]:
@@ -335,64 +317,60 @@ def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, 
     return scores, 4 * (model.coef.size + 1) * float(np.finfo(float).eps) * size
 
 
-def _claimed_noise(release: "Release") -> ClaimedNoise | None:
-    """Return the noise that bag labels are said to carry; None where they were replaced instead."""
-    hiding = [event for event in release.certificate.events if event.query.labels_bags]
-    noises = [event.claimed_noise(release.bags.sizes) for event in hiding]
-    found = [noise for noise in noises if noise is not None]
-    return found[0] if len(found) == 1 else None
-
-
-def _check_dispersion(release: "Release", noise: ClaimedNoise) -> str:
-    """Refuse labels that vary less than the noise which they are said to carry."""
-    features = bag_features(release)
+def _check_noise(release: "Release") -> list[str]:
+    """Refuse labels that do not look like clipped ones with the noise that is claimed."""
+    sizes, checks = release.bags.sizes, []
     columns = release.labels[:, None] if release.classes is None else release.labels
-    p_values = [dispersion_p_value(label, features, noise) for label in columns.T]
-    if min(p_values) * len(p_values) < FALSE_ALARMS:
+    hiding = [event for event in release.certificate.events if event.query.labels_bags]
+    # 1. Noise: labels vary at least as much, and are no farther off than it can carry them.
+    noises = [n for event in hiding if (n := event.claimed_noise(sizes)) is not None]
+    if len(noises) == 1:  # others were replaced by chance instead
+        features, off = bag_features(release), _farther_off(release, columns, noises[0])
+        if _is_no_chance([dispersion_p_value(one, features, noises[0]) for one in columns.T]):
+            raise ReleaseError(
+                "bag labels vary less than the noise that the certificate claims. By chance, this "
+                "happens less than once in a billion times: the noise is missing."
+            )
+        if _is_no_chance([reach_p_value(one, noises[0]) for one in off.T]):
+            raise ReleaseError(
+                "some bag labels are too far outside the bounds for clipped labels with the noise "
+                "that the certificate claims. By chance, this happens less than once in a billion "
+                "times: labels were not clipped."
+            )
+        checks += [
+            "bag labels vary at least as much as the noise that is claimed",
+            "no bag label is farther off than clipped labels with such noise can be",
+        ]
+    # 2. Chances: labels are reported about as often as these allow.
+    found = [event.of_bags.frequencies(event.laws, release.labels, sizes) for event in hiding]
+    reports = [report for report in found if report is not None]
+    if any(_is_no_chance([frequencies_p_value(*report)]) for report in reports):
         raise ReleaseError(
-            "bag labels vary less than the noise that the certificate claims. By chance, this "
-            "happens less than once in a billion times: the noise is missing."
+            "some labels occur more or less often than the probabilities in the certificate "
+            "allow, whatever the true labels are. By chance, this happens less than once in a "
+            "billion times: labels were not randomised as stated."
         )
-    return "bag labels vary at least as much as the noise that is claimed"
+    if reports:
+        checks.append("labels are reported about as often as their chances allow")
+    return checks
 
 
-def _check_reach(release: "Release", noise: ClaimedNoise) -> str:
-    """Refuse labels that are farther off than noise can carry labels that were clipped."""
+def _is_no_chance(p_values: Sequence[float]) -> bool:
+    return min(p_values) * len(p_values) < FALSE_ALARMS
+
+
+def _farther_off(release: "Release", columns: FloatArray, noise: ClaimedNoise) -> FloatArray:
+    """Return how much farther labels are from the middle than clipped ones without noise can be."""
     certificate = release.certificate
     low, high = certificate.clipped_to or (0.0, 0.0)
     middle, reach = np.full(release.bags.n_bags, (low + high) / 2), (high - low) / 2
     if certificate.limit is not None and release.model is not None:
         middle = release.bags.mean(predictions_of(release, release.model))
         reach = certificate.limit
-    columns = release.labels[:, None] if release.classes is None else release.labels
     # Predictions of rows were rounded to steps, and doubles round more if bounds are far from 0.
     rounding = 8 * np.finfo(float).eps * (np.abs(columns) + abs(low) + abs(high))
     slack = rounding + ((1 + release.bags.sizes) / noise.steps_per_unit)[:, None]
-    off = np.abs(columns - middle[:, None]) - reach - slack
-    p_values = [reach_p_value(one, noise) for one in off.T]
-    if min(p_values) * len(p_values) < FALSE_ALARMS:
-        raise ReleaseError(
-            "some bag labels are too far outside the bounds for clipped labels with the noise that "
-            "the certificate claims. By chance, this happens less than once in a billion times: "
-            "labels were not clipped."
-        )
-    return "no bag label is farther off than clipped labels with such noise can be"
-
-
-def _check_frequencies(release: "Release") -> list[str]:
-    """Refuse labels that are reported more or less often than their chances allow."""
-    labels, sizes = release.labels, release.bags.sizes
-    hiding = [event for event in release.certificate.events if event.query.labels_bags]
-    found = [event.of_bags.frequencies(event.laws, labels, sizes) for event in hiding]
-    reports = [report for report in found if report is not None]
-    for report in reports:
-        if frequencies_p_value(*report) < FALSE_ALARMS:
-            raise ReleaseError(
-                "some labels occur more or less often than the probabilities in the certificate "
-                "allow, whatever the true labels are. By chance, this happens less than once in a "
-                "billion times: labels were not randomised as stated."
-            )
-    return ["labels are reported about as often as their chances allow"] if reports else []
+    return np.asarray(np.abs(columns - middle[:, None]) - reach - slack)
 
 
 def predictions_of(release: "Release", model: LinearScores) -> FloatArray:

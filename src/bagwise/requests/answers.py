@@ -36,8 +36,8 @@ from bagwise.privacy.promise import LARGEST_EPSILON
 from bagwise.privacy.queries import BagMeans
 from bagwise.requests.budget import Budget
 from bagwise.requests.queries import REACH, ModelQuery, Queries, ScoresKind
-from bagwise.rows.blocks import over_blocks, over_labelled_blocks
 from bagwise.rows.labels import Bounds
+from bagwise.rows.whitening import over_blocks, over_labelled_blocks
 from bagwise.show.stages import Stages
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 

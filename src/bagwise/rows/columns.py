@@ -280,6 +280,11 @@ def exposure_vector(table: Any, name: str) -> FloatArray:
     return values
 
 
+def repeated(name: str) -> ColumnError:
+    """Return what to say of a key that is none."""
+    return ColumnError(f"id {name!r} is missing or repeated in some rows, which a key must not be.")
+
+
 def count_unexposed(values: FloatArray) -> int:
     """Return how many exposures are missing, infinite or not positive."""
     return int((~(np.isfinite(values) & (values > 0))).sum())

@@ -56,12 +56,7 @@ def masked(secret: bytes, nonce: bytes, data: bytes) -> bytes:
     >>> masked(bytes(32), bytes(16), masked(bytes(32), bytes(16), b"cost"))
     b'cost'
     """
-    return under_stream(stream_key(secret), nonce, data)
-
-
-def stream_key(secret: bytes) -> bytes:
-    """Return the key of the streams that labels are under: it tells no other secret."""
-    return derived(secret, "labels")
+    return under_stream(derived(secret, "labels"), nonce, data)
 
 
 def under_stream(key: bytes, nonce: bytes, data: bytes) -> bytes:

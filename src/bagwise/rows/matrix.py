@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.files import stored
 from bagwise.files.atomic import allocate
 from bagwise.files.spill import SpillDirectory
-from bagwise.rows.blocks import BLOCK, BlockedRows
+from bagwise.files.stored import BATCH, arrange
 from bagwise.rows.columns import as_float
 from bagwise.rows.encode import Encoder
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.row_order import inverse_order
 from bagwise.rows.table import Rows
+from bagwise.rows.whitening import BLOCK, BlockedRows
 
 T = TypeVar("T")
 
@@ -86,8 +86,8 @@ def encode_to_disk(
     """
     spill, chosen = SpillDirectory(folder), table.select(encoder.inputs)
     try:
-        arranged = stored.arrange(
-            chosen.to_batches(stored.BATCH),
+        arranged = arrange(
+            chosen.to_batches(BATCH),
             chosen.schema,
             inverse_order(order),
             spill.path,
@@ -122,9 +122,14 @@ class PartsMatrix(BlockedRows):
         self, work: Callable[..., T], merge: Callable[[T, T], T], *, labelled: bool = False
     ) -> list[T]:
         """Return what work makes of each part, block by block, with labels or without."""
-        label = self.label if labelled else None
-        go = partial(_over_part, encoder=self.encoder, work=work, merge=merge, label=label)
-        return self.parts.map(go, [*self.encoder.inputs, *([self.label] if labelled else [])])
+        encoder, label = self.encoder, self.label if labelled else None
+
+        def on_part(part: Part) -> T:
+            blocks = blocks_of(part.table, encoder, label)
+            results = (work(X) if labels is None else work(X, labels) for X, labels in blocks)
+            return functools.reduce(merge, results)
+
+        return self.parts.map(on_part, [*encoder.inputs, *([] if label is None else [label])])
 
     def sampled(self, count: int) -> FloatArray:
         """Return about `count` rows, or all if there are few, drawn by the secret of the run.
@@ -146,19 +151,6 @@ def blocks_of(
     for start in range(0, table.num_rows, BLOCK):
         X = encoder.transform(table.slice(start, BLOCK))
         yield X, None if labels is None else labels[start : start + BLOCK]
-
-
-def _over_part(
-    part: Part,
-    *,
-    encoder: Encoder,
-    work: Callable[..., T],
-    merge: Callable[[T, T], T],
-    label: str | None,
-) -> T:
-    blocks = blocks_of(part.table, encoder, label)
-    results = (work(X) if labels is None else work(X, labels) for X, labels in blocks)
-    return functools.reduce(merge, results)
 
 
 def sampled_rows(part: Part, share: float) -> IntArray:

@@ -1,27 +1,306 @@
-"""Choose the engine that reads a table, from an estimate of its size.
+"""Rows in memory or on disk: it is told by an estimate, before anything is read.
 
 Bags may differ with the engine, and so labels must have no part in the estimate: a label column
 counts with the same number of bytes in each row, whatever is in it.
+
+Files that do not fit into memory are read where they are, a column or a batch at a time. Only
+columns that leave are ever brought into another order on disk, so that labels are in no file but
+their own.
 """
 
+import copy
+import functools
 import math
-from collections.abc import Sequence
+import operator
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bagwise.errors import LabelError, Shield, TableError, shielded
-from bagwise.files.spill import sweep_spills
-from bagwise.rows.columns import find_column, is_text
+from bagwise._types import IntArray, index_type
+from bagwise.errors import LabelError, OutputError, Shield, TableError, shielded
+from bagwise.files.parquet_files import as_parquet_keeps_it, memory_of_machine
+from bagwise.files.spill import SpillDirectory, sweep_spills
+from bagwise.files.stored import BATCH, StoredTable, arrange
+from bagwise.rows.columns import find_column, is_text, without_dictionary
 from bagwise.rows.labels import has_label
+from bagwise.rows.row_order import inverse_order
 from bagwise.rows.sources import ScannedSource, Stream, open_source
-from bagwise.rows.sources.arrow_files import ParquetFiles
-from bagwise.rows.spilled import Memory, SpilledRows, needed, row_bytes, shown
+from bagwise.rows.sources.files import ParquetFiles
+from bagwise.rows.summary import ColumnSummary
 from bagwise.rows.table import Rows, choose_columns, read_rows, refuse_empty
+
+SUMMARISED = 2**22
+"""Rows of a column that are summarised together."""
+
+
+VECTORS = 6
+"""Numbers of 64 bits for each row that a release holds at its peak: labels, orders and bags."""
+
+COPIES = 2.0
+"""Times the features of a table that are in memory at the peak of a release."""
+
+BASE = 300 * 2**20
+"""Bytes of Python and its libraries."""
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A limit, and the place for what does not fit.
+
+    Attributes
+    ----------
+    limit : int
+        Bytes.
+    spill : Path
+        A directory in the file system of the output.
+    """
+
+    limit: int
+    spill: Path
+
+    @classmethod
+    def of(cls, limit: str | int | None, spill: str | Path) -> "Memory":
+        """Read a limit as a user gives it; None is half of the machine's memory."""
+        return cls(memory_of_machine() // 2 if limit is None else parse_size(limit), Path(spill))
+
+    def at_once(self, n_rows: int) -> int:
+        """Return the bytes of features that may be in memory beside the vectors of all rows."""
+        left = self.limit - BASE - 8 * VECTORS * n_rows
+        return max(left, self.limit // 8) // 4
+
+
+def needed(n_rows: int, table_bytes: int) -> int:
+    """Return about how many bytes a release needs where the table is in memory.
+
+    >>> round(needed(10_000_000, 10_000_000 * 17 * 8) / 2**30, 1)
+    3.3
+    """
+    return int(BASE + COPIES * table_bytes + 8 * VECTORS * n_rows)
+
+
+def parse_size(text: str | int) -> int:
+    """Return a number of bytes.
+
+    >>> parse_size("2GB"), parse_size("500 MB"), parse_size(1024)
+    (2147483648, 524288000, 1024)
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and text > 0:
+        return text
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?B?\s*", str(text).upper())
+    if found is None or float(found[1]) <= 0:
+        raise TableError(f"a memory limit is a size such as 8GB or 500MB, got {text!r}.")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def shown(size: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> shown(3 * 2**30), shown(5_000_000)
+    ('3.0 GB', '4.8 MB')
+    """
+    return f"{size / 2**30:.1f} GB" if size >= 2**30 else f"{size / 2**20:.1f} MB"
+
+
+class ParkedOrder:
+    """An order of rows in a file without a name.
+
+    It is needed once or twice, and vectors of all rows are what memory is short of.
+    """
+
+    def __init__(self, order: IntArray, spill: SpillDirectory) -> None:
+        self._type = order.dtype
+        self._file = shielded(
+            lambda: tempfile.TemporaryFile(dir=spill.path),  # noqa: SIM115 (goes with this object)
+            _full,
+        )
+        shielded(lambda: order.tofile(self._file), _full)
+
+    def read(self) -> IntArray:
+        """Return the order."""
+        self._file.seek(0)
+        return np.fromfile(self._file, dtype=self._type)
+
+
+class SpilledRows(Rows):
+    """Rows on disk, of which single columns, and vectors with one number a row, fit into memory."""
+
+    def __init__(self, dataset: Any, names: Sequence[str], memory: Memory) -> None:
+        self._dataset, self._memory = dataset, memory
+        self._spill = SpillDirectory(memory.spill)
+        self._schema: pa.Schema = pa.schema([dataset.schema.field(name) for name in names])
+        self._n_stored: int = shielded(dataset.count_rows, _unreadable)
+        self._parked: ParkedOrder | None = None
+        self.num_rows = self._n_stored
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of all columns."""
+        return list(self._schema.names)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows may be in memory with all their columns."""
+        at_once = self._memory.at_once(self._n_stored)
+        return max(1, at_once // row_bytes(self._schema))
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return one column."""
+        column = self._read(name)
+        return column if self._parked is None else column.take(pa.array(self._parked.read()))
+
+    def _read(self, name: str) -> pa.ChunkedArray:
+        """Read one column in the order of the files; numbers go to where they stay at once.
+
+        Put together of batches, a column would be there twice, and its pieces would be kept for
+        others like them.
+        """
+        kind = self._schema.field(name).type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+            return self._read_batches(name, kind)
+        values = np.empty(self._n_stored, dtype=kind.to_pandas_dtype())
+        start = 0
+        for batch in _scan(self._dataset, [name]):
+            part = batch.column(0)
+            if part.null_count:
+                return self._read_batches(name, kind)
+            values[start : start + len(part)] = part.to_numpy()
+            start += len(part)
+        return pa.chunked_array([pa.array(values)], type=kind)
+
+    def _read_batches(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+        chunks = [batch.column(0) for batch in _scan(self._dataset, [name])]
+        pa.default_memory_pool().release_unused()  # of the columns before
+        column = pa.chunked_array(chunks, type=kind)
+        return pc.cast(column, pa.large_string()) if pa.types.is_string_view(kind) else column
+
+    def n_bytes(self, names: Sequence[str]) -> int:
+        """Return about how many bytes some columns take."""
+        return self.num_rows * row_bytes(pa.schema([self._schema.field(n) for n in names]))
+
+    def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of all rows, some rows at a time."""
+        here = self._parked is None
+        for batch in _scan(self._dataset, names) if here else self._arrange(names).batches(names):
+            yield pa.Table.from_batches([batch])
+
+    def take(self, order: IntArray) -> Self:
+        """Return these rows, in this order."""
+        taken = copy.copy(self)
+        chosen = order if self._parked is None else self._parked.read()[order]
+        chosen = chosen.astype(index_type(self._n_stored), copy=False)
+        taken._parked = ParkedOrder(chosen, self._spill)
+        taken.num_rows, taken.stored = order.size, None
+        return taken
+
+    def block(self, names: Sequence[str], start: int, stop: int) -> pa.Table:
+        """Return some columns of the rows from `start` on, up to `stop`."""
+        return self._arrange(names).block(names, start, stop)
+
+    def summarise(self, names: Sequence[str]) -> dict[str, ColumnSummary]:
+        """Return the facts about columns that an encoder needs."""
+        # Facts do not depend on the order, and to bring a column into its order takes long.
+        read = self._read if self.num_rows == self._n_stored else self.column
+        return {name: _summary(name, read(name)) for name in names}
+
+    def hand_over(self, names: Sequence[str]) -> pa.Table:
+        """Return columns as they leave, as a table that is mapped."""
+        return self._arrange(names).table().select(list(names))
+
+    def _arrange(self, names: Sequence[str]) -> StoredTable:
+        """Return a file in which the rows, with these columns at least, are in their order."""
+        held = self.stored
+        if held is None or not set(names) <= set(held.schema.names):
+            self.stored = held = self._write(names)
+        return held
+
+    def _write(self, names: Sequence[str]) -> StoredTable:
+        empty = self._schema.empty_table().select(list(names))
+        plain = pa.table([without_dictionary(one) for one in empty.columns], names=list(names))
+        schema = as_parquet_keeps_it(plain).schema  # the types that they will have in a release
+        n = self._n_stored
+        order = np.arange(n) if self._parked is None else self._parked.read()
+        if some := order.size < n:
+            places = np.full(n, -1)
+            places[order] = np.arange(order.size)
+        else:
+            places = inverse_order(order)
+        del order
+
+        scanned = _scan(self._dataset, names)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            start = 0
+            for batch in scanned:
+                here = places[start : start + batch.num_rows] >= 0
+                start += batch.num_rows
+                chosen = batch.filter(pa.array(here)) if some else batch
+                columns = zip(chosen.columns, schema, strict=True)
+                with Shield(_unwritable):
+                    cells = [pc.cast(column, field.type) for column, field in columns]
+                yield pa.record_batch(cells, schema=schema)
+
+        kept = places[places >= 0] if some else places
+        return arrange(batches(), schema, kept, self._spill.path, rows_at_once=self.rows_at_once)
+
+
+def _summary(name: str, column: pa.ChunkedArray) -> ColumnSummary:
+    slices = [column.slice(at, SUMMARISED) for at in range(0, len(column), SUMMARISED)]
+    found = functools.reduce(
+        operator.add, (ColumnSummary.of(name, some, whole=True) for some in slices)
+    )
+    if not found.missing:
+        return found
+    # Sums are exact, and so take long; they are needed only where something is missing.
+    return functools.reduce(operator.add, (ColumnSummary.of(name, some) for some in slices))
+
+
+def _scan(dataset: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of all rows, in the order of the files."""
+    scanner = dataset.scanner(
+        columns=list(names), batch_size=BATCH, batch_readahead=2, fragment_readahead=1
+    )
+    batches = iter(shielded(scanner.to_reader, _unreadable))
+    while (batch := shielded(lambda: next(batches, None), _unreadable)) is not None:
+        yield batch
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """Return about how many bytes a row takes in memory: a guess where cells have own lengths."""
+    total = 0
+    for field in schema:
+        try:
+            total += max(1, int(field.type.bit_width) // 8)
+        except (ValueError, AttributeError):
+            total += 32
+    return total
+
+
+def _full(_error: Exception) -> OutputError:
+    return OutputError("the order of the rows cannot be written beside the output: is it full?")
+
+
+def _unreadable(_error: Exception) -> TableError:
+    return TableError(
+        "the table cannot be read: a file is damaged or missing, or a column has types that do not "
+        "go together."
+    )
+
+
+def _unwritable(_error: Exception) -> TableError:
+    return TableError("a column has a type that Parquet cannot hold.")
+
+
+# -- opening ---------------------------------------------------------------------------------------
 
 WORTH_TELLING = 2**30
 

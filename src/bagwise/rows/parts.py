@@ -5,14 +5,13 @@
   order, so that nothing depends on where they came from or on who was first.
 - `write` writes rows in the order of the parts, the same number to each file.
 
-Parts are row groups of files, and somebody works on them (`workers`): the tasks of Spark. One
-column, the label for instance, is under a stream of the run's secret in every file that is written.
+Parts are row groups of files, and tasks of Spark work on them (`spark.tasks`). One column, such as
+the label, is under a stream of the run's secret in every file that is written.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from typing import TypeVar
@@ -28,8 +27,8 @@ from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, write_plain
 from bagwise.files.regular_files import sha256_of
 from bagwise.rows.keys import derived, masked, row_keys
-from bagwise.rows.spilled import row_bytes
-from bagwise.rows.workers import Workers, split_rows
+from bagwise.rows.opening import row_bytes
+from bagwise.rows.spark.tasks import Cluster, split_rows
 
 T = TypeVar("T")
 
@@ -117,10 +116,14 @@ class Reader:
 
     def read(self, split: Split, names: Sequence[str], secret: bytes) -> pa.Table:
         """Return some columns of a split."""
-        if self.root is None:
-            table = self._read_file(split, names)
-        else:
+        if self.root is not None:
             table = self._read_partition(split, names)
+        else:
+            with pq.ParquetFile(split.path, pre_buffer=False) as file:
+                read = file.read_row_group(split.group, columns=list(names), use_threads=False)
+            table = pa.table([read.column(name) for name in names], names=list(names))
+            wanted = pa.schema([self.schema.field(name).remove_metadata() for name in names])
+            table = table if table.schema.equals(wanted) else table.cast(wanted)
         if table.num_rows != split.rows:
             raise TableError("a file has other rows than it had when the run began.")
         if self.masked in names and split.nonce is not None:
@@ -133,13 +136,6 @@ class Reader:
     def part(self, split: Split, names: Sequence[str], secret: bytes) -> Part:
         """Return some columns of a split as a part."""
         return Part(split.number, split.first, self.read(split, names, secret), secret)
-
-    def _read_file(self, split: Split, names: Sequence[str]) -> pa.Table:
-        with pq.ParquetFile(split.path, pre_buffer=False) as file:
-            table = file.read_row_group(split.group, columns=list(names), use_threads=False)
-        wanted = pa.schema([self.schema.field(name).remove_metadata() for name in names])
-        table = pa.table([table.column(name) for name in names], names=list(names))
-        return table if table.schema.equals(wanted) else table.cast(wanted)
 
     def _read_partition(self, split: Split, names: Sequence[str]) -> pa.Table:
         import pyarrow.dataset as ds
@@ -169,7 +165,7 @@ class Parts:
         Whether the same source has the same rows in the same splits the next time.
     """
 
-    workers: Workers
+    workers: Cluster
     reader: Reader
     splits: tuple[Split, ...]
     schema: pa.Schema
@@ -203,30 +199,63 @@ class Parts:
 
     def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
         """Return what work makes of each split, in their order."""
-        go = partial(_on_part, reader=self.reader, columns=tuple(columns), work=work)
-        return self.workers.each(self.splits, go)
+        reader = self.reader
+        return self.workers.each(
+            self.splits, lambda split, secret: work(reader.part(split, columns, secret))
+        )
 
     def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
         """Bring rows together; return something small of each new part."""
-        scatter = partial(_scatter, reader=self.reader, columns=tuple(columns), deal=deal)
-        return self.workers.exchange(self.splits, scatter, partial(_gathered, work=work))
+        reader = self.reader
+
+        def scatter(split: Split, secret: bytes) -> Iterator[tuple[int, pa.Table]]:
+            part = reader.part(split, columns, secret)
+            targets, rows = deal(part)  # perhaps not all of them
+            keys = row_keys(secret, "regroup", part.first, rows.num_rows)
+            # In the end, and found by its place: nobody knows what columns of a table are called.
+            keyed = pa.table([*rows.columns, pa.array(keys)], names=[*rows.column_names, "key"])
+            yield from split_rows(targets, keyed)
+
+        def gathered(target: int, dealt: pa.Table, secret: bytes) -> T:
+            # In the order of their keys, so that nothing depends on which task was first.
+            last = dealt.num_columns - 1
+            rows = dealt.take(pa.array(np.argsort(dealt.column(last).to_numpy(), kind="stable")))
+            keys = rows.column(last).to_numpy()
+            if np.any(keys[1:] == keys[:-1]):
+                # Once in 2**24 parts of 2**20 rows; to break the tie would favour an order.
+                raise EngineError(
+                    "two rows have drawn the same key. Nothing was released; start again."
+                )
+            return work(Part(target, 0, rows.select(range(last)), secret))
+
+        return self.workers.exchange(self.splits, scatter, gathered)
 
     def regroup(
         self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
     ) -> "Parts":
         """Write new parts to files in the private directory, one column under a stream."""
         where = str(self.workers.scratch.new_file("part"))
-        keep = partial(_keep, finish=finish, masked=masked, where=where)
+
+        def keep(part: Part) -> tuple[str, int, bytes | None, pa.Schema]:
+            kept, nonce = finish(part), None
+            schema = kept.schema
+            if masked is not None:
+                kept, nonce = mask_column(kept, masked, part.secret)
+            path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))
+            pq.write_table(kept, path, compression="lz4", row_group_size=max(1, kept.num_rows))
+            return str(path), kept.num_rows, nonce, schema
+
         found = self.gather(deal, keep, columns)
         splits, first = list[Split](), 0
         for target in sorted(found):
             path, rows, nonce, schema = found[target]
             splits.append(Split(len(splits), path, 0, first, rows, nonce))
             first += rows
-        if masked is None:
-            return Parts(self.workers, Reader(schema), tuple(splits), schema)
-        hidden = schema.set(schema.get_field_index(masked), pa.field(masked, pa.int64()))
-        return Parts(self.workers, Reader(hidden, masked=masked), tuple(splits), schema)
+        reader = Reader(schema)
+        if masked is not None:
+            place = schema.get_field_index(masked)
+            reader = Reader(schema.set(place, pa.field(masked, pa.int64())), masked=masked)
+        return Parts(self.workers, reader, tuple(splits), schema)
 
     def head(self) -> "Parts":
         """Return the first split alone."""
@@ -249,17 +278,35 @@ class Parts:
             stop = start + rows_per_file
             here = [s for s in self.splits if s.first < stop and s.first + s.rows > start]
             items.append((start, stop, here))
-        go = partial(
-            _write_file, reader=self.reader, columns=tuple(columns), leave=leave, path=path
-        )
-        return self.workers.each(items, go)
+        reader, name = self.reader, str(path)
+
+        def write(item: tuple[int, int, Sequence[Split]], secret: bytes) -> WrittenTable:
+            (start, stop, splits), tables = item, []
+            for split in splits:
+                rows = leave(reader.part(split, columns, secret))
+                first = max(0, start - split.first)
+                tables.append(rows.slice(first, stop - split.first - first))
+            table, written = pa.concat_tables(tables), Path(f"{name}.{start}.{token_hex(8)}")
+            write_plain(table, create_private(written))
+            return WrittenTable(written, table.num_rows, sha256_of(written, error=ReleaseError))
+
+        return self.workers.each(items, write)
 
     def digests(self, key: bytes) -> list[str]:
         """Return keyed digests of all cells, split by split; new ones for an unstable source."""
         if not self.stable:
             return [token_hex(32)]
+
+        def digest(part: Part) -> str:
+            found = hashlib.blake2b(key=part.secret, digest_size=32, person=b"bagwise-split")
+            for name in part.table.column_names:
+                column = part.table.column(name).combine_chunks()
+                found.update(f"{name}: {column.type}".encode())
+                found.update(memoryview(pa.record_batch([column], names=["cells"]).serialize()))
+            return found.hexdigest()
+
         keyed = replace(self, workers=self.workers.with_secret(key))  # in no plan of Spark's
-        return keyed.map(_digest, self.column_names)
+        return keyed.map(digest, self.column_names)
 
 
 def by_key(keys: NDArray[np.uint64], parts: int) -> IntArray:
@@ -271,87 +318,9 @@ def by_key(keys: NDArray[np.uint64], parts: int) -> IntArray:
     return ((keys >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 
 
-def _on_part(
-    split: Split,
-    secret: bytes,
-    *,
-    reader: Reader,
-    columns: Sequence[str],
-    work: Callable[[Part], T],
-) -> T:
-    return work(reader.part(split, columns, secret))
-
-
-def _scatter(
-    split: Split, secret: bytes, *, reader: Reader, columns: Sequence[str], deal: Deal
-) -> Iterator[tuple[int, pa.Table]]:
-    part = reader.part(split, columns, secret)
-    targets, rows = deal(part)  # perhaps not all of them
-    keys = row_keys(secret, "regroup", part.first, rows.num_rows)
-    # In the end, and found by its place: nobody knows what columns of a table are called.
-    keyed = pa.table([*rows.columns, pa.array(keys)], names=[*rows.column_names, "key"])
-    yield from split_rows(targets, keyed)
-
-
-def _gathered(target: int, dealt: pa.Table, secret: bytes, *, work: Callable[[Part], T]) -> T:
-    # In the order of their keys, so that nothing depends on which task was first.
-    last = dealt.num_columns - 1
-    order = np.argsort(dealt.column(last).to_numpy(), kind="stable")
-    rows = dealt.take(pa.array(order))
-    keys = rows.column(last).to_numpy()
-    if np.any(keys[1:] == keys[:-1]):
-        # Once in 2**24 parts of 2**20 rows; to break the tie would favour an order.
-        raise EngineError("two rows have drawn the same key. Nothing was released; start again.")
-    return work(Part(target, 0, rows.select(range(last)), secret))
-
-
-def _keep(
-    part: Part, *, finish: Finish, masked: str | None, where: str
-) -> tuple[str, int, bytes | None, pa.Schema]:
-    kept, nonce = finish(part), None
-    schema = kept.schema
-    if masked is not None:
-        kept, nonce = mask_column(kept, masked, part.secret)
-    path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))
-    pq.write_table(kept, path, compression="lz4", row_group_size=max(1, kept.num_rows))
-    return str(path), kept.num_rows, nonce, schema
-
-
 def mask_column(table: pa.Table, name: str, secret: bytes) -> tuple[pa.Table, bytes]:
     """Return a table with a column of doubles under a stream, and the nonce of the stream."""
     nonce, place = token_bytes(16), table.column_names.index(name)
     shown = table.column(name).to_numpy().astype("<f8").tobytes()
     hidden = pa.array(np.frombuffer(masked(secret, nonce, shown), dtype="<i8"))
     return table.set_column(place, name, hidden), nonce
-
-
-def _write_file(
-    item: tuple[int, int, Sequence[Split]],
-    secret: bytes,
-    *,
-    reader: Reader,
-    columns: Sequence[str],
-    leave: Finish,
-    path: Path,
-) -> WrittenTable:
-    start, stop, splits = item
-    tables = []
-    for split in splits:
-        rows = leave(reader.part(split, columns, secret))
-        first = max(0, start - split.first)
-        tables.append(rows.slice(first, stop - split.first - first))
-    written, table = (
-        create_private(Path(f"{path}.{start}.{token_hex(8)}")),
-        pa.concat_tables(tables),
-    )
-    write_plain(table, written)
-    return WrittenTable(written, table.num_rows, sha256_of(written, error=ReleaseError))
-
-
-def _digest(part: Part) -> str:
-    digest = hashlib.blake2b(key=part.secret, digest_size=32, person=b"bagwise-split")
-    for name in part.table.column_names:
-        column = part.table.column(name).combine_chunks()
-        digest.update(f"{name}: {column.type}".encode())
-        digest.update(memoryview(pa.record_batch([column], names=["cells"]).serialize()))
-    return digest.hexdigest()

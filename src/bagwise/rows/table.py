@@ -24,7 +24,7 @@ class Rows:
     """The rows of a table in an order of their own: in memory, of which no second copy is made.
 
     What is called as in Arrow does what it does there: whoever looks at one column after the other
-    takes a table, too. `spilled.SpilledRows` has the same for rows on disk.
+    takes a table, too. `opening.SpilledRows` has the same for rows on disk.
 
     >>> import numpy as np
     >>> rows = Rows(pa.table({"x": [10, 20, 30]})).take(np.array([2, 0]))
@@ -98,6 +98,7 @@ class Rows:
             # Categories leave as plain values: a list of levels may name some that no row here has.
             leaving[name] = without_dictionary(self.column(name))
             del self._columns[name]  # also from the rows that these were taken of
+        self._columns.clear()
         return pa.table(leaving)
 
 

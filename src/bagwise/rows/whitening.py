@@ -10,10 +10,16 @@ others but for the five or so digits that they were written with, no more is lef
 privacy noise, a distance or a prior must not take it for a direction of its own. Rounding itself is
 farther below (`rounding`). Only those who solve equations go down to there, since what they are
 asked for is the solution, with intervals that say how little it is worth.
+
+Blocks: a matrix in memory, or one that is encoded block by block, is gone through here
+(`over_blocks`). One whose rows are in parts (`matrix`) does the work where they are, and hands back
+what came of it, put together by `merge` as far as it is in one place: so what is asked of a block
+must be small.
 """
 
 import operator
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Self, TypeVar
@@ -22,18 +28,68 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.rows.blocks import BlockedRows
 
 T = TypeVar("T")
 
 RowValues = FloatArray | Callable[[FloatArray], FloatArray]
 """Values of rows, (n,), or a function that finds those of some rows."""
 
-CHUNK = 65_536  # rows that are looked at together
+BLOCK = 65_536  # rows that are looked at together
 RANK_TOLERANCE = 1e-10
 # Of the squared mean: a variance up to this is rounding, and the column is constant. That of a
 # sparse column is a difference of two large numbers.
 FLAT, FLAT_SPARSE = 1e-24, 1e-12
+
+
+class BlockedRows(ABC):
+    """X, and the labels of its rows, in parts; `work` is pickled on its way to them."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns of X."""
+
+    @abstractmethod
+    def over(
+        self, work: Callable[..., T], merge: Callable[[T, T], T], *, labelled: bool = False
+    ) -> Iterable[T]:
+        """Return what work makes of blocks of X, and of their labels if it is asked for them."""
+
+    @abstractmethod
+    def sampled(self, count: int) -> FloatArray:
+        """Return about so many rows from everywhere."""
+
+
+def over_blocks(
+    X: Any, work: Callable[[FloatArray], T], merge: Callable[[T, T], T] = operator.add
+) -> Iterator[T]:
+    """Yield what work makes of each block of X, or of several, merged.
+
+    >>> [part.tolist() for part in over_blocks(np.ones((3, 2)), np.sum)]
+    [6.0]
+    """
+    if isinstance(X, BlockedRows):
+        yield from X.over(work, merge)
+        return
+    for start in range(0, X.shape[0], BLOCK):
+        yield work(X[start : start + BLOCK])
+
+
+def over_labelled_blocks(
+    X: Any,
+    labels: FloatArray | None,
+    work: Callable[[FloatArray, FloatArray], T],
+    merge: Callable[[T, T], T] = operator.add,
+) -> Iterator[T]:
+    """Yield what work makes of blocks of X and their labels; X on many machines has its own."""
+    if isinstance(X, BlockedRows):
+        yield from X.over(work, merge, labelled=True)
+        return
+    if labels is None:
+        raise AssertionError("labels are with their rows, or at hand")
+    for start in range(0, X.shape[0], BLOCK):
+        rows = slice(start, start + BLOCK)
+        yield work(X[rows], labels[rows])
 
 
 def rounding(size: int) -> float:
@@ -191,17 +247,15 @@ class Columns:
             if order is not None:
                 self._X = self._X[order]
 
-    def _over(self, work: Callable[[Any], T]) -> Iterator[T]:
-        """Yield what work makes of each block."""
+    def _over(self, work: Callable[[Any], T]) -> Iterable[T]:
+        """Return what work makes of each block."""
         if isinstance(self._X, BlockedRows):
-            yield from self._X.over(work, operator.add)
-            return
-        for part in self.parts():
-            yield work(self.take(part))
+            return self._X.over(work, operator.add)
+        return (work(self.take(part)) for part in self.parts())
 
     def parts(self) -> list[slice]:
         """Where each block begins and ends."""
-        return [slice(first, first + CHUNK) for first in range(0, self.n_rows, CHUNK)]
+        return [slice(first, first + BLOCK) for first in range(0, self.n_rows, BLOCK)]
 
     def take(self, part: slice) -> Any:
         """Return some of the rows."""

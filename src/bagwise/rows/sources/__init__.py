@@ -11,12 +11,17 @@ from typing import Any
 
 import narwhals as nw
 
-from bagwise.rows.sources.arrow_files import ArrowFiles, DatasetSource, ParquetFiles
-from bagwise.rows.sources.csv_files import Csv
-from bagwise.rows.sources.locate import STANDARD_INPUT, Files, Kind, find_files
+from bagwise.rows.sources.csv_files import Csv, Piped
+from bagwise.rows.sources.files import (
+    STANDARD_INPUT,
+    ArrowFiles,
+    Files,
+    Kind,
+    ParquetFiles,
+    find_files,
+)
 from bagwise.rows.sources.queries import Query
-from bagwise.rows.sources.source import ScannedSource, Source
-from bagwise.rows.sources.streams import Frame, Piped, Stream
+from bagwise.rows.sources.source import DatasetSource, Frame, ScannedSource, Source, Stream
 
 _FILES: dict[Kind, Callable[[Files], Source]] = {
     "Parquet": ParquetFiles,

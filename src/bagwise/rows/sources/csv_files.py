@@ -1,15 +1,18 @@
-"""CSV and TSV: one or more files, compressed files, standard input, with format detection."""
+"""CSV and TSV: one file or many, packed ones, and what is piped in; their dialect is found out."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import csv
 
-from bagwise.errors import TableError, shielded
+from bagwise.errors import Shield, TableError, shielded
 from bagwise.rows.columns import is_text
 from bagwise.rows.sources.dialect import (
     LOOKED_AT,
@@ -20,13 +23,8 @@ from bagwise.rows.sources.dialect import (
     not_in_encoding,
     numbers_with,
 )
-from bagwise.rows.sources.locate import STANDARD_INPUT, Where, find_files, shown
-from bagwise.rows.sources.source import (
-    FIRST_LINE,
-    Source,
-    read_standard_input,
-    refuse_cells_as_names,
-)
+from bagwise.rows.sources.files import STANDARD_INPUT, Where, find_files, shown
+from bagwise.rows.sources.source import FIRST_LINE, Source, refuse_cells_as_names
 
 _GZIP = b"\x1f\x8b"
 _GLANCE = 100  # cells that show whether a column of text is worth a closer look
@@ -49,13 +47,9 @@ class TextFile:
 
     def head(self) -> tuple[bytes, bool]:
         """Return the beginning, and whether it is all."""
-
-        def look() -> tuple[bytes, bool]:
-            with self.open() as stream:
-                found = stream.read(LOOKED_AT + 1)
-                return found[:LOOKED_AT], len(found) <= LOOKED_AT
-
-        return shielded(look, lambda _: self.unreadable())
+        with Shield(lambda _: self.unreadable()), self.open() as stream:
+            found = stream.read(LOOKED_AT + 1)
+        return found[:LOOKED_AT], len(found) <= LOOKED_AT
 
     def unreadable(self) -> TableError:
         """Say that this is no CSV."""
@@ -108,11 +102,49 @@ class Csv(Source):
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
         """Return the rows of all files, one after the other."""
         if self._piped:
-            return read_text(
-                [TextFile("standard input", read_standard_input())], self._told, wanted
-            )
-        texts = [TextFile(shown(path), path) for path in self._files.paths]
+            texts = [TextFile("standard input", read_standard_input())]
+        else:
+            texts = [TextFile(shown(path), path) for path in self._files.paths]
         return read_text(texts, self._told, wanted)
+
+
+class Piped(Source):
+    """Standard input: CSV, Parquet or Arrow, told by its first bytes."""
+
+    def read(self, wanted: Collection[str] = ()) -> pa.Table:
+        """Return what is piped in."""
+        content = read_standard_input()
+        first = content.slice(0, min(8, content.size)).to_pybytes()
+        for mark, kind, read in _PIPED:
+            if first.startswith(mark):
+                return shielded(
+                    lambda read=read: read(pa.BufferReader(content)),  # type: ignore[misc]
+                    lambda _, kind=kind: TableError(  # type: ignore[misc]
+                        f"standard input cannot be read as {kind}: it is damaged or cut short."
+                    ),
+                )
+        return read_text([TextFile("standard input", content)], Told(), wanted)
+
+
+_PIPED: tuple[tuple[bytes, str, Callable[[Any], pa.Table]], ...] = (
+    (b"PAR1", "Parquet", lambda file: pq.ParquetFile(file).read()),
+    (b"ARROW1", "Arrow", lambda file: pa.ipc.open_file(file).read_all()),
+    (b"\xff\xff\xff\xff", "Arrow", lambda file: pa.ipc.open_stream(file).read_all()),
+)
+
+
+def read_standard_input() -> pa.Buffer:
+    """Return everything that is piped in; it is there once."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None or sys.stdin.isatty():
+        raise TableError(
+            "- means standard input, but nothing is piped into it. Pipe a table: "
+            "gunzip -c rents.csv.gz | bagwise release - …"
+        )
+    content = stream.read()
+    if not content:
+        raise TableError("standard input is empty. What writes into the pipe may have failed.")
+    return pa.py_buffer(content)
 
 
 def read_text(texts: Sequence[TextFile], told: Told, wanted: Collection[str]) -> pa.Table:

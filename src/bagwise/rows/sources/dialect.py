@@ -60,8 +60,12 @@ class Told:
     decimal: str | None = None
 
     def __post_init__(self) -> None:
-        if self.encoding is not None:
-            _check_encoding(self.encoding)
+        if self.encoding is not None and not _is_known(self.encoding):
+            usual = ["utf-8", "utf-16", "latin-1", "cp1252"]
+            raise TableError(
+                f"unknown encoding {self.encoding!r}; usual are {', '.join(usual)}."
+                f"{did_you_mean(self.encoding, usual)}"
+            )
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise TableError(f"delimiter must be one character, got {self.delimiter!r}.")
         if self.decimal is not None and self.decimal not in DECIMALS:
@@ -104,17 +108,12 @@ def decimal_advice(decimal: str) -> str:
     return f"--read decimal={decimal} (in Python: bagwise.Csv(…, decimal={decimal!r}))"
 
 
-def _check_encoding(name: str) -> None:
+def _is_known(encoding: str) -> bool:
     try:
-        codecs.lookup(name)
-        known = True
+        codecs.lookup(encoding)
     except LookupError:
-        known = False
-    if not known:
-        usual = ["utf-8", "utf-16", "latin-1", "cp1252"]
-        raise TableError(
-            f"unknown encoding {name!r}; usual are {', '.join(usual)}.{did_you_mean(name, usual)}"
-        )
+        return False
+    return True
 
 
 def _find_encoding(head: bytes, name: str) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise.errors import MissingExtraError, TableError, shielded
-from bagwise.rows.sources.locate import DATABASES
+from bagwise.rows.sources.files import DATABASES
 from bagwise.rows.sources.source import Source
 
 _POSTGRESQL = ("postgresql://", "postgres://")

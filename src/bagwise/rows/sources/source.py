@@ -1,14 +1,32 @@
-"""The base class of sources: a table that is read only on demand."""
+"""What a source of rows is: a table that is somewhere, and is not read before it is asked for.
 
-import sys
+Those that somebody else holds are here: datasets, frames, and batches as they come.
+"""
+
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 
-from bagwise.errors import TableError, shielded
+from bagwise.errors import BagwiseError, ColumnError, TableError, shielded
 from bagwise.rows.columns import header_is_data, reads_as_number
+
+FIRST_LINE = (
+    "the first line of the file seems to be data, not the names of columns (it is not quoted here, "
+    "since it may hold a label). Add a header line, such as: size,city,rent"
+)
+NUMBERED = (
+    "the names of the columns seem to be data (they are not quoted here, since one may be a "
+    "label). Name the columns; if the table was read from a file without a header line, say so to "
+    "the reader, or the first row is lost."
+)
+_DOUBLED = "the frame has a column more than once. Rename or drop the copies."
+_NOT_COMPUTED = (
+    "could not be computed ({}). The message of the engine is withheld, since it may quote a label."
+)
 
 
 class Source(ABC):
@@ -45,15 +63,86 @@ class ScannedSource(Source):
         )
 
 
-FIRST_LINE = (
-    "the first line of the file seems to be data, not the names of columns (it is not quoted here, "
-    "since it may hold a label). Add a header line, such as: size,city,rent"
-)
-NUMBERED = (
-    "the names of the columns seem to be data (they are not quoted here, since one may be a "
-    "label). Name the columns; if the table was read from a file without a header line, say so to "
-    "the reader, or the first row is lost."
-)
+@dataclass(frozen=True)
+class DatasetSource(ScannedSource):
+    """A `pyarrow.dataset.Dataset` that the caller opened."""
+
+    dataset: Any
+
+    def open(self) -> Any:
+        """Return the dataset."""
+        return self.dataset
+
+
+@dataclass(frozen=True)
+class Stream(Source):
+    """Batches as somebody else makes them: a reader, a DuckDB relation; most can be read once."""
+
+    producer: Any
+
+    def read(self, wanted: Collection[str] = ()) -> pa.Table:
+        """Return all of its rows."""
+        del wanted
+        return shielded(lambda: self.batches().read_all(), self._failed)
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return its rows as they come. What raises later may quote a cell: shield it."""
+        return shielded(lambda: pa.RecordBatchReader.from_stream(self.producer), self._failed)
+
+    def _failed(self, error: Exception) -> TableError:
+        return TableError(
+            f"a {type(self.producer).__name__} {_NOT_COMPUTED.format(type(error).__name__)}"
+        )
+
+
+@dataclass(frozen=True)
+class Frame(Source):
+    """A frame that narwhals understands, lazy or not."""
+
+    frame: Any
+
+    def read(self, wanted: Collection[str] = ()) -> pa.Table:
+        """Return the frame, and its index if it is wanted."""
+        wrapped = shielded(lambda: nw.from_native(self.frame), self._not_a_frame)
+        if isinstance(wrapped, nw.LazyFrame):
+            wrapped = shielded(
+                lambda: wrapped.collect("pyarrow"),
+                lambda error: TableError(
+                    f"the lazy frame {_NOT_COMPUTED.format(type(error).__name__)}"
+                ),
+            )
+        names = [str(name) for name in wrapped.columns]
+        refuse_cells_as_names(names, wanted, NUMBERED)
+        if len(set(names)) < len(names):  # such as 1 and "1"
+            raise ColumnError(_DOUBLED)
+        index = nw.maybe_get_index(wrapped)
+        # By get_column: narwhals takes wrapped[0] for the first row, also where 0 is a name.
+        columns = {
+            str(name): _to_arrow(str(name), wrapped.get_column(name).to_arrow)
+            for name in wrapped.columns
+        }
+        if index is not None and index.name is not None and index.name in wanted:
+            columns.setdefault(str(index.name), _to_arrow(str(index.name), lambda: pa.array(index)))
+        return pa.table(columns)
+
+    def _not_a_frame(self, error: Exception) -> BagwiseError:
+        if isinstance(error, nw.exceptions.DuplicateError):
+            return ColumnError(_DOUBLED)
+        return TableError(
+            f"cannot read a {type(self.frame).__name__} as a table. Pass a path, a pandas, polars "
+            "or pyarrow frame, or another source (docs/sources.md)."
+        )
+
+
+def _to_arrow(name: str, convert: Callable[[], Any]) -> Any:
+    called = "a column" if reads_as_number(name) else f"column {name!r}"
+    return shielded(
+        convert,
+        lambda _: TableError(
+            f"{called} mixes types that do not go together (for example numbers and text). "
+            "Make it one type."
+        ),
+    )
 
 
 def refuse_cells_as_names(names: Sequence[str], wanted: Collection[str], message: str) -> None:
@@ -64,17 +153,3 @@ def refuse_cells_as_names(names: Sequence[str], wanted: Collection[str], message
     asked = any(name in names and not reads_as_number(name) for name in wanted)
     if header_is_data(names) and not asked:
         raise TableError(message)
-
-
-def read_standard_input() -> pa.Buffer:
-    """Return everything that is piped in; it is there once."""
-    stream = getattr(sys.stdin, "buffer", None)
-    if stream is None or sys.stdin.isatty():
-        raise TableError(
-            "- means standard input, but nothing is piped into it. Pipe a table: "
-            "gunzip -c rents.csv.gz | bagwise release - …"
-        )
-    content = stream.read()
-    if not content:
-        raise TableError("standard input is empty. What writes into the pipe may have failed.")
-    return pa.py_buffer(content)

@@ -1,7 +1,7 @@
 """The engine for tables too large for one machine: Spark, with Arrow and NumPy in its tasks.
 
 Nothing here knows about privacy. A table is a list of splits, pieces of Parquet files that a task
-reads by itself (`table`); work goes to splits, or from splits to other tasks by way of Spark's
+reads by itself (`opening`); work goes to splits, or from splits to other tasks by way of Spark's
 shuffle (`tasks`). What a step makes is written before the next one reads it, so that a task that
 fails, runs twice or is lost changes nothing but time:
 

@@ -6,10 +6,11 @@ something at random, or that is tried again, cannot show two faces. From then on
 same row whoever asks, and whenever.
 """
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
@@ -21,16 +22,16 @@ import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray
 from bagwise.errors import EngineError, LabelError, TableError, shielded
+from bagwise.files.atomic import create_private
 from bagwise.files.spill import SpillDirectory
-from bagwise.rows.columns import as_float
-from bagwise.rows.labels import check_label, codes_of
+from bagwise.files.stored import in_groups
+from bagwise.rows.labels import check_label, label_numbers
 from bagwise.rows.parts import Parts, Reader, Split, mask_column
 from bagwise.rows.sources import open_source
-from bagwise.rows.sources.arrow_files import ParquetFiles
+from bagwise.rows.sources.files import ParquetFiles
 from bagwise.rows.spark.session import check, is_frame, open_session
-from bagwise.rows.spark.tasks import Cluster, run_job
+from bagwise.rows.spark.tasks import Cluster, guarded, run_job
 from bagwise.rows.table import choose_columns, refuse_empty
-from bagwise.rows.workers import Workers, guarded
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
@@ -39,7 +40,7 @@ GROUP = 2**18
 of eight bytes a row begin at whole blocks."""
 
 
-def open_files(source: Any, cluster: Workers, *, named: Sequence[str] = ()) -> Parts:
+def open_files(source: Any, cluster: Cluster, *, named: Sequence[str] = ()) -> Parts:
     """Return the rows of Parquet files; nothing is read but their footers."""
     opened = open_source(source)
     if not isinstance(opened, ParquetFiles):
@@ -51,22 +52,21 @@ def open_files(source: Any, cluster: Workers, *, named: Sequence[str] = ()) -> P
     schema = opened.open().schema
     names = choose_columns(schema.empty_table(), named)
     kept = pa.schema([schema.field(name).remove_metadata() for name in names])
-    splits = list(_groups_of(files.paths))
-    refuse_empty(sum(split.rows for split in splits), len(kept))
+    splits, first = list[Split](), 0
+    for path in files.paths:
+        found = shielded(partial(pq.read_metadata, path), _damaged)
+        for group in range(found.num_row_groups):
+            if rows := found.row_group(group).num_rows:
+                splits.append(Split(len(splits), str(path.absolute()), group, first, rows))
+                first += rows
+    refuse_empty(first, len(kept))
     keys = tuple(files.partition_keys)
     root = str(files.root.absolute()) if files.root is not None and keys else None
     return Parts(cluster, Reader(kept, root, keys), tuple(splits), kept, stable=True)
 
 
-def _groups_of(paths: Iterable[Path]) -> Iterator[Split]:
-    number = first = 0
-    for path in paths:
-        found = shielded(partial(pq.read_metadata, path), lambda _: _damaged())
-        for group in range(found.num_row_groups):
-            rows = found.row_group(group).num_rows
-            if rows:
-                yield Split(number, str(path.absolute()), group, first, rows)
-                number, first = number + 1, first + rows
+def _damaged(_error: Exception) -> TableError:
+    return TableError("a file is not readable Parquet: it is damaged, cut short or another format.")
 
 
 def open_frame(
@@ -78,14 +78,18 @@ def open_frame(
     named: Sequence[str] = (),
 ) -> Parts:
     """Write the rows of a DataFrame to files, labels masked; return them as a table."""
-    kinds = _arrow_schema(frame)
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    kinds = shielded(
+        lambda: to_arrow_schema(frame.schema, prefers_large_types=False),
+        lambda _: TableError("the DataFrame has a column of a type that Arrow cannot hold."),
+    )
     names = choose_columns(kinds.empty_table(), named)
     kinds = pa.schema([kinds.field(name) for name in names])
     check_label(kinds, label, classes)
     chosen = frame.select(*(f"`{name.replace('`', '``')}`" for name in names))
-    written = _write_frame(chosen, cluster, partial(_label_of, label=label, classes=classes), label)
     splits, first = list[Split](), 0
-    for path, group, rows, nonce in written:
+    for path, group, rows, nonce in _write_frame(chosen, cluster, label, classes):
         splits.append(Split(len(splits), path, group, first, rows, nonce))
         first += rows
     refuse_empty(first, len(kinds))
@@ -94,17 +98,8 @@ def open_frame(
     return Parts(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
 
 
-def _arrow_schema(frame: Any) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return shielded(
-        lambda: to_arrow_schema(frame.schema, prefers_large_types=False),
-        lambda _: TableError("the DataFrame has a column of a type that Arrow cannot hold."),
-    )
-
-
 def _write_frame(
-    frame: Any, cluster: Cluster, label_of: Callable[[pa.Table], FloatArray], label: str
+    frame: Any, cluster: Cluster, label: str, classes: Sequence[str] | None
 ) -> list[tuple[str, int, int, bytes]]:
     """Have tasks write the rows; return files and row groups of those whose result Spark took."""
     from pyspark.sql import functions
@@ -115,13 +110,12 @@ def _write_frame(
     # Under numbers, so that no name is in the way of the column with the secret.
     numbered = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
     told = numbered.crossJoin(functions.broadcast(secret))
-    write = partial(
-        _write_rows,
-        names=tuple(frame.columns),
-        label=label,
-        label_of=label_of,
-        where=str(cluster.scratch.new_file("source")),
-    )
+    where, names = str(cluster.scratch.new_file("source")), list(frame.columns)
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        path = f"{where}.{token_hex(8)}"
+        return _write_rows(batches, path=path, names=names, label=label, classes=classes)
+
     jobs = told.mapInArrow(write, "path string, part long, rows long, nonce binary")
     found = run_job(jobs.toArrow)
     rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
@@ -134,31 +128,35 @@ def _write_frame(
 def _write_rows(
     batches: Iterable[pa.RecordBatch],
     *,
-    names: Sequence[str],
+    path: str,
+    names: list[str],
     label: str,
-    label_of: Callable[[pa.Table], FloatArray],
-    where: str,
+    classes: Sequence[str] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Write all rows of a task to one file, and tell its row groups."""
-    path, told = f"{where}.{token_hex(8)}", list[tuple[str, int, int, bytes]]()
+    """Write all rows of a task, with the secret in their last column, to one file.
+
+    Yield its row groups, or that labels are no labels: to try again would not help.
+    """
+    told = list[tuple[str, int, int, bytes]]()
 
     def write() -> None:
-        writer = None
-        try:
-            for group in _gathered(batches, GROUP):
+        with ExitStack() as opened:
+            for group in in_groups(batches, repeat(GROUP)):
                 secret = group.column(len(names))[0].as_py()
-                table, nonce = _masked_rows(group, names, label, label_of, secret)
-                if writer is None:
-                    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                table = pa.table(group.columns[: len(names)], names=names)
+                labels = pa.array(_label_of(table, label, classes))
+                table, nonce = mask_column(
+                    table.set_column(names.index(label), label, labels), label, secret
+                )
+                if not told:
+                    create_private(Path(path))
                     writer = pq.ParquetWriter(path, table.schema, compression="lz4")
+                    opened.enter_context(writer)
                 writer.write_table(table, row_group_size=GROUP)
                 told.append((path, len(told), table.num_rows, nonce))
-        finally:
-            if writer is not None:
-                writer.close()
 
     refused: Any = guarded(write)
-    if refused is not None:  # that the labels are no labels; to try again would not help
+    if refused is not None:
         told[:] = [("", 0, 0, refused.text.encode())]
     columns = list(zip(*told, strict=True)) or [(), (), (), ()]
     types = (pa.string(), pa.int64(), pa.int64(), pa.binary())
@@ -168,55 +166,15 @@ def _write_rows(
     )
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Yield tables of `size` rows, and what is left."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        waiting.append(batch)
-        count += batch.num_rows
-        if count >= size:
-            table = pa.Table.from_batches(waiting)
-            yield table.slice(0, size)
-            waiting, count = table.slice(size).to_batches(), count - size
-    if count:
-        table = pa.Table.from_batches(waiting)
-        for first in range(0, count, size):
-            yield table.slice(first, size)
-
-
-def _masked_rows(
-    group: pa.Table,
-    names: Sequence[str],
-    label: str,
-    label_of: Callable[[pa.Table], FloatArray],
-    secret: bytes,
-) -> tuple[pa.Table, bytes]:
-    table = pa.table(group.columns[: len(names)], names=list(names))
-    shown = table.set_column(names.index(label), label, pa.array(label_of(table)))
-    return mask_column(shown, label, secret)
-
-
-def _label_of(table: pa.Table, *, label: str, classes: Sequence[str] | None) -> FloatArray:
+def _label_of(table: pa.Table, label: str, classes: Sequence[str] | None) -> FloatArray:
     """Return labels; in a DataFrame rows have no numbers that a message could name."""
-    if classes is not None:
-        codes = codes_of(table, label, classes, coded=False)
-        if codes.min(initial=0) < 0:
-            raise LabelError(
-                f"label {label!r} is missing, or none of the classes, in some rows. Drop or repair "
-                "those rows."
-            )
-        return codes.astype(np.float64)
-    values = as_float(table.column(label))
+    values = label_numbers(table, label, classes)
     if not np.isfinite(values).all():
+        what = "NaN or infinite" if classes is None else "or none of the classes"
         raise LabelError(
-            f"label {label!r} is missing, NaN or infinite in some rows. Drop or repair those rows."
+            f"label {label!r} is missing, {what} in some rows. Drop or repair those rows."
         )
     return values
-
-
-def _damaged() -> TableError:
-    return TableError("a file is not readable Parquet: it is damaged, cut short or another format.")
 
 
 def open_on_spark(

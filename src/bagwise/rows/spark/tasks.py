@@ -1,7 +1,13 @@
-"""Tasks of Spark as `workers`.
+"""Work that is done by tasks of Spark, on items and on tables that go between tasks.
+
+A cluster moves functions to items and tables to targets, and knows nothing of what is in them. An
+item is anything that can be pickled, a part of a table for instance. Every piece of work also gets
+the secret of the run: what is random is a function of it and of row numbers, never of a task, so
+that work which is done twice gives the same twice.
 
 Tables go between tasks as whole Arrow batches in one binary cell each: Spark moves, spills,
-encrypts and retries them, and never looks at single rows.
+encrypts and retries them, and never looks at single rows. What is done in a process is under
+`guarded` and `steps`, whoever runs it.
 """
 
 import functools
@@ -10,26 +16,33 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from bagwise import errors
+from bagwise._types import IntArray
 from bagwise.errors import BagwiseError, EngineError
 from bagwise.files.spill import SpillDirectory
 from bagwise.rows.keys import new_secret
-from bagwise.rows.workers import (
-    Gather,
-    Refusal,
-    Scatter,
-    Work,
-    guarded,
-    pack,
-    steps,
-    unpack,
-)
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+Work = Callable[[Any, bytes], T]
+"""From an item and the secret of the run to a small result."""
+
+Scatter = Callable[[Any, bytes], Iterable[tuple[int, pa.Table]]]
+"""From an item and the secret to tables, each for a target."""
+
+Gather = Callable[[int, pa.Table, bytes], T]
+"""From a target, all tables for it as one, and the secret, to a small result."""
+
+ROWS_AT_ONCE = 65_536
+"""Rows of a table that go to a target together: a few megabytes."""
 
 _CELLS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _FEW = "16"
@@ -208,16 +221,84 @@ def _run_scatter(scatter: Scatter, batches: Iterable[pa.RecordBatch]) -> Iterato
 def _gathering(gather: Gather[Any]) -> Callable[..., pa.Table]:
     """Return a function with hints of types, by which Spark decides what to hand over."""
 
-    def gathered(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
-        return _run_gather(gather, key, table)
+    def gathered(key: tuple[pa.Scalar, ...], cells: pa.Table) -> pa.Table:
+        target = key[0].as_py()
+
+        def collected() -> Any:
+            whole = pa.concat_tables([unpack(cell.as_buffer()) for cell in cells.column(1)])
+            secret = whole.schema.metadata[_SECRET]
+            return gather(target, whole.replace_schema_metadata(None), secret)
+
+        return pa.Table.from_batches([_row(target, pickle.dumps(guarded(collected)))])
 
     return gathered
 
 
-def _run_gather(gather: Gather[Any], key: tuple[Any, ...], cells: pa.Table) -> pa.Table:
-    def collected() -> Any:
-        whole = pa.concat_tables([unpack(cell.as_buffer()) for cell in cells.column(1)])
-        secret = whole.schema.metadata[_SECRET]
-        return gather(key[0].as_py(), whole.replace_schema_metadata(None), secret)
+def split_rows(targets: IntArray, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of a table by target, few enough at a time.
 
-    return pa.Table.from_batches([_row(key[0].as_py(), pickle.dumps(guarded(collected)))])
+    >>> table = pa.table({"x": [1, 2, 3]})
+    >>> [(t, part["x"].to_pylist()) for t, part in split_rows(np.array([1, 0, 1]), table)]
+    [(0, [2]), (1, [1, 3])]
+    """
+    order = np.argsort(targets, kind="stable")
+    ordered = targets[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    taken = table.take(pa.array(order))
+    for start, stop in zip(starts, np.append(starts[1:], targets.size), strict=True):
+        for first in range(int(start), int(stop), ROWS_AT_ONCE):
+            yield int(ordered[start]), taken.slice(first, min(ROWS_AT_ONCE, int(stop) - first))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error for the caller: it comes back as a result, since to try again would not help."""
+
+    kind: str
+    text: str
+
+    def to_error(self) -> BagwiseError:
+        """Return the error, of its own kind where a sentence is all that it holds."""
+        kind = getattr(errors, self.kind, BagwiseError)
+        plain = issubclass(kind, BagwiseError) and kind.__init__ is BagwiseError.__init__
+        return kind(self.text) if plain else BagwiseError(self.text)
+
+
+def guarded(action: Callable[[], T]) -> T | Refusal:
+    """Run a step of a task; a message of a library, which might quote a cell, goes nowhere."""
+    try:
+        return action()
+    except BagwiseError as error:
+        return Refusal(type(error).__name__, str(error))
+    except Exception as error:
+        frames = extract_tb(error.__traceback__)
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+        failure = RuntimeError(f"{type(error).__name__} at {where}")
+    raise failure
+
+
+def steps(work: Callable[[Any, bytes], Iterable[T]], item: Any, secret: bytes) -> Iterator[T]:
+    """Yield what a generator of ours makes, without the words of a library that fails in it."""
+    begun: Any = guarded(lambda: iter(work(item, secret)))
+    done = object()
+    while True:
+        found: Any = begun if isinstance(begun, Refusal) else guarded(lambda: next(begun, done))
+        if found is done:
+            return
+        if isinstance(found, Refusal):
+            raise RuntimeError(f"{found.kind} in a task")
+        yield found
+
+
+def pack(table: pa.Table) -> bytes:
+    """Return a table as bytes."""
+    sink = pa.BufferOutputStream()
+    # As one batch, and in a copy: a slice would carry along all that it was cut from.
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return bytes(sink.getvalue())
+
+
+def unpack(packed: Any) -> pa.Table:
+    """Return a table that was packed."""
+    return pa.ipc.open_stream(packed).read_all()
