@@ -11,7 +11,6 @@ goes to docs/results/annotate/results.json.
 import argparse
 import json
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from bagwise import AnnotationProject
 from bagwise._types import FloatArray
 from bagwise.annotate.rows import DESIGNS
 from benchmarks import _real_tables
+from benchmarks._real_scores import score
+from benchmarks._results import timed
 
 PUBLISHED = Path("docs/results/annotate")
 ROWS, HELD_OUT = 10_000, 20_000
@@ -55,16 +56,9 @@ class Problem:
     def loss(self, predicted: FloatArray) -> float:
         """Return the mean loss of held-out labels."""
         y = np.array(self.held_out[self.label].to_pylist())
-        with np.errstate(all="ignore"):
-            if self.family == "gaussian":
-                return float(np.mean((y - predicted) ** 2))
-            if self.family == "poisson":
-                gain = np.where(y > 0, y * np.log(np.maximum(y, 1) / predicted), 0.0)
-                return float(2 * np.mean(gain - y + predicted))
-            if self.family == "bernoulli":
-                return float(-np.mean(np.log(np.where(y == 1, predicted, 1 - predicted))))
-            place = np.searchsorted(self.options["classes"], y)
-            return float(-np.mean(np.log(predicted[np.arange(len(y)), place])))
+        if self.family == "multinomial":
+            y = np.searchsorted(self.options["classes"], y)
+        return score(self.family, y, predicted)["loss"]
 
 
 def load(name: str) -> Problem:
@@ -118,9 +112,7 @@ def measure(problem: Problem, budget: int, design: str, draw: int) -> dict[str, 
         rows = np.array([int(key) for key in asked.to_pylist()])
         y = problem.rows[problem.label].take(pa.array(rows))
         project.import_labels(pa.table({"key": asked, problem.label: y}))
-        start = time.perf_counter()
-        model = project.fit()
-        seconds = time.perf_counter() - start
+        seconds, model = timed(project.fit)
     X = model.encoder.transform(problem.rows.take(pa.array(rows)))
     other, labels = model.encoder.transform(problem.held_out), y.to_numpy()
     peer = PEERS[problem.family]

@@ -10,7 +10,6 @@ nothing. Change is how much worse a ratio became, whichever way it counts: 1.1 i
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -21,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks._results import RESULTS, RESULTS_VARIABLE
+import pandas as pd
+
+from benchmarks._results import RESULTS, RESULTS_VARIABLE, read_rows
 
 Better = Literal["less", "more"]
 
@@ -116,26 +117,11 @@ def show(lines: Sequence[Line]) -> str:
         (line.benchmark, line.case, line.ratio, *map(_number, (line.today, line.kept, line.change)))
         for line in lines
     ]
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    table = [
-        "  ".join(
-            cell.ljust(width) if place < 3 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (head, *body)
-    ]
-    return "\n".join(table)
+    return pd.DataFrame(body, columns=head).to_string(index=False)
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
-
-
-def read_rows(directory: Path, name: str) -> list[dict[str, Any]]:
-    """Return the rows of a benchmark's results; none if it has no results there."""
-    path = directory / f"{name}.json"
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
-    return rows
 
 
 def run(names: Iterable[str], directory: Path) -> None:
@@ -167,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = [
             line
             for name in names
-            for line in compare(name, read_rows(today, name), read_rows(RESULTS, name))
+            for line in compare(name, read_rows(name, today), read_rows(name, RESULTS))
         ]
     print(show(lines))
     limit = asked.fail_above

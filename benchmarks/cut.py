@@ -5,13 +5,11 @@ the clock. The peer's default method is not exact at every size, `wilber` is: bo
 are added up in long double.
 """
 
-import time
-
 import numpy as np
 from microagg1d import univariate_microaggregation
 
 from bagwise.bagging.sorted_bags import SortedBags
-from benchmarks._results import keep
+from benchmarks._results import keep, timed
 
 REPEATS = 3
 
@@ -47,15 +45,6 @@ def cost(labels, groups):
     return float(np.sum((labels[order] - np.repeat(means, sizes)) ** 2)), int(sizes.min())
 
 
-def fastest(function, *arguments, repeats=REPEATS):
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        groups = function(*arguments)
-        times.append(time.perf_counter() - start)
-    return min(times), groups
-
-
 def main():
     for warm in (ours, peer, wilber):
         warm(labels_of("normal", 1000), 2), warm(labels_of("normal", 1000), 50)
@@ -63,9 +52,9 @@ def main():
     for n, size in ((1_000_000, 5), (1_000_000, 10), (1_000_000, 50), (1_000_000, 200)):
         for kind in ("normal", "cents", "grid"):
             labels = labels_of(kind, n)
-            seconds, groups = fastest(ours, labels, size)
-            auto_seconds, auto_groups = fastest(peer, labels, size)
-            wilber_seconds, wilber_groups = fastest(wilber, labels, size)
+            seconds, groups = timed(ours, labels, size, repeats=REPEATS)
+            auto_seconds, auto_groups = timed(peer, labels, size, repeats=REPEATS)
+            wilber_seconds, wilber_groups = timed(wilber, labels, size, repeats=REPEATS)
             our_cost, smallest = cost(labels, groups)
             rows.append(
                 {

@@ -45,7 +45,7 @@ import bagwise as bw
 from bagwise.cli import main as command_line
 from bagwise.errors import BagwiseError
 from bagwise.files import atomic
-from benchmarks._results import keep
+from benchmarks._results import keep, timed
 
 ROWS = 400
 INSIDE = "BAGWISE_FAULTS_INSIDE"
@@ -72,35 +72,9 @@ class Place:
     verb: Verb
     labels: np.ndarray = field(default_factory=lambda: np.empty(0))
 
-    @property
-    def name(self) -> str:
-        """How `VERBS` calls the verb."""
-        return next(name for name, verb in VERBS.items() if verb is self.verb)
-
-    @property
-    def source(self) -> Path:
-        """Where labels may be."""
-        return self.root / "source"
-
-    @property
-    def table(self) -> str:
-        """The labelled table."""
-        return str(self.source / "table.parquet")
-
-    @property
-    def out(self) -> Path:
-        """The directory of the output."""
-        return self.root / "out"
-
-    @property
-    def target(self) -> Path:
-        """The output."""
-        return self.out / self.verb.output
-
-    @property
-    def log(self) -> Path:
-        """What was printed."""
-        return self.root / "log"
+    def __post_init__(self) -> None:
+        self.source, self.out, self.log = (self.root / name for name in ("source", "out", "log"))
+        self.table, self.target = str(self.source / "table.parquet"), self.out / self.verb.output
 
     def command(self, *options: str) -> list[str]:
         """Return what to run."""
@@ -223,27 +197,6 @@ def at_event(number: int, act: Callable[[], None], *, only: set[str] = WATCHED) 
     return arm
 
 
-def count_events(place: Place, *, only: set[str] = WATCHED) -> int:
-    """Return how often a whole run asks the system for something."""
-    counter = place.root / "events"
-
-    def arm() -> None:
-        seen = []
-        sys.addaudithook(lambda event, _: seen.append(1) if event in only else None)
-        leave = os._exit
-
-        def tell(code: int) -> None:
-            counter.write_text(str(len(seen)))
-            leave(code)
-
-        os._exit = tell
-
-    assert run(place, "--force", arm=arm) == 0, place.log.read_text()
-    found = int(counter.read_text())
-    counter.unlink()
-    return found
-
-
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -259,21 +212,32 @@ def fail_with(number: int) -> Callable[[], None]:
 
 
 @functools.cache
-def rehearsed(verb: str) -> tuple[int, float]:
-    """Return how many calls and seconds a whole run takes."""
+def rehearsed(verb: Verb) -> tuple[int, float]:
+    """Return how often a whole run asks the system for something, and how many seconds it takes."""
     with tempfile.TemporaryDirectory(prefix="bagwise-faults-") as directory:
-        place = prepare(
-            Path(directory) / "place", VERBS[verb], old=False, rng=np.random.default_rng(0)
-        )
-        count = count_events(place)
-        begin = time.monotonic()
-        assert run(place, "--force") == 0
-        return count, time.monotonic() - begin
+        place = prepare(Path(directory) / "place", verb, old=False, rng=np.random.default_rng(0))
+        counter = place.root / "events"
+
+        def arm() -> None:
+            seen = []
+            sys.addaudithook(lambda event, _: seen.append(1) if event in WATCHED else None)
+            leave = os._exit
+
+            def tell(code: int) -> None:
+                counter.write_text(str(len(seen)))
+                leave(code)
+
+            os._exit = tell
+
+        assert run(place, "--force", arm=arm) == 0, place.log.read_text()
+        seconds, code = timed(run, place, "--force")
+        assert code == 0
+        return int(counter.read_text()), seconds
 
 
 def killed(place: Place, rng: np.random.Generator) -> list[int]:
     """SIGKILL, by the count of calls or by the clock."""
-    count, seconds = rehearsed(place.name)
+    count, seconds = rehearsed(place.verb)
     if rng.random() < 0.5:
         return [run(place, "--force", arm=at_event(int(rng.integers(1, count + 1)), die))]
     pid = start(place, "--force")
@@ -284,7 +248,7 @@ def killed(place: Place, rng: np.random.Generator) -> list[int]:
 
 def interrupted(place: Place, rng: np.random.Generator) -> list[int]:
     """Ctrl-C or SIGTERM, by the count of calls: nothing may be left over at all."""
-    number = int(rng.integers(1, rehearsed(place.name)[0] + 1))
+    number = int(rng.integers(1, rehearsed(place.verb)[0] + 1))
     which = signal.SIGINT if rng.random() < 0.5 else signal.SIGTERM
     return [run(place, "--force", arm=at_event(number, lambda: signal.raise_signal(which)))]
 

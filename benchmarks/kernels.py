@@ -16,14 +16,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 import numpy as np
 import psutil
 
 from bagwise import Bags, KMeansBags, OptimalBags, make_bags
-from benchmarks._mdav import mdav
-from benchmarks._results import keep
+from benchmarks._results import keep, timed
 
 
 def rows_of(kind, n, d=32):
@@ -52,19 +50,42 @@ def ours(X, k, **parameters):
     return make_bags(X, bag_size=k, strategy=strategy, seed=0)
 
 
-def timed(function, *arguments, repeats=1, **keywords):
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = function(*arguments, **keywords)
-        times.append(time.perf_counter() - start)
-    return min(times), result
-
-
 def warm_up():
     for n in (2_000, 40_000):  # one thread, several; exact neighbours, searched ones
         ours(rows_of("isotropic", n), 2)
     OptimalBags().assign(rows_of("isotropic", 500), None, bag_size=5, rng=np.random.default_rng(0))
+
+
+def mdav(X, size):
+    """MDAV (Domingo-Ferrer and Mateo-Sanz 2002), the usual heuristic of microaggregation.
+
+    Return the group of each row, every group with `size` rows, the last with up to 2*size-1.
+    """
+    X = np.ascontiguousarray(X, dtype=np.float32)
+    left = np.arange(X.shape[0])
+    groups = np.empty(X.shape[0], dtype=np.int64)
+    rows, total, group = X, X.sum(axis=0, dtype=np.float64), 0
+    while left.size >= 3 * size:
+        far = _distances(rows, (total / left.size).astype(np.float32)).argmax()
+        opposite = _distances(rows, rows[far]).argmax()
+        for seed in (rows[far].copy(), rows[opposite].copy()):
+            near = np.argpartition(_distances(rows, seed), size - 1)[:size]
+            groups[left[near]] = group
+            total -= rows[near].sum(axis=0, dtype=np.float64)
+            kept = np.ones(left.size, dtype=bool)
+            kept[near] = False
+            rows, left, group = rows[kept], left[kept], group + 1
+    if left.size >= 2 * size:
+        far = _distances(rows, (total / left.size).astype(np.float32)).argmax()
+        near = np.argpartition(_distances(rows, rows[far]), size - 1)[:size]
+        groups[left[near]] = group
+        left, group = np.delete(left, near), group + 1
+    groups[left] = group
+    return groups
+
+
+def _distances(rows, point):
+    return np.einsum("ij,ij->i", rows - point, rows - point)
 
 
 def small():
@@ -163,9 +184,7 @@ def large():
 
     n, k = 1_000_000, 10
     X = rows_of("isotropic", n)
-    start = time.perf_counter()
-    extra, bags = peak_memory(ours, X, k)
-    seconds = time.perf_counter() - start
+    seconds, (extra, bags) = timed(peak_memory, ours, X, k)
     X32 = X.astype(np.float32)
     index = faiss.IndexFlatL2(X.shape[1])
     index.add(X32[np.random.default_rng(1).choice(n, n // k, replace=False)])

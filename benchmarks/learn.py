@@ -12,7 +12,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -21,19 +20,14 @@ import numpy as np
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.families import find_family
-from benchmarks._results import keep
+from benchmarks._results import keep, memory, timed
 
 N, D, SIZE = 1_000_000, 32, 10
 MEGABYTE = 2**20
 
 
-def best_of(action, times=3):
-    seconds = []
-    for _ in range(times):
-        started = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
+def best_of(action):
+    return timed(action, repeats=3)[0]
 
 
 def rows_in_bags():
@@ -73,10 +67,10 @@ def measure_speed():
             "ratio": a / b,
         }
         for name, a, peer, b in timings
-    ] + [memory(name) for name in ("gaussian", "poisson")]
+    ] + [memory_of(name) for name in ("gaussian", "poisson")]
 
 
-def memory(family):
+def memory_of(family):
     """Fit in a process of its own that reads its data from files, and tell its peak."""
     rng, X, theta, bags = rows_in_bags()
     y = find_family(family).sample(X @ theta - 0.5, phi=0.25, rng=rng)
@@ -96,15 +90,12 @@ def memory(family):
 
 
 def fit_and_tell(family, folder):
-    import psutil
-
     X, y, bags = (np.load(Path(folder) / f"{name}.npy") for name in ("X", "y", "bags"))
     bw.BaggedGLM(family).fit(X[:1000], y[:1000])  # imports are not what is measured
-    held = psutil.Process().memory_info().rss
+    held = memory("VmRSS")
     bw.BaggedGLM(family).fit(X, y, bags=bags)
     # The kernel's own mark: getrusage would still count the process that started this one.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    peak = int(status["VmHWM"].split()[0]) * 1024
+    peak = memory("VmHWM")
     print(json.dumps({"extra": (peak - held) / MEGABYTE}))
 
 

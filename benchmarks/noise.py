@@ -5,8 +5,6 @@ Gaussian noise to a vector of zeros, as one call. Import and the making of the m
 the clock. Each is the best of three; ours and theirs take turns.
 """
 
-import time
-
 import numpy as np
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian
@@ -15,7 +13,7 @@ from opendp.mod import enable_features
 
 from bagwise.privacy.samplers import discrete_gaussian, discrete_laplace
 from bagwise.rng import SecureNoise
-from benchmarks._results import keep
+from benchmarks._results import keep, timed
 
 REPEATS = 3
 SCALES = (100, 10_000, 1_000_000, 2**31)
@@ -37,20 +35,13 @@ def peer(scale):
     return lambda: np.asarray(mechanism(zeros))
 
 
-def seconds(function, *arguments):
-    start = time.perf_counter()
-    draws = function(*arguments)
-    return time.perf_counter() - start, draws
-
-
 def main():
     enable_features("contrib")
     rows = []
     for scale in SCALES:
         mechanism = peer(scale)
         turns = [
-            (seconds(ours, scale), seconds(laplace, scale), seconds(mechanism))
-            for _ in range(REPEATS)
+            (timed(ours, scale), timed(laplace, scale), timed(mechanism)) for _ in range(REPEATS)
         ]
         best = [min(took for took, _ in column) for column in zip(*turns, strict=True)]
         our_rate, laplace_rate, peer_rate = COUNT / best[0], COUNT / best[1], PEER_COUNT / best[2]

@@ -10,7 +10,6 @@ benchmarks/results/outside.json.
 """
 
 import argparse
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from bagwise.rng import SecureNoise
 from bagwise.rows.columns import exposure_vector
 from benchmarks._real_scores import poisson_deviance
 from benchmarks._real_tables import RealTable
-from benchmarks._results import keep, read_rows
+from benchmarks._results import in_markdown, keep, read_rows, timed
 from benchmarks._rr_on_bins import randomise_labels
 from benchmarks.twenty_tables import by_additive_model, by_conditioned_descent
 
@@ -316,10 +315,9 @@ def measure(name: str, place: Path, draws: int) -> list[dict[str, Any]]:
     for seed in range(draws):
         table = load(place, seed)
         for way in ways(table, seed):
-            start, key = time.perf_counter(), (way.name, way.who, way.epsilon, way.bag_size)
-            predicted = way.predict()
+            key = (way.name, way.who, way.epsilon, way.bag_size)
+            seconds, predicted = timed(way.predict)
             scores.setdefault(key, []).append(table.score(np.asarray(predicted)))
-            seconds = time.perf_counter() - start
             print(name, seed, *key, scores[key][-1], f"{seconds:.1f} s", flush=True)
     facts = {"learnt": table.labels.size, "held out": table.held_out.size}
     return [
@@ -338,7 +336,7 @@ def measure(name: str, place: Path, draws: int) -> list[dict[str, Any]]:
     ]
 
 
-def in_markdown(rows: list[dict[str, Any]]) -> str:
+def page(rows: list[dict[str, Any]]) -> str:
     """Return a table with a line for each way, and a column for each bag size, or each epsilon."""
     sized = any(row["bag_size"] for row in rows)
     cells: dict[tuple[str, str], dict[str, str]] = {}
@@ -350,9 +348,8 @@ def in_markdown(rows: list[dict[str, Any]]) -> str:
         line = cells.setdefault((way, row["by"]), {})
         line[size if sized else promise] = f"{row['mean']:.{digits}f} ± {row['error']:.{digits}f}"
     heads = list(dict.fromkeys(head for line in cells.values() for head in line))
-    lines = [["way", "by", *heads], ["---", "---", *("---:" for _ in heads)]]
-    lines += [[*key, *(line.get(head, "") for head in heads)] for key, line in cells.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [[*key, *(line.get(head, "") for head in heads)] for key, line in cells.items()]
+    return "\n".join(in_markdown(["way", "by", *heads], lines))
 
 
 def main() -> None:
@@ -371,7 +368,7 @@ def main() -> None:
             others = [row for row in read_rows("outside") if row["table"] != name]
             packages = ("scikit-learn", "lightgbm", "interpret-core")
             keep("outside", [*others, *rows], packages, show=False)
-            print(f"\n## {name}\n\n{in_markdown(rows)}", flush=True)
+            print(f"\n## {name}\n\n{page(rows)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,19 @@
 All jobs run in one session, ``local[2]``, one after the other, after a job that warms it up. The
 plain job sorts by a feature and writes; it runs before and after the others, and its mean counts.
 Seconds are of the clock, and, as other jobs may run on the same machine, of the processor: those of
-this process, of Spark, and of the Python workers together. Needs ``bagwise[spark]``. Numbers of
-rows can be given as arguments; exponents are of the last to the first.
+this process, of Spark, and of the Python workers together. Needs ``bagwise[spark]`` and psutil.
+Numbers of rows can be given as arguments; exponents are of the last to the first.
 """
 
 import math
-import os
 import shutil
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 import bagwise as bw
 from bagwise.rows.spark.session import open_session
@@ -26,22 +28,13 @@ PRIVATE = {"label": "y", "bounds": (-30, 30), "epsilon": 1.0, "delta": 1e-9, "ba
 
 
 def used_by_processes():
-    """Return the ticks that this process, and each that it started, has used."""
-    used, children = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-            used[int(entry.name)] = sum(map(int, fields[11:13]))
-    ours, waiting = {}, [os.getpid()]
-    while waiting:
-        process = waiting.pop()
-        ours[process] = used.get(process, 0)
-        waiting.extend(children.get(process, ()))
-    return ours
+    """Return the processor seconds that this process, and each that it started, has used."""
+    used = {}
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used[process.pid] = times.user + times.system
+    return used
 
 
 def timed(action):
@@ -49,8 +42,7 @@ def timed(action):
     clock, before = time.perf_counter(), used_by_processes()
     action()
     seconds, after = time.perf_counter() - clock, used_by_processes()
-    ticks = sum(used - before.get(process, 0) for process, used in after.items())
-    return seconds, ticks / os.sysconf("SC_CLK_TCK")
+    return seconds, sum(used - before.get(process, 0) for process, used in after.items())
 
 
 def plain(spark, table, out):

@@ -8,28 +8,21 @@ python -m benchmarks.theory [--rows N]
 """
 
 import argparse
-import time
 
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from bagwise.bagging.bags import Bags
 from bagwise.theory.exact import ESTIMATORS, exact_risk
-from benchmarks._results import keep
+from benchmarks._results import keep, timed
 from reproduction.bounds import bag_bound, instance_bound
 
 D, SIZE, TIMES = 32, 10, 7
 
 
-def seconds_of(action):
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
-
-
 def side_by_side(action, yardstick):
     """Take turns, so that whatever else runs on the machine slows both."""
-    pairs = [(seconds_of(action), seconds_of(yardstick)) for _ in range(TIMES)]
+    pairs = [(timed(action)[0], timed(yardstick)[0]) for _ in range(TIMES)]
     return (min(times) for times in zip(*pairs, strict=True))
 
 

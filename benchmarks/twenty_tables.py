@@ -47,7 +47,7 @@ from bagwise.rng import SecureNoise
 from benchmarks import _many_tables as lot
 from benchmarks._real_scores import kept, score
 from benchmarks._real_tables import RealTable
-from benchmarks._results import keep, read_rows
+from benchmarks._results import in_markdown, keep, read_rows
 from benchmarks._rr_on_bins import randomise_labels
 
 Record = dict[str, Any]
@@ -353,35 +353,27 @@ def page(rows: list[Record]) -> str:
     """Return a table for every epsilon, in Markdown; the best of a line is bold."""
     frame = pd.DataFrame(rows)
     cells = frame.groupby(["kind", "table", "epsilon", "way"])["kept"].mean()
-    lines = [
-        "## The tables",
-        "",
-        _line(["table", "label", "rows", "columns", "rarest", "explained"]),
-    ]
-    lines += [_line(["---", "---", "---:", "---:", "---:", "---:"])]
+    lines = []
     for row in frame.drop_duplicates("table").sort_values(["kind", "table"]).to_dict("records"):
         rarest = f"{row['rarest']:.0%}" if row["rarest"] < 1 else "–"
         facts = [f"{row['rows']:,}", str(row["columns"]), rarest, f"{row['explained']:.0%}"]
-        lines.append(_line([f"`{row['table']}`", row["kind"], *facts]))
-    lines.append("")
+        lines.append([f"`{row['table']}`", row["kind"], *facts])
+    head = ["table", "label", "rows", "columns", "rarest", "explained"]
+    told = ["## The tables", "", *in_markdown(head, lines), ""]
     for epsilon, part in cells.unstack("way")[list(WAYS)].groupby(level="epsilon"):
-        lines += [f"## Epsilon {epsilon:g}", "", _line(["table", "label", *WAYS])]
-        lines += [_line(["---", "---", *("---:" for _ in WAYS)])]
-        for (kind, table, _), shares in part.iterrows():
-            best = shares.max()
-            lines.append(_line([f"`{table}`", kind, *(_cell(share, best) for share in shares)]))
-        lines += [_line(["mean", "", *(_cell(share, np.inf) for share in part.mean())]), ""]
-    return "\n".join(lines)
+        lines = [
+            [f"`{table}`", kind, *(_cell(share, shares.max()) for share in shares)]
+            for (kind, table, _), shares in part.iterrows()
+        ]
+        lines.append(["mean", "", *(_cell(share, np.inf) for share in part.mean())])
+        told += [f"## Epsilon {epsilon:g}", "", *in_markdown(["table", "label", *WAYS], lines), ""]
+    return "\n".join(told)
 
 
 def _cell(share: float, best: float) -> str:
     if np.isnan(share):
         return "–"
     return f"**{share:.0f}**" if share > best - 1 else f"{share:.0f}"
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

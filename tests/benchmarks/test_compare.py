@@ -31,8 +31,8 @@ def folders(tmp_path, monkeypatch):
 
 def test_changes_are_above_one_where_it_became_worse(folders):
     kept, today = folders
-    (cut,) = compare.compare("cut", *(compare.read_rows(f, "cut") for f in (today, kept)))
-    (noise,) = compare.compare("noise", *(compare.read_rows(f, "noise") for f in (today, kept)))
+    (cut,) = compare.compare("cut", *(_results.read_rows("cut", f) for f in (today, kept)))
+    (noise,) = compare.compare("noise", *(_results.read_rows("noise", f) for f in (today, kept)))
     assert (cut.today, cut.kept, cut.change) == (0.75, 0.5, 1.5)
     assert cut.case == "n 1000, bag_size 5, normal"
     assert (noise.today, noise.kept, noise.change) == (125.0, 100.0, 0.8)
@@ -82,7 +82,7 @@ def test_a_benchmark_without_ratios_is_refused(capsys):
 def test_every_kept_ratio_is_there():
     """Fields that a benchmark renames must be renamed in the comparison, too."""
     for name, compared in compare.COMPARED.items():
-        rows = compare.read_rows(_results.RESULTS, name)
+        rows = _results.read_rows(name)
         assert {*compared.keys, *compared.ratios} <= {field for row in rows for field in row}, name
         lines = compare.compare(name, rows, rows)
         assert lines
@@ -99,4 +99,4 @@ def test_a_run_writes_where_it_is_told(tmp_path):
         env={"PATH": "", _results.RESULTS_VARIABLE: str(tmp_path)},
         cwd=_results.__file__.removesuffix("benchmarks/_results.py"),
     )
-    assert compare.read_rows(tmp_path, "made up") == [{"ratio": 1.0}]
+    assert _results.read_rows("made up", tmp_path) == [{"ratio": 1.0}]

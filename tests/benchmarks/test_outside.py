@@ -75,10 +75,8 @@ def test_the_best_constant_rate_has_all_of_its_own_deviance(tmp_path):
 def test_a_line_has_a_figure_for_each_promise_or_size():
     row = {"way": "bags", "by": "bagwise", "error": 0.01, "bag_size": None}
     rows = [{**row, "epsilon": e, "mean": m} for e, m in ((None, 0.05), (1.0, 1.5))]
-    assert tables.in_markdown(rows).splitlines()[2] == (
+    assert tables.page(rows).splitlines()[2] == (
         "| bags | bagwise | 0.0500 ± 0.0100 | 1.500 ± 0.010 |"
     )
     sized = [{**each, "bag_size": 8} for each in rows]
-    assert tables.in_markdown(sized).splitlines()[3] == (
-        "| bags, epsilon 1 | bagwise | 1.500 ± 0.010 |"
-    )
+    assert tables.page(sized).splitlines()[3] == ("| bags, epsilon 1 | bagwise | 1.500 ± 0.010 |")
