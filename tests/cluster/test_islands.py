@@ -7,6 +7,7 @@ from bagwise.cluster import repair
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.repair import repair_sizes, replace_the_nearly_empty
 from bagwise.cluster.state import EFFORTS, OrderedRows, Search, SizeRange, Threads
+from tests.cluster import reference
 
 
 def islands(count, rows, seed=0):
@@ -16,10 +17,6 @@ def islands(count, rows, seed=0):
     labels = np.repeat(np.arange(count), sizes).astype(np.int32)
     Z = 100 * rng.normal(size=(count, 3))[labels] + rng.normal(size=(rows, 3))
     return Z.astype(np.float32), labels
-
-
-def spread(Z, labels):
-    return sum(((Z[labels == c] - Z[labels == c].mean(axis=0)) ** 2).sum() for c in set(labels))
 
 
 def test_islands_without_neighbours_reach_their_targets_at_little_more_cost(monkeypatch):
@@ -34,7 +31,7 @@ def test_islands_without_neighbours_reach_their_targets_at_little_more_cost(monk
         repair.reach_targets(rows.state, targets, graph)
         assert np.array_equal(rows.sizes, targets)
         assert np.array_equal(np.bincount(rows.labels, minlength=60), targets)
-        costs[pairs] = spread(rows.Z, rows.labels)
+        costs[pairs] = reference.spread(rows.Z, rows.labels)
     assert costs[0] < 1.3 * costs[repair.PAIRS]
 
 

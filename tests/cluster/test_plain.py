@@ -15,13 +15,7 @@ from bagwise.cluster.plain import (
 )
 from bagwise.cluster.search import find_clusters
 from bagwise.cluster.state import SizeRange
-
-
-def spread_of(Z, labels):
-    return sum(
-        float(((Z[labels == c] - Z[labels == c].mean(axis=0)) ** 2).sum())
-        for c in np.unique(labels)
-    )
+from tests.cluster import reference
 
 
 def search(Z, k, *, effort="default", seed=0):
@@ -76,22 +70,22 @@ def test_clusters_are_nearly_as_compact_as_those_of_the_kernels(d):
     Z = np.random.default_rng(d).normal(size=(2000, d)).astype(np.float32)
     sizes = SizeRange.near_equal(2000, 10)
     options = {"effort": "default", "seed": 0}
-    best = spread_of(Z, find_clusters(Z.copy(), sizes, **options))
+    best = reference.spread(Z, find_clusters(Z.copy(), sizes, **options))
     order = bisect_plainly(Z, sizes.starts(2000), np.random.default_rng(0))
     start = Members.cut(Z, order, sizes.starts(2000)).spread
-    found = spread_of(Z, search(Z, 10))
+    found = reference.spread(Z, search(Z, 10))
     assert found < 1.1 * best < 0.95 * start
 
 
 def test_annealing_that_made_it_worse_is_thrown_away(monkeypatch):
     Z = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
-    before = spread_of(Z, search(Z, 5, effort="fast"))
+    before = reference.spread(Z, search(Z, 5, effort="fast"))
     monkeypatch.setattr(plain, "HOT", 1e6)
     monkeypatch.setattr(plain, "COLD", 1e6)
     monkeypatch.setitem(plain.SWEEPS, "default", (5, 0))
     order = bisect_plainly(Z, SizeRange.near_equal(300, 5).starts(300), np.random.default_rng(0))
     start = Members.cut(Z, order, SizeRange.near_equal(300, 5).starts(300)).spread
-    assert spread_of(Z, search(Z, 5)) == pytest.approx(start, rel=1e-5)
+    assert reference.spread(Z, search(Z, 5)) == pytest.approx(start, rel=1e-5)
     assert before < start
 
 

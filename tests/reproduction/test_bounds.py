@@ -16,7 +16,6 @@ from bagwise.families import find_family
 from bagwise.privacy.private_model import design_model
 from bagwise.theory.exact import exact_risk
 from reproduction.bounds import (
-    Bound,
     aggregate_bound,
     bag_bound,
     bag_norm_bound,
@@ -45,7 +44,6 @@ from reproduction.bounds import (
 )
 from reproduction.squared_errors import distance_to_least_squares
 from tests import stats
-from tests.learn.test_exact_errors import setting
 from tests.theory.cases import chunked, problems, scales, three_baggings
 
 SLACK = 1 + 1e-9
@@ -58,31 +56,20 @@ def eigenvalues(matrix):
 
 
 @given(problems(), scales, noises, KINDS)
-def test_instance_error_is_within_its_bound(problem, sigma, noise, kind):
+def test_errors_are_within_their_bounds(problem, sigma, noise, kind):
     X, bags, theta = problem
-    arguments = {"theta": theta, "label_noise_sd": sigma, "label_kind": kind, "noise_sd": noise}
-    bound = instance_bound(X, bags, **arguments)
-    assert exact_risk(X, bags, loss="instance", **arguments).total <= bound.value * SLACK
-    assert bound.holds is None
-
-
-@given(problems(), scales, noises)
-def test_bag_error_is_within_its_bound(problem, sigma, noise):
-    X, bags, theta = problem
-    bound = bag_bound(X, bags, label_noise_sd=sigma, noise_sd=noise)
-    arguments = {"theta": theta, "label_noise_sd": sigma, "noise_sd": noise}
-    for loss in ("bag", "aggregate"):
-        risk = exact_risk(X, bags, label_kind="mean", loss=loss, **arguments)
-        assert risk.total <= bound.value * SLACK
-
-
-@given(problems(), scales, noises)
-def test_aggregate_error_is_within_its_bound(problem, sigma, noise):
-    X, bags, theta = problem
-    arguments = {"theta": theta, "label_noise_sd": sigma, "noise_sd": noise}
-    bound = aggregate_bound(X, bags, **arguments)
-    risk = exact_risk(X, bags, label_kind="pick", loss="aggregate", **arguments)
-    assert risk.total <= bound.value * SLACK
+    common = {"label_noise_sd": sigma, "noise_sd": noise}
+    known = {"theta": theta, **common}
+    by_instance = instance_bound(X, bags, label_kind=kind, **known)
+    assert by_instance.holds is None
+    for bound, label_kind, losses in (
+        (by_instance, kind, ["instance"]),
+        (bag_bound(X, bags, **common), "mean", ["bag", "aggregate"]),
+        (aggregate_bound(X, bags, **known), "pick", ["aggregate"]),
+    ):
+        for loss in losses:
+            risk = exact_risk(X, bags, label_kind=label_kind, loss=loss, **known)
+            assert risk.total <= bound.value * SLACK
 
 
 @given(problems(equal=True), scales)
@@ -281,31 +268,13 @@ def test_norms_and_eigenvalues_are_within_their_bounds(problem):
 
 
 def test_golden_eigenvalues():
-    """T3 of the theory page, and those of T1."""
+    """T3 of the theory page."""
     rng = np.random.default_rng(7)
     X = rng.standard_normal((600, 3))
     bags = chunked(rng.permutation(600), 5)
     found = eigenvalues(bags.mean(X).T @ bags.mean(X))
     np.testing.assert_allclose(found[[0, -1]], [18.2023029194, 28.6922721304], rtol=1e-10)
     assert largest_eigenvalue_bound(X, bags).value == pytest.approx(121.4417821224, rel=1e-10)
-    X, _, baggings = setting()
-    for name, trace, ends in (
-        ("random", 0.7174466577, [4.2226737398, 9.1031600311]),
-        ("sorted", 0.4556627780, [5.0921502609, 36.5029314353]),
-    ):
-        c = baggings[name].mean(X)
-        values = eigenvalues(c.T @ c)
-        np.testing.assert_allclose(values[[0, -1]], ends, rtol=1e-9)
-        # Bags of one size: the error of bag loss is sigma^2 / k tr N^-1 (Lemma 16).
-        risk = exact_risk(
-            X,
-            baggings[name],
-            theta=np.zeros(4),
-            label_noise_sd=1.0,
-            label_kind="mean",
-            loss="bag",
-        )
-        assert risk.total == pytest.approx(trace / 6, rel=1e-9)
 
 
 def test_noise_adds_to_the_spread_of_bags_that_do_not_know_it():
@@ -339,10 +308,10 @@ def test_the_scatter_of_centroids_is_about_bags_of_one_size():
 def test_sorting_by_one_axis_does_not_share_alike():
     """What follows Lemma 18 needs a clusterer that turns with its data."""
     rng = np.random.default_rng(17)
-    compact, by_axis = [], []
+    compact, by_axis, fast = [], [], bw.KMeansBags(effort="fast")
     for seed in range(40):
         X = rng.standard_normal((120, 2))
-        bags = bw.make_bags(X, bag_size=6, strategy="kmeans", seed=seed)
+        bags = bw.make_bags(X, bag_size=6, strategy=fast, seed=seed)
         compact.append(spread(X[:, 0], bags) - spread(X[:, 1], bags))
         bags = chunked(np.argsort(X[:, 0]), 6)
         by_axis.append(spread(X[:, 0], bags) - spread(X[:, 1], bags))
@@ -700,7 +669,3 @@ def test_bags_of_one_row_in_one_dimension_attain_the_floor():
 def test_bad_arguments(call, message):
     with pytest.raises((BagsError, StrategyError), match=message):
         call()
-
-
-def test_a_bound_is_a_plain_value():
-    assert Bound(1.0, "none", True) == Bound(1.0, "none", True)

@@ -61,32 +61,24 @@ def test_the_first_table_is_a_part_of_the_appendix():
     assert not set(table_cells(2)) & appendix
 
 
-@pytest.mark.parametrize("table", range(1, 6))
-def test_printed_cells_parse_from_their_own_text(table):
-    for cell in table_cells(table):
-        assert Cell.parse(str(cell)) == cell
-
-
-@given(
+PUBLIC = st.builds(
+    Cell,
     st.sampled_from(["bag", "aggregate", "instance"]),
     st.sampled_from(["iso", "ind", "dep"]),
     st.integers(1, 10**9),
     POSITIVE,
     st.sampled_from(["random", "kmeans", "whitened", "sorted", "super"]),
 )
-def test_any_cell_parses_from_its_own_text(loss, data, bag_size, label_noise_sd, strategy):
-    cell = Cell(loss, data, bag_size, label_noise_sd, strategy)
-    assert Cell.parse(str(cell)) == cell
+PRIVATE = st.builds(
+    lambda strategy, epsilon: Cell("instance", "iso", 10, 0.5, strategy, epsilon),
+    st.sampled_from(["kmeans", "sorted"]),
+    st.floats(1e-6, 20),
+)
 
 
-@given(st.floats(1e-6, 20), st.sampled_from(["kmeans", "sorted"]))
-def test_any_private_cell_parses_from_its_own_text(epsilon, strategy):
-    cell = Cell("instance", "iso", 10, 0.5, strategy, epsilon)
-    assert Cell.parse(str(cell)) == cell
-
-
-def test_spaces_do_not_matter():
-    assert Cell.parse(" bag , iso,10 ,0.5,  kmeans") == Cell("bag", "iso", 10, 0.5, "kmeans")
+@given(st.one_of(PUBLIC, PRIVATE))
+def test_any_cell_parses_from_its_own_text(cell):
+    assert Cell.parse(str(cell)) == Cell.parse(f" {cell}".replace(",", " , ")) == cell
 
 
 @pytest.mark.parametrize(
@@ -96,20 +88,14 @@ def test_spaces_do_not_matter():
         ("bag,iso,10,0.5", "for example bag,iso,10,0.5,kmeans"),
         ("instance,iso,10,0.5,sorted,1,1", "LOSS,DATA,BAG_SIZE"),
         ("bags,iso,10,0.5,kmeans", "unknown loss 'bags' .* bag, aggregate, instance"),
-        (",iso,10,0.5,kmeans", "unknown loss ''"),
         ("bag,cor,10,0.5,kmeans", "unknown data 'cor' .* iso, ind, dep"),
         ("bag,iso,0,0.5,kmeans", "bag size .* '0'"),
-        ("bag,iso,-10,0.5,kmeans", "bag size .* '-10'"),
         ("bag,iso,10.0,0.5,kmeans", "bag size .* '10.0'"),
-        ("bag,iso,ten,0.5,kmeans", "bag size .* 'ten'"),
         ("bag,iso,10,0,kmeans", "label noise .* '0'"),
-        ("bag,iso,10,-1,kmeans", "label noise .* '-1'"),
         ("bag,iso,10,nan,kmeans", "label noise .* 'nan'"),
-        ("bag,iso,10,inf,kmeans", "label noise .* 'inf'"),
         ("bag,iso,10,much,kmeans", "label noise .* 'much'"),
         ("bag,iso,10,0.5,k-means", "unknown strategy 'k-means' .* random, kmeans, whitened"),
         ("instance,iso,10,0.5,sorted,0", "epsilon .* '0'"),
-        ("instance,iso,10,0.5,sorted,", "epsilon .* ''"),
         ("instance,iso,10,0.5,sorted,all", "epsilon .* 'all'"),
         ("bag,iso,10,0.5,sorted,1", "with an epsilon .* instance loss"),
         ("instance,dep,10,0.5,sorted,1", "with an epsilon .* table 2"),
